@@ -1,0 +1,51 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(abspath $(VENV))/bin
+# This checkout, linked into the environment, comes before any copy that the user has installed elsewhere.
+export ANSIBLE_COLLECTIONS_PATH = $(shell echo $(abspath $(VENV))/lib/python3*/site-packages)
+
+RACKS ?= 2
+SUITE ?= trixie
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo check test test-all bench lab lab-down build clean
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+$(VENV)/.made: uv.lock pyproject.toml tests/tools/make_venv.py
+	@$(PYTHON) tests/tools/make_venv.py
+	@touch $@
+
+venv: $(VENV)/.made ## Make ./.venv from uv.lock, with this checkout as the installed collection
+
+demo: venv ## Two simulated NVL72 racks, discovered twice, rendered to build/demo (no root, no GPU)
+	@PATH="$(RUN):$$PATH" $(RUN)/ansible-playbook -i playbooks/files/demo.nvlink.yml rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo"
+
+check: venv ## The quick gates: lint, unit tests, sanity
+	@$(RUN)/python tests/tools/gates.py check
+
+test: venv ## All gates, on virtual racks of real systemd, sshd and slurmctld (root)
+	@$(RUN)/python tests/tools/gates.py test
+
+test-all: venv ## The long gates too: 36 trays on both Slurm versions
+	@$(RUN)/python tests/tools/gates.py all
+
+bench: venv ## Measure at 10,368 trays and print the table of docs/performance.md
+	@$(RUN)/python tests/bench/run.py
+
+lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=forky
+	@$(RUN)/python tests/lab/lab up --racks $(RACKS) --suite $(SUITE)
+
+lab-down: venv ## Take that lab down
+	@$(RUN)/python tests/lab/lab down
+
+build: venv ## Build the collection's artifact into build/
+	@$(RUN)/ansible-galaxy collection build --force --output-path build
+
+clean: ## Remove what the other targets made
+	rm -rf build .venv

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run the collection's gates side by side and count what passed.
+
+`gates.py check` runs the quick ones, `gates.py test` all that CI runs, `gates.py all` the long ones too, and
+`gates.py NAME...` the named ones. Every gate writes its own log under build/gates; a failed one shows its end here.
+A gate that this machine cannot run is named on the last lines; with CI=true it counts as failed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+LOGS = CHECKOUT / "build" / "gates"
+BIN = CHECKOUT / ".venv" / "bin"
+LOG_TAIL_LINES = 60
+
+
+def _not_root() -> str | None:
+    return "it needs root for the lab's containers" if os.geteuid() else None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One command that must exit 0; `level` is the smallest target that runs it."""
+
+    name: str
+    level: str
+    command: list[str]
+    is_pytest: bool = False
+    blocked: Callable[[], str | None] = field(default=lambda: None)
+
+
+def _python(script: str, *arguments: str) -> list[str]:
+    return [str(BIN / "python"), script, *arguments]
+
+
+def _tool(name: str, *arguments: str) -> list[str]:
+    return [str(BIN / name), *arguments]
+
+
+def _pytest(*arguments: str) -> list[str]:
+    return _python("-m", "pytest", "-q", *arguments)
+
+
+# The long ones first, so that the short ones fill the gaps on the other core.
+GATES = [
+    Gate("lab", "test", _pytest("tests/integration", "-m", "lab"), is_pytest=True, blocked=_not_root),
+    Gate("molecule", "test", _python("tests/tools/molecule_scenarios.py"), blocked=_not_root),
+    Gate("cores", "test", _python("tests/tools/cores.py"), blocked=_not_root),
+    Gate("integration", "test", _pytest("tests/integration", "-m", "not lab"), is_pytest=True),
+    Gate("artifact", "test", _python("tests/tools/artifact.py")),
+    Gate("ansible-lint", "check", _tool("ansible-lint", "--offline", "-q")),
+    Gate("ansible-test-sanity", "check", _python("tests/tools/ansible_test.py", "sanity")),
+    Gate("unit", "check", _pytest("-n", "2", "tests/unit"), is_pytest=True),
+    Gate("ansible-test-units", "test", _python("tests/tools/ansible_test.py", "units")),
+    Gate("docs", "check", _tool("antsibull-docs", "lint-collection-docs", "--plugin-docs", "--skip-rstcheck",
+                                "--validate-collection-refs=self", ".")),  # fmt: skip
+    Gate("changelog", "check", _tool("antsibull-changelog", "lint")),
+    Gate("mypy", "check", _python("tests/tools/types.py")),
+    Gate("yamllint", "check", _tool("yamllint", "--strict", ".")),
+    Gate("licences", "check", _tool("reuse", "lint", "--quiet")),
+    Gate("python-floor", "check", _tool("vermin", "--quiet", "--no-tips", "--violations", "-t=3.9-", "--eval-annotations",
+                                        "plugins/modules", "plugins/module_utils")),  # fmt: skip
+    Gate("ruff", "check", _tool("ruff", "check", "--quiet", ".")),
+    Gate("ruff-format", "check", _tool("ruff", "format", "--check", "--quiet", ".")),
+    Gate("two-racks", "all", _pytest("tests/integration", "-m", "two_racks"), is_pytest=True, blocked=_not_root),
+]  # fmt: skip
+LEVELS = {"check": {"check"}, "test": {"check", "test"}, "all": {"check", "test", "all"}}
+
+
+@dataclass
+class Outcome:
+    gate: Gate
+    seconds: float
+    passed: int
+    failed: int
+    skipped: list[str]
+
+
+def _environment() -> dict[str, str]:
+    """Where every gate finds this checkout's tools and collection, whatever else the user has installed."""
+    collections = next((CHECKOUT / ".venv" / "lib").glob("python3*")) / "site-packages"
+    return dict(
+        os.environ,
+        PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        ANSIBLE_COLLECTIONS_PATH=str(collections),
+        ANSIBLE_INJECT_FACT_VARS="false",
+        ANSIBLE_DEPRECATION_WARNINGS="true",
+        ANSIBLE_NOCOLOR="true",
+        ANSIBLE_LOCALHOST_WARNING="false",
+        ANSIBLE_HOME=str(CHECKOUT / "build" / "ansible-home"),
+    )
+
+
+def _count_tests(report: Path) -> tuple[int, int, list[str]]:
+    """(passed, failed, skips as "test: reason") of a JUnit report."""
+    passed, failed, skipped = 0, 0, []
+    for case in ElementTree.parse(report).iter("testcase"):
+        skip = case.find("skipped")
+        if skip is not None:
+            skipped.append(f"{case.get('name')}: {skip.get('message')}")
+        elif case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        else:
+            passed += 1
+    return passed, failed, skipped
+
+
+def run(gate: Gate) -> Outcome:
+    """Run one gate to its end."""
+    reason = gate.blocked()
+    if reason:
+        return Outcome(gate, 0.0, 0, 0, [f"{gate.name}: {reason}"])
+    log, report = LOGS / f"{gate.name}.log", LOGS / f"{gate.name}.xml"
+    report.unlink(missing_ok=True)
+    command = [*gate.command, f"--junitxml={report}"] if gate.is_pytest else gate.command
+    start = time.monotonic()
+    with log.open("w") as output:
+        status = subprocess.run(
+            command, cwd=CHECKOUT, env=_environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+        ).returncode
+    seconds = time.monotonic() - start
+    if gate.is_pytest and report.exists():
+        passed, failed, skipped = _count_tests(report)
+        return Outcome(gate, seconds, passed, failed or int(status != 0), skipped)
+    return Outcome(gate, seconds, int(status == 0), int(status != 0), [])
+
+
+def show(outcome: Outcome) -> None:
+    verdict = "FAILED" if outcome.failed else "skipped" if not outcome.passed else "ok"
+    print(f"{verdict:8}{outcome.gate.name:22}{outcome.passed:5} passed{outcome.seconds:8.1f} s", flush=True)
+    if outcome.failed:
+        log = LOGS / f"{outcome.gate.name}.log"
+        print("\n".join(f"    | {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]), flush=True)
+
+
+def select(words: list[str]) -> list[Gate]:
+    if len(words) == 1 and words[0] in LEVELS:
+        return [gate for gate in GATES if gate.level in LEVELS[words[0]]]
+    known = {gate.name: gate for gate in GATES}
+    unknown = [word for word in words if word not in known]
+    if unknown or not words:
+        sys.exit(f"gates: {' '.join(unknown) or 'no gate'} is not a gate; use {', '.join(LEVELS)} or some of: {' '.join(known)}.")
+    return [known[word] for word in words]
+
+
+def main() -> int:
+    gates = select(sys.argv[1:])
+    LOGS.mkdir(parents=True, exist_ok=True)
+    outcomes = []
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for done in as_completed([pool.submit(run, gate) for gate in gates]):
+            outcomes.append(done.result())
+            show(outcomes[-1])
+    skipped = [line for outcome in outcomes for line in outcome.skipped]
+    failed = sum(outcome.failed for outcome in outcomes)
+    if skipped and os.environ.get("CI") == "true":
+        print("With CI=true nothing may be skipped, so each of these counts as failed:")
+        failed += len(skipped)
+    for line in skipped:
+        print(f"skipped: {line}")
+    print(f"{sum(outcome.passed for outcome in outcomes)} passed, {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

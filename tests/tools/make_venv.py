@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Make a virtual environment from uv.lock in which this checkout is the installed collection rackscale.nvlink.
+
+Runs on any Python 3.9 or later with nothing installed. The environment gets the newest Python of the machine that
+ansible-core supports; the lock file picks the ansible-core release that fits that Python. Collections that ours depends
+on come out of the pinned `ansible` wheel, which the package index has even where Galaxy cannot be reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rackscale.nvlink"
+UV_VERSION = "0.13.8"
+# Newest first; 3.14 stays out until the newest ansible-core of the lock file and ansible-test both run on it.
+PYTHONS = ("3.13", "3.12", "3.11")
+ANSIBLE_WHEEL = "ansible==14.5.0"
+COLLECTIONS = ("ansible.posix", "community.crypto", "kubernetes.core")
+
+
+def run(command: list[str | Path], **kwargs: object) -> str:
+    """Run a command and give its output; its own words end the run when it fails."""
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False, **kwargs)
+    if done.returncode:
+        sys.exit(f"make_venv: `{' '.join(str(part) for part in command)}` failed with exit status {done.returncode}.")
+    return done.stdout.strip()
+
+
+def find_uv() -> Path:
+    """The pinned uv: installed once into the cache by whichever pip the machine has."""
+    home = CACHE / f"uv-{UV_VERSION}"
+    uv = home / "bin" / "uv"
+    if uv.exists():
+        return uv
+    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
+        if os.geteuid() or not shutil.which("apt-get"):
+            sys.exit("make_venv: this Python has no pip: install it (Debian: apt-get install python3-pip) and try again.")
+        run(["apt-get", "update", "-qq"])
+        run(["apt-get", "install", "-qq", "-y", "--no-install-recommends", "python3-pip"])
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", scratch, f"uv=={UV_VERSION}"])
+        if not home.exists():
+            shutil.copytree(scratch, home)
+    return uv
+
+
+def find_python(uv: Path, wanted: str | None) -> str:
+    """The newest fitting interpreter, also among those of pyenv, whose shims do not answer for every version."""
+    versions = (wanted,) if wanted else PYTHONS
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for version in versions:
+        candidates = [*sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True), f"/usr/bin/python{version}"]
+        found = subprocess.run(
+            [str(uv), "python", "find", "--system", "--no-project", "--no-python-downloads", version],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if not found.returncode:
+            candidates.insert(0, found.stdout.strip())
+        for candidate in candidates:
+            probe = subprocess.run([str(candidate), "-c", "import venv"], capture_output=True, check=False)  \
+                if Path(candidate).exists() else None
+            if probe and not probe.returncode:
+                return str(candidate)
+    sys.exit(f"make_venv: no Python {' or '.join(versions)} on this machine: install one of them and try again.")
+
+
+def dependencies(python: Path) -> Path:
+    """The needed collections, unpacked once into the cache from the pinned `ansible` wheel."""
+    home = CACHE / f"collections-{ANSIBLE_WHEEL.replace('==', '-')}"
+    if home.exists():
+        return home
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        run([python, "-m", "pip", "download", "-q", "--no-deps", "--ignore-requires-python",
+             "--only-binary", ":all:", "--dest", scratch, ANSIBLE_WHEEL])  # fmt: skip
+        wheel = next(Path(scratch).glob("ansible-*.whl"))
+        wanted = tuple(f"ansible_collections/{name.replace('.', '/')}/" for name in COLLECTIONS)
+        unpacked = Path(scratch) / "unpacked"
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(unpacked, [name for name in archive.namelist() if name.startswith(wanted)])
+        wheel.unlink()
+        try:
+            unpacked.rename(home)
+        except OSError:  # another run was first
+            if not home.exists():
+                raise
+    return home
+
+
+def install_collections(python: Path) -> Path:
+    """Put the dependencies and a link to this checkout where ansible looks beside its own package."""
+    site = Path(run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]))
+    root = site / "ansible_collections"
+    shutil.copytree(dependencies(python) / "ansible_collections", root, dirs_exist_ok=True)
+    (root / "rackscale").mkdir(parents=True, exist_ok=True)
+    link = root / "rackscale" / "nvlink"
+    if link.is_symlink():
+        link.unlink()
+    link.symlink_to(CHECKOUT)
+    return root
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="where to make it (default: ./.venv)")
+    parser.add_argument("--python", choices=PYTHONS, help="this Python and no other")
+    parser.add_argument("--runtime-only", action="store_true", help="leave the developers' tools out")
+    options = parser.parse_args()
+    uv = find_uv()
+    interpreter = find_python(uv, options.python)
+    environment = dict(os.environ, UV_PROJECT_ENVIRONMENT=str(options.venv), UV_PYTHON_DOWNLOADS="never")
+    environment.pop("VIRTUAL_ENV", None)
+    groups = ["--no-dev", "--group", "bootstrap"] if options.runtime_only else []
+    run([uv, "sync", "--quiet", "--frozen", "--python", interpreter, *groups], cwd=CHECKOUT, env=environment)
+    python = options.venv / "bin" / "python"
+    root = install_collections(python)
+    core = run([python, "-c", "import ansible.release as r, platform; print(r.__version__, platform.python_version())"])
+    print("{}: ansible-core {}, Python {}, collections in {}".format(options.venv.name, *core.split(), root.relative_to(options.venv)))
+
+
+if __name__ == "__main__":
+    main()
