@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
@@ -16,11 +15,11 @@ import os
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
+from xml.etree import ElementTree
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LOGS = CHECKOUT / "build" / "gates"
@@ -63,13 +62,13 @@ GATES = [
     Gate("integration", "test", _pytest("tests/integration", "-m", "not lab"), is_pytest=True),
     Gate("artifact", "test", _python("tests/tools/artifact.py")),
     Gate("ansible-lint", "check", _tool("ansible-lint", "--offline", "-q")),
-    Gate("ansible-test-sanity", "check", _python("tests/tools/ansible_test.py", "sanity")),
+    Gate("ansible-test-sanity", "check", _python("tests/tools/run_ansible_test.py", "sanity")),
     Gate("unit", "check", _pytest("-n", "2", "tests/unit"), is_pytest=True),
-    Gate("ansible-test-units", "test", _python("tests/tools/ansible_test.py", "units")),
+    Gate("ansible-test-units", "test", _python("tests/tools/run_ansible_test.py", "units")),
     Gate("docs", "check", _tool("antsibull-docs", "lint-collection-docs", "--plugin-docs", "--skip-rstcheck",
                                 "--validate-collection-refs=self", ".")),  # fmt: skip
     Gate("changelog", "check", _tool("antsibull-changelog", "lint")),
-    Gate("mypy", "check", _python("tests/tools/types.py")),
+    Gate("mypy", "check", _python("tests/tools/check_types.py")),
     Gate("yamllint", "check", _tool("yamllint", "--strict", ".")),
     Gate("licences", "check", _tool("reuse", "lint", "--quiet")),
     Gate("python-floor", "check", _tool("vermin", "--quiet", "--no-tips", "--violations", "-t=3.9-", "--eval-annotations",

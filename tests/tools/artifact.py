@@ -1,0 +1,102 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Build the artifact from this (used) checkout, install it offline into an empty path and run the demo from there.
+
+Only meta, plugins, roles and playbooks stay in the installed collection: it must work without the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+RUNTIME_FOLDERS = {"meta", "plugins", "roles", "playbooks"}
+# What `ansible-galaxy collection verify` reads beside them.
+MANIFEST_FILES = {"MANIFEST.json", "FILES.json"}
+MAX_BYTES = 2 * 1024 * 1024
+# Relative to the root of the artifact.
+NEVER_SHIPPED = (".venv", "build", "tests", "molecule", ".git", ".ansible", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+DEMO_FILES = (
+    "fabric.json",
+    "slurm/topology.yaml",
+    "slurm/topology.conf",
+    "imex/r01/nodes_config.cfg",
+    "imex/r02a/nodes_config.cfg",
+    "imex/r02b/nodes_config.cfg",
+    "report/index.html",
+)
+
+
+def run(tool: str, *arguments: str | Path, environment: dict[str, str] | None = None, cwd: Path = CHECKOUT) -> str:
+    command = [str(BIN / tool), *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, end="", flush=True)
+    if done.returncode:
+        sys.exit(f"artifact: {tool} {arguments[0]} failed with exit status {done.returncode}.")
+    return done.stdout
+
+
+def check_contents(artifact: Path) -> None:
+    with tarfile.open(artifact) as archive:
+        names = archive.getnames()
+    unwanted = [name for name in names if name.split("/")[0] in NEVER_SHIPPED or "__pycache__" in name]
+    if unwanted:
+        sys.exit(f"artifact: it holds {', '.join(unwanted[:5])}: add them to build_ignore in galaxy.yml.")
+    size = artifact.stat().st_size
+    if size > MAX_BYTES:
+        sys.exit(f"artifact: it has {size} bytes, more than {MAX_BYTES}: find what does not belong into it.")
+    print(f"artifact: {len(names)} files, {size} bytes")
+
+
+def dependencies(target: Path) -> None:
+    """The collections that ours declares, from the environment; without the link to this checkout."""
+    source = Path(os.environ["ANSIBLE_COLLECTIONS_PATH"]) / "ansible_collections"
+    for name in ("ansible/posix", "community/crypto", "kubernetes/core"):
+        shutil.copytree(source / name, target / "ansible_collections" / name)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="rackscale-nvlink-") as scratch_name:
+        scratch = Path(scratch_name)
+        run("ansible-galaxy", "collection", "build", "--output-path", scratch)
+        artifact = next(scratch.glob("rackscale-nvlink-*.tar.gz"))
+        check_contents(artifact)
+
+        installed = scratch / "installed"
+        environment = dict(os.environ, HOME=str(scratch / "home"), ANSIBLE_HOME=str(scratch / "home"), ANSIBLE_COLLECTIONS_PATH=str(installed))
+        (scratch / "home").mkdir()
+        dependencies(installed)
+        run("ansible-galaxy", "collection", "install", "--offline", artifact, "-p", installed, environment=environment, cwd=scratch)
+        run("ansible-galaxy", "collection", "verify", "--offline", "rackscale.nvlink", environment=environment, cwd=scratch)
+        collection = installed / "ansible_collections" / "rackscale" / "nvlink"
+        for entry in collection.iterdir():
+            if entry.is_dir() and entry.name not in RUNTIME_FOLDERS:
+                shutil.rmtree(entry)
+            elif entry.is_file() and entry.name not in MANIFEST_FILES:
+                entry.unlink()
+
+        documented = json.loads(run("ansible-doc", "--json", "rackscale.nvlink.fabric_facts", environment=environment, cwd=scratch))
+        origin = Path(documented["rackscale.nvlink.fabric_facts"]["doc"]["filename"])
+        if collection not in origin.parents:
+            sys.exit(f"artifact: Ansible took the collection from {origin}, not from the installed artifact.")
+
+        demo = scratch / "demo"
+        inventory = collection / "playbooks" / "files" / "demo.nvlink.yml"
+        run("ansible-playbook", "-i", inventory, "rackscale.nvlink.demo", "-e", f"demo_dir={demo}", environment=environment, cwd=scratch)
+        missing = [name for name in DEMO_FILES if not (demo / name).is_file()]
+        if missing:
+            sys.exit(f"artifact: the demo did not write {', '.join(missing)}.")
+
+
+if __name__ == "__main__":
+    main()

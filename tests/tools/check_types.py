@@ -1,0 +1,33 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run mypy on the shared code, as the package that Ansible imports it as.
+
+mypy must see ansible_collections.rackscale.nvlink once, under that name: it stands in a folder that holds only the link.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKED = ("plugins.module_utils", "plugins.plugin_utils")
+
+
+def main() -> int:
+    root = CHECKOUT / "build" / "types" / "ansible_collections" / "rackscale"
+    root.mkdir(parents=True, exist_ok=True)
+    link = root / "nvlink"
+    if not link.is_symlink():
+        link.symlink_to(CHECKOUT)
+    packages = [word for name in CHECKED for word in ("-p", f"ansible_collections.rackscale.nvlink.{name}")]
+    config = ["--config-file", str(CHECKOUT / "pyproject.toml"), "--cache-dir", str(CHECKOUT / ".mypy_cache")]
+    mypy = [str(Path(sys.executable).parent / "mypy"), *config, *packages]
+    return subprocess.run(mypy, cwd=root.parents[1], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
