@@ -116,13 +116,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="where to make it (default: ./.venv)")
     parser.add_argument("--python", choices=PYTHONS, help="this Python and no other")
-    parser.add_argument("--runtime-only", action="store_true", help="leave the developers' tools out")
+    parser.add_argument("--tests-only", action="store_true", help="of the developers' tools, only what the tests import")
     options = parser.parse_args()
     uv = find_uv()
     interpreter = find_python(uv, options.python)
     environment = dict(os.environ, UV_PROJECT_ENVIRONMENT=str(options.venv), UV_PYTHON_DOWNLOADS="never")
     environment.pop("VIRTUAL_ENV", None)
-    groups = ["--no-dev", "--group", "bootstrap"] if options.runtime_only else []
+    groups = ["--no-dev", "--group", "bootstrap", "--group", "test"] if options.tests_only else []
     run([uv, "sync", "--quiet", "--frozen", "--python", interpreter, *groups], cwd=CHECKOUT, env=environment)
     python = options.venv / "bin" / "python"
     root = install_collections(python)

@@ -1,0 +1,119 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run what depends on ansible-core on every supported release of it.
+
+2.19 runs on the machine's Python 3.11; the releases that need a newer Python run inside the lab's trixie tree (Python 3.13),
+with libraries that were resolved for that Python on this side of the chroot. Each run gets its own overlay of the tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from make_venv import CACHE, CHECKOUT, dependencies, find_uv, run
+
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
+from nvlab import image  # noqa: E402  (the lab is found through the path above)
+
+MACHINE_PYTHON = "3.11"
+TREE_PYTHON = "3.13"
+TREE_CORES = ("2.21.5", "2.22.0rc1")
+# Tests of pure code say nothing about a release of ansible-core.
+TESTS = ("tests/unit/plugins/action", "tests/unit/plugins/inventory", "tests/integration")
+PYTEST = ("-m", "pytest", "-q", "-m", "not lab and not two_racks", "-p", "no:cacheprovider", *TESTS)
+
+# Runs as root in a mount namespace of its own, so that every mount goes when it ends.
+ENTER_TREE = r"""
+set -euo pipefail
+base=$1 scratch=$2 checkout=$3 libraries=$4; shift 4
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$scratch"
+mkdir "$scratch"/upper "$scratch"/work "$scratch"/root
+mount -t overlay overlay -o "lowerdir=$base,upperdir=$scratch/upper,workdir=$scratch/work" "$scratch/root"
+cd "$scratch/root"
+mkdir -p opt/checkout opt/libraries
+mount --bind "$checkout" opt/checkout
+mount -o remount,bind,ro opt/checkout
+mount --bind "$libraries" opt/libraries
+mount -t proc proc proc
+mount --rbind /dev dev
+mkdir -p opt/collections
+cp -r opt/libraries/ansible_collections opt/collections/
+mkdir -p opt/collections/ansible_collections/rackscale
+ln -s /opt/checkout opt/collections/ansible_collections/rackscale/nvlink
+exec chroot . /usr/bin/env -i -C /opt/checkout "$@"
+"""
+
+
+def libraries_for(core: str) -> Path:
+    """The locked libraries with this ansible-core, resolved for the tree's Python and cached by their list."""
+    uv = find_uv()
+    export = ["export", "--frozen", "--no-hashes", "--no-header", "--no-annotate", "--no-dev", "--group", "test"]
+    locked = run([uv, *export], cwd=CHECKOUT)
+    wanted = [line for line in locked.splitlines() if not line.startswith("ansible-core==")] + [f"ansible-core=={core}"]
+    key = hashlib.sha256("\n".join([TREE_PYTHON, *wanted]).encode()).hexdigest()[:16]
+    home = CACHE / f"libraries-{core}-{key}"
+    if home.exists():
+        return home
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        listing = Path(scratch) / "requirements.txt"
+        listing.write_text("\n".join(wanted) + "\n")
+        target = Path(scratch) / "libraries"
+        run([uv, "pip", "install", "-q", "--target", target, "--python-version", TREE_PYTHON, "--only-binary", ":all:",
+             "--prerelease", "allow", "-r", listing])  # fmt: skip
+        shutil.copytree(dependencies(Path(sys.executable)) / "ansible_collections", target / "ansible_collections")
+        target.rename(home)
+    return home
+
+
+def in_tree(core: str) -> int:
+    base = image.ensure_base("trixie")
+    libraries = libraries_for(core)
+    environment = [
+        "HOME=/root",
+        "LANG=C.UTF-8",
+        "PATH=/opt/libraries/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH=/opt/libraries",
+        "PYTHONDONTWRITEBYTECODE=1",
+        "HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis",
+        "ANSIBLE_COLLECTIONS_PATH=/opt/collections",
+        "ANSIBLE_INJECT_FACT_VARS=false",
+        "ANSIBLE_DEPRECATION_WARNINGS=true",
+    ]
+    with tempfile.TemporaryDirectory(prefix="rackscale-nvlink-") as scratch:
+        arguments = [str(base), scratch, str(CHECKOUT), str(libraries), *environment, "python3", *PYTEST]
+        command = ["unshare", "--mount", "--fork", "--kill-child", "bash", "-c", ENTER_TREE, "cores", *arguments]
+        return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+
+
+def on_machine() -> int:
+    venv = CHECKOUT / "build" / f"venv-{MACHINE_PYTHON}"
+    make = [sys.executable, str(CHECKOUT / "tests/tools/make_venv.py"), "--venv", str(venv), "--python", MACHINE_PYTHON, "--tests-only"]
+    subprocess.run(make, check=True)
+    site = venv / "lib" / f"python{MACHINE_PYTHON}" / "site-packages"
+    environment = dict(os.environ, PATH=f"{venv}/bin{os.pathsep}{os.environ['PATH']}", ANSIBLE_COLLECTIONS_PATH=str(site))
+    return subprocess.run([str(venv / "bin" / "python"), *PYTEST], cwd=CHECKOUT, env=environment, check=False).returncode
+
+
+def main() -> int:
+    failed = []
+    runs = {"2.19": on_machine, **{core: lambda core=core: in_tree(core) for core in TREE_CORES}}
+    for core, start in runs.items():
+        print(f"== ansible-core {core}", flush=True)
+        if start():
+            failed.append(core)
+    print(f"{len(runs) - len(failed)} releases passed, failed: {', '.join(failed) or 'none'}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
