@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("--python", choices=PYTHONS, help="this Python and no other")
     parser.add_argument("--tests-only", action="store_true", help="of the developers' tools, only what the tests import")
     options = parser.parse_args()
+    options.venv = options.venv.absolute()
     uv = find_uv()
     interpreter = find_python(uv, options.python)
     environment = dict(os.environ, UV_PROJECT_ENVIRONMENT=str(options.venv), UV_PYTHON_DOWNLOADS="never")
