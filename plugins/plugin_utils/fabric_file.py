@@ -1,0 +1,268 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reads, checks and writes out the fabric file and the state file beside it.
+
+A person reviews and may edit the fabric file, so whatever is wrong in it is told in one sentence: file, field, remedy.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import SCHEMA_VERSION, ZERO_UUID, Fabric, State
+
+_SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
+_A_TYPE = {
+    "object": "an object",
+    "array": "a list",
+    "string": "a string",
+    "integer": "a whole number",
+    "null": "null",
+}
+
+
+class FabricFileError(NvlinkError):
+    """What is wrong with the fabric file, its state or its proposal."""
+
+
+def state_path(path: str) -> str:
+    """fabric.json -> fabric.state.json."""
+    return f"{path.removesuffix('.json')}.state.json"
+
+
+def load(path: str) -> Fabric:
+    """Read and check a fabric file; FabricFileError if it cannot be taken as it stands."""
+    return parse(read(path), path)
+
+
+def load_state(path: str) -> State | None:
+    """Read the state that belongs to the fabric file at path; None where there is none yet."""
+    beside = state_path(path)
+    if not os.path.exists(beside):
+        return None
+    document = decode(read(beside), beside)
+    check_version(document, beside)
+    check_schema(document, "state-1", beside)
+    return State.from_dict(document)
+
+
+def read(path: str) -> bytes:
+    """The bytes of a file; FabricFileError names the file and why it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise FabricFileError(f"{path}: cannot be read ({error.strerror}); name a fabric file that discover wrote") from None
+
+
+def parse(data: bytes, path: str) -> Fabric:
+    """The fabric in the bytes of a fabric file; path only words the errors."""
+    document = decode(data, path)
+    check(document, path)
+    return Fabric.from_dict(document)
+
+
+def serialise(document: Fabric | State) -> bytes:
+    """The one form in which a fabric or state is written, so that equal content has equal bytes."""
+    return encode(document.as_dict())
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """JSON as every file of this collection has it: sorted, indent 1, a newline at the end."""
+    return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def digest(data: bytes) -> str:
+    """The sha256 by which a proposal names a fabric file's content."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def check(document: Any, path: str) -> None:
+    """Raise FabricFileError if a document is not a sound fabric."""
+    check_version(document, path)
+    check_schema(document, "fabric-1", path)
+    contradiction = next(_contradictions(document), None)
+    if contradiction:
+        raise FabricFileError(f"{path}: {contradiction}")
+
+
+def decode(data: bytes, path: str) -> Any:
+    """JSON to Python; broken JSON, a name given twice and fractions are errors."""
+    try:
+        return json.loads(data, object_pairs_hook=_unique, parse_float=_no_fraction, parse_constant=_no_fraction)
+    except _Duplicate:
+        where = ".".join(_first_duplicate(json.loads(data, object_pairs_hook=_Pairs)))
+        raise FabricFileError(f"{path}: {where} stands there twice; remove one of the two") from None
+    except _Fraction as error:
+        raise FabricFileError(f"{path}: holds {error}, and every number in it must be whole; correct it") from None
+    except json.JSONDecodeError as error:
+        at = f"line {error.lineno} column {error.colno}"
+        raise FabricFileError(f"{path}: is not JSON at {at} ({error.msg}); correct it there") from None
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _brief(str(error))
+        raise FabricFileError(f"{path}: is not JSON ({reason}); restore it from version control") from None
+
+
+class _Duplicate(Exception):
+    """One object of the JSON has a name twice."""
+
+
+class _Fraction(Exception):
+    """A number of the JSON is not a whole one."""
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object that still knows every name it was given."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _Duplicate
+    return found
+
+
+def _no_fraction(text: str) -> NoReturn:
+    raise _Fraction(_brief(text))
+
+
+def _first_duplicate(node: Any) -> list[str]:
+    """The keys that lead to a name given twice; called only when there is one, so its cost does not matter."""
+    if isinstance(node, _Pairs):
+        seen = set()
+        for name, value in node:
+            if name in seen:
+                return [_brief(name)]
+            seen.add(name)
+            below = _first_duplicate(value)
+            if below:
+                return [_brief(name), *below]
+    elif isinstance(node, list):
+        return next(filter(None, map(_first_duplicate, node)), [])
+    return []
+
+
+def check_version(document: Any, path: str) -> None:
+    """Refuse what another release of the collection may mean differently."""
+    if not isinstance(document, dict):
+        raise FabricFileError(f"{path}: must hold a JSON object at its top; name a file that discover wrote")
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        found = f"is {_brief(repr(version))}" if "schema_version" in document else "is missing"
+        raise FabricFileError(
+            f"{path}: schema_version {found}, and this release of rackscale.nvlink reads {SCHEMA_VERSION}; "
+            "use the release that wrote the file or discover again into a new one"
+        )
+
+
+def check_schema(document: Any, schema: str, path: str) -> None:
+    """Raise FabricFileError for the first place where a document does not follow schema/<schema>.json."""
+    try:
+        import fastjsonschema
+    except ImportError:
+        raise FabricFileError(
+            f"{path}: cannot be checked without the Python library fastjsonschema; "
+            "install it on the controller (requirements.txt of the collection)"
+        ) from None
+    try:
+        _validator(schema)(document)
+    except fastjsonschema.JsonSchemaValueException as error:
+        where = ".".join(error.path[1:]) or "the top"
+        raise FabricFileError(f"{path}: {where} {_in_words(error.rule, error.definition, error.value)}") from None
+
+
+@functools.cache
+def _validator(schema: str) -> Callable[[Any], Any]:
+    """The compiled schema: 25 times faster than walking it with jsonschema."""
+    import fastjsonschema
+
+    with open(os.path.join(_SCHEMAS, f"{schema}.json"), encoding="utf-8") as file:
+        return fastjsonschema.compile(json.load(file))
+
+
+def _in_words(rule: str, definition: Mapping[str, Any], value: Any) -> str:
+    """What a broken rule of a schema means for whoever wrote the value."""
+    wanted = definition.get(rule)
+    if rule == "required":
+        return f"lacks {next(name for name in definition['required'] if name not in value)}; add it"
+    if rule == "additionalProperties":
+        known = definition.get("properties")
+        if known is not None:
+            return f"has the unknown key {_brief(repr(next(name for name in value if name not in known)))}; remove it"
+        forms = tuple(definition["patternProperties"])
+        illegal = next(name for name in value if not any(re.fullmatch(form, name) for form in forms))
+        also = ", dots and dashes" if "." in forms[0] else ""
+        return f"has the name {_brief(repr(illegal))}; a name there may hold letters, digits and underscores{also} only"
+    if rule == "type":
+        names = wanted if isinstance(wanted, list) else [wanted]
+        return f"must be {' or '.join(_A_TYPE[name] for name in names)}, not {_brief(json.dumps(value))}; correct it"
+    if rule == "pattern":
+        return f"must be {definition['description']}, not {_brief(json.dumps(value))}; correct it"
+    return f"must keep {rule} {_brief(json.dumps(wanted))}, which {_brief(json.dumps(value))} does not; correct it"
+
+
+def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
+    """What a schema cannot see: parts of the file that deny each other. A sentence's end each, field first."""
+    domains, cliques, trays = document["domains"], document["cliques"], document["trays"]
+    unique = _Unique()
+    for name, domain in domains.items():
+        if domain["cluster_uuid"] == ZERO_UUID:
+            yield f"domains.{name}.cluster_uuid is all zero, which names no domain; put the real UUID there"
+        yield from unique(domain["cluster_uuid"], f"domains.{name}.cluster_uuid")
+    for name, clique in cliques.items():
+        if clique["domain"] not in domains:
+            yield f"cliques.{name}.domain names the unknown domain {_brief(clique['domain'])}; add it to domains"
+        yield from unique(("clique", clique["domain"], clique["clique_id"]), f"cliques.{name}.clique_id")
+        yield from unique(("position", clique["block"]["position"]), f"cliques.{name}.block.position")
+        yield from unique(("block", clique["block"]["name"]), f"cliques.{name}.block.name")
+    for name, tray in trays.items():
+        if tray["clique"] not in cliques:
+            yield f"trays.{name}.clique names the unknown clique {_brief(tray['clique'])}; add it to cliques"
+        yield from unique(("slurm", tray["slurm_node"]), f"trays.{name}.slurm_node")
+        yield from unique(("kubernetes", tray["kubernetes_node"]), f"trays.{name}.kubernetes_node")
+        for uuid in tray["gpu_uuids"]:
+            yield from unique(uuid, f"trays.{name}.gpu_uuids")
+        address = tray["imex_address"]
+        if address is not None:
+            if not is_address(address):
+                yield f"trays.{name}.imex_address is {_brief(address)}, which is no IP address; correct it"
+            # Racks may use one private range each, so an address is unique only within its clique.
+            yield from unique((tray["clique"], address), f"trays.{name}.imex_address")
+
+
+class _Unique:
+    """Remembers where each value stood first, to name both places when it stands again."""
+
+    def __init__(self) -> None:
+        self._first: dict[Any, str] = {}
+
+    def __call__(self, value: Any, where: str) -> tuple[str, ...]:
+        first = self._first.setdefault(value, where)
+        if first is where:
+            return ()
+        shown = value if isinstance(value, str) else value[-1]
+        return (f"{where} says {_brief(str(shown))}, which {first} says too; let one of them be another",)
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is one IPv4 or IPv6 address. inet_pton, since the file may hold ten thousand of them."""
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
+    except OSError:
+        return False
+    return True
+
+
+def _brief(text: str) -> str:
+    """A value fit for a sentence: one line, not endless."""
+    line = text if text.isprintable() else repr(text)
+    return line if len(line) <= 80 else f"{line[:77]}..."

@@ -1,0 +1,245 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The words of the collection as data: observation, fabric, state.
+
+Pure: no file, no clock, no Ansible. What the two files hold stays the plain dictionaries that JSON gives, typed here
+by TypedDict: with ten thousand trays an object a tray would cost more than reading the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NotRequired, TypedDict
+
+SCHEMA_VERSION = 1
+ZERO_UUID = "00000000-0000-0000-0000-000000000000"
+
+Finding = dict[str, Any]
+"""code, severity, message and the subject: tray, clique, domain, block (strings), gpu (index)."""
+
+# Words of a tray's state and health, as the host vars nvlink_state and nvlink_health say them.
+PRESENT, STALE, CONFLICT, UNPLACED = "present", "stale", "conflict", "unplaced"
+HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
+_WORST_FIRST = (UNHEALTHY, DEGRADED, UNKNOWN, HEALTHY)
+
+_NUMBER = re.compile(r"([0-9]+)")
+
+
+class Domain(TypedDict):
+    """One NVLink domain; cluster_uuid is its identity."""
+
+    cluster_uuid: str
+    chassis_serials: list[str]
+    expected_trays: int
+
+
+class Block(TypedDict):
+    """Where a clique stands in Slurm's topology; given once, never reused."""
+
+    name: str
+    position: int
+
+
+class Clique(TypedDict):
+    """One NVLink partition; (cluster_uuid of its domain, clique_id) is its identity."""
+
+    domain: str
+    clique_id: int
+    block: Block
+
+
+class Tray(TypedDict):
+    """One compute host and its place."""
+
+    clique: str
+    tray_index: int | None
+    gpu_uuids: list[str]
+    imex_address: str | None
+    slurm_node: str
+    kubernetes_node: str
+    why: str
+    ansible_host: NotRequired[str]
+
+
+class TrayState(TypedDict):
+    """What is volatile about one tray."""
+
+    state: str
+    health: str
+    observed_at: str | None
+    source: str | None
+    driver_version: str | None
+    findings: list[Finding]
+    # Only of a tray without a place: a placed one has these in the fabric file.
+    tray_index: NotRequired[int | None]
+    gpu_count: NotRequired[int]
+
+
+Change = TypedDict("Change", {"tray": str, "from": str | None, "to": str | None, "kind": str, "why": str})
+"""One tray's step from one fabric to the next, from a clique to a clique.
+
+kind: placed, moved, replaced (all GPUs new), gpus (some new), slot, address or name.
+"""
+
+
+@dataclass(frozen=True)
+class BlockView:
+    """A block with its trays, as the renderers want it; a retired one has no trays."""
+
+    name: str
+    position: int
+    clique: str
+    trays: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Identity and place of every tray: the fabric file's content. Never changed after it is made."""
+
+    domains: Mapping[str, Domain] = field(default_factory=dict)
+    cliques: Mapping[str, Clique] = field(default_factory=dict)
+    trays: Mapping[str, Tray] = field(default_factory=dict)
+    overrides: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Fabric:
+        """Wrap a checked document; see fabric_file.load() for one that may be wrong."""
+        return cls(document["domains"], document["cliques"], document["trays"], document["overrides"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The document that the fabric file holds."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "domains": self.domains,
+            "cliques": self.cliques,
+            "trays": self.trays,
+            "overrides": self.overrides,
+        }
+
+    @cached_property
+    def members(self) -> dict[str, list[str]]:
+        """Clique name -> its trays' names in natural order; every clique is a key, also a retired one."""
+        members: dict[str, list[str]] = {name: [] for name in self.cliques}
+        for name in natural_sorted(self.trays):
+            members[self.trays[name]["clique"]].append(name)
+        return members
+
+    def blocks(self) -> list[BlockView]:
+        """Every block ever given a position, in that order."""
+        return [
+            BlockView(clique["block"]["name"], clique["block"]["position"], name, tuple(self.members[name]))
+            for name, clique in sorted(self.cliques.items(), key=lambda item: item[1]["block"]["position"])
+        ]
+
+    def cluster_uuid(self, clique: str) -> str:
+        """The cluster UUID of a clique's domain."""
+        return self.domains[self.cliques[clique]["domain"]]["cluster_uuid"]
+
+    def clique_text(self, clique: str) -> str:
+        """`<uuid>.<id>`, as facts, host vars and the node label nvidia.com/gpu.clique write a clique."""
+        return f"{self.cluster_uuid(clique)}.{self.cliques[clique]['clique_id']}"
+
+
+@dataclass(frozen=True)
+class State:
+    """What is volatile about the trays: the state file's content. Holds unplaced trays, which the fabric does not."""
+
+    trays: Mapping[str, TrayState] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    written_at: str | None = None
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> State:
+        """Wrap a checked document; see fabric_file.load_state() for one that may be wrong."""
+        return cls(document["trays"], document["findings"], document["written_at"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The document that the state file holds."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "written_at": self.written_at,
+            "trays": self.trays,
+            "findings": self.findings,
+        }
+
+    def essence(self) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+        """The state without its times: two states that differ only by when they were seen have equal essences."""
+        trays = {
+            name: {key: value for key, value in tray.items() if key != "observed_at"} for name, tray in self.trays.items()
+        }
+        return trays, self.findings
+
+
+@dataclass(frozen=True)
+class Address:
+    """One address of a tray, text as the tray wrote it."""
+
+    interface: str
+    address: str
+    prefix: int
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one source says of one tray at one time.
+
+    reachable is False where nothing usable came back; problem then says why in a few words. gpu_uuids is empty where
+    no GPU was seen. identity is (cluster UUID, clique ID) of an attached tray, else None. contrary is True where the
+    tray's GPUs are attached in different cliques. slurm_node, kubernetes_node and ansible_host are what the site says,
+    None where it says nothing.
+    """
+
+    tray: str
+    source: str
+    reachable: bool = True
+    problem: str = ""
+    observed_at: str | None = None
+    identity: tuple[str, int] | None = None
+    contrary: bool = False
+    chassis_serial: str | None = None
+    tray_index: int | None = None
+    gpu_uuids: tuple[str, ...] = ()
+    gpu_count: int = 0
+    addresses: tuple[Address, ...] = ()
+    driver_version: str | None = None
+    health: str = UNKNOWN
+    findings: tuple[Finding, ...] = ()
+    slurm_node: str | None = None
+    kubernetes_node: str | None = None
+    ansible_host: str | None = None
+
+
+def natural_key(name: str) -> tuple[list[str | int], str]:
+    """Sort key by which r2 stands before r10; the text itself decides between r1 and r01."""
+    parts: list[str | int] = list(_NUMBER.split(name))
+    parts[1::2] = map(int, parts[1::2])
+    return parts, name
+
+
+def natural_sorted(names: Iterable[str]) -> list[str]:
+    """The names in natural order."""
+    return sorted(names, key=natural_key)
+
+
+def gpu_health(health: Mapping[str, Any]) -> str:
+    """One GPU's health from its fabric health rows (fabric_facts contract).
+
+    A driver that gives rows but no summary is judged by its rows; one that gives neither is unknown, not bad.
+    """
+    summary = health.get("summary")
+    if summary == "unhealthy" or health.get("route_unhealthy") is True:
+        return UNHEALTHY
+    if summary == "limited_capacity" or health.get("degraded_bandwidth") is True:
+        return DEGRADED
+    rows_are_clear = health.get("route_unhealthy") is False and health.get("degraded_bandwidth") is False
+    return HEALTHY if summary == "healthy" or (summary is None and rows_are_clear) else UNKNOWN
+
+
+def worst_health(healths: Iterable[str]) -> str:
+    """The worst GPU decides for its tray; no GPU at all is unknown."""
+    seen = set(healths)
+    return next((word for word in _WORST_FIRST if word in seen), UNKNOWN)
