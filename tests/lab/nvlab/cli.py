@@ -1,0 +1,131 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line of the lab."""
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import time
+
+from . import gpus, image, inventory, lab, network, scenario, state, tools
+from .errors import LabError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        code = options.run(options)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return int(code or 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="lab", description="Virtual racks of real hosts with simulated GPUs.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--name", default="lab", help="which lab; several can run side by side (default: lab)")
+
+    def command(name: str, run: object, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, parents=[common], help=text, description=text)
+        sub.set_defaults(run=run)
+        return sub
+
+    sub = command("up", _up, "start a lab and wait until its hosts answer")
+    sub.add_argument("--scenario", metavar="FILE", help="what to start; instead of --racks, --trays and --suite")
+    sub.add_argument("--racks", type=int, default=1, help="racks without a scenario file (default: 1)")
+    sub.add_argument("--trays", type=int, default=4, help="trays a rack without a scenario file (default: 4)")
+    sub.add_argument("--suite", choices=scenario.SUITES, help="Debian suite of the hosts; overrides the scenario's")
+    sub.add_argument("--timeout", type=float, default=180.0, metavar="SECONDS", help="give up after (default: 180)")
+    command("down", _down, "end a lab and remove all that it made")
+    sub = command("status", _status, "show which hosts answer")
+    sub.add_argument("--json", action="store_true", help="as JSON")
+    sub = command("exec", _exec, "run a command inside a host")
+    sub.add_argument("host")
+    sub.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    sub = command("set", _set, "change what a tray's GPUs say")
+    sub.add_argument("tray")
+    sub.add_argument("settings", nargs="+", metavar="KEY=VALUE")
+    sub = command("net", _net, "run a command of this machine inside the lab's network")
+    sub.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    command("inventory", _inventory, "print an Ansible inventory of the lab")
+    sub = command("build", _build, "build the base tree of a suite")
+    sub.add_argument("--suite", choices=scenario.SUITES, default="trixie")
+    return parser
+
+
+def _up(options: argparse.Namespace) -> None:
+    if options.scenario:
+        wanted = scenario.load(options.scenario)
+        if options.suite:
+            wanted = dataclasses.replace(wanted, suite=options.suite)
+    else:
+        wanted = scenario.simple(options.racks, options.trays, options.suite or "trixie")
+    began = time.monotonic()
+    lab.up(options.name, wanted, options.timeout)
+    print(f"lab {options.name}: {len(wanted.hosts)} hosts up in {time.monotonic() - began:.1f} s")
+
+
+def _down(options: argparse.Namespace) -> None:
+    lab.down(options.name)
+
+
+def _status(options: argparse.Namespace) -> int:
+    result = lab.status(options.name)
+    if options.json:
+        print(json.dumps(result, indent=1))
+    else:
+        print(f"lab {result['name']} ({result['suite']}): {result['phase']}")
+        for name, entry in result["hosts"].items():
+            words = ["running" if entry["running"] else "not running", "ssh" if entry["ssh"] else "no ssh"]
+            print(f"  {name:<12} {entry['address']:<16} {', '.join(words)}" + (f", {entry['slurm']}" if entry["slurm"] else ""))
+    return 0 if all(entry["ssh"] for entry in result["hosts"].values()) else 3
+
+
+def _exec(options: argparse.Namespace) -> None:
+    command = lab.enter(options.name, options.host, _command(options.argv))
+    sys.stdout.flush()
+    os.execvpe(command[0], command, {**os.environ, "PATH": tools.PATH})
+
+
+def _net(options: argparse.Namespace) -> None:
+    state.existing(options.name)
+    command = ["nsenter", f"--net={network.file_of(options.name)}", "--", *_command(options.argv)]
+    sys.stdout.flush()
+    os.execvp(command[0], command)
+
+
+def _set(options: argparse.Namespace) -> None:
+    settings = []
+    for text in options.settings:
+        key, sign, value = text.partition("=")
+        if not sign:
+            raise LabError(f"{text}: write a setting as KEY=VALUE.")
+        settings.append((key, value))
+    directory = state.existing(options.name)
+    lab.scenario_of(options.name).tray(options.tray)
+    gpus.change(directory / "hosts" / options.tray, settings)
+
+
+def _inventory(options: argparse.Namespace) -> None:
+    state.existing(options.name)
+    sys.stdout.write(inventory.ansible(options.name, lab.scenario_of(options.name)))
+
+
+def _build(options: argparse.Namespace) -> None:
+    tools.need_root()
+    print(image.ensure(options.suite))
+
+
+def _command(argv: list[str]) -> list[str]:
+    command = argv[1:] if argv[:1] == ["--"] else argv
+    if not command:
+        raise LabError("give a command after --.")
+    return command

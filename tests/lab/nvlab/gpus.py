@@ -1,0 +1,117 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a tray's GPUs say: the files behind its NVML library and its nvidia-smi, written from one description.
+
+Everything stands in one directory of the machine that the tray sees read-only at /opt/nvlink-lab. A fault of a tool is a
+change of these files, so it takes effect while the tray runs.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from . import nvml, state
+from .collection import simulation
+from .scenario import NETWORK, PREFIX, Scenario, Tray
+from .settings import apply_setting, new_hardware
+
+LIBRARY = "libnvidia-ml.so.1"
+# Real texts and exit codes of nvidia-smi; `cat` is the only program it starts.
+SMI = """\
+#!/bin/sh
+here=/opt/nvlink-lab
+read -r mode < "$here/smi"
+case "$mode" in
+hang) exec sleep infinity ;;
+no_driver)
+    echo "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver." \\
+        "Make sure that the latest NVIDIA driver is installed and running."
+    exit 9 ;;
+version_mismatch)
+    echo "Failed to initialize NVML: Driver/library version mismatch"
+    exit 18 ;;
+no_gpu)
+    echo "No devices were found"
+    exit 6 ;;
+esac
+case "$*" in
+"-q -x" | "-x -q" | "--query --xml-format") exec cat "$here/nvidia-smi.xml" ;;
+esac
+echo "nvidia-smi: not implemented by the stand-in: $*" >&2
+exit 1
+"""
+GARBAGE = "Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n"
+
+
+def hardware_of(scenario: Scenario) -> dict[str, dict[str, Any]]:
+    """Tray name -> its simulated hardware (see settings.py) as the scenario starts it."""
+    racks = max(tray.rack for tray in scenario.trays)
+    width = max(tray.number for tray in scenario.trays)
+    gpus = max(tray.gpus for tray in scenario.trays)
+    fleet = list(simulation().fleet(racks=racks, trays_per_rack=width, gpus_per_tray=max(gpus, 1)).values())
+    result = {}
+    for tray in scenario.trays:
+        hardware = new_hardware(_facts(tray, fleet[(tray.rack - 1) * width + tray.number - 1]))
+        if tray.gpus:
+            hardware = apply_setting(hardware, "clique", str(tray.clique_id))
+        for key, value in tray.settings.items():
+            hardware = apply_setting(hardware, key, value)
+        result[tray.name] = hardware
+    return result
+
+
+def _facts(tray: Tray, facts: dict[str, Any]) -> dict[str, Any]:
+    facts = {**facts, "hostname": tray.name, "gpus": facts["gpus"][: tray.gpus], "gpu_count": tray.gpus}
+    facts["addresses"] = [{"interface": "host0", "address": tray.address, "prefix": PREFIX}]
+    assert tray.address.startswith(NETWORK)
+    return facts
+
+
+def write(host: Path, hardware: dict[str, Any]) -> None:
+    """Bring a tray's files in line with its hardware; `host` is its directory in the lab's state."""
+    state.write_atomically(host / "hardware.json", json.dumps(hardware, indent=1, sort_keys=True) + "\n")
+    directory = host / "gpu"
+    directory.mkdir(exist_ok=True)
+    source = simulation()
+    nvml_fault = None if hardware["nvml"] in ("ok", "no_library") else hardware["nvml"]
+    state.write_atomically(directory / "gpus", source.nvml_standin_text(hardware["facts"], nvml_fault))
+    state.write_atomically(directory / "nvidia-smi.xml", _smi_output(source.nvidia_smi_xml(hardware["facts"]), hardware))
+    state.write_atomically(directory / "smi", hardware["smi"] + "\n")
+    if hardware["smi"] == "missing":
+        (directory / "nvidia-smi").unlink(missing_ok=True)
+    else:
+        state.write_atomically(directory / "nvidia-smi", SMI, 0o755)
+    if hardware["nvml"] == "no_library":
+        (directory / LIBRARY).unlink(missing_ok=True)
+    elif not (directory / LIBRARY).exists():
+        _copy_library(directory)
+
+
+def _smi_output(xml: str, hardware: dict[str, Any]) -> str:
+    if hardware["smi"] == "garbage":
+        return GARBAGE
+    if hardware["smi"] == "truncated":
+        return xml[: len(xml) // 2]
+    return xml
+
+
+def _copy_library(directory: Path) -> None:
+    temporary = directory / f".{LIBRARY}"
+    shutil.copyfile(nvml.library(), temporary)
+    with contextlib.suppress(OSError):
+        os.chmod(temporary, 0o755)
+    os.rename(temporary, directory / LIBRARY)
+
+
+def change(host: Path, settings: list[tuple[str, str]]) -> None:
+    """Apply KEY=VALUE settings, all or none."""
+    with state.locked(host):
+        hardware = json.loads((host / "hardware.json").read_text())
+        for key, value in settings:
+            hardware = apply_setting(hardware, key, value)
+        write(host, hardware)

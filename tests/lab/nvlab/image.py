@@ -1,0 +1,202 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Base trees: one Debian root a suite, shared by all hosts of all labs as the lower layer of their overlays.
+
+A tree is cached under the hash of everything that goes into it (suite, packages, this file), so it is never changed in
+place and a running lab never loses the tree under it.
+"""
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from . import paths, tools
+
+# What a tray or the Slurm controller runs, nothing that only waits.
+PACKAGES = (
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "python3",
+    "openssh-server",
+    "iproute2",
+    "munge",
+    "slurmctld",
+    "slurmd",
+    "slurm-client",
+)
+# Newer ansible-core needs a newer Python than the machine may have: it is tested inside the trixie tree.
+EXTRA_PACKAGES = {"trixie": ("python3-venv", "python3-pip", "openssh-client", "git", "ca-certificates", "make"), "forky": ()}
+# The Release file of the testing suite runs out within days; a mirror may be older than that.
+APT_OPTIONS = {"trixie": (), "forky": ('Acquire::Check-Valid-Until "false"',)}
+
+# Units that only cost time in a container; 37 of them share two cores.
+MASKED = (
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "console-getty.service",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "e2scrub_reap.service",
+    "fstrim.timer",
+    "getty.target",
+    "ldconfig.service",
+    "modprobe@.service",
+    "remote-fs.target",
+    "systemd-boot-random-seed.service",
+    "systemd-firstboot.service",
+    "systemd-hwdb-update.service",
+    "systemd-journal-catalog-update.service",
+    "systemd-journal-flush.service",
+    "systemd-logind.service",
+    "systemd-machine-id-commit.service",
+    "systemd-network-generator.service",
+    "systemd-networkd.service",
+    "systemd-networkd.socket",
+    "systemd-pcrphase.service",
+    "systemd-pstore.service",
+    "systemd-random-seed.service",
+    "systemd-sysctl.service",
+    "systemd-sysusers.service",
+    "systemd-tmpfiles-clean.timer",
+    "systemd-update-done.service",
+    "systemd-update-utmp.service",
+    "sshd-keygen.service",
+)
+MASKED_GENERATORS = (
+    "systemd-cryptsetup-generator",
+    "systemd-debug-generator",
+    "systemd-fstab-generator",
+    "systemd-getty-generator",
+    "systemd-gpt-auto-generator",
+    "systemd-hibernate-resume-generator",
+    "systemd-rc-local-generator",
+    "systemd-ssh-generator",
+    "systemd-system-update-generator",
+    "systemd-sysv-generator",
+    "systemd-tpm2-generator",
+)
+# The lab's hosts start these by a link in their own layer, each host what it needs.
+NOT_ENABLED = ("munge.service", "slurmctld.service", "slurmd.service", "remote-fs.target")
+
+NETWORK_UNIT = """\
+[Unit]
+Description=Static address of the lab
+DefaultDependencies=no
+Before=network.target network-online.target ssh.service munge.service slurmd.service slurmctld.service
+After=local-fs.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/sbin/ip -batch /etc/nvlink-lab/network.batch
+
+[Install]
+WantedBy=multi-user.target
+"""
+SSHD = """\
+UseDNS no
+UsePAM no
+X11Forwarding no
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+MaxStartups 200
+MaxSessions 200
+PerSourcePenalties no
+HostKey /etc/ssh/ssh_host_ed25519_key
+"""
+JOURNALD = "[Journal]\nStorage=volatile\nRuntimeMaxUse=8M\nForwardToConsole=no\n"
+# munged and the Slurm daemons wait for network-online.target and for nothing else that a lab has.
+SLURM_UNIT = "[Unit]\nRequires=munge.service\nAfter=munge.service\n"
+SLURMCTLD_UNIT = SLURM_UNIT + "[Service]\nUser=root\nGroup=root\n"
+# Without slurm.conf slurmd asks the controller for it, which may boot later than the tray.
+SLURMD_UNIT = SLURM_UNIT + "StartLimitIntervalSec=0\n[Service]\nRestart=on-failure\nRestartSec=1\n"
+GPU_FILES = "/opt/nvlink-lab"
+
+
+def key(suite: str) -> str:
+    parts = [suite, *PACKAGES, *EXTRA_PACKAGES[suite], *APT_OPTIONS[suite], Path(__file__).read_text()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def path(suite: str) -> Path:
+    return paths.cache() / f"{suite}-{key(suite)}"
+
+
+def ensure(suite: str) -> Path:
+    """The suite's base tree, built when it is not there; a second caller waits for the first one's build."""
+    tree = path(suite)
+    if tree.is_dir():
+        return tree
+    tools.ensure_tools()
+    tree.parent.mkdir(parents=True, exist_ok=True)
+    with open(tree.parent / f".{tree.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not tree.is_dir():
+            _build(suite, tree)
+    return tree
+
+
+def _build(suite: str, tree: Path) -> None:
+    _remove_unfinished(tree)
+    building = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))
+    building.chmod(0o755)
+    command = ["mmdebstrap", "--quiet", "--variant=minbase"]
+    command += [f"--aptopt={option}" for option in APT_OPTIONS[suite]]
+    command += [f"--include={','.join((*PACKAGES, *EXTRA_PACKAGES[suite]))}", suite, str(building)]
+    try:
+        tools.call(command, f"building the base tree of {suite}")
+        _customise(building)
+        os.rename(building, tree)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _remove_unfinished(tree: Path) -> None:
+    """What an interrupted build left; the caller holds the lock, so nobody is building."""
+    for entry in tree.parent.glob(f".{tree.name}.*"):
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _customise(root: Path) -> None:
+    units = root / "etc/systemd/system"
+    for name in MASKED:
+        _link("/dev/null", units / name)
+    for name in MASKED_GENERATORS:
+        _link("/dev/null", root / "etc/systemd/system-generators" / name)
+    wants = units / "multi-user.target.wants"
+    for name in NOT_ENABLED:
+        (wants / name).unlink(missing_ok=True)
+    _write(units / "nvlink-lab-network.service", NETWORK_UNIT)
+    _link("../nvlink-lab-network.service", wants / "nvlink-lab-network.service")
+    _write(units / "slurmctld.service.d/lab.conf", SLURMCTLD_UNIT)
+    _write(units / "slurmd.service.d/lab.conf", SLURMD_UNIT)
+    _write(root / "etc/systemd/journald.conf.d/lab.conf", JOURNALD)
+    _write(root / "etc/ssh/sshd_config.d/lab.conf", SSHD)
+    for host_key in (root / "etc/ssh").glob("ssh_host_*"):
+        host_key.unlink()
+    (root / "etc/machine-id").write_text("")
+    for directory in ("var/lib/slurm/slurmctld", "var/spool/slurmd", "etc/slurm", GPU_FILES.lstrip("/")):
+        (root / directory).mkdir(parents=True, exist_ok=True)
+    # The GPUs' files come and go with `lab set`, so the tree only points at them.
+    for libraries in (root / "usr/lib").glob("*-linux-gnu"):
+        _link(f"{GPU_FILES}/libnvidia-ml.so.1", libraries / "libnvidia-ml.so.1")
+    _link(f"{GPU_FILES}/nvidia-smi", root / "usr/bin/nvidia-smi")
+
+
+def _write(target: Path, text: str) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+
+
+def _link(points_at: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    target.symlink_to(points_at)

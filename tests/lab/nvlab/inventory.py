@@ -1,0 +1,58 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How programs outside the lab's network reach its hosts: an ssh_config and a static Ansible inventory."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import yaml
+
+from . import network, paths
+from .scenario import CONTROLLER, NETWORK, Scenario
+
+PROXY = Path(__file__).resolve().with_name("proxy.py")
+
+
+def ssh_config(name: str, scenario: Scenario) -> str:
+    """Options for `ssh -F`; hosts can be named or given by address."""
+    directory = paths.state_of(name)
+    lines = []
+    for host, address in scenario.hosts.items():
+        lines += [f"Host {host}", f"  HostName {address}"]
+    lines += [
+        "Host *",
+        "  User root",
+        f"  IdentityFile {directory / 'key'}",
+        "  IdentitiesOnly yes",
+        f"  UserKnownHostsFile {directory / 'known_hosts'}",
+        "  GlobalKnownHostsFile /dev/null",
+        "  StrictHostKeyChecking yes",
+        f"  ProxyCommand {sys.executable} -I -S {PROXY} {network.file_of(name)} %h %p",
+        "  ProxyUseFdpass yes",
+        "  ServerAliveInterval 5",
+        "  ServerAliveCountMax 3",
+        "  LogLevel ERROR",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def known_hosts(host_key: str) -> str:
+    kind, blob = host_key.split()[:2]
+    return f"{NETWORK}.* {kind} {blob}\n"
+
+
+def ansible(name: str, scenario: Scenario) -> str:
+    """A YAML inventory with the groups `trays` and `slurm_controller`."""
+    tray_hosts = {tray.name: {"ansible_host": tray.address} for tray in scenario.trays}
+    groups: dict[str, object] = {"trays": {"hosts": tray_hosts}}
+    if scenario.controller:
+        groups["slurm_controller"] = {"hosts": {CONTROLLER: {"ansible_host": scenario.hosts[CONTROLLER]}}}
+    variables = {
+        "ansible_user": "root",
+        "ansible_connection": "ssh",
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "ansible_ssh_common_args": f"-F {paths.state_of(name) / 'ssh_config'}",
+    }
+    return "---\n" + yaml.safe_dump({"all": {"vars": variables, "children": groups}}, sort_keys=False)

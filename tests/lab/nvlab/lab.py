@@ -1,0 +1,215 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Up, down and status of a lab: the order of things; how each is done stands in the other files."""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from . import gpus, host, image, inventory, linux, network, nvml, paths, state, tools
+from .errors import LabError
+from .scenario import CONTROLLER, Scenario, Slurm, Tray
+
+SSH_PORT = 22
+
+
+def up(name: str, scenario: Scenario, timeout: float) -> None:
+    """Start a lab and wait until every host answers; a lab that does not come up is taken down again."""
+    tools.need_root()
+    paths.check_name(name)
+    tools.ensure_tools()
+    root = linux.cgroup_root()
+    if root is None:
+        raise LabError("no cgroup v2 hierarchy is mounted: mount one (mount -t cgroup2 none /sys/fs/cgroup/unified).")
+    base = image.ensure(scenario.suite)
+    if nvml.ready():
+        nvml.library()
+    directory = state.create(name)
+    with _ending_cleanly():
+        try:
+            _start(name, scenario, directory, base, root / paths.netns_of(name))
+            _wait(name, scenario, time.monotonic() + timeout)
+        except BaseException:
+            down(name, keep_running=os.getpid())
+            raise
+
+
+def _start(name: str, scenario: Scenario, directory: Path, base: Path, cgroup: Path) -> None:
+    me = os.getpid()
+    known: dict[str, Any] = {
+        "up": {"pid": me, "started": linux.start_time(me)},
+        "phase": "starting",
+        "base": str(base),
+        "cgroup": str(cgroup),
+        "hosts": {},
+    }
+    state.write(name, known)
+    (directory / "scenario.json").write_text(json.dumps(dataclasses.asdict(scenario), indent=1) + "\n")
+    _make_keys(directory)
+    (directory / "ssh_config").write_text(inventory.ssh_config(name, scenario))
+    (directory / "known_hosts").write_text(inventory.known_hosts((directory / "host_key.pub").read_text()))
+    network.create(name)
+    cgroup.mkdir()
+    hardware = gpus.hardware_of(scenario) if nvml.ready() else {}
+    for host_name, address in scenario.hosts.items():
+        place = directory / "hosts" / host_name
+        place.mkdir(parents=True)
+        host.write_files(place, host_name, scenario, directory, base)
+        if host_name in hardware:
+            gpus.write(place, hardware[host_name])
+        pid = host.start(place, host_name, base, name, cgroup / host_name, host_name in hardware)
+        known["hosts"][host_name] = {"address": address, "pid": pid, "started": linux.start_time(pid)}
+        state.write(name, known)
+
+
+def _make_keys(directory: Path) -> None:
+    for file, comment in (("key", "nvlink-lab"), ("host_key", "nvlink-lab-host")):
+        tools.call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(directory / file)], "a key")
+    (directory / "munge.key").write_bytes(os.urandom(128))
+    (directory / "munge.key").chmod(0o400)
+
+
+def _wait(name: str, scenario: Scenario, deadline: float) -> None:
+    known = state.read(name)
+
+    def answering(host_name: str) -> bool:
+        entry = known["hosts"][host_name]
+        while time.monotonic() < deadline:
+            if not linux.is_alive(entry["pid"], entry["started"]):
+                log = (paths.state_of(name) / "hosts" / host_name / "console.log").read_text(errors="replace")
+                raise LabError(f"host {host_name} ended while it started: {tools.last_line(log)}")
+            if ssh_answers(name, entry["address"]):
+                return True
+            time.sleep(0.2)
+        return False
+
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        results = dict(zip(known["hosts"], pool.map(answering, known["hosts"]), strict=True))
+    silent = [host_name for host_name, answers in results.items() if not answers]
+    if silent:
+        raise LabError(f"ssh does not answer on {', '.join(silent)}: give up takes longer (--timeout) or use fewer trays.")
+    while scenario.slurm:
+        nodes = slurm_nodes(name)
+        idle = {node for node, word in nodes.items() if word == "idle"}
+        if idle >= {tray.name for tray in scenario.trays}:
+            break
+        if time.monotonic() > deadline:
+            words = ", ".join(f"{node} {word}" for node, word in nodes.items() if word != "idle") or "no answer"
+            raise LabError(f"Slurm's nodes do not become idle ({words}): look at {CONTROLLER}'s slurmctld.log.")
+        time.sleep(0.3)
+    known["phase"] = "up"
+    state.write(name, known)
+
+
+def ssh_answers(name: str, address: str, timeout: float = 2.0) -> bool:
+    try:
+        with contextlib.closing(network.connect(str(network.file_of(name)), address, SSH_PORT, timeout)) as connection:
+            return connection.recv(4) == b"SSH-"
+    except (OSError, socket.timeout):
+        return False
+
+
+def slurm_nodes(name: str) -> dict[str, str]:
+    """Node -> its state as sinfo shows it; empty while slurmctld does not answer."""
+    try:
+        command = enter(name, CONTROLLER, ["sinfo", "--noheader", "--Node", "--format=%N %t"])
+    except LabError:
+        return {}
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return dict(line.split() for line in done.stdout.splitlines() if len(line.split()) == 2)
+
+
+def enter(name: str, host_name: str, command: list[str]) -> list[str]:
+    """The command line that runs `command` inside a host."""
+    known = state.read(name)
+    if host_name not in known["hosts"]:
+        raise LabError(f"there is no host {host_name!r} in lab {name!r}: it has {', '.join(known['hosts'])}.")
+    leader = host.leader(Path(known["cgroup"]) / host_name)
+    if leader is None:
+        raise LabError(f"host {host_name} of lab {name!r} is not running.")
+    return host.enter_command(leader, command)
+
+
+def scenario_of(name: str) -> Scenario:
+    data = json.loads((state.existing(name) / "scenario.json").read_text())
+    slurm = data["slurm"] and Slurm(**{**data["slurm"], "conf": tuple(data["slurm"]["conf"])})
+    return Scenario(data["suite"], data["controller"], slurm, tuple(Tray(**tray) for tray in data["trays"]))
+
+
+def status(name: str) -> dict[str, Any]:
+    """{"name", "phase", "suite", "hosts": {NAME: {"address", "running", "ssh", "slurm"}}}; slurm is null without Slurm."""
+    known = state.read(name)
+    scenario = scenario_of(name)
+    nodes = slurm_nodes(name) if scenario.slurm else {}
+
+    def look(host_name: str) -> dict[str, Any]:
+        address = known["hosts"][host_name]["address"]
+        running = host.leader(Path(known["cgroup"]) / host_name) is not None
+        ssh = running and ssh_answers(name, address)
+        return {"address": address, "running": running, "ssh": ssh, "slurm": nodes.get(host_name)}
+
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        hosts = dict(zip(known["hosts"], pool.map(look, known["hosts"]), strict=True))
+    return {"name": name, "phase": known["phase"], "suite": scenario.suite, "hosts": hosts}
+
+
+def names() -> list[str]:
+    return sorted(entry.name for entry in paths.STATE.iterdir() if entry.is_dir()) if paths.STATE.is_dir() else []
+
+
+def down(name: str, keep_running: int | None = None) -> None:
+    """End a lab's processes and remove all that it made, also after a crash. Idempotent."""
+    tools.need_root()
+    directory = paths.state_of(name)
+    known: dict[str, Any] = {}
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        known = json.loads((directory / "state.json").read_text())
+    starter = known.get("up", {})
+    if known.get("phase") == "starting" and starter.get("pid") != keep_running:
+        _stop_starter(starter)
+    root = linux.cgroup_root()
+    if root is not None:
+        host.end_processes(root / paths.netns_of(name))
+    for entry in known.get("hosts", {}).values():
+        # The cgroup held them all; this is for a host that was started and killed before it entered it.
+        if entry["started"] is not None and linux.is_alive(entry["pid"], entry["started"]):
+            os.kill(entry["pid"], signal.SIGKILL)
+    network.remove(name)
+    state.remove(name)
+
+
+def _stop_starter(starter: dict[str, Any]) -> None:
+    """An `up` that is still at work would start more hosts behind `down`'s back."""
+    deadline = time.monotonic() + 20
+    pid, started = starter["pid"], starter["started"]
+    if linux.is_alive(pid, started):
+        os.kill(pid, signal.SIGTERM)
+    while linux.is_alive(pid, started):
+        if time.monotonic() > deadline:
+            raise LabError(f"lab up (pid {pid}) is still at work and does not end: end it, then run down again.")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _ending_cleanly() -> Any:
+    """SIGTERM and SIGHUP end `up` like an exception, so that it takes down what it has started."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,150 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of `lab set TRAY KEY=VALUE`: their names, their values, and how they change a tray's hardware.
+
+A tray's hardware is a dict in the shape of the fabric_facts contract plus the faults of its tools:
+``{"facts": {...}, "nvml": "ok", "smi": "ok", "lost": [gpu indexes]}``. Pure functions only.
+"""
+from __future__ import annotations
+
+import copy
+import re
+import uuid
+from typing import Any
+
+from .errors import LabError
+
+STATES = ("not_supported", "not_started", "in_progress", "completed")
+SUMMARIES = ("healthy", "unhealthy", "limited_capacity")
+NVML_FAULTS = ("ok", "hang", "no_driver", "no_library", "version_mismatch", "no_gpu")
+SMI_FAULTS = ("ok", "hang", "garbage", "truncated", "missing", "no_driver", "version_mismatch", "no_gpu")
+RECOVERY_ACTIONS = (
+    "none",
+    "gpu_reset",
+    "node_reboot",
+    "drain_p2p",
+    "drain_and_reset",
+    "recover_imex_domain",
+    "bus_reset",
+    "system_reboot",
+)
+BOOLEANS = {"true": True, "false": False}
+HEALTH_ROWS = (
+    "degraded_bandwidth",
+    "route_recovery",
+    "route_unhealthy",
+    "access_timeout_recovery",
+    "partition_assigned",
+)
+GPU_KEY = re.compile(r"gpu(\d+)\.(.+)")
+WORD = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def new_hardware(facts: dict[str, Any]) -> dict[str, Any]:
+    return {"facts": copy.deepcopy(facts), "nvml": "ok", "smi": "ok", "lost": []}
+
+
+def check_setting(key: str, value: str, gpus: int, where: str) -> None:
+    """Raise LabError, beginning with `where`, unless KEY=VALUE can be set on a tray of `gpus` GPUs."""
+    if key == "nvml":
+        _one_of(value, NVML_FAULTS, where)
+        return
+    if key == "smi":
+        _one_of(value, SMI_FAULTS, where)
+        return
+    match = GPU_KEY.fullmatch(key)
+    if match:
+        if int(match.group(1)) >= gpus:
+            raise LabError(f"{where}: there is no GPU {match.group(1)}, the tray has {gpus}.")
+        if match.group(2) == "lost":
+            _one_of(value, tuple(BOOLEANS), where)
+            return
+        key = match.group(2)
+    _gpu_value(key, value, where)
+
+
+def apply_setting(hardware: dict[str, Any], key: str, value: str) -> dict[str, Any]:
+    """The hardware after KEY=VALUE; the argument stays as it was."""
+    facts = hardware["facts"]
+    check_setting(key, value, len(facts["gpus"]), f"{key}={value}")
+    changed = copy.deepcopy(hardware)
+    if key in ("nvml", "smi"):
+        changed[key] = value
+        return changed
+    match = GPU_KEY.fullmatch(key)
+    if match and match.group(2) == "lost":
+        lost = set(changed["lost"])
+        (lost.add if BOOLEANS[value] else lost.discard)(int(match.group(1)))
+        changed["lost"] = sorted(lost)
+        return changed
+    gpus = changed["facts"]["gpus"]
+    for gpu in [gpus[int(match.group(1))]] if match else gpus:
+        path, parsed = _gpu_value(match.group(2) if match else key, value, f"{key}={value}")
+        target = gpu
+        for step in path[:-1]:
+            target = target[step]
+        target[path[-1]] = parsed
+    _summarise(changed["facts"])
+    return changed
+
+
+def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
+    """Where in a GPU's facts a setting stands, and its value."""
+    if key == "state":
+        return ("fabric", "state"), _one_of(value, STATES, where)
+    if key == "status":
+        if not WORD.fullmatch(value):
+            raise LabError(f"{where}: use success or an NVML error in snake_case.")
+        return ("fabric", "status"), value
+    if key == "uuid":
+        try:
+            # The all-zero UUID of a machine without NVSwitch trays is unknown in the facts, and printed as zeroes.
+            parsed = uuid.UUID(value)
+        except ValueError as error:
+            raise LabError(f"{where}: use a UUID.") from error
+        return ("fabric", "cluster_uuid"), str(parsed) if parsed.int else None
+    if key == "clique":
+        if not value.isdecimal() or int(value) >= 2**32:
+            raise LabError(f"{where}: use a number from 0 to 4294967295.")
+        return ("fabric", "clique_id"), int(value)
+    if key == "health":
+        return ("fabric", "health", "summary"), _one_of(value, SUMMARIES, where)
+    if key in HEALTH_ROWS:
+        return ("fabric", "health", key), BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
+    if key == "incorrect_configuration":
+        if not WORD.fullmatch(value):
+            raise LabError(f"{where}: use none or a reason in snake_case.")
+        return ("fabric", "health", key), value
+    if key == "recovery_action":
+        return (key,), _one_of(value, RECOVERY_ACTIONS, where)
+    if key == "mig_enabled":
+        return (key,), BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
+    if key == "name":
+        return (key,), value
+    known = ("state", "status", "uuid", "clique", "health", *HEALTH_ROWS, "incorrect_configuration")
+    raise LabError(
+        f"{where}: not a setting, use nvml, smi, gpuN.lost, or with or without gpuN. one of "
+        f"{', '.join((*known, 'recovery_action', 'mig_enabled', 'name'))}."
+    )
+
+
+def _summarise(facts: dict[str, Any]) -> None:
+    """What the contract says of the tray as a whole follows from its GPUs."""
+    places = {(gpu["fabric"]["cluster_uuid"], gpu["fabric"]["clique_id"]) for gpu in facts["gpus"]}
+    attached = (
+        len(places) == 1
+        and all(gpu["fabric"]["state"] == "completed" and gpu["fabric"]["status"] == "success" for gpu in facts["gpus"])
+        and None not in next(iter(places))
+    )
+    cluster_uuid, clique_id = next(iter(places)) if attached else (None, None)
+    facts["attached"] = attached
+    facts["cluster_uuid"] = cluster_uuid
+    facts["clique_id"] = clique_id
+    facts["clique"] = f"{cluster_uuid}.{clique_id}" if attached else None
+
+
+def _one_of(value: str, allowed: tuple[str, ...], where: str) -> str:
+    if value not in allowed:
+        raise LabError(f"{where}: use one of {', '.join(allowed)}.")
+    return value
