@@ -17,13 +17,13 @@ import uuid
 from pathlib import Path
 
 from . import linux, network, tools
+from .addresses import BRIDGE_ADDRESS, CONTROLLER, PREFIX
 from .errors import LabError
 from .image import GPU_FILES
-from .scenario import BRIDGE_ADDRESS, CONTROLLER, PREFIX, Scenario
+from .scenario import Scenario
 from .slurm import CGROUP_CONF, SLURMD_DEFAULT, slurm_conf
 
 WANTS = "etc/systemd/system/multi-user.target.wants"
-OWNER_OF_MUNGE = ("etc/munge", "munge")
 
 
 def write_files(directory: Path, name: str, scenario: Scenario, lab: Path, base: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import yaml
 
 from . import network, paths
-from .scenario import CONTROLLER, NETWORK, Scenario
+from .addresses import CONTROLLER, NETWORK
+from .scenario import Scenario
 
 PROXY = Path(__file__).resolve().with_name("proxy.py")
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from . import gpus, host, image, inventory, linux, network, nvml, paths, state, tools
+from .addresses import CONTROLLER
 from .errors import LabError
-from .scenario import CONTROLLER, Scenario, Slurm, Tray
+from .scenario import Scenario, Slurm, Tray
 
 SSH_PORT = 22
 

@@ -9,8 +9,8 @@ import socket
 from pathlib import Path
 
 from . import linux, paths, tools
+from .addresses import BRIDGE_ADDRESS, PREFIX
 from .errors import LabError
-from .scenario import BRIDGE_ADDRESS, PREFIX
 
 BRIDGE = "lab0"
 

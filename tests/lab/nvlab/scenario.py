@@ -27,17 +27,12 @@ from typing import Any
 
 import yaml
 
+from .addresses import CONTROLLER, CONTROLLER_ADDRESS, FIRST_TRAY, NETWORK
 from .errors import LabError
 from .settings import check_setting
 
 SUITES = ("trixie", "forky")
 DEFAULT_CLIQUE = 32766
-NETWORK = "198.51.100"
-PREFIX = 24
-BRIDGE_ADDRESS = f"{NETWORK}.1"
-CONTROLLER = "ctl"
-CONTROLLER_ADDRESS = f"{NETWORK}.2"
-FIRST_TRAY = 11
 MOST_TRAYS = 254 - FIRST_TRAY + 1
 MOST_GPUS = 64
 RACK_NAME = re.compile(r"[a-z][a-z0-9]{0,9}")

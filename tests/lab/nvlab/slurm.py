@@ -4,7 +4,8 @@
 """The lab's Slurm: an ordinary cluster that knows nothing of blocks yet. Texts only; the units are in the base tree."""
 from __future__ import annotations
 
-from .scenario import CONTROLLER, CONTROLLER_ADDRESS, Scenario
+from .addresses import CONTROLLER, CONTROLLER_ADDRESS
+from .scenario import Scenario
 
 PARTITION = "all"
 CGROUP_CONF = "CgroupPlugin=disabled\n"
@@ -37,7 +38,7 @@ KillWait=2
 MinJobAge=60
 MessageTimeout=10
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
-UnkillableStepTimeout=20
+UnkillableStepTimeout=60
 """
 
 
