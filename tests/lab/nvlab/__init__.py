@@ -2,4 +2,5 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Virtual racks: real hosts (systemd, sshd, Slurm) with simulated GPUs, in a network namespace of their own."""
+
 from __future__ import annotations

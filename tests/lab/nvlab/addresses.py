@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who has which address; the same in every lab, as each has a network of its own (TEST-NET-2, RFC 5737)."""
+
 from __future__ import annotations
 
 NETWORK = "198.51.100"

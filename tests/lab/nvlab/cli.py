@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line of the lab."""
+
 from __future__ import annotations
 
 import argparse
@@ -85,7 +86,10 @@ def _status(options: argparse.Namespace) -> int:
         print(f"lab {result['name']} ({result['suite']}): {result['phase']}")
         for name, entry in result["hosts"].items():
             words = ["running" if entry["running"] else "not running", "ssh" if entry["ssh"] else "no ssh"]
-            print(f"  {name:<12} {entry['address']:<16} {', '.join(words)}" + (f", {entry['slurm']}" if entry["slurm"] else ""))
+            print(
+                f"  {name:<12} {entry['address']:<16} {', '.join(words)}"
+                + (f", {entry['slurm']}" if entry["slurm"] else "")
+            )
     return 0 if all(entry["ssh"] for entry in result["hosts"].values()) else 3
 
 
@@ -121,7 +125,7 @@ def _inventory(options: argparse.Namespace) -> None:
 
 def _build(options: argparse.Namespace) -> None:
     tools.need_root()
-    print(image.ensure(options.suite))
+    print(image.ensure_base(options.suite))
 
 
 def _command(argv: list[str]) -> list[str]:

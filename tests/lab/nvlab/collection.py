@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The collection's own code that the lab uses: the simulated hardware. Works in a plain checkout without Ansible."""
+
 from __future__ import annotations
 
 import functools
@@ -19,7 +20,11 @@ PACKAGE = "ansible_collections.rackscale.nvlink"
 def simulation() -> Any:
     """plugins/module_utils/simulation.py of this checkout."""
     if PACKAGE not in sys.modules:
-        for name, where in (("ansible_collections", []), ("ansible_collections.rackscale", []), (PACKAGE, [REPOSITORY])):
+        for name, where in (
+            ("ansible_collections", []),
+            ("ansible_collections.rackscale", []),
+            (PACKAGE, [REPOSITORY]),
+        ):
             if name not in sys.modules:
                 package = types.ModuleType(name)
                 package.__path__ = [str(path) for path in where]

@@ -6,6 +6,7 @@
 Everything stands in one directory of the machine that the tray sees read-only at /opt/nvlink-lab. A fault of a tool is a
 change of these files, so it takes effect while the tray runs.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -80,7 +81,9 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
     source = simulation()
     nvml_fault = None if hardware["nvml"] in ("ok", "no_library") else hardware["nvml"]
     state.write_atomically(directory / "gpus", source.nvml_standin_text(hardware["facts"], nvml_fault))
-    state.write_atomically(directory / "nvidia-smi.xml", _smi_output(source.nvidia_smi_xml(hardware["facts"]), hardware))
+    state.write_atomically(
+        directory / "nvidia-smi.xml", _smi_output(source.nvidia_smi_xml(hardware["facts"]), hardware)
+    )
     state.write_atomically(directory / "smi", hardware["smi"] + "\n")
     if hardware["smi"] == "missing":
         (directory / "nvidia-smi").unlink(missing_ok=True)

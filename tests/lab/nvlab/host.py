@@ -7,6 +7,7 @@ Every host runs in a mount namespace of its own that holds all its mounts (the o
 no mount of a lab is ever seen outside and none can outlive the host's processes. All its processes are in one cgroup,
 named after lab and host, so that they are ended together and nothing else ever is.
 """
+
 from __future__ import annotations
 
 import os
@@ -90,9 +91,7 @@ def start(directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tra
         os._exit(127)
 
 
-def _become_nspawn(
-    directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tray: bool, nspawn: str
-) -> None:
+def _become_nspawn(directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tray: bool, nspawn: str) -> None:
     os.setsid()
     (cgroup / "cgroup.procs").write_text("0")
     null = os.open("/dev/null", os.O_RDONLY)
@@ -124,6 +123,8 @@ def _private_mounts(directory: Path, base: Path) -> None:
     linux.mount("cgroup2", "/sys/fs/cgroup", "cgroup2")
     # nspawn keeps notes in /run that it would leave behind when it is killed.
     here = os.open(directory, os.O_PATH)
+    for inner in linux.mounts_below("/run"):
+        linux.umount(inner)  # or this host would keep alive the network of every other lab
     linux.mount("tmpfs", "/run", "tmpfs", 0, "mode=0755")
     os.makedirs(directory)
     linux.mount(f"/proc/self/fd/{here}", str(directory), None, linux.MS_BIND)

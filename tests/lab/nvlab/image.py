@@ -6,6 +6,7 @@
 A tree is cached under the hash of everything that goes into it (suite, packages, this file), so it is never changed in
 place and a running lab never loses the tree under it.
 """
+
 from __future__ import annotations
 
 import fcntl
@@ -32,7 +33,10 @@ PACKAGES = (
     "slurm-client",
 )
 # Newer ansible-core needs a newer Python than the machine may have: it is tested inside the trixie tree.
-EXTRA_PACKAGES = {"trixie": ("python3-venv", "python3-pip", "openssh-client", "git", "ca-certificates", "make"), "forky": ()}
+EXTRA_PACKAGES = {
+    "trixie": ("python3-venv", "python3-pip", "openssh-client", "git", "ca-certificates", "make"),
+    "forky": (),
+}
 # The Release file of the testing suite runs out within days; a mirror may be older than that.
 APT_OPTIONS = {"trixie": (), "forky": ('Acquire::Check-Valid-Until "false"',)}
 
@@ -132,7 +136,7 @@ def path(suite: str) -> Path:
     return paths.cache() / f"{suite}-{key(suite)}"
 
 
-def ensure(suite: str) -> Path:
+def ensure_base(suite: str) -> Path:
     """The suite's base tree, built when it is not there; a second caller waits for the first one's build."""
     tree = path(suite)
     if tree.is_dir():

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How programs outside the lab's network reach its hosts: an ssh_config and a static Ansible inventory."""
+
 from __future__ import annotations
 
 import sys

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Up, down and status of a lab: the order of things; how each is done stands in the other files."""
+
 from __future__ import annotations
 
 import contextlib
@@ -32,7 +33,7 @@ def up(name: str, scenario: Scenario, timeout: float) -> None:
     root = linux.cgroup_root()
     if root is None:
         raise LabError("no cgroup v2 hierarchy is mounted: mount one (mount -t cgroup2 none /sys/fs/cgroup/unified).")
-    base = image.ensure(scenario.suite)
+    base = image.ensure_base(scenario.suite)
     if nvml.ready():
         nvml.library()
     directory = state.create(name)
@@ -98,7 +99,9 @@ def _wait(name: str, scenario: Scenario, deadline: float) -> None:
         results = dict(zip(known["hosts"], pool.map(answering, known["hosts"]), strict=True))
     silent = [host_name for host_name, answers in results.items() if not answers]
     if silent:
-        raise LabError(f"ssh does not answer on {', '.join(silent)}: give up takes longer (--timeout) or use fewer trays.")
+        raise LabError(
+            f"ssh does not answer on {', '.join(silent)}: give up takes longer (--timeout) or use fewer trays."
+        )
     while scenario.slurm:
         nodes = slurm_nodes(name)
         idle = {node for node, word in nodes.items() if word == "idle"}

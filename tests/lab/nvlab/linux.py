@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The few system calls that Python 3.11 has no function for, and facts about processes."""
+
 from __future__ import annotations
 
 import ctypes
@@ -43,6 +44,12 @@ def mount(source: str, target: str, fstype: str | None = None, flags: int = 0, d
 
 def umount(target: str, flags: int = MNT_DETACH) -> None:
     _check(_libc.umount2(target.encode(), flags), f"umount {target}")
+
+
+def mounts_below(directory: str) -> list[str]:
+    """The mount points inside a directory, the innermost and latest first."""
+    targets = [line.split(" ")[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [target for target in reversed(targets) if target.startswith(f"{directory}/")]
 
 
 def start_time(pid: int) -> int | None:

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The NVML stand-in: compiled once from tests/lab/nvml, cached under the hash of its source."""
+
 from __future__ import annotations
 
 import fcntl

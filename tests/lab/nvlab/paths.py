@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the lab keeps things: state of running labs, cached trees, the names made from a lab's name."""
+
 from __future__ import annotations
 
 import os

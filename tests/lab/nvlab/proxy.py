@@ -6,6 +6,7 @@
 No relay stays behind: ssh talks to the tray directly, so a kept connection (ControlPersist) costs nothing.
 Run as a file: ``proxy.py NETNS_FILE ADDRESS PORT``.
 """
+
 from __future__ import annotations
 
 import array

@@ -18,6 +18,7 @@ The shape, every key optional::
     trays:                   # the settings of `lab set`, from the start
       r01t02: {health: unhealthy}
 """
+
 from __future__ import annotations
 
 import re
@@ -133,9 +134,7 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
         suite,
         controller,
         slurm,
-        tuple(
-            Tray(t.name, t.address, t.rack, t.number, t.gpus, t.clique_id, settings.get(t.name, {})) for t in trays
-        ),
+        tuple(Tray(t.name, t.address, t.rack, t.number, t.gpus, t.clique_id, settings.get(t.name, {})) for t in trays),
     )
 
 
@@ -143,7 +142,9 @@ def _rack(data: Any, number: int, before: int, where: str, source: str, names: s
     rack = _Map(data, source, where)
     name = rack.take("name", str, f"r{number:02d}")
     if not RACK_NAME.fullmatch(name):
-        raise LabError(f"{source}: {where}.name is {name!r}, use up to 10 lower-case letters and digits, a letter first.")
+        raise LabError(
+            f"{source}: {where}.name is {name!r}, use up to 10 lower-case letters and digits, a letter first."
+        )
     if name in names:
         raise LabError(f"{source}: {where}.name is {name!r}, which another rack has already.")
     names.add(name)

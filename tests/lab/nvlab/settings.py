@@ -6,6 +6,7 @@
 A tray's hardware is a dict in the shape of the fabric_facts contract plus the faults of its tools:
 ``{"facts": {...}, "nvml": "ok", "smi": "ok", "lost": [gpu indexes]}``. Pure functions only.
 """
+
 from __future__ import annotations
 
 import copy

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The lab's Slurm: an ordinary cluster that knows nothing of blocks yet. Texts only; the units are in the base tree."""
+
 from __future__ import annotations
 
 from .addresses import CONTROLLER, CONTROLLER_ADDRESS

@@ -5,6 +5,7 @@
 
 /run/nvlink-lab/NAME/: state.json, scenario.json, the lab's keys, ssh_config, and hosts/HOST/ (files, console.log, gpu).
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import limits, paths
+from . import machine, paths
 from .errors import LabError
 
 
@@ -70,7 +71,7 @@ def create(name: str) -> Path:
             raise LabError(
                 f"lab {name!r} is there already, running or left by a crash: take it down first (lab down --name {name})."
             ) from None
-        limits.raise_limits()
+        machine.prepare_machine()
     return directory
 
 
@@ -81,7 +82,7 @@ def remove(name: str) -> None:
     with all_labs_locked():
         shutil.rmtree(paths.state_of(name), ignore_errors=True)
         if not any(entry.is_dir() for entry in paths.STATE.iterdir()):
-            limits.restore_limits()
+            machine.restore_machine()
             paths.STATE.rmdir()
 
 
