@@ -1,0 +1,224 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rack map: the racks side by side as plain text for a terminal, one row a tray, the highest slot on top.
+
+Pure: what the terminal can show (width, colour, Unicode) is asked by the caller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
+
+GAP = 3
+EMPTY = "empty"
+MOST_FINDINGS = 12
+MARKS = {
+    True: {"healthy": "●", "degraded": "▲", "unhealthy": "✗", "unknown": "?", "rule": "─", "cut": "…"},
+    False: {"healthy": ".", "degraded": "!", "unhealthy": "X", "unknown": "?", "rule": "-", "cut": "~"},
+}
+# Red and yellow are kept for trouble.
+CLIQUE_COLOURS = ("36", "35", "34", "32", "96", "95", "94", "92")
+WORD_COLOURS = {
+    "degraded": "33",
+    "unhealthy": "1;31",
+    "unknown": "2",
+    "stale": "33",
+    "conflict": "1;31",
+    "unplaced": "33",
+    "error": "1;31",
+    "warning": "33",
+}
+
+
+class Cell(NamedTuple):
+    """A piece of text and the SGR code that it is painted with, if any."""
+
+    text: str
+    colour: str = ""
+
+
+Column = tuple[str, Callable[[view.Tray, "Look"], Cell]]
+
+
+class Look(NamedTuple):
+    """How the terminal shows things."""
+
+    width: int
+    colour: bool
+    marks: dict[str, str]
+
+    def paint(self, cell: Cell, width: int = 0) -> str:
+        """The cell padded to a width, painted where the terminal takes colour; the padding stays unpainted."""
+        text = _plain(cell.text)
+        padding = " " * (width - len(text))
+        return f"\033[{cell.colour}m{text}\033[0m{padding}" if self.colour and cell.colour and text else text + padding
+
+
+def _plain(text: str) -> str:
+    # A control character in a name would move the cursor of whoever looks at the map.
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _slot(tray: view.Tray, look: Look) -> Cell:
+    return Cell(f"{'-' if tray.tray_index is None else tray.tray_index:>2}")
+
+
+def _name(tray: view.Tray, look: Look) -> Cell:
+    return Cell(tray.name)
+
+
+def _clique(tray: view.Tray, look: Look) -> Cell:
+    if tray.clique is None:
+        return Cell("-")
+    return Cell(f"{tray.clique.letter} {tray.clique.name}", CLIQUE_COLOURS[tray.clique.hue % len(CLIQUE_COLOURS)])
+
+
+def _letter(tray: view.Tray, look: Look) -> Cell:
+    return _clique(tray, look)._replace(text=tray.clique.letter if tray.clique else "-")
+
+
+def _health(tray: view.Tray, look: Look) -> Cell:
+    return Cell(f"{look.marks[tray.health]} {tray.health}", WORD_COLOURS.get(tray.health, ""))
+
+
+def _health_mark(tray: view.Tray, look: Look) -> Cell:
+    return Cell(look.marks[tray.health], WORD_COLOURS.get(tray.health, ""))
+
+
+def _state(tray: view.Tray, look: Look) -> Cell:
+    return Cell(tray.state, WORD_COLOURS.get(tray.state, ""))
+
+
+def _slurm(tray: view.Tray, look: Look) -> Cell:
+    return Cell(tray.clique.slurm if tray.clique else "-")
+
+
+SLOT: Column = (" #", _slot)
+NAME: Column = ("tray ", _name)  # as wide as "empty"
+CLIQUE: Column = ("clique", _clique)
+HEALTH: Column = ("health", _health)
+STATE: Column = ("state", _state)
+SLURM: Column = ("Slurm", _slurm)
+# From the widest to the narrowest: the first in which a rack fits the terminal is taken.
+LAYOUTS: tuple[tuple[Column, ...], ...] = (
+    (SLOT, NAME, CLIQUE, HEALTH, STATE, SLURM),
+    (NAME, CLIQUE, HEALTH, STATE, SLURM),
+    (NAME, ("", _letter), ("", _health_mark), STATE, SLURM),
+    (NAME, ("", _letter), ("", _health_mark), STATE),
+)
+
+
+def rack_map(
+    fabric: model.Fabric,
+    state: model.State,
+    *,
+    width: int = 120,
+    colour: bool = False,
+    unicode: bool = True,
+) -> list[str]:
+    """The lines of the map: racks side by side as far as ``width`` allows, then unplaced trays, sums and findings."""
+    look = Look(width, colour, MARKS[unicode])
+    shown = view.picture(fabric, state)
+    blocks = _racks(shown, look)
+    cell = max((_width(block) for block in blocks), default=0)
+    across = max(1, (width + GAP) // (cell + GAP))
+    lines: list[str] = []
+    for start in range(0, len(blocks), across):
+        if lines:
+            lines.append("")
+        for row in zip_longest(*blocks[start : start + across], fillvalue=("", 0)):
+            lines.append((" " * GAP).join(text + " " * (cell - length) for text, length in row).rstrip())
+    if shown.unplaced:
+        lines += ["", "Unplaced: " + ", ".join(_plain(tray.name) for tray in shown.unplaced)]
+    return [*lines, "", *_sums(shown), *_findings(shown, look)]
+
+
+Block = list[tuple[str, int]]
+
+
+def _width(block: Block) -> int:
+    return max(length for text, length in block)
+
+
+def _racks(shown: view.Picture, look: Look) -> list[Block]:
+    blocks: list[Block] = []
+    for layout in LAYOUTS:
+        every = [layout[i][1](tray, look) for tray in shown.trays for i in range(len(layout))]
+        # All racks share their column widths, so that the eye can run across them.
+        widths = [
+            max([len(title), *(len(_plain(cell.text)) for cell in every[i :: len(layout)])])
+            for i, (title, _cell) in enumerate(layout)
+        ]
+        blocks = [_rack(rack, layout, widths, look) for rack in shown.racks]
+        if all(_width(block) <= look.width for block in blocks):
+            break
+    return blocks
+
+
+def _rack(rack: view.Rack, layout: tuple[Column, ...], widths: list[int], look: Look) -> Block:
+    total = sum(widths) + 2 * (len(widths) - 1)
+
+    def row(cells: list[Cell]) -> tuple[str, int]:
+        return "  ".join(look.paint(cell, width) for cell, width in zip(cells, widths, strict=True)), total
+
+    title = _cut(f"{rack.name}  {rack.cluster_uuid[:8]}  {len(rack.trays)} of {len(rack.slots)} trays", total, look)
+    block = [
+        (look.paint(Cell(title, "1"), total), total),
+        row([Cell(title, "2") for title, _cell in layout]),
+        (look.marks["rule"] * total, total),
+    ]
+    for slot in reversed(range(len(rack.slots))):
+        tray = rack.slots[slot]
+        if tray is None:
+            block.append(row([Cell(EMPTY if title == NAME[0] else "", "2") for title, _cell in layout]))
+        else:
+            block.append(row([cell(tray, look) for _title, cell in layout]))
+        if rack.switches and slot == rack.below:
+            label = f" {rack.switches} switch trays "
+            block.append((look.paint(Cell(_cut(label.center(total, look.marks["rule"]), total, look), "2")), total))
+    return block
+
+
+def _cut(text: str, width: int, look: Look) -> str:
+    text = _plain(text)
+    return text if len(text) <= width else text[: width - 1] + look.marks["cut"]
+
+
+def _sums(shown: view.Picture) -> list[str]:
+    trays = list(shown.trays)
+
+    def count(words: tuple[str, ...], of: Counter[str]) -> str:
+        return ", ".join(f"{of[word]} {word}" for word in words if of[word])
+
+    health = Counter(tray.health for tray in trays)
+    states = Counter(tray.state for tray in trays)
+    cliques = sum(clique.trays > 0 for clique in shown.cliques)
+    numbers = [
+        f"{len(trays)} trays in {cliques} cliques of {len(shown.racks)} NVLink domains",
+        count(view.HEALTH, health),
+        count((*view.STATES, "unknown"), states) if shown.has_state else "no state file",
+    ]
+    return ["; ".join(part for part in numbers if part)]
+
+
+def _findings(shown: view.Picture, look: Look) -> list[str]:
+    lines = []
+    for finding in shown.findings[:MOST_FINDINGS]:
+        severity = str(finding.get("severity"))
+        subject = " ".join(
+            f"{key} {finding[key]}" if key == "gpu" else str(finding[key])
+            for key in ("tray", "gpu", "clique", "domain", "block")
+            if finding.get(key) is not None and not (key in ("clique", "domain", "block") and finding.get("tray"))
+        )
+        said = f"{subject}: {finding.get('message')}" if subject else str(finding.get("message"))
+        lines.append(f"{look.paint(Cell(severity, WORD_COLOURS.get(severity, '')), 7)}  {_plain(said)}")
+    if len(shown.findings) > MOST_FINDINGS:
+        lines.append(f"and {len(shown.findings) - MOST_FINDINGS} more findings, all of them in the report")
+    return lines

@@ -1,0 +1,121 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""report/index.html: the racks drawn at their slots, the cliques and the findings, in one file that loads nothing.
+
+The same fabric and state give the same bytes: no time of writing stands in it. Every value passes Jinja2's autoescape;
+should one ever slip through, the page's own policy still lets only its one style and its one script run, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+# As many as report.css has clique colours.
+HUES = 8
+# Pixels: a rack's width, its inner margin, a tray's width, where in a tray its GPUs start, and the height of the rows.
+BOX = {"width": 250, "pad": 8, "tray": 234, "gpus": 176}
+TRAY_STEP = 25
+SWITCH_STEP = 10
+LONGEST_NAME = 12
+
+
+def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
+    """``report/index.html`` of a fabric and its state."""
+    shown = view.picture(fabric, state)
+    style, script = (_asset(name) for name in ("report.css", "report.js"))
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment.filters["short"] = _short
+    page = environment.from_string(_asset("report.html.j2")).render(
+        picture=shown,
+        racks=[_drawn(rack, shown) for rack in shown.racks],
+        sums=_sums(shown),
+        placed=set(fabric.trays),
+        box=BOX,
+        hues=HUES,
+        health_words=view.HEALTH,
+        digest=fabric_file.digest(fabric_file.serialise(fabric)),
+        # Ours, not a tray's: they must stand unescaped, and their hashes let the browser run them.
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_source_hash(style),
+        script_hash=_source_hash(script),
+    )
+    return {"report/index.html": page + "\n"}
+
+
+def _asset(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _source_hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _short(name: str) -> str:
+    # The end of a host name tells trays apart, not its start.
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+
+
+def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
+    """A rack with the y of everything in it, from the top slot down."""
+    y = BOX["pad"]
+    trays, empty, switches = [], [], []
+    for slot in reversed(range(len(rack.slots))):
+        tray = rack.slots[slot]
+        if tray is None:
+            empty.append(y)
+        else:
+            trays.append((tray, y))
+        y += TRAY_STEP
+        if rack.switches and slot == rack.below:
+            switches = [y + SWITCH_STEP * row for row in range(rack.switches)]
+            y += SWITCH_STEP * rack.switches
+    quiet = all(tray.health == model.HEALTHY and tray.state == model.PRESENT for tray in rack.trays)
+    return {
+        "name": rack.name,
+        "cluster_uuid": rack.cluster_uuid,
+        "trays": len(rack.trays),
+        "size": len(rack.slots),
+        "drawn": trays,
+        "empty": empty,
+        "switches": switches,
+        "height": y - (TRAY_STEP - 22) + BOX["pad"],
+        "quiet": quiet and not any(finding.get("domain") == rack.name for finding in shown.findings),
+    }
+
+
+def _sums(shown: view.Picture) -> dict[str, Any]:
+    trays = list(shown.trays)
+    health = _counts((tray.health for tray in trays), view.HEALTH)
+    starts = [sum(number for _word, number in health[:at]) for at in range(len(health))]
+    findings = _counts((finding["severity"] for finding in shown.findings), view.SEVERITIES)
+    states = _counts((tray.state for tray in trays), (*view.STATES, model.UNKNOWN))
+    if shown.unplaced:
+        states.append((model.UNPLACED, len(shown.unplaced)))
+    return {
+        "domains": len(shown.racks),
+        "cliques": sum(clique.trays > 0 for clique in shown.cliques),
+        "trays": len(trays),
+        "gpus": sum(tray.gpus for tray in trays),
+        "health": health,
+        "bar": [(word, number, start) for (word, number), start in zip(health, starts, strict=True)],
+        "states": states,
+        "findings": findings,
+        "errors": dict(findings).get("error", 0),
+    }
+
+
+def _counts(words: Iterable[str], order: Sequence[str]) -> list[tuple[str, int]]:
+    of = Counter(words)
+    return [(word, of[word]) for word in order if of[word]]

@@ -1,0 +1,243 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The racks as a person sees them: what the report and the rack map both draw.
+
+Pure: takes the fabric and its state (an empty one where there is no state file), gives a ``Picture``. An NVLink
+domain is drawn as one rack, because an NVLink domain is what its switch trays span.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+
+HEALTH = (model.HEALTHY, model.DEGRADED, model.UNHEALTHY, model.UNKNOWN)
+STATES = (model.PRESENT, model.STALE, model.CONFLICT, model.UNPLACED)
+SEVERITIES = ("error", "warning", "info")
+NO_SUBJECT: model.Finding = dict.fromkeys(("tray", "gpu", "clique", "domain", "block"))
+# A tray index is one byte in NVML; a larger one in a fabric file must not draw a rack of a million slots.
+MAX_SLOTS = 256
+# Where the switch trays stand among the compute trays, by the number of compute trays that a domain expects:
+# compute trays below them, number of switch trays. An NVL72 rack has ten compute trays above its nine switch trays and
+# eight below. A system that is not in this table is drawn without switch trays rather than with invented ones.
+SWITCH_TRAYS: dict[int, tuple[int, int]] = {18: (8, 9)}
+
+
+@dataclass(frozen=True)
+class Clique:
+    """One clique of the fabric file, with its place in Slurm and what its trays add up to."""
+
+    name: str
+    letter: str
+    hue: int
+    domain: str
+    clique_id: int
+    text: str
+    block: str
+    position: int
+    trays: int
+    gpus: int
+    health: dict[str, int]
+    stale: int
+
+    @property
+    def slurm(self) -> str:
+        """Where it stands in Slurm: the block's name and its position."""
+        return f"{self.block} @{self.position}"
+
+
+@dataclass(frozen=True)
+class Tray:
+    """One tray in its slot. ``bad_gpus`` are the indices of GPUs with an error finding."""
+
+    name: str
+    slot: int
+    tray_index: int | None
+    clique: Clique | None
+    health: str
+    state: str
+    gpus: int
+    bad_gpus: tuple[int, ...]
+    last_seen: str | None
+    imex_address: str | None
+    slurm_node: str | None
+    why: str | None
+
+
+@dataclass(frozen=True)
+class Rack:
+    """One NVLink domain: its slots from the lowest up; an empty slot is None."""
+
+    name: str
+    cluster_uuid: str
+    chassis_serials: tuple[str, ...]
+    slots: tuple[Tray | None, ...]
+    below: int
+    switches: int
+
+    @property
+    def trays(self) -> list[Tray]:
+        """The trays that the fabric file places here, from the lowest slot up."""
+        return [tray for tray in self.slots if tray is not None]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Everything that is drawn: racks and cliques in block order, unplaced trays by name, findings worst first."""
+
+    racks: tuple[Rack, ...]
+    cliques: tuple[Clique, ...]
+    unplaced: tuple[Tray, ...]
+    findings: tuple[model.Finding, ...]
+    has_state: bool
+
+    @property
+    def trays(self) -> Iterator[Tray]:
+        """Every placed tray, rack by rack."""
+        return (tray for rack in self.racks for tray in rack.trays)
+
+
+def picture(fabric: model.Fabric, state: model.State) -> Picture:
+    """Draw up the racks; a tray that the state does not know has health and state unknown."""
+    findings = _findings(fabric, state)
+    bad_gpus: dict[str, set[int]] = {}
+    for finding in findings:
+        if finding.get("severity") == "error" and isinstance(finding.get("gpu"), int) and finding.get("tray"):
+            bad_gpus.setdefault(finding["tray"], set()).add(finding["gpu"])
+    cliques = {block.clique: _clique(fabric, state, block) for block in fabric.blocks()}
+    # One base for the whole fabric: a rack that lost its first tray must not slide down by one.
+    indices = [tray["tray_index"] for tray in fabric.trays.values() if tray["tray_index"] is not None]
+    base = 1 if indices and min(indices) >= 1 else 0
+
+    def tray_at(name: str, slot: int) -> Tray:
+        entry: Any = fabric.trays.get(name, {})
+        now: Any = state.trays.get(name, {})
+        return Tray(
+            name=name,
+            slot=slot,
+            tray_index=entry.get("tray_index", now.get("tray_index")),
+            clique=cliques.get(entry.get("clique")),
+            health=_word(now.get("health"), HEALTH),
+            state=_word(now.get("state"), STATES),
+            gpus=len(entry["gpu_uuids"]) if entry else now.get("gpu_count", 0),
+            bad_gpus=tuple(sorted(bad_gpus.get(name, ()))),
+            # Only of a stale tray: the time at which a present one was seen changes with every run and says nothing.
+            last_seen=now.get("observed_at") if now.get("state") == model.STALE else None,
+            imex_address=entry.get("imex_address"),
+            slurm_node=entry.get("slurm_node"),
+            why=entry.get("why"),
+        )
+
+    racks: dict[str, list[str]] = {}
+    for block in fabric.blocks():
+        racks.setdefault(cliques[block.clique].domain, []).extend(block.trays)
+    for name in model.natural_sorted(fabric.domains):
+        racks.setdefault(name, [])
+    unplaced = model.natural_sorted(name for name in state.trays if name not in fabric.trays)
+    return Picture(
+        racks=tuple(_rack(fabric, name, trays, base, tray_at) for name, trays in racks.items()),
+        cliques=tuple(cliques.values()),
+        unplaced=tuple(tray_at(name, -1) for name in unplaced),
+        findings=tuple(findings),
+        has_state=bool(state.trays),
+    )
+
+
+def letters(rank: int) -> str:
+    """A, B, ... Z, AA, AB, ...: the name of a clique in one or a few letters."""
+    text = ""
+    rank += 1
+    while rank:
+        rank, rest = divmod(rank - 1, 26)
+        text = chr(ord("A") + rest) + text
+    return text
+
+
+def _word(value: Any, known: tuple[str, ...]) -> str:
+    return value if value in known else "unknown"
+
+
+def _clique(fabric: model.Fabric, state: model.State, block: model.BlockView) -> Clique:
+    entry = fabric.cliques[block.clique]
+    states = [state.trays[name] for name in block.trays if name in state.trays]
+    health = Counter(_word(tray["health"], HEALTH) for tray in states)
+    health[model.UNKNOWN] += len(block.trays) - len(states)
+    return Clique(
+        name=block.clique,
+        # The position is given once and never reused, so letter and colour stay with the clique for its whole life.
+        letter=letters(block.position),
+        hue=block.position,
+        domain=entry["domain"],
+        clique_id=entry["clique_id"],
+        text=fabric.clique_text(block.clique),
+        block=block.name,
+        position=block.position,
+        trays=len(block.trays),
+        gpus=sum(len(fabric.trays[name]["gpu_uuids"]) for name in block.trays),
+        health={word: health[word] for word in HEALTH if health[word]},
+        stale=sum(tray["state"] == model.STALE for tray in states),
+    )
+
+
+def _rack(
+    fabric: model.Fabric, name: str, names: Iterable[str], base: int, tray_at: Callable[[str, int], Tray]
+) -> Rack:
+    domain = fabric.domains[name]
+    names = model.natural_sorted(names)
+    wanted: dict[str, int] = {}
+    for tray in names:
+        index = fabric.trays[tray]["tray_index"]
+        if index is not None and 0 <= index - base < MAX_SLOTS:
+            wanted[tray] = index - base
+    size = max([domain["expected_trays"], len(names), *(slot + 1 for slot in wanted.values())])
+    slots: list[Tray | None] = [None] * size
+    # Without an index of its own, or with one that another tray has too, a tray still has to be seen.
+    homeless = []
+    for tray in names:
+        slot = wanted.get(tray)
+        if slot is None or slots[slot] is not None:
+            homeless.append(tray)
+        else:
+            slots[slot] = tray_at(tray, slot)
+    for tray in homeless:
+        free = slots.index(None)
+        slots[free] = tray_at(tray, free)
+    below, switches = SWITCH_TRAYS.get(size, (0, 0))
+    return Rack(
+        name=name,
+        cluster_uuid=domain["cluster_uuid"],
+        chassis_serials=tuple(domain["chassis_serials"]),
+        slots=tuple(slots),
+        below=below,
+        switches=switches,
+    )
+
+
+def _findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
+    found: list[model.Finding] = [{**NO_SUBJECT, **finding} for finding in state.findings]
+    for name, entry in state.trays.items():
+        found += [{**NO_SUBJECT, "tray": name, **finding} for finding in entry["findings"]]
+    for finding in found:
+        tray = fabric.trays.get(finding["tray"] or "")
+        if tray and not finding["clique"]:
+            finding["clique"] = tray["clique"]
+
+    def key(finding: model.Finding) -> tuple[Any, ...]:
+        severity, gpu = finding.get("severity"), finding.get("gpu")
+        return (
+            SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES),
+            model.natural_key(str(finding.get("clique") or "")),
+            model.natural_key(str(finding.get("tray") or "")),
+            gpu if isinstance(gpu, int) else -1,
+            str(finding.get("code")),
+            str(finding.get("message")),
+        )
+
+    # The same sentence twice about the same subject is said once.
+    unique = {repr(key(finding)): finding for finding in found}
+    return sorted(unique.values(), key=key)
