@@ -61,7 +61,9 @@ def read(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise FabricFileError(f"{path}: cannot be read ({error.strerror}); name a fabric file that discover wrote") from None
+        raise FabricFileError(
+            f"{path}: cannot be read ({error.strerror}); name a fabric file that discover wrote"
+        ) from None
 
 
 def parse(data: bytes, path: str) -> Fabric:
@@ -189,9 +191,9 @@ def _validator(schema: str) -> Callable[[Any], Any]:
         return fastjsonschema.compile(json.load(file))
 
 
-def _in_words(rule: str, definition: Mapping[str, Any], value: Any) -> str:
+def _in_words(rule: str | None, definition: Mapping[str, Any], value: Any) -> str:
     """What a broken rule of a schema means for whoever wrote the value."""
-    wanted = definition.get(rule)
+    wanted = definition[rule] if rule else None
     if rule == "required":
         return f"lacks {next(name for name in definition['required'] if name not in value)}; add it"
     if rule == "additionalProperties":
@@ -203,7 +205,7 @@ def _in_words(rule: str, definition: Mapping[str, Any], value: Any) -> str:
         also = ", dots and dashes" if "." in forms[0] else ""
         return f"has the name {_brief(repr(illegal))}; a name there may hold letters, digits and underscores{also} only"
     if rule == "type":
-        names = wanted if isinstance(wanted, list) else [wanted]
+        names: list[str] = wanted if isinstance(wanted, list) else [wanted]
         return f"must be {' or '.join(_A_TYPE[name] for name in names)}, not {_brief(json.dumps(value))}; correct it"
     if rule == "pattern":
         return f"must be {definition['description']}, not {_brief(json.dumps(value))}; correct it"

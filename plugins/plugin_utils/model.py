@@ -169,7 +169,8 @@ class State:
     def essence(self) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
         """The state without its times: two states that differ only by when they were seen have equal essences."""
         trays = {
-            name: {key: value for key, value in tray.items() if key != "observed_at"} for name, tray in self.trays.items()
+            name: {key: value for key, value in tray.items() if key != "observed_at"}
+            for name, tray in self.trays.items()
         }
         return trays, self.findings
 
@@ -189,7 +190,8 @@ class Observation:
 
     reachable is False where nothing usable came back; problem then says why in a few words. gpu_uuids is empty where
     no GPU was seen. identity is (cluster UUID, clique ID) of an attached tray, else None. contrary is True where the
-    tray's GPUs are attached in different cliques. slurm_node, kubernetes_node and ansible_host are what the site says,
+    tray's GPUs are attached in different cliques, node_local where they form a fabric that names no domain (HGX).
+    slurm_node, kubernetes_node and ansible_host are what the site says,
     None where it says nothing.
     """
 
@@ -200,6 +202,7 @@ class Observation:
     observed_at: str | None = None
     identity: tuple[str, int] | None = None
     contrary: bool = False
+    node_local: bool = False
     chassis_serial: str | None = None
     tray_index: int | None = None
     gpu_uuids: tuple[str, ...] = ()
