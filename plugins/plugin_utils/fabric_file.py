@@ -193,7 +193,7 @@ def _validator(schema: str) -> Callable[[Any], Any]:
 
 def _in_words(rule: str | None, definition: Mapping[str, Any], value: Any) -> str:
     """What a broken rule of a schema means for whoever wrote the value."""
-    wanted = definition[rule] if rule else None
+    wanted: Any = definition[rule] if rule else None
     if rule == "required":
         return f"lacks {next(name for name in definition['required'] if name not in value)}; add it"
     if rule == "additionalProperties":

@@ -87,7 +87,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Placement:
-    """The next fabric and all that is to be said of it. objections are the gates' findings: empty means none objects."""
+    """The next fabric and all that is to be said of it. objections: the gates' findings, empty where none objects."""
 
     fabric: Fabric
     state: State
@@ -192,8 +192,8 @@ class _Run:
     def _drop_double_claims(self) -> None:
         """Let each GPU have one tray: the one that has it in the fabric, else the first by name.
 
-        A claim that is dropped falls back to the GPUs that the fabric knows of its tray, which may in turn be claimed by
-        another, so a list of contested GPUs is worked off.
+        A claim that is dropped falls back to the GPUs that the fabric knows of its tray, which may in turn be claimed
+        by another, so a list of contested GPUs is worked off.
         """
         holders: dict[str, set[str]] = defaultdict(set)
         for name in self.trays.keys() | self.claims.keys():
@@ -533,12 +533,9 @@ _GATES: tuple[Gate, ...] = (_moved_too_many,)
 
 def _suffixed(domain: str, used: Collection[str]) -> Iterator[str]:
     """Free clique names of a domain: r01a ... r01z, r01aa ... One that is used meanwhile is not given again."""
-    letters = (
-        "".join(chars)
-        for size in itertools.count(1)
-        for chars in itertools.product(string.ascii_lowercase, repeat=size)
-    )
-    return (name for name in (f"{domain}{letter}" for letter in letters) if name not in used)
+    words = (itertools.product(string.ascii_lowercase, repeat=size) for size in itertools.count(1))
+    names = (f"{domain}{''.join(word)}" for word in itertools.chain.from_iterable(words))
+    return (name for name in names if name not in used)
 
 
 def _shown(value: object) -> str:

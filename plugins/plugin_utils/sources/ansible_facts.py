@@ -105,9 +105,7 @@ class _Checked:
         raw = self._facts.get(name)
         value = want(raw)
         if raw is not None and value is None:
-            message = (
-                f"Tray {self._tray} reports a {name} that is not usable; check its driver and who wrote its facts."
-            )
+            message = f"Tray {self._tray} reports an unusable {name}; check its driver and who wrote its facts."
             self.findings.append(finding("unusable_value", message, tray=self._tray, gpu=None))
         return value
 
@@ -119,8 +117,9 @@ def _joined(fabric: Mapping[str, Any]) -> bool:
 def _place(fabric: Mapping[str, Any]) -> tuple[str, int] | None:
     """(cluster UUID, clique ID) of a GPU that is attached, else None."""
     uuid, clique_id = _text(_CLUSTER_UUID)(fabric.get("cluster_uuid")), _whole(fabric.get("clique_id"))
-    nowhere = uuid is None or uuid == ZERO_UUID or clique_id is None
-    return None if nowhere or not _joined(fabric) else (uuid, clique_id)
+    if uuid is None or uuid == ZERO_UUID or clique_id is None or not _joined(fabric):
+        return None
+    return uuid, clique_id
 
 
 def _node_local(fabric: Mapping[str, Any]) -> bool:
