@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a tray's GPUs say: the files behind its NVML library and its nvidia-smi, written from one description.
 
-Everything stands in one directory of the machine that the tray sees read-only at /opt/nvlink-lab. A fault of a tool is a
-change of these files, so it takes effect while the tray runs.
+Everything stands in one directory of the machine that the tray sees read-only at /opt/nvlink-lab. A fault of a tool
+is a change of these files, so it takes effect while the tray runs.
 """
 
 from __future__ import annotations
@@ -81,9 +81,8 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
     source = simulation()
     nvml_fault = None if hardware["nvml"] in ("ok", "no_library") else hardware["nvml"]
     state.write_atomically(directory / "gpus", source.nvml_standin_text(hardware["facts"], nvml_fault))
-    state.write_atomically(
-        directory / "nvidia-smi.xml", _smi_output(source.nvidia_smi_xml(hardware["facts"]), hardware)
-    )
+    xml = source.nvidia_smi_xml(hardware["facts"])
+    state.write_atomically(directory / "nvidia-smi.xml", _smi_output(xml, hardware["smi"]))
     state.write_atomically(directory / "smi", hardware["smi"] + "\n")
     if hardware["smi"] == "missing":
         (directory / "nvidia-smi").unlink(missing_ok=True)
@@ -95,10 +94,10 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
         _copy_library(directory)
 
 
-def _smi_output(xml: str, hardware: dict[str, Any]) -> str:
-    if hardware["smi"] == "garbage":
+def _smi_output(xml: str, fault: str) -> str:
+    if fault == "garbage":
         return GARBAGE
-    if hardware["smi"] == "truncated":
+    if fault == "truncated":
         return xml[: len(xml) // 2]
     return xml
 

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from . import paths, tools
@@ -124,6 +125,7 @@ SLURM_UNIT = "[Unit]\nRequires=munge.service\nAfter=munge.service\n"
 SLURMCTLD_UNIT = SLURM_UNIT + "[Service]\nUser=root\nGroup=root\n"
 # Without slurm.conf slurmd asks the controller for it, which may boot later than the tray.
 SLURMD_UNIT = SLURM_UNIT + "StartLimitIntervalSec=0\n[Service]\nRestart=on-failure\nRestartSec=1\n"
+UNUSED_SECONDS = 7 * 24 * 3600
 GPU_FILES = "/opt/nvlink-lab"
 
 
@@ -140,6 +142,7 @@ def ensure_base(suite: str) -> Path:
     """The suite's base tree, built when it is not there; a second caller waits for the first one's build."""
     tree = path(suite)
     if tree.is_dir():
+        os.utime(tree)
         return tree
     tools.ensure_tools()
     tree.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +150,16 @@ def ensure_base(suite: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not tree.is_dir():
             _build(suite, tree)
+            os.utime(tree)
+            _remove_unused(suite)
     return tree
+
+
+def _remove_unused(suite: str) -> None:
+    """Trees of older versions of this file; one that a lab may still run on was used lately."""
+    for tree in paths.cache().glob(f"{suite}-*"):
+        if time.time() - tree.stat().st_mtime > UNUSED_SECONDS:
+            shutil.rmtree(tree, ignore_errors=True)
 
 
 def _build(suite: str, tree: Path) -> None:
@@ -198,7 +210,7 @@ def _customise(root: Path) -> None:
         _link(f"{GPU_FILES}/libnvidia-ml.so.1", libraries / "libnvidia-ml.so.1")
     _link(f"{GPU_FILES}/nvidia-smi", root / "usr/bin/nvidia-smi")
     _link("/usr/lib/systemd/system/multi-user.target", units / "default.target")
-    # Names come from /etc/hosts alone: the machine's name servers are out of reach, and each question costs ten seconds.
+    # Names come from /etc/hosts alone: name servers are out of reach, and each question to one costs ten seconds.
     _write(root / "etc/resolv.conf", "")
     nsswitch = root / "etc/nsswitch.conf"
     nsswitch.write_text(re.sub(r"(?m)^hosts:.*$", "hosts: files", nsswitch.read_text()))

@@ -99,9 +99,7 @@ def _wait(name: str, scenario: Scenario, deadline: float) -> None:
         results = dict(zip(known["hosts"], pool.map(answering, known["hosts"]), strict=True))
     silent = [host_name for host_name, answers in results.items() if not answers]
     if silent:
-        raise LabError(
-            f"ssh does not answer on {', '.join(silent)}: give up takes longer (--timeout) or use fewer trays."
-        )
+        raise LabError(f"ssh does not answer on {', '.join(silent)}: allow more time (--timeout) or use fewer trays.")
     while scenario.slurm:
         nodes = slurm_nodes(name)
         idle = {node for node, word in nodes.items() if word == "idle"}
@@ -151,7 +149,7 @@ def scenario_of(name: str) -> Scenario:
 
 
 def status(name: str) -> dict[str, Any]:
-    """{"name", "phase", "suite", "hosts": {NAME: {"address", "running", "ssh", "slurm"}}}; slurm is null without Slurm."""
+    """{"name", "phase", "suite", "hosts": {NAME: {"address", "running", "ssh", "slurm": sinfo's word or null}}}."""
     known = state.read(name)
     scenario = scenario_of(name)
     nodes = slurm_nodes(name) if scenario.slurm else {}

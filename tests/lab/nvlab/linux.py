@@ -53,7 +53,7 @@ def mounts_below(directory: str) -> list[str]:
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks after boot when `pid` started; None when there is no such process. With it a pid names one process."""
+    """Clock ticks after boot when `pid` started, so that both name one process for ever; None when it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -36,15 +37,11 @@ def remove(name: str) -> None:
     if target.exists():
         netns = paths.netns_of(name)
         # An ssh connection of somebody else keeps the namespace alive without its name: leave it no bridge.
-        for link in (BRIDGE,):
-            try:
-                tools.call(["ip", "-n", netns, "link", "del", link], "removing the bridge")
-            except LabError:
-                pass
-        try:
+        with contextlib.suppress(LabError):
+            tools.call(["ip", "-n", netns, "link", "del", BRIDGE], "removing the bridge")
+        # A crash between making the file and mounting on it leaves a file that is not mounted.
+        with contextlib.suppress(OSError):
             linux.umount(str(target))
-        except OSError:
-            pass  # a crash between creating the file and mounting on it
         target.unlink(missing_ok=True)
 
 

@@ -69,7 +69,7 @@ def create(name: str) -> Path:
             directory.mkdir(mode=0o700)
         except FileExistsError:
             raise LabError(
-                f"lab {name!r} is there already, running or left by a crash: take it down first (lab down --name {name})."
+                f"lab {name!r} is there already, running or left by a crash: end it first (lab down --name {name})."
             ) from None
         machine.prepare_machine()
     return directory
