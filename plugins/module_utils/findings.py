@@ -1,0 +1,213 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The catalogue of findings: every reason code that this collection can report, with its severity and its remedy.
+
+A finding is a plain dict, so that it travels as JSON unchanged::
+
+    {"code": "gpu_lost", "severity": "error", "message": "One sentence with the remedy.", "gpu": 2}
+
+Besides these three keys stand the subjects that apply: ``tray``, ``clique``, ``domain``, ``block`` (strings), ``gpu``
+(index). A new code is one row here. Severity speaks of the subject alone: error, it cannot serve multi-node NVLink
+jobs (or the thing to be written is wrong); warning, it can, and somebody should look; info, good to know. Whether a run
+fails for it is the playbook's decision.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+
+
+class Entry(NamedTuple):
+    """One row of the catalogue; ``meaning`` and ``remedy`` are for documents, a message says both in one sentence."""
+
+    severity: str
+    meaning: str
+    remedy: str
+
+
+CATALOGUE: dict[str, Entry] = {
+    # The tray cannot be read (fabric_facts).
+    "driver_missing": Entry(
+        ERROR, "the NVIDIA driver is not loaded", "load the nvidia kernel modules, or install the driver"
+    ),
+    "library_missing": Entry(
+        ERROR,
+        "the library libnvidia-ml.so.1 cannot be loaded",
+        "install the driver's user-space packages of the loaded driver's version",
+    ),
+    "version_mismatch": Entry(
+        ERROR,
+        "the driver's kernel module and its libraries have different versions",
+        "reboot the tray, or reload the nvidia modules, to run the installed driver",
+    ),
+    "no_gpu": Entry(
+        ERROR, "the driver sees no GPU", "look for Xid messages in the kernel log and check the GPUs' power"
+    ),
+    "no_permission": Entry(
+        ERROR, "the driver refuses this user", "run the task with become, or check the modes of /dev/nvidia*"
+    ),
+    "nvml_timeout": Entry(
+        ERROR, "NVML did not answer in time", "look for Xid messages in the kernel log, a reboot often is the only cure"
+    ),
+    "nvml_failed": Entry(
+        ERROR, "NVML failed in a way that has no row of its own", "run nvidia-smi on the tray by hand"
+    ),
+    "nvml_too_old": Entry(
+        WARNING,
+        "the driver has only the first version of the fabric call, which is never trusted",
+        "use a driver of R550 or newer, or backend nvidia_smi",
+    ),
+    "smi_missing": Entry(ERROR, "nvidia-smi cannot be started", "install it, or name it with the option nvidia_smi"),
+    "smi_timeout": Entry(
+        ERROR,
+        "nvidia-smi did not answer in time",
+        "look for Xid messages in the kernel log, a reboot often is the cure",
+    ),
+    "smi_failed": Entry(
+        ERROR, "nvidia-smi failed or printed something else", "run nvidia-smi -q -x on the tray by hand"
+    ),
+    "smi_not_xml": Entry(ERROR, "nvidia-smi printed text where XML was asked for", "run nvidia-smi -q -x by hand"),
+    "smi_broken_xml": Entry(
+        ERROR, "nvidia-smi's XML is cut off or broken", "run nvidia-smi -q -x by hand and look at the end of its output"
+    ),
+    "smi_refused_xml": Entry(
+        ERROR,
+        "nvidia-smi's XML declares entities, is too deep or too large, and was not read",
+        "check what stands in the tray's PATH under the name nvidia-smi",
+    ),
+    "smi_exit": Entry(
+        WARNING, "nvidia-smi gave an answer and an exit code other than 0", "look up the code in nvidia-smi's manual"
+    ),
+    "child_stuck": Entry(
+        ERROR,
+        "a process that asked the GPUs survived SIGKILL: it hangs in the kernel",
+        "reboot the tray, nothing less ends that process",
+    ),
+    "backend_fallback": Entry(
+        INFO, "the facts are from nvidia-smi because NVML could not be used", "repair NVML, or set backend nvidia_smi"
+    ),
+    "addresses_unknown": Entry(
+        WARNING, "the tray's addresses could not be read", "install iproute2, or give the addresses in the inventory"
+    ),
+    "unusable_value": Entry(
+        WARNING, "something said a value that cannot be one, it was taken as unknown", "run nvidia-smi -q on the tray"
+    ),
+    # What the GPUs say (fabric_facts).
+    "gpu_lost": Entry(
+        ERROR, "a GPU has fallen off the bus", "drain the tray, reboot it, replace the GPU if it comes back"
+    ),
+    "gpu_reset_required": Entry(ERROR, "a GPU needs a reset", "drain the tray, then reset the GPU or reboot"),
+    "gpu_count_unclear": Entry(
+        ERROR,
+        "nvidia-smi describes fewer GPUs than it counts",
+        "run nvidia-smi -q on the tray and compare with its list",
+    ),
+    "gpus_disagree": Entry(
+        ERROR,
+        "the GPUs of one tray are in different NVLink domains or cliques",
+        "check the NVLink partitions on the switch side, a tray's GPUs belong in one",
+    ),
+    "platform_disagrees": Entry(
+        WARNING,
+        "the GPUs of one tray name different chassis or slots",
+        "check the tray's firmware, then ask its vendor",
+    ),
+    "fabric_not_supported": Entry(
+        INFO, "the GPUs have no NVLink fabric", "none where they are PCIe cards, else check the driver's version"
+    ),
+    "fabric_node_local": Entry(
+        INFO, "the NVLink fabric ends at this host (HGX, zero cluster UUID)", "none, such a host is in no clique"
+    ),
+    "fabric_not_started": Entry(
+        ERROR,
+        "a GPU has not asked for its place in the fabric yet",
+        "start nvidia-persistenced, then look at the NMX side",
+    ),
+    "fabric_in_progress": Entry(
+        ERROR,
+        "a GPU waits for the fabric manager's answer",
+        "check the NMX controller and that an NVLink partition holds this GPU, CUDA calls hang until then",
+    ),
+    "fabric_refused": Entry(
+        ERROR, "the fabric manager refused a GPU", "check on the switch side that an NVLink partition holds this GPU"
+    ),
+    "fabric_unhealthy": Entry(
+        ERROR, "a GPU's NVLink fabric is unhealthy", "drain the tray and look at the NVLink switches' own health"
+    ),
+    "fabric_limited_capacity": Entry(
+        WARNING, "a GPU's NVLink fabric has limited capacity", "look at the NVLink switches for parked or failed links"
+    ),
+    "fabric_degraded_bandwidth": Entry(
+        WARNING, "a GPU's NVLink bandwidth is degraded", "look at the NVLink switches for failed links"
+    ),
+    "fabric_route_unhealthy": Entry(
+        ERROR, "a GPU's NVLink routes could not be recovered", "drain the tray and reset its GPUs"
+    ),
+    "fabric_recovering": Entry(
+        WARNING, "a GPU's NVLink routes or accesses are being recovered", "wait, then gather the facts again"
+    ),
+    "fabric_incorrect_configuration": Entry(
+        ERROR, "the fabric manager calls a GPU's configuration incorrect", "correct the reason that it gives"
+    ),
+    "fabric_no_partition": Entry(
+        WARNING, "a GPU is in no NVLink partition", "put it into a partition on the switch side"
+    ),
+    "mig_enabled": Entry(
+        WARNING, "MIG is on, which turns NVLink between GPUs off", "turn MIG off on trays that run multi-node jobs"
+    ),
+    "recovery_action": Entry(
+        WARNING, "the driver asks for an action on a GPU", "drain the tray and do what it asks for"
+    ),
+    # IMEX node lists: plugin_utils/render/imex.py.
+    "imex_address_duplicate": Entry(
+        ERROR, "two trays of a clique have one IMEX address, no list is written", "give each tray its own address"
+    ),
+    "imex_address_missing": Entry(
+        ERROR,
+        "a tray has no IMEX address, so its clique's list is not written",
+        "widen imex_network, or set the address in the fabric file",
+    ),
+    # Slurm's topology: module_utils/slurm/rules.py and controller.py.
+    "slurm_aggregates_shift": Entry("warning", "Blocks above the base size are cut anew.", "Keep retired blocks."),
+    "slurm_block_duplicate": Entry("error", "Two blocks have one name.", "Give each clique a block of its own."),
+    "slurm_block_empty": Entry("error", "A block has no nodes, before Slurm 25.05.", "Leave it out, or upgrade."),
+    "slurm_block_name": Entry("error", "A block's name cannot stand in a topology file.", "Use letters, digits, . _ -"),
+    "slurm_block_overlap": Entry("error", "A node stands in two blocks.", "Leave it in the one of its clique."),
+    "slurm_block_short": Entry("error", "A block is below the base size, before Slurm 25.05.", "Lower the base size."),
+    "slurm_block_size": Entry("error", "A block size is not the base times a power of two.", "Correct block_sizes."),
+    "slurm_block_size_unused": Entry("info", "A block size has no effect.", "Leave it out."),
+    "slurm_block_unknown": Entry("error", "Slurm knows no node of a block.", "Set nvlink_slurm_node."),
+    "slurm_clique_above_base": Entry("warning", "A clique is larger than the base size.", "Give it a partition."),
+    "slurm_conf_contrary": Entry("error", "slurm.conf contradicts what is to be managed.", "Change that line."),
+    "slurm_format": Entry("error", "This Slurm does not read that topology file.", "Set format to auto."),
+    "slurm_hostlist": Entry("error", "A block's hostlist does not name its nodes.", "Report it as a bug."),
+    "slurm_no_blocks": Entry("error", "The topology has no block.", "Discover the fabric first."),
+    "slurm_no_nodes": Entry("error", "No block of the topology has a node.", "Discover the fabric first."),
+    "slurm_node_name": Entry("error", "A node's name cannot stand in a hostlist.", "Set nvlink_slurm_node."),
+    "slurm_node_topology": Entry("error", "A NodeName line wins over the topology file.", "Take Topology= off it."),
+    "slurm_node_uncovered": Entry("warning", "A partition has nodes in no block.", "Place them, or part them."),
+    "slurm_node_unknown": Entry("warning", "Slurm does not know a node of a block.", "Add it to slurm.conf."),
+    "slurm_other_topology": Entry("info", "Another topology runs beside this one.", "None."),
+    "slurm_partition_topology": Entry("error", "A partition names a missing topology.", "Correct its Topology=."),
+    "slurm_placeholder_left_out": Entry("warning", "A retired block cannot be kept, before 25.05.", "Upgrade Slurm."),
+    "slurm_plugin_contrary": Entry("error", "Another TopologyPlugin is set.", "Change TopologyPlugin."),
+    "slurm_plugin_ignored": Entry("info", "TopologyPlugin has no effect beside topology.yaml.", "Remove the line."),
+    "slurm_plugin_missing": Entry("error", "TopologyPlugin is not set, topology.conf is not read.", "Set it."),
+    "slurm_prolog_flags": Entry("warning", "The prolog does not run at allocation.", "Set PrologFlags=Alloc."),
+    "slurm_release": Entry("warning", "This release loses nodes of blocks.", "Upgrade Slurm."),
+    "slurm_segment": Entry("error", "A --segment that jobs use is refused or fits nowhere.", "Use smaller segments."),
+    "slurm_select_type": Entry("error", "SelectType is not select/cons_tres.", "Set it in slurm.conf."),
+    "slurm_too_large": Entry("error", "More nodes or blocks than Slurm can hold.", "Split the cluster."),
+    "slurm_topology_differs": Entry("warning", "slurmctld runs another topology than its file.", "Reconfigure."),
+    "slurm_topology_foreign": Entry("error", "topology.conf holds a tree.", "Move it away first."),
+    "slurm_twin_hides": Entry("error", "topology.yaml hides topology.conf.", "Remove it, or set format to auto."),
+    "slurm_twin_left": Entry("warning", "The other topology file is left over.", "Remove it."),
+}
+
+
+def finding(code: str, message: str, **subject: Any) -> dict[str, Any]:
+    """One finding; KeyError for a code without a row, for that is a mistake in this collection."""
+    return {"code": code, "severity": CATALOGUE[code].severity, "message": message, **subject}

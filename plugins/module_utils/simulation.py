@@ -1,0 +1,390 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Simulated NVLink hardware: racks of trays as the facts that fabric_facts would return for them.
+
+Pure and seeded: the same options give the same facts on every machine. ``places`` gives only what an inventory needs,
+lazily; ``fleet`` the whole facts. ``nvidia_smi_xml`` and ``nvml_standin_text`` write facts down in the words of the two
+tools, from which both backends read the same facts again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Union
+from xml.sax.saxutils import escape
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import words
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+
+DEFAULT_PARTITION = 32766
+MOST_TRAYS = 1_000_000
+# NVML counts slots in one byte, and the nine switch trays count before the compute trays (real: tray 4 in slot 14).
+FIRST_SLOT = 10
+MOST_TRAYS_PER_RACK = 255 - FIRST_SLOT
+MOST_RACKS = 65_535
+MOST_GPUS = 64
+DRIVER_VERSION = "580.173.02"
+# Faults of the NVML library that the stand-in of the lab plays: those of a broken tray, then those of old drivers.
+NVML_FAULTS = (
+    "hang",
+    "no_driver",
+    "version_mismatch",
+    "no_gpu",
+    "no_permission",
+    "hang_fabric",
+    "crash",
+    "only_v4",
+    "only_v2",
+    "only_v1",
+    "no_fabric",
+)
+
+Split = Mapping[Union[str, int], int]
+
+
+class SimulationError(NvlinkError):
+    """An option of the simulation is wrong."""
+
+
+class Place(NamedTuple):
+    """Where one simulated tray stands; ``rack`` and ``tray`` count from 1, ``tray_index`` from 0."""
+
+    name: str
+    cluster_uuid: str
+    clique_id: int
+    tray_index: int
+    gpu_count: int
+    rack: int
+    tray: int
+
+
+def places(
+    racks: int = 1,
+    trays_per_rack: int = 18,
+    gpus_per_tray: int = 4,
+    seed: int = 1,
+    split: Split | None = None,
+    cliques_per_rack: int = 1,
+) -> Iterator[Place]:
+    """The places of all trays, in the order of racks and trays.
+
+    ``split`` maps a rack's number (an integer or its text) to its number of cliques, which are as equal as they can be;
+    racks that it does not name have ``cliques_per_rack``. One clique in a rack is the default partition, more count
+    from 1. Raises SimulationError at once for a wrong option, not at the first tray.
+    """
+    _within("racks", racks, 1, MOST_RACKS)
+    _within("trays_per_rack", trays_per_rack, 1, MOST_TRAYS_PER_RACK)
+    _within("gpus_per_tray", gpus_per_tray, 1, MOST_GPUS)
+    _within("cliques_per_rack", cliques_per_rack, 1, trays_per_rack)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise SimulationError(f"simulation: seed is {_shown(seed)}, use an integer.")
+    if racks * trays_per_rack > MOST_TRAYS:
+        raise SimulationError(
+            f"simulation: racks times trays_per_rack is {racks * trays_per_rack}, use at most {MOST_TRAYS} trays."
+        )
+    return _places(racks, trays_per_rack, gpus_per_tray, seed, _split(split, racks, trays_per_rack), cliques_per_rack)
+
+
+def _places(
+    racks: int, trays_per_rack: int, gpus_per_tray: int, seed: int, split: dict[int, int], cliques_per_rack: int
+) -> Iterator[Place]:
+    rack_width = max(2, len(str(racks)))
+    tray_width = max(2, len(str(trays_per_rack)))
+    tails = [f"t{tray:0{tray_width}d}" for tray in range(1, trays_per_rack + 1)]
+    for rack in range(1, racks + 1):
+        cluster_uuid = _uuid(_digest(seed, rack, 0)[:16])
+        cliques = split.get(rack, cliques_per_rack)
+        head = f"r{rack:0{rack_width}d}"
+        for index, tail in enumerate(tails):
+            clique_id = DEFAULT_PARTITION if cliques == 1 else 1 + index * cliques // trays_per_rack
+            yield Place(head + tail, cluster_uuid, clique_id, index, gpus_per_tray, rack, index + 1)
+
+
+def fleet(
+    racks: int = 1,
+    trays_per_rack: int = 18,
+    gpus_per_tray: int = 4,
+    seed: int = 1,
+    split: Split | None = None,
+    cliques_per_rack: int = 1,
+    observed_at: str = "2026-01-01T00:00:00Z",
+) -> dict[str, dict[str, Any]]:
+    """Tray name -> the facts of that tray, all up and healthy; options as for places().
+
+    No two trays, and no two GPUs, share a dict: a caller may change one without touching another.
+    """
+    return {
+        place.name: _facts(place, seed, observed_at)
+        for place in places(racks, trays_per_rack, gpus_per_tray, seed, split, cliques_per_rack)
+    }
+
+
+def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
+    name, cluster_uuid, clique_id, tray_index, gpu_count, rack, tray = place
+    random = b"".join(_digest(seed, rack, tray, part) for part in range((gpu_count + 3) // 4))
+    return {
+        "observed_at": observed_at,
+        "hostname": name,
+        "addresses": [
+            {"interface": "host0", "address": f"10.{rack >> 8}.{rack & 255}.{tray}", "prefix": 24},
+        ],
+        "backend": "nvml",
+        "driver_version": DRIVER_VERSION,
+        "attached": True,
+        "cluster_uuid": cluster_uuid,
+        "clique_id": clique_id,
+        "clique": f"{cluster_uuid}.{clique_id}",
+        "chassis_serial": f"18{seed % 1000:03d}{rack:08d}",
+        "slot_number": tray_index + FIRST_SLOT,
+        "tray_index": tray_index,
+        "host_id": 1,
+        "gpu_count": gpu_count,
+        "gpus": [
+            {
+                "index": index,
+                "uuid": f"GPU-{_uuid(random[index * 16 : index * 16 + 16])}",
+                "name": "NVIDIA GB200",
+                "pci_bus_id": f"{(index // 2 * 16 + 8 + index % 2):08X}:01:00.0",
+                # Real trays enumerate their modules as 2, 1, 4, 3.
+                "module_id": (index ^ 1) + 1 if index ^ 1 < gpu_count else index + 1,
+                "fabric_guid": "0x" + random[index * 16 + 4 : index * 16 + 12].hex(),
+                "mig_enabled": False,
+                "recovery_action": "none",
+                "fabric": {
+                    "state": "completed",
+                    "status": "success",
+                    "cluster_uuid": cluster_uuid,
+                    "clique_id": clique_id,
+                    "health": {
+                        "summary": "healthy",
+                        "degraded_bandwidth": False,
+                        "route_recovery": False,
+                        "route_unhealthy": False,
+                        "access_timeout_recovery": False,
+                        "incorrect_configuration": "none",
+                        "partition_assigned": True,
+                    },
+                },
+            }
+            for index in range(gpu_count)
+        ],
+        "findings": [],
+    }
+
+
+def nvidia_smi_xml(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> str:
+    """What ``nvidia-smi -q -x`` prints on the tray of these facts.
+
+    Element names and their mixed case as drivers R580 to R595 print them; what is unknown is N/A. A GPU is lost when
+    ``lost`` or a finding gpu_lost of the facts names its index: then every element says so.
+    """
+    gone = _lost(facts, lost)
+    lines = [
+        '<?xml version="1.0" ?>',
+        '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">',
+        "<nvidia_smi_log>",
+        "\t<timestamp>Thu Jan  1 00:00:00 2026</timestamp>",
+        f"\t<driver_version>{_said(facts['driver_version'])}</driver_version>",
+        "\t<cuda_version>13.0</cuda_version>",
+        f"\t<attached_gpus>{len(facts['gpus'])}</attached_gpus>",
+    ]
+    for gpu in facts["gpus"]:
+        tree = _gpu_elements(facts, gpu)
+        if gpu["index"] in gone:
+            tree = _all_lost(tree)
+        lines.append(f'\t<gpu id="{escape(gpu["pci_bus_id"] or "00000000:00:00.0")}">')
+        lines.extend(_elements(tree, 2))
+        lines.append("\t</gpu>")
+    lines.append("</nvidia_smi_log>")
+    return "\n".join(lines) + "\n"
+
+
+def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
+    fabric, health = gpu["fabric"], gpu["fabric"]["health"]
+    platform = _has_platform(facts)
+    state = fabric["state"]
+    decided = state == "completed"
+    mig = {True: "Enabled", False: "Disabled", None: None}[gpu["mig_enabled"]]
+    guid = gpu["fabric_guid"] or "0x0000000000000000"
+    return {
+        "product_name": gpu["name"],
+        "product_brand": "NVIDIA",
+        "product_architecture": "Blackwell",
+        "persistence_mode": "Enabled",
+        "addressing_mode": "ATS",
+        "mig_mode": {"current_mig": mig, "pending_mig": mig},
+        "mig_devices": "None",
+        "serial": None,
+        "uuid": gpu["uuid"],
+        "pdi": guid,
+        "minor_number": gpu["index"],
+        "platformInfo": {
+            "chassis_serial_number": (facts["chassis_serial"] or "") if platform else None,
+            "slot_number": facts["slot_number"],
+            "tray_index": facts["tray_index"],
+            "host_id": facts["host_id"],
+            "peer_type": "Switch Connected" if platform else None,
+            "module_id": gpu["module_id"],
+            "gpu_fabric_guid": guid if platform else None,
+        },
+        "c2c_mode": "Enabled",
+        "gpu_recovery_action": _text(words.RECOVERY_ACTIONS, gpu["recovery_action"], "recovery_action"),
+        "pci": {"pci_device_id": "294110DE", "pci_bus_id": gpu["pci_bus_id"]},
+        "fabric": {
+            "state": None if state in (None, "not_supported") else _text(words.STATES, state, "state"),
+            "status": _text(words.STATUSES, fabric["status"], "status") if decided else None,
+            "cliqueId": fabric["clique_id"] if decided else None,
+            "clusterUuid": (fabric["cluster_uuid"] or words.ZERO_UUID) if decided else None,
+            "health": {
+                "summary": _text(words.SUMMARIES, health["summary"], "summary"),
+                "bandwidth": {True: "Degraded", False: "Full", None: None}[health["degraded_bandwidth"]],
+                "route_recovery_in_progress": health["route_recovery"],
+                "route_unhealthy": health["route_unhealthy"],
+                "access_timeout_recovery": health["access_timeout_recovery"],
+                "incorrect_configuration": _text(
+                    words.INCORRECT_CONFIGURATIONS, health["incorrect_configuration"], "incorrect_configuration"
+                ),
+                "partition_assigned": health["partition_assigned"],
+            },
+        },
+        "processes": "",
+        "capabilities": {"egm": "disabled"},
+    }
+
+
+def _elements(tree: Mapping[str, Any], depth: int) -> Iterator[str]:
+    tabs = "\t" * depth
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield f"{tabs}<{name}>"
+            yield from _elements(value, depth + 1)
+            yield f"{tabs}</{name}>"
+        else:
+            yield f"{tabs}<{name}>{_said(value)}</{name}>"
+
+
+def _all_lost(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _all_lost(value) if isinstance(value, dict) else "GPU is lost" for name, value in tree.items()}
+
+
+def _said(value: Any) -> str:
+    return "N/A" if value is None else escape(str(value))
+
+
+def nvml_standin_text(facts: Mapping[str, Any], nvml_fault: str | None = None, lost: Iterable[int] = ()) -> str:
+    """The file from which the NVML stand-in of the lab (tests/lab/nvml) answers: one ``key value`` a line.
+
+    ``nvml_fault`` is one of NVML_FAULTS or None; ``lost`` as for nvidia_smi_xml().
+    """
+    if nvml_fault is not None and nvml_fault not in NVML_FAULTS:
+        raise SimulationError(f"simulation: nvml_fault is {_shown(nvml_fault)}, use one of {', '.join(NVML_FAULTS)}.")
+    gone = _lost(facts, lost)
+    lines = [f"fault {nvml_fault or 'none'}", f"driver {_line(facts['driver_version'])}"]
+    platform = "-"
+    if _has_platform(facts):
+        numbers = " ".join(str(facts[key] or 0) for key in ("slot_number", "tray_index", "host_id"))
+        platform = f"{numbers} {facts['chassis_serial'] or ''}".rstrip()
+    for gpu in facts["gpus"]:
+        lines += [
+            f"gpu {gpu['index']}",
+            f"lost {int(gpu['index'] in gone)}",
+            f"uuid {_line(gpu['uuid'])}",
+            f"name {_line(gpu['name'])}",
+            f"pci {_line(gpu['pci_bus_id'])}",
+            f"module {_line(gpu['module_id'])}",
+            f"pdi {gpu['fabric_guid'] or '0x0'}",
+            f"mig {'-' if gpu['mig_enabled'] is None else int(gpu['mig_enabled'])}",
+            f"recovery {_line(_number(words.RECOVERY_ACTIONS, gpu['recovery_action'], 'recovery_action'))}",
+            f"platform {platform}",
+            f"fabric {_standin_fabric(gpu['fabric'])}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _standin_fabric(fabric: Mapping[str, Any]) -> str:
+    """``state status clique uuid mask summary`` in numbers, - where the GPU has no fabric."""
+    state = _number(words.STATES, fabric["state"], "state")
+    if not state:
+        return "-"
+    decided = fabric["state"] == "completed"
+    status = (_number(words.STATUSES, fabric["status"], "status") or 0) if decided else 0
+    clique_id = (fabric["clique_id"] or 0) if decided else 0
+    cluster_uuid = (fabric["cluster_uuid"] if decided else None) or words.ZERO_UUID
+    summary = _number(words.SUMMARIES, fabric["health"]["summary"], "summary") or 0
+    mask = health_mask(fabric["health"])
+    return f"{state} {status} {clique_id} {cluster_uuid.replace('-', '')} {mask:#x} {summary}"
+
+
+def health_mask(health: Mapping[str, Any]) -> int:
+    """The health rows of a GPU's facts as NVML's bit mask."""
+    mask = 0
+    for name, (shift, _width) in words.HEALTH_BITS.items():
+        value = health[name]
+        if name == "incorrect_configuration":
+            mask |= (_number(words.INCORRECT_CONFIGURATIONS, value, name) or 0) << shift
+        else:
+            mask |= {None: 0, True: 1, False: 2}[value] << shift
+    return mask
+
+
+def _has_platform(facts: Mapping[str, Any]) -> bool:
+    return any(facts[key] is not None for key in ("chassis_serial", "slot_number", "tray_index", "host_id"))
+
+
+def _lost(facts: Mapping[str, Any], lost: Iterable[int]) -> set[int]:
+    return {*lost, *(found["gpu"] for found in facts["findings"] if found["code"] == "gpu_lost")}
+
+
+def _line(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _number(table: Mapping[int, tuple[str, str]], word: str | None, field: str) -> int | None:
+    if word is None:
+        return None
+    for number, (known, _text_of) in table.items():
+        if known == word:
+            return number
+    known_words = ", ".join(known for known, _text_of in table.values())
+    raise SimulationError(f"simulation: {field} is {_shown(word)}, use one of {known_words}.")
+
+
+def _text(table: Mapping[int, tuple[str, str]], word: str | None, field: str) -> str | None:
+    number = _number(table, word, field)
+    return None if number is None else table[number][1]
+
+
+def _digest(*key: int) -> bytes:
+    return hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=64).digest()
+
+
+def _uuid(raw: bytes) -> str:
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _split(split: Split | None, racks: int, trays_per_rack: int) -> dict[int, int]:
+    if split is None:
+        return {}
+    if not isinstance(split, Mapping):
+        raise SimulationError(f"simulation: split is {_shown(split)}, use a mapping of rack to number of cliques.")
+    result = {}
+    for rack, cliques in split.items():
+        text = str(rack)
+        if isinstance(rack, bool) or not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= racks:
+            raise SimulationError(f"simulation: split names rack {_shown(rack)}, use rack numbers from 1 to {racks}.")
+        _within(f"split of rack {text}", cliques, 1, trays_per_rack)
+        result[int(text)] = cliques
+    return result
+
+
+def _within(option: str, value: Any, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise SimulationError(f"simulation: {option} is {_shown(value)}, use an integer from {least} to {most}.")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,438 @@
+/*
+ * Copyright (c) 2026, rackscale.nvlink contributors
+ * GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+ * SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * libnvidia-ml.so.1 for machines without a GPU: it answers from a text file, read again at each nvmlInit*, that
+ * plugins/module_utils/simulation.py (nvml_standin_text) writes. Built against NVIDIA's own nvml.h, so that every struct
+ * is NVIDIA's; the sizes below are those that drivers use on the wire.
+ */
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <nvml.h>
+
+_Static_assert(sizeof(nvmlGpuFabricInfo_t) == 28, "fabric info v1");
+_Static_assert(sizeof(nvmlGpuFabricInfo_v2_t) == 36, "fabric info v2");
+_Static_assert(sizeof(nvmlGpuFabricInfo_v3_t) == 40, "fabric info v3");
+_Static_assert(sizeof(nvmlGpuFabricInfo_v4_t) == 548, "fabric info v4");
+_Static_assert(sizeof(nvmlPlatformInfo_v1_t) == 44, "platform info v1");
+_Static_assert(sizeof(nvmlPlatformInfo_v2_t) == 44, "platform info v2");
+_Static_assert(sizeof(nvmlPciInfo_t) == 68, "pci info");
+_Static_assert(sizeof(nvmlFieldValue_t) == 40, "field value");
+_Static_assert(sizeof(nvmlPdi_v1_t) == 16, "pdi");
+
+#define READY_FILE "/opt/nvlink-lab/gpus"
+#define MOST_GPUS 64
+#define LINE 1024
+#define EXPORT __attribute__((visibility("default")))
+
+typedef struct {
+    int lost;
+    int has_fabric, has_platform;
+    long module, mig, recovery; /* -1: not supported */
+    unsigned long long pdi;
+    char uuid[LINE], name[LINE], pci[LINE], chassis[LINE];
+    unsigned int state, status, clique, mask, summary;
+    unsigned int slot, tray, host;
+    unsigned char cluster[16];
+} gpu_t;
+
+static struct {
+    int initialized;
+    char fault[32], driver[LINE];
+    unsigned int count;
+    gpu_t gpus[MOST_GPUS];
+} lab;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int fault_is(const char *name) { return strcmp(lab.fault, name) == 0; }
+
+static void hang(void)
+{
+    for (;;)
+        pause();
+}
+
+static long number_or_unsupported(const char *text) { return strcmp(text, "-") == 0 ? -1 : strtol(text, NULL, 0); }
+
+static void hex_bytes(const char *text, unsigned char *bytes)
+{
+    for (int i = 0; i < 16; i++) {
+        unsigned int byte = 0;
+        if (!isxdigit((unsigned char)text[0]) || !isxdigit((unsigned char)text[1]))
+            return;
+        sscanf(text, "%2x", &byte);
+        bytes[i] = (unsigned char)byte;
+        text += 2;
+    }
+}
+
+static void parse_gpu(gpu_t *gpu, const char *key, const char *value)
+{
+    if (strcmp(key, "lost") == 0) {
+        gpu->lost = atoi(value);
+    } else if (strcmp(key, "uuid") == 0) {
+        strcpy(gpu->uuid, value);
+    } else if (strcmp(key, "name") == 0) {
+        strcpy(gpu->name, value);
+    } else if (strcmp(key, "pci") == 0) {
+        strcpy(gpu->pci, value);
+    } else if (strcmp(key, "module") == 0) {
+        gpu->module = number_or_unsupported(value);
+    } else if (strcmp(key, "mig") == 0) {
+        gpu->mig = number_or_unsupported(value);
+    } else if (strcmp(key, "recovery") == 0) {
+        gpu->recovery = number_or_unsupported(value);
+    } else if (strcmp(key, "pdi") == 0) {
+        gpu->pdi = strtoull(value, NULL, 0);
+    } else if (strcmp(key, "platform") == 0) {
+        gpu->has_platform = sscanf(value, "%u %u %u %1023s", &gpu->slot, &gpu->tray, &gpu->host, gpu->chassis) >= 3;
+    } else if (strcmp(key, "fabric") == 0) {
+        char cluster[64] = "";
+        gpu->has_fabric = sscanf(value, "%u %u %u %63s %x %u", &gpu->state, &gpu->status, &gpu->clique, cluster,
+                                 &gpu->mask, &gpu->summary) == 6;
+        hex_bytes(cluster, gpu->cluster);
+    }
+}
+
+static int read_ready_file(void)
+{
+    const char *path = getenv("NVLINK_STANDIN_GPUS");
+    FILE *file = fopen(path ? path : READY_FILE, "r");
+    char line[LINE];
+
+    lab.count = 0;
+    strcpy(lab.fault, "none");
+    strcpy(lab.driver, "-");
+    if (!file)
+        return 0;
+    while (fgets(line, sizeof line, file)) {
+        char *value;
+        line[strcspn(line, "\n")] = '\0';
+        value = strchr(line, ' ');
+        if (!value)
+            continue;
+        *value++ = '\0';
+        if (strcmp(line, "fault") == 0) {
+            snprintf(lab.fault, sizeof lab.fault, "%s", value);
+        } else if (strcmp(line, "driver") == 0) {
+            strcpy(lab.driver, value);
+        } else if (strcmp(line, "gpu") == 0 && lab.count < MOST_GPUS) {
+            gpu_t *gpu = &lab.gpus[lab.count++];
+            memset(gpu, 0, sizeof *gpu);
+            gpu->module = gpu->mig = gpu->recovery = -1;
+        } else if (lab.count) {
+            parse_gpu(&lab.gpus[lab.count - 1], line, value);
+        }
+    }
+    fclose(file);
+    return 1;
+}
+
+static nvmlReturn_t init(unsigned int flags)
+{
+    nvmlReturn_t result = NVML_SUCCESS;
+
+    pthread_mutex_lock(&lock);
+    if (!read_ready_file() || fault_is("no_driver"))
+        result = NVML_ERROR_DRIVER_NOT_LOADED;
+    else if (fault_is("version_mismatch"))
+        result = NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+    else if (fault_is("no_permission"))
+        result = NVML_ERROR_NO_PERMISSION;
+    if (fault_is("no_gpu"))
+        lab.count = 0;
+    /* The real library starts without a GPU only where it is asked to. */
+    if (result == NVML_SUCCESS && lab.count == 0 && !(flags & NVML_INIT_FLAG_NO_GPUS))
+        result = NVML_ERROR_NOT_FOUND;
+    if (result == NVML_SUCCESS)
+        lab.initialized++;
+    pthread_mutex_unlock(&lock);
+    if (fault_is("hang"))
+        hang();
+    if (fault_is("crash"))
+        abort();
+    return result;
+}
+
+EXPORT nvmlReturn_t nvmlInit_v2(void) { return init(0); }
+EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags) { return init(flags); }
+
+EXPORT nvmlReturn_t nvmlShutdown(void)
+{
+    if (!lab.initialized)
+        return NVML_ERROR_UNINITIALIZED;
+    lab.initialized--;
+    return NVML_SUCCESS;
+}
+
+EXPORT const char *nvmlErrorString(nvmlReturn_t result)
+{
+    switch (result) {
+    case NVML_SUCCESS: return "Success";
+    case NVML_ERROR_UNINITIALIZED: return "Uninitialized";
+    case NVML_ERROR_INVALID_ARGUMENT: return "Invalid Argument";
+    case NVML_ERROR_NOT_SUPPORTED: return "Not Supported";
+    case NVML_ERROR_NO_PERMISSION: return "Insufficient Permissions";
+    case NVML_ERROR_NOT_FOUND: return "Not Found";
+    case NVML_ERROR_INSUFFICIENT_SIZE: return "Insufficient Size";
+    case NVML_ERROR_DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case NVML_ERROR_FUNCTION_NOT_FOUND: return "Function Not Found";
+    case NVML_ERROR_GPU_IS_LOST: return "GPU is lost";
+    case NVML_ERROR_LIB_RM_VERSION_MISMATCH: return "Driver/library version mismatch";
+    case NVML_ERROR_INSUFFICIENT_RESOURCES: return "Insufficient Resources";
+    case NVML_ERROR_ARGUMENT_VERSION_MISMATCH: return "Argument version mismatch";
+    default: return "Unknown Error";
+    }
+}
+
+static nvmlReturn_t give_text(const char *text, char *buffer, unsigned int length)
+{
+    if (!lab.initialized)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!buffer)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (strcmp(text, "-") == 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (strlen(text) >= length)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    strcpy(buffer, text);
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
+{
+    return give_text(lab.driver, version, length);
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
+{
+    char text[LINE + 4] = "-";
+    if (strcmp(lab.driver, "-") != 0)
+        snprintf(text, sizeof text, "13.%s", lab.driver);
+    return give_text(text, version, length);
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    if (!version)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *version = 13000;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    if (!lab.initialized)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = lab.count;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    if (!lab.initialized)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!device || index >= lab.count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    /* The handle of a lost GPU is given out, the calls on it fail: what a GPU lost at run time looks like. */
+    *device = (nvmlDevice_t)&lab.gpus[index];
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t device(nvmlDevice_t handle, const void *argument, gpu_t **gpu)
+{
+    gpu_t *asked = (gpu_t *)handle;
+    if (!lab.initialized)
+        return NVML_ERROR_UNINITIALIZED;
+    if (!argument || asked < lab.gpus || asked >= lab.gpus + lab.count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (asked->lost)
+        return NVML_ERROR_GPU_IS_LOST;
+    *gpu = asked;
+    return NVML_SUCCESS;
+}
+
+#define DEVICE(handle, argument)                                     \
+    gpu_t *gpu = NULL;                                               \
+    nvmlReturn_t device_result = device(handle, argument, &gpu);     \
+    if (device_result != NVML_SUCCESS)                               \
+        return device_result
+
+EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t handle, char *uuid, unsigned int length)
+{
+    DEVICE(handle, uuid);
+    return give_text(gpu->uuid, uuid, length);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t handle, char *name, unsigned int length)
+{
+    DEVICE(handle, name);
+    return give_text(gpu->name, name, length);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned int *index)
+{
+    DEVICE(handle, index);
+    *index = (unsigned int)(gpu - lab.gpus);
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t *pci)
+{
+    unsigned int domain = 0, bus = 0, slot = 0;
+    DEVICE(handle, pci);
+    if (strcmp(gpu->pci, "-") == 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    memset(pci, 0, sizeof *pci);
+    sscanf(gpu->pci, "%x:%x:%x", &domain, &bus, &slot);
+    pci->domain = domain;
+    pci->bus = bus;
+    pci->device = slot;
+    pci->pciDeviceId = 0x294110DE;
+    snprintf(pci->busId, sizeof pci->busId, "%.31s", gpu->pci);
+    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:%02X.0", domain & 0xffff, bus & 0xff, slot & 0xff);
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t handle, unsigned int *module)
+{
+    DEVICE(handle, module);
+    if (gpu->module < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *module = (unsigned int)gpu->module;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPdi(nvmlDevice_t handle, nvmlPdi_t *pdi)
+{
+    DEVICE(handle, pdi);
+    if (pdi->version != nvmlPdi_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    pdi->value = gpu->pdi;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned int *current, unsigned int *pending)
+{
+    DEVICE(handle, current);
+    if (gpu->mig < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *current = (unsigned int)gpu->mig;
+    if (pending)
+        *pending = *current;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldValue_t *values)
+{
+    DEVICE(handle, values);
+    for (int i = 0; i < count; i++) {
+        values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+        if (values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION && gpu->recovery >= 0) {
+            values[i].nvmlReturn = NVML_SUCCESS;
+            values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+            values[i].value.uiVal = (unsigned int)gpu->recovery;
+        }
+    }
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t fabric(const gpu_t *gpu, const char *fault_that_leaves_it)
+{
+    if (fault_is("hang_fabric"))
+        hang();
+    if (fault_is("no_fabric"))
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
+    if (strncmp(lab.fault, "only_", 5) == 0 && !strstr(fault_that_leaves_it, lab.fault))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    return gpu->has_fabric ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+#define FILL(info)                                          \
+    memcpy((info)->clusterUuid, gpu->cluster, 16);          \
+    (info)->status = (nvmlReturn_t)gpu->status;             \
+    (info)->state = (nvmlGpuFabricState_t)gpu->state
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t handle, nvmlGpuFabricInfo_t *info)
+{
+    DEVICE(handle, info);
+    nvmlReturn_t result = fabric(gpu, "only_v1 only_v2");
+    if (result != NVML_SUCCESS)
+        return result;
+    FILL(info);
+    info->cliqueId = gpu->clique;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t handle, nvmlGpuFabricInfoV_t *info)
+{
+    DEVICE(handle, info);
+    if (info->version == nvmlGpuFabricInfo_v3) {
+        nvmlGpuFabricInfo_v3_t *answer = (nvmlGpuFabricInfo_v3_t *)info;
+        nvmlReturn_t result = fabric(gpu, "");
+        if (result != NVML_SUCCESS)
+            return result;
+        FILL(answer);
+        answer->cliqueId = gpu->clique;
+        answer->healthMask = gpu->mask;
+        answer->healthSummary = (unsigned char)gpu->summary;
+        return NVML_SUCCESS;
+    }
+    if (info->version == nvmlGpuFabricInfo_v2) {
+        nvmlGpuFabricInfo_v2_t *answer = (nvmlGpuFabricInfo_v2_t *)info;
+        nvmlReturn_t result = fabric(gpu, "only_v2");
+        if (result != NVML_SUCCESS)
+            return result;
+        FILL(answer);
+        answer->cliqueId = gpu->clique;
+        answer->healthMask = gpu->mask;
+        return NVML_SUCCESS;
+    }
+    return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(nvmlDevice_t handle, nvmlGpuFabricInfo_v4_t *info)
+{
+    DEVICE(handle, info);
+    nvmlReturn_t result = fabric(gpu, "only_v4");
+    if (result != NVML_SUCCESS)
+        return result;
+    memset(info, 0, sizeof *info);
+    FILL(info);
+    info->numCliques = 2;
+    info->cliques[0].type = 0;
+    info->cliques[0].id = gpu->clique;
+    info->cliques[1].type = 1;
+    info->cliques[1].id = gpu->clique + 1000;
+    info->healthMask = gpu->mask;
+    info->healthSummary = (unsigned char)gpu->summary;
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t handle, nvmlPlatformInfo_t *info)
+{
+    DEVICE(handle, info);
+    if (info->version != nvmlPlatformInfo_v2 && info->version != nvmlPlatformInfo_v1)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (info->version == nvmlPlatformInfo_v2 && (fault_is("only_v2") || fault_is("only_v1")))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (!gpu->has_platform)
+        return NVML_ERROR_NOT_SUPPORTED;
+    /* Both versions have the same bytes under other names. */
+    memset((char *)info + sizeof info->version, 0, sizeof *info - sizeof info->version);
+    memcpy(info->chassisSerialNumber, gpu->chassis, strnlen(gpu->chassis, sizeof info->chassisSerialNumber));
+    info->slotNumber = (unsigned char)gpu->slot;
+    info->trayIndex = (unsigned char)gpu->tray;
+    info->hostId = (unsigned char)gpu->host;
+    info->peerType = 1;
+    info->moduleId = gpu->module < 0 ? 0 : (unsigned char)gpu->module;
+    return NVML_SUCCESS;
+}
