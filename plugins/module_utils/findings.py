@@ -161,6 +161,37 @@ CATALOGUE: dict[str, Entry] = {
     "recovery_action": Entry(
         WARNING, "the driver asks for an action on a GPU", "drain the tray and do what it asks for"
     ),
+    # Places: plugin_utils/placement.py.
+    "awaiting_acceptance": Entry(
+        INFO, "a tray is seen in a place that is proposed and not accepted yet", "look at the proposal and accept it"
+    ),
+    "domain_incomplete": Entry(
+        WARNING, "an NVLink domain has fewer trays than expected", "discover the others, or correct expected_trays"
+    ),
+    "domain_name_taken": Entry(
+        WARNING, "the site gives one name to two NVLink domains", "correct domain_names before the proposal is accepted"
+    ),
+    "drivers_differ": Entry(
+        WARNING, "the trays of a clique run different drivers", "install one version on all its trays"
+    ),
+    "gpu_missing": Entry(
+        WARNING, "an attached tray shows fewer GPUs than it had when it was placed", "reset or replace the missing GPU"
+    ),
+    "illegal_tray_name": Entry(
+        ERROR, "a tray's inventory name cannot stand in a hostlist", "rename it in the inventory"
+    ),
+    "moved_percent": Entry(
+        ERROR, "gate: more trays move in one go than moved_percent", "look at the proposal, accept it if it is meant"
+    ),
+    "not_a_tray": Entry(INFO, "a host without GPUs and without a place was asked", "leave it out of fabric_hosts"),
+    "tray_known_twice": Entry(
+        ERROR, "two inventory names show the same GPUs", "give one tray one name in inventory and fabric file"
+    ),
+    "tray_not_attached": Entry(
+        WARNING, "a tray answers, but names no clique that all its GPUs share", "see the tray's other findings"
+    ),
+    "tray_replaced": Entry(INFO, "all GPUs of a tray are new", "accept the proposal if the tray was swapped"),
+    "tray_unreachable": Entry(WARNING, "a tray could not be asked", "bring it back, then discover again"),
     # IMEX node lists: plugin_utils/render/imex.py.
     "imex_address_duplicate": Entry(
         ERROR, "two trays of a clique have one IMEX address, no list is written", "give each tray its own address"
