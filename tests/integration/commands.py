@@ -1,0 +1,53 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How the tests run Ansible: real processes, in the strictest mode that it has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+STRICT = {
+    "ANSIBLE_INJECT_FACT_VARS": "false",
+    "ANSIBLE_DEPRECATION_WARNINGS": "true",
+    "ANSIBLE_LOCALHOST_WARNING": "false",
+    "ANSIBLE_NOCOLOR": "true",
+    "ANSIBLE_PIPELINING": "true",
+    "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
+    # A value that a tray sent must never be rendered as a template.
+    "_ANSIBLE_TEMPLAR_UNTRUSTED_TEMPLATE_BEHAVIOR": "fail",
+}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a strict run that finds the checkout's collection; `more` wins."""
+    collections = os.environ.get("ANSIBLE_COLLECTIONS_PATH") or sysconfig.get_path("purelib")
+    return {**os.environ, "ANSIBLE_COLLECTIONS_PATH": collections, **STRICT, **more}
+
+
+def ansible(
+    program: str, *arguments: str | Path, check: bool = True, timeout: float = 300.0, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run one of ansible-core's programs; with `check` a failure or a deprecation warning fails the test.
+
+    By module name rather than by script, since a chroot of tests has the libraries but not their scripts.
+    """
+    entry = program.removeprefix("ansible-") if program != "ansible" else "adhoc"
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", entry, *map(str, arguments)],
+        env=environment(**more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if check:
+        assert done.returncode == 0, f"{program} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        assert "[DEPRECATION WARNING]" not in done.stderr, done.stderr
+    return done

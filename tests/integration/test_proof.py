@@ -1,0 +1,164 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The whole way once, on both Slurm versions: trays are discovered, accepted, given to Slurm, and real jobs follow them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .commands import ansible
+from .conftest import RunningLab, running_lab
+
+pytestmark = pytest.mark.lab
+
+UNCHANGED = re.compile(r"changed=0 ")
+
+
+class Site:
+    """One lab with its fabric file; every method is what an operator would type."""
+
+    def __init__(self, racks: RunningLab, directory: Path) -> None:
+        self.racks = racks
+        self.directory = directory
+        self.fabric_file = directory / "fabric.json"
+        self.inventory = directory / "cluster.nvlink.yml"
+        self.inventory.write_text(
+            json.dumps({"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file"], "fabric_file": "fabric.json"})
+        )
+
+    def playbook(self, name: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run one of the collection's playbooks on the lab; both its inventory and the fabric's are given."""
+        inventories = ["-i", str(self.racks.inventory)]
+        if self.fabric_file.exists():
+            inventories += ["-i", str(self.inventory)]
+        file = f"fabric_file={self.fabric_file}"
+        command = ["ansible-playbook", *inventories, f"rackscale.nvlink.{name}", "-e", file, "-e", "fabric_hosts=trays"]
+        return ansible(*command, *arguments, check=check)
+
+    def slurm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.playbook("slurm", "-e", "slurm_topology_manage_conf=true", *arguments)
+
+    def fabric(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.fabric_file.read_text())
+        return document
+
+    def clique(self, tray: str) -> str:
+        name: str = self.fabric()["trays"][tray]["clique"]
+        return name
+
+    def members(self, clique: str) -> set[str]:
+        return {name for name, tray in self.fabric()["trays"].items() if tray["clique"] == clique}
+
+    def job(self, *arguments: str) -> set[str]:
+        """Where the tasks of a real job ran."""
+        done = self.racks.exec("ctl", "timeout", "60", "srun", "--time=1", *arguments, "hostname")
+        return set(done.stdout.split())
+
+
+@pytest.fixture(scope="module", params=["four.yml", "four-forky.yml"])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The tests of this module are the steps of one story, told once for each Slurm version."""
+    directory = tmp_path_factory.mktemp("site")
+    with running_lab(directory, request.param) as racks:
+        yield Site(racks, directory)
+
+
+def test_the_trays_are_discovered_over_ssh_and_accepted(site: Site) -> None:
+    site.playbook("discover", "-e", "accept=gates")
+    assert site.members("r01a") == {"r01t01", "r01t02"}
+    assert site.members("r01b") == {"r01t03", "r01t04"}
+
+
+def test_the_inventory_groups_them_by_clique(site: Site) -> None:
+    listed = json.loads(ansible("ansible-inventory", "-i", str(site.inventory), "--list", "--export").stdout)
+    assert set(listed["nvlink_clique_r01a"]["hosts"]) == {"r01t01", "r01t02"}
+    assert listed["nvlink_clique_r01b"]["vars"]["nvlink_block"] == "r01b"
+    assert "nvlink_stale" not in listed
+
+
+def test_check_shows_the_blocks_and_touches_nothing(site: Site) -> None:
+    before = site.racks.exec("ctl", "sh", "-c", "ls -l --full-time /etc/slurm; cat /etc/slurm/*.conf").stdout
+    shown = site.slurm("--check", "--diff").stdout
+    assert re.search(r"r01t01: .*-> r01a", shown)
+    assert site.racks.exec("ctl", "sh", "-c", "ls -l --full-time /etc/slurm; cat /etc/slurm/*.conf").stdout == before
+
+
+def test_slurm_runs_the_blocks(site: Site) -> None:
+    site.slurm("--diff")
+    running = site.racks.exec("ctl", "scontrol", "show", "topology").stdout
+    assert re.search(r"BlockName=r01a .*Nodes=r01t\[01-02\]", running)
+    assert re.search(r"BlockName=r01b .*Nodes=r01t\[03-04\]", running)
+
+
+def test_a_job_as_wide_as_a_clique_lands_inside_it(site: Site) -> None:
+    cliques = [site.members("r01a"), site.members("r01b")]
+    assert site.job("--nodes=2") in cliques
+    assert site.job("--nodes=2", "--nodelist=r01t03") == site.members("r01b")
+    assert site.job("--nodes=4") == cliques[0] | cliques[1]
+
+
+def test_a_job_across_two_cliques_is_refused_if_one_would_hold_it(site: Site) -> None:
+    done = site.racks.exec("ctl", "timeout", "60", "srun", "--nodes=2", "--nodelist=r01t01,r01t03", "hostname", check=False)
+    assert done.returncode != 0
+    assert "shared block" in done.stderr + done.stdout or "topology" in done.stderr + done.stdout
+
+
+def test_a_second_run_of_everything_changes_nothing(site: Site) -> None:
+    before = site.fabric_file.read_bytes()
+    for done in (site.playbook("discover", "-e", "accept=gates"), site.slurm()):
+        recap = done.stdout.partition("PLAY RECAP")[2]
+        assert recap.count("changed=") == len(UNCHANGED.findall(recap)) > 0, recap
+    assert site.fabric_file.read_bytes() == before
+
+
+def test_a_tray_moves_when_its_gpus_say_so(site: Site) -> None:
+    """Two trays change places, one proposal at a time is reviewed by its sha256."""
+    site.racks.set("r01t02", "clique=2")
+    proposed = json.loads(_propose(site))
+    assert [(row["tray"], row["from"], row["to"]) for row in proposed["changes"]] == [("r01t02", "r01a", "r01b")]
+    assert site.clique("r01t02") == "r01a", "nothing moves before a person accepts"
+
+    refused = site.playbook("accept", "-e", "proposal=" + "0" * 64, check=False)
+    assert refused.returncode != 0
+    assert site.clique("r01t02") == "r01a"
+
+    site.playbook("accept", "-e", f"proposal={proposed['sha256']}")
+    assert site.clique("r01t02") == "r01b"
+
+
+def test_the_move_shows_in_the_diff_and_is_applied(site: Site) -> None:
+    assert "r01t02: r01a -> r01b" in site.slurm("--check", "--diff").stdout
+    assert "r01t02: r01a -> r01b" in site.slurm("--diff").stdout
+    running = site.racks.exec("ctl", "scontrol", "show", "topology").stdout
+    assert re.search(r"BlockName=r01b .*Nodes=r01t\[02-04\]", running)
+
+
+def test_the_next_job_follows_the_move(site: Site) -> None:
+    assert site.job("--nodes=3") == {"r01t02", "r01t03", "r01t04"}
+
+
+def test_a_tray_that_is_down_keeps_its_place_everywhere(site: Site) -> None:
+    before = site.fabric_file.read_bytes()
+    site.racks.exec("r01t04", "systemctl", "stop", "ssh.service", "ssh.socket", check=False)
+    site.racks.exec("r01t04", "sh", "-c", "systemctl kill -s KILL 'ssh*' || true", check=False)
+    site.playbook("discover", "-e", "accept=gates")
+    assert site.fabric_file.read_bytes() == before
+    listed = json.loads(ansible("ansible-inventory", "-i", str(site.inventory), "--list", "--export").stdout)
+    assert listed["nvlink_stale"]["hosts"] == ["r01t04"]
+    assert "r01t04" in listed["nvlink_clique_r01b"]["hosts"]
+    recap = site.slurm().stdout.partition("PLAY RECAP")[2]
+    assert UNCHANGED.search(recap), recap
+
+
+def _propose(site: Site) -> str:
+    site.playbook("discover")
+    return (site.directory / "fabric.proposed.json").read_text()
