@@ -1,0 +1,251 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run something that may hang for ever, and come back in time.
+
+A GPU driver in trouble leaves its callers in the kernel (state D), where not even SIGKILL reaches them. So whatever
+asks the driver runs in a child, and the child is built so that nothing of it can hold the caller:
+
+- It is made by fork alone. subprocess waits without limit for the exec of its child, which hangs where the program lies
+  on a dead file system; and a fresh interpreter would have to find this collection again, which inside a module that
+  Ansible has packed (or that Mitogen runs) is no given. A forked child has the code in its memory already.
+- It lives in a session of its own, so that it can be killed with all its children by one killpg.
+- It inherits no descriptor: standard output and error are files in memory, not pipes, and all others are closed. A pipe
+  of Ansible's that a stuck child kept open would hang the play although the module has ended.
+- It is polled until the deadline, then killed, then polled for a short grace, and given up by its pid: never waited for
+  without a limit. If the caller itself is killed, an alarm ends the child later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+
+# A tray of 8 GPUs prints about 240 kB of XML; whoever prints more than this is no tool that we know.
+MOST_OUTPUT = 16 * 1024 * 1024
+# How long a killed child has to disappear before it counts as stuck in the kernel.
+GRACE = 2.0
+_NOT_STARTED = 127
+
+
+class ChildError(NvlinkError):
+    """The caller asked for something that cannot be run."""
+
+
+class Result(NamedTuple):
+    """What became of a child.
+
+    ``rc`` is the exit status, negative for the signal that ended it, None when it did not end in time. ``error`` says
+    why it could not be started. ``survivor_pid`` is the child's pid when it outlived SIGKILL.
+    """
+
+    rc: int | None
+    stdout: str
+    stderr: str
+    timed_out: bool = False
+    survivor_pid: int | None = None
+    error: str | None = None
+
+
+class Reply(NamedTuple):
+    """What became of a function that was called in a child; ``value`` is None unless the function returned."""
+
+    value: Any
+    result: Result
+
+
+def run(argv: Sequence[str], timeout: float, input: str | None = None, env: Mapping[str, str] | None = None) -> Result:
+    """Run a program (looked up in PATH when its name has no slash) for at most ``timeout`` seconds.
+
+    ``input`` is its standard input, else that is empty; ``env`` replaces its environment. Output is decoded as UTF-8,
+    what is none of it replaced; neither output, nor a file that the program writes, can grow past MOST_OUTPUT. What the
+    program leaves running in its session ends with it. Raises ChildError for a call that makes no sense, never for what
+    the program does.
+    """
+    words = [str(word) for word in argv]
+    if not words or not words[0]:
+        raise ChildError("child: the command to run is empty, name a program.")
+    if any("\0" in word for word in words):
+        raise ChildError("child: an argument of the command holds a NUL character, remove it.")
+    environment = dict(os.environ if env is None else env)
+
+    def start(_out: int, _err: int) -> None:
+        os.execvpe(words[0], words, environment)
+
+    return _supervise(start, timeout, (input or "").encode("utf-8", "replace"))
+
+
+def call(function: Callable[..., Any], timeout: float, *arguments: Any) -> Reply:
+    """Call a function in a child for at most ``timeout`` seconds; what it returns must be JSON.
+
+    The function may write to descriptor 2 to say how far it has come: after a timeout that is ``result.stderr``.
+    """
+
+    def start(out: int, _err: int) -> None:
+        _write(out, json.dumps(function(*arguments)).encode())
+        os._exit(0)
+
+    result = _supervise(start, timeout, b"")
+    if result.rc != 0:
+        return Reply(None, result)
+    try:
+        return Reply(json.loads(result.stdout), result)
+    except ValueError:
+        return Reply(None, result._replace(error="its answer was cut off"))
+
+
+def _supervise(start: Callable[[int, int], None], timeout: float, given: bytes) -> Result:
+    if not timeout > 0:
+        raise ChildError(f"child: timeout is {timeout!r}, use a number of seconds above 0.")
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(_memory_file(name)) for name in ("stdin", "stdout", "stderr", "error")]
+        stdin, stdout, stderr, error = files
+        os.pwrite(stdin, given, 0)
+        deadline = time.monotonic() + timeout
+        pid = os.fork()
+        if pid == 0:
+            _become_child(start, stdin, stdout, stderr, error, timeout)
+        timed_out = not _has_ended(pid, deadline)
+        # The child is not reaped yet, so its process group cannot belong to anybody else.
+        _kill_group(pid)
+        ended = _has_ended(pid, time.monotonic() + GRACE) if timed_out else True
+        rc = _reap(pid) if ended else None
+        said = _read(error)
+        return Result(
+            rc=None if timed_out else rc,
+            stdout=_read(stdout),
+            stderr=_read(stderr),
+            timed_out=timed_out,
+            survivor_pid=None if ended else pid,
+            error=said or None,
+        )
+
+
+@contextlib.contextmanager
+def _memory_file(name: str) -> Any:
+    """A descriptor of an empty file without a name: in memory, or where the system has no such thing, on disk."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create(f"nvlink-{name}", os.MFD_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.TemporaryFile() as file:
+            yield file.fileno()
+
+
+def _become_child(
+    start: Callable[[int, int], None], stdin: int, stdout: int, stderr: int, error: int, timeout: float
+) -> None:
+    """In the child: cut every tie to the caller, then do the work. Never returns, whatever happens."""
+    keep = 3
+    try:
+        os.setsid()
+        # Copies above the standard three first, for one of the files may itself be among these.
+        copies = [os.dup(descriptor) for descriptor in (stdin, stdout, stderr, error)]
+        sources = [_above(descriptor, keep) for descriptor in copies]
+        for target, source in enumerate(sources[:3]):
+            os.dup2(source, target)
+        os.dup2(sources[3], keep, inheritable=False)
+        os.closerange(keep + 1, _descriptor_limit())
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGALRM, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        # Survives exec: a backstop for a caller that was killed before it could kill this child.
+        signal.alarm(min(int(timeout) + 30, 86_400))
+        _limit_output()
+        start(1, 2)
+    except BaseException as failure:  # nothing may unwind into the caller's code, not even SystemExit
+        said = failure.strerror if isinstance(failure, OSError) and failure.strerror else ""
+        with contextlib.suppress(BaseException):
+            _write(keep, (said or f"{type(failure).__name__}: {failure}").encode("utf-8", "replace")[:4096])
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _above(descriptor: int, least: int) -> int:
+    """A copy of the descriptor with a number above ``least``."""
+    passed = []
+    while descriptor <= least:
+        passed.append(descriptor)
+        descriptor = os.dup(descriptor)
+    for low in passed:
+        os.close(low)
+    return descriptor
+
+
+def _descriptor_limit() -> int:
+    """One more than the highest open descriptor; where that cannot be told, than any sensible one."""
+    try:
+        return max(map(int, os.listdir("/proc/self/fd"))) + 1
+    except (OSError, ValueError):
+        return 65_536
+
+
+def _limit_output() -> None:
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # not at the top: the sanity tests import this file where the module does not exist
+
+        _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        most = MOST_OUTPUT if hard == resource.RLIM_INFINITY else min(MOST_OUTPUT, hard)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def _has_ended(pid: int, deadline: float) -> bool:
+    """Poll until the child has ended, without reaping it; False at the deadline."""
+    pause = 0.001
+    while True:
+        try:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return True
+        except ChildProcessError:  # somebody has set SIGCHLD to be ignored: the kernel has reaped it
+            return True
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(pause * 1.5, 0.05)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    # A child that has not come as far as setsid() yet has no group of its own.
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _reap(pid: int) -> int | None:
+    try:
+        _pid, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _read(descriptor: int) -> str:
+    """All that a child has written, as text; by position, for the child shares the file's offset."""
+    parts = []
+    at = 0
+    while at < MOST_OUTPUT:
+        part = os.pread(descriptor, 1 << 20, at)
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts).decode("utf-8", "replace")
