@@ -4,7 +4,7 @@
 """report/index.html: the racks drawn at their slots, the cliques and the findings, in one file that loads nothing.
 
 The same fabric and state give the same bytes: no time of writing stands in it. Every value passes Jinja2's autoescape;
-should one ever slip through, the page's own policy still lets only its one style and its one script run, by their hashes.
+should one slip through, the page's own policy still lets only its one style and its one script run, by their hashes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,108 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Renders a fabric file on the controller; the module of the same name documents it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.color import ANSIBLE_COLOR
+from ansible.utils.display import Display
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model, tree
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
+
+MANIFEST = ".fabric_render.json"
+# A terminal tells its width; a log file or a pager has none, and two racks should still stand side by side there.
+WIDTH_WITHOUT_TERMINAL = 120
+# A page of markup says nothing to who reads a diff.
+LONGEST_DIFF = 100_000
+
+display = Display()
+
+
+class ActionModule(ActionBase):
+    """Fabric file in, render tree and rack map out. Touches no host."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        every = list(RENDERERS)
+        _spec, options = self.validate_argument_spec(
+            argument_spec={
+                "fabric_file": {"type": "path", "required": True},
+                "render_dir": {"type": "path"},
+                "renderers": {"type": "list", "elements": "str", "choices": every, "default": every},
+                "rack_map": {"type": "bool", "default": False},
+            },
+            required_one_of=[["render_dir", "rack_map"]],
+        )
+        try:
+            fabric = fabric_file.load(options["fabric_file"])
+            state = fabric_file.load_state(options["fabric_file"]) or model.State()
+            result["changed"] = False
+            if options["render_dir"]:
+                result.update(self._render(fabric, state, options["render_dir"], options["renderers"]))
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from error
+        if options["rack_map"]:
+            result["rack_map"] = rack_map(fabric, state, width=WIDTH_WITHOUT_TERMINAL)
+            _show(fabric, state)
+        return result
+
+    def _render(self, fabric: model.Fabric, state: model.State, root: str, names: list[str]) -> dict[str, Any]:
+        rendered = render(fabric, state, names)
+        files = {path: tree.File(text, name) for name, texts in rendered.files.items() for path, text in texts.items()}
+        plan = tree.plan(root, files, set(names), MANIFEST)
+        if not self._task.check_mode:
+            plan.apply()
+        result: dict[str, Any] = {
+            "changed": bool(plan.changes),
+            "render_dir": root,
+            "files": sorted(files),
+            "removed": [change.path for change in plan.changes if change.after is None],
+            "findings": rendered.findings,
+        }
+        if self._task.diff:
+            result["diff"] = [_difference(root, change) for change in plan.changes if change.path != MANIFEST]
+        if plan.kept:
+            result["warnings"] = [
+                f"{os.path.join(root, path)}: is no longer rendered but was changed by hand, so it was left: remove it"
+                for path in plan.kept
+            ]
+        errors = [finding["message"] for finding in rendered.findings if finding["severity"] == "error"]
+        if errors:
+            more = f" ({len(errors) - 1} more such findings)" if len(errors) > 1 else ""
+            result.update(failed=True, msg=errors[0] + more)
+        return result
+
+
+def _difference(root: str, change: tree.Change) -> dict[str, str]:
+    path = os.path.join(root, change.path)
+    if change.path.endswith(".html") or max(len(change.before or b""), len(change.after or b"")) > LONGEST_DIFF:
+        word = "removed" if change.after is None else "new" if change.before is None else "changed"
+        return {"prepared": f"{path}: {word}\n"}
+    return {
+        "before_header": path,
+        "after_header": path,
+        "before": (change.before or b"").decode(errors="replace"),
+        "after": (change.after or b"").decode(errors="replace"),
+    }
+
+
+def _show(fabric: model.Fabric, state: model.State) -> None:
+    """Print the map as lines; a result would show it as one string with escapes."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal():
+        width = int(columns)
+    else:
+        width = display.columns if ANSIBLE_COLOR or display.columns > 79 else WIDTH_WITHOUT_TERMINAL
+    display.display("\n".join(rack_map(fabric, state, width=width, colour=ANSIBLE_COLOR)), screen_only=True)
+    display.display("\n".join(rack_map(fabric, state, width=width)), log_only=True)

@@ -1,0 +1,92 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Writes simulated trays on the controller; the module of the same name documents it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tree
+
+MANIFEST = ".simulated_trays.json"
+PART = "tray"
+# Found beside the script, so that the directory can be moved; every other call is answered as the real one does.
+NVIDIA_SMI = """\
+#!/bin/sh
+if [ "$*" = "-q -x" ]; then
+    exec cat "${0%/*}/nvidia-smi.xml"
+fi
+echo "Invalid combination of input arguments: this stand-in answers to -q -x only." >&2
+exit 2
+"""
+# What ssh does when a host does not answer.
+SSH_TO_NOWHERE = """\
+#!/bin/sh
+echo "ssh: connect to host: No route to host" >&2
+exit 255
+"""
+
+
+class ActionModule(ActionBase):
+    """Simulation options in, a directory a tray out. Touches no host."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        _spec, options = self.validate_argument_spec(
+            argument_spec={
+                "dest": {"type": "path", "required": True},
+                "simulation": {
+                    "type": "dict",
+                    "required": True,
+                    "options": {
+                        "racks": {"type": "int", "default": 1},
+                        "trays_per_rack": {"type": "int", "default": 18},
+                        "gpus_per_tray": {"type": "int", "default": 4},
+                        "seed": {"type": "int", "default": 1},
+                        "split": {"type": "dict"},
+                        "cliques_per_rack": {"type": "int", "default": 1},
+                    },
+                },
+                "unhealthy_gpus": {"type": "dict", "default": {}},
+            }
+        )
+        try:
+            trays = simulation.fleet(**options["simulation"])
+            for name, gpus in options["unhealthy_gpus"].items():
+                _make_unhealthy(trays, name, gpus)
+            plan = tree.plan(options["dest"], _files(trays), {PART}, MANIFEST)
+            if not self._task.check_mode:
+                plan.apply()
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from error
+        result.update(changed=bool(plan.changes), dest=options["dest"], trays=list(trays))
+        return result
+
+
+def _make_unhealthy(trays: Mapping[str, dict[str, Any]], name: str, gpus: Any) -> None:
+    if name not in trays:
+        raise simulation.SimulationError(f"unhealthy_gpus: {name!r} is no simulated tray: name one of the simulation.")
+    known = range(len(trays[name]["gpus"]))
+    if not isinstance(gpus, list) or not all(isinstance(gpu, int) and gpu in known for gpu in gpus):
+        raise simulation.SimulationError(
+            f"unhealthy_gpus: {name} has {gpus!r}: give a list of GPU indices from 0 to {known[-1]}."
+        )
+    for gpu in gpus:
+        trays[name]["gpus"][gpu]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
+
+
+def _files(trays: Mapping[str, dict[str, Any]]) -> dict[str, tree.File]:
+    files = {"ssh-to-nowhere": tree.File(SSH_TO_NOWHERE, PART, executable=True)}
+    for name, facts in trays.items():
+        files[f"{name}/nvidia-smi.xml"] = tree.File(simulation.nvidia_smi_xml(facts), PART)
+        files[f"{name}/nvidia-smi"] = tree.File(NVIDIA_SMI, PART, executable=True)
+    return files

@@ -1,0 +1,114 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documents the action plugin of the same name, which does the work on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_render
+short_description: Render a fabric file for Slurm, IMEX and people
+version_added: 0.1.0
+author: rackscale.nvlink contributors (@rackscale)
+description:
+  - Writes, on the controller, what is made from a fabric file. It touches no host.
+  - Renders the Slurm topology (C(slurm/topology.yaml) and C(slurm/topology.conf)), one IMEX node list a clique
+    (C(imex/<clique>/nodes_config.cfg), the trays in the natural order of their names) and a report
+    (C(report/index.html), one file that loads nothing).
+  - The same fabric file and state file give the same bytes. A file is written only where its bytes change, and a file
+    that an earlier run wrote and that is no longer rendered is removed, unless a person changed it since.
+options:
+  fabric_file:
+    description:
+      - The fabric file. The state file is read beside it; without one, health and state of the trays are unknown.
+    type: path
+    required: true
+  render_dir:
+    description:
+      - The directory to write to; it is made where it is missing.
+      - One of O(render_dir) and O(rack_map) is required.
+    type: path
+  renderers:
+    description:
+      - What to render. What another run rendered besides is left as it is.
+    type: list
+    elements: str
+    choices: [slurm, imex, report]
+    default: [slurm, imex, report]
+  rack_map:
+    description:
+      - Whether to print the racks side by side, one row a tray, and to return them as RV(rack_map).
+      - The environment variable E(COLUMNS) sets the width where there is no terminal to ask.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - rackscale.nvlink.attributes
+  - rackscale.nvlink.attributes.action
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: partial
+    details:
+      - Of the report it says only that it changes.
+  idempotent:
+    support: full
+  platform:
+    platforms: linux
+seealso:
+  - module: rackscale.nvlink.fabric_file
+notes:
+  - It fails when a finding of severity error keeps a file from being rendered. The other files are written all the
+    same.
+"""
+
+EXAMPLES = r"""
+- name: Render everything
+  rackscale.nvlink.fabric_render:
+    fabric_file: /srv/cluster/fabric.json
+    render_dir: /srv/cluster/rendered
+
+- name: Show the racks in the terminal
+  rackscale.nvlink.fabric_render:
+    fabric_file: /srv/cluster/fabric.json
+    rack_map: true
+"""
+
+RETURN = r"""
+render_dir:
+  description: The directory that was written to.
+  returned: when O(render_dir) is given
+  type: str
+  sample: /srv/cluster/rendered
+files:
+  description: What is rendered, as paths below O(render_dir).
+  returned: when O(render_dir) is given
+  type: list
+  elements: str
+  sample: [imex/r01/nodes_config.cfg, report/index.html, slurm/topology.conf, slurm/topology.yaml]
+removed:
+  description: What an earlier run wrote and this one removed.
+  returned: when O(render_dir) is given
+  type: list
+  elements: str
+  sample: []
+findings:
+  description: What could not be rendered and why.
+  returned: when O(render_dir) is given
+  type: list
+  elements: dict
+  sample:
+    - code: imex_address_missing
+      severity: error
+      tray: r01t03
+      clique: r01
+      message: >-
+        Tray r01t03 has no imex_address, so the IMEX list of clique r01 is not written: widen imex_network or set the
+        address in the fabric file.
+rack_map:
+  description: The lines of the rack map, 120 columns wide and without colour.
+  returned: when O(rack_map) is true
+  type: list
+  elements: str
+  sample: ["r01  0f3c81aa  18 of 18 trays"]
+"""

@@ -1,0 +1,52 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is made from a fabric: one small module a consumer, one row here.
+
+A renderer is a pure function of the fabric and its state that gives texts by their path below the render directory.
+Where it cannot give a text it says so in findings and leaves the text out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, report, slurm
+
+
+class Renderer(NamedTuple):
+    """render gives {relative path: text}; findings says what it left out and why."""
+
+    render: Callable[[model.Fabric, model.State], dict[str, str]]
+    findings: Callable[[model.Fabric, model.State], list[model.Finding]] | None = None
+
+
+# The report stands last: it shows what the others found.
+RENDERERS: dict[str, Renderer] = {
+    "slurm": Renderer(slurm.render, slurm.findings),
+    "imex": Renderer(imex.render, imex.findings),
+    "report": Renderer(report.render),
+}
+
+
+class Rendered(NamedTuple):
+    """files: renderer name -> {relative path: text}; findings: what could not be rendered."""
+
+    files: dict[str, dict[str, str]]
+    findings: list[model.Finding]
+
+
+def render(fabric: model.Fabric, state: model.State, names: Collection[str] = tuple(RENDERERS)) -> Rendered:
+    """The texts of the named renderers for a fabric."""
+    findings: list[model.Finding] = []
+    files: dict[str, dict[str, str]] = {}
+    for name, renderer in RENDERERS.items():
+        if name not in names:
+            continue
+        if renderer.findings is not None:
+            findings += renderer.findings(fabric, state)
+        files[name] = renderer.render(fabric, replace(state, findings=[*state.findings, *findings]))
+    return Rendered(files, findings)

@@ -1,0 +1,59 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""IMEX node lists: one nodes_config.cfg a clique.
+
+A node's id in the IMEX domain is its line number, and peers refuse to talk when their lists differ, so the order comes
+from the fabric file alone: the trays' names in natural order (r1t2 before r1t10). Nothing but addresses
+stands in the file, because no document says that the daemon takes comments or empty lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+
+
+def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
+    """``imex/<clique>/nodes_config.cfg`` of every clique that has trays, each with an address of its own.
+
+    A list that lacks a tray would start a domain which that tray can never join: rather none than a wrong one.
+    """
+    wrong = {problem["clique"] for problem in findings(fabric, state)}
+    return {
+        f"imex/{clique}/nodes_config.cfg": "".join(f"{fabric.trays[name]['imex_address']}\n" for name in names)
+        for clique, names in fabric.members.items()
+        if names and clique not in wrong
+    }
+
+
+def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
+    """What keeps a clique's list from being written."""
+    return list(_problems(fabric))
+
+
+def _problems(fabric: model.Fabric) -> Iterator[model.Finding]:
+    for clique, names in fabric.members.items():
+        owner: dict[str, str] = {}
+        for name in names:
+            address = fabric.trays[name]["imex_address"]
+            if not address:
+                yield finding(
+                    "imex_address_missing",
+                    f"Tray {name} has no imex_address, so the IMEX list of clique {clique} is not written: "
+                    "widen imex_network or set the address in the fabric file.",
+                    tray=name,
+                    clique=clique,
+                )
+            elif address in owner:
+                yield finding(
+                    "imex_address_duplicate",
+                    f"Trays {owner[address]} and {name} both have imex_address {address}, so the IMEX list of clique "
+                    f"{clique} is not written: give each tray its own address in the fabric file.",
+                    tray=name,
+                    clique=clique,
+                )
+            else:
+                owner[address] = name

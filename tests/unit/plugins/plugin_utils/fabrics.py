@@ -1,0 +1,62 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fabrics and states to render, built small and legible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+
+
+def fabric(racks: int = 2, trays: int = 18, split: tuple[int, ...] = (2,), first_index: int = 0) -> Fabric:
+    """Racks r01, r02, ...; a split one has two cliques of half its trays, named with a and b."""
+    domains: dict[str, Any] = {}
+    cliques: dict[str, Any] = {}
+    placed: dict[str, Any] = {}
+    for rack in range(1, racks + 1):
+        domain = f"r{rack:02d}"
+        domains[domain] = {
+            "cluster_uuid": f"{rack:08x}-1111-4222-8333-444444444444",
+            "chassis_serials": [f"1820925{rack:06d}"],
+            "expected_trays": trays,
+        }
+        names = [f"{domain}a", f"{domain}b"] if rack in split else [domain]
+        for number, name in enumerate(names):
+            cliques[name] = {
+                "domain": domain,
+                "clique_id": 32766 if len(names) == 1 else number + 1,
+                "block": {"name": name, "position": len(cliques)},
+            }
+        for index in range(trays):
+            name = f"{domain}t{index + 1:02d}"
+            placed[name] = {
+                "clique": names[index * len(names) // trays],
+                "tray_index": index + first_index,
+                "gpu_uuids": [f"GPU-{rack:04d}-{index:04d}-{gpu}" for gpu in range(4)],
+                "imex_address": f"10.0.{rack}.{index + 1}",
+                "slurm_node": name,
+                "kubernetes_node": name,
+                "why": "placed 2026-11-21: attached",
+            }
+    return Fabric(domains, cliques, placed, [])
+
+
+def state(of: Fabric, **changes: dict[str, Any]) -> State:
+    """Every tray present and healthy, but for what ``changes`` says of one by name."""
+    trays: dict[str, Any] = {name: _seen() for name in of.trays}
+    for name, change in changes.items():
+        trays[name] = {**trays.get(name, _seen()), **change}
+    return State(trays, [], "2026-11-21T04:00:00Z")
+
+
+def _seen() -> dict[str, Any]:
+    return {
+        "state": "present",
+        "health": "healthy",
+        "observed_at": "2026-11-21T04:00:00Z",
+        "source": "ansible_facts",
+        "driver_version": "580.95.05",
+        "findings": [],
+    }

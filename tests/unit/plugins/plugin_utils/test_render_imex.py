@@ -1,0 +1,54 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+
+def test_one_list_a_clique_holds_addresses_and_nothing_else() -> None:
+    files = imex.render(fabrics.fabric(), State())
+    assert sorted(files) == [f"imex/{clique}/nodes_config.cfg" for clique in ("r01", "r02a", "r02b")]
+    assert files["imex/r01/nodes_config.cfg"] == "".join(f"10.0.1.{tray}\n" for tray in range(1, 19))
+    assert files["imex/r02b/nodes_config.cfg"] == "".join(f"10.0.2.{tray}\n" for tray in range(10, 19))
+
+
+def test_order_is_the_natural_order_of_names_whatever_the_order_of_the_file() -> None:
+    fabric = fabrics.fabric(racks=1, trays=12)
+    renamed = {name.replace("t0", "t"): tray for name, tray in reversed(fabric.trays.items())}
+    shuffled = type(fabric)(fabric.domains, fabric.cliques, renamed, [])
+    assert imex.render(shuffled, State()) == imex.render(fabric, State())
+
+
+def test_a_retired_clique_gets_no_list() -> None:
+    fabric = fabrics.fabric(racks=1)
+    cliques = {**fabric.cliques, "gone": {"domain": "r01", "clique_id": 7, "block": {"name": "gone", "position": 1}}}
+    files = imex.render(type(fabric)(fabric.domains, cliques, fabric.trays, []), State())
+    assert list(files) == ["imex/r01/nodes_config.cfg"]
+
+
+@pytest.mark.parametrize(
+    ("address", "code"), [(None, "imex_address_missing"), ("10.0.2.1", "imex_address_duplicate")]
+)
+def test_a_list_that_would_be_wrong_is_a_finding_and_not_written(address: str | None, code: str) -> None:
+    fabric = fabrics.fabric()
+    fabric.trays["r02t05"]["imex_address"] = address
+    assert sorted(imex.render(fabric, State())) == [f"imex/{clique}/nodes_config.cfg" for clique in ("r01", "r02b")]
+    (finding,) = imex.findings(fabric, State())
+    assert {key: finding[key] for key in ("code", "severity", "tray", "clique")} == {
+        "code": code,
+        "severity": "error",
+        "tray": "r02t05",
+        "clique": "r02a",
+    }
+    assert "r02t05" in finding["message"]
+    assert code in CATALOGUE
+
+
+def test_a_sound_fabric_has_no_finding() -> None:
+    assert imex.findings(fabrics.fabric(), State()) == []

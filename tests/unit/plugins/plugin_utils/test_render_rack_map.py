@@ -1,0 +1,142 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+NAMES = re.compile(r"r\d\dt\d\d")
+
+
+def _finding(code: str, severity: str, **more: object) -> dict[str, object]:
+    return {"code": code, "severity": severity, "message": f"What {code} means: mend it.", **more}
+
+
+def _line(lines: list[str], word: str) -> str:
+    (line,) = [line for line in lines if word in line]
+    return line
+
+
+def test_racks_stand_side_by_side_where_they_fit() -> None:
+    lines = rack_map(fabrics.fabric(), fabrics.state(fabrics.fabric()), width=120)
+    rows = [NAMES.findall(line) for line in lines]
+    assert [row for row in rows if row] == [[f"r01t{tray:02d}", f"r02t{tray:02d}"] for tray in range(18, 0, -1)]
+    assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize("width", [104, 90, 60, 40, 24])
+def test_every_tray_has_a_row_at_any_width(width: int) -> None:
+    lines = rack_map(fabrics.fabric(), fabrics.state(fabrics.fabric()), width=width)
+    rack_lines = lines[: lines.index("", lines.index("") + 1)] if width < 103 else lines
+    assert sorted(NAMES.findall("\n".join(rack_lines))) == sorted(fabrics.fabric().trays)
+    assert max(map(len, rack_lines)) <= width or width == 104
+
+
+def test_a_row_says_clique_health_state_and_place_in_slurm() -> None:
+    fabric = fabrics.fabric()
+    state = fabrics.state(fabric, r01t07={"state": "stale"}, r02t12={"health": "unhealthy"}, r02t13={"health": "degraded"})
+    lines = rack_map(fabric, state, width=60)
+    assert _line(lines, "r01t07").split() == ["6", "r01t07", "A", "r01", "●", "healthy", "stale", "r01", "@0"]
+    assert _line(lines, "r02t12").split() == ["11", "r02t12", "C", "r02b", "✗", "unhealthy", "present", "r02b", "@2"]
+    assert "▲ degraded" in _line(lines, "r02t13")
+    assert "34 healthy, 1 degraded, 1 unhealthy; 35 present, 1 stale" in lines[-1]
+
+
+def test_without_colour_no_escape_is_printed_and_without_unicode_only_ascii() -> None:
+    fabric = fabrics.fabric()
+    text = "\n".join(rack_map(fabric, fabrics.state(fabric, r02t12={"health": "unhealthy"}), unicode=False))
+    assert "\033" not in text
+    assert text.isascii()
+
+
+def test_colour_changes_no_column() -> None:
+    fabric = fabrics.fabric()
+    state = fabrics.state(fabric, r02t12={"health": "unhealthy"}, r01t01={"state": "conflict"})
+    painted = rack_map(fabric, state, colour=True)
+    assert any("\033[" in line for line in painted)
+    assert [re.sub(r"\033\[[0-9;]*m", "", line).rstrip() for line in painted] == rack_map(fabric, state)
+
+
+def test_switch_trays_and_empty_slots_are_drawn() -> None:
+    fabric = fabrics.fabric(racks=1)
+    del fabric.trays["r01t03"]
+    lines = rack_map(fabric, State())
+    assert "9 switch trays" in lines[lines.index(_line(lines, "r01t09")) + 1]
+    assert lines[lines.index(_line(lines, "r01t04")) + 1].split() == ["empty"]
+    assert "17 of 18 trays" in lines[0]
+
+
+def test_other_systems_than_nvl72_are_drawn_too() -> None:
+    lines = rack_map(fabrics.fabric(racks=3, trays=4), State(), width=160)
+    assert not any("switch" in line for line in lines)
+    assert NAMES.findall("\n".join(lines)) == [f"r{rack:02d}t{tray:02d}" for tray in (4, 3, 2, 1) for rack in (1, 2, 3)]
+
+
+def test_without_state_health_is_unknown() -> None:
+    lines = rack_map(fabrics.fabric(racks=1), State())
+    assert "? unknown" in _line(lines, "r01t01")
+    assert "18 unknown; no state file" in lines[-1]
+
+
+def test_findings_come_worst_first_and_not_endlessly() -> None:
+    fabric = fabrics.fabric()
+    warnings = {f"r01t{tray:02d}": {"findings": [_finding("odd", "warning")]} for tray in range(1, 19)}
+    state = fabrics.state(fabric, **warnings, r02t12={"findings": [_finding("gpu_lost", "error", gpu=2)]})
+    lines = rack_map(fabric, state)
+    assert lines[-13] == "error    r02t12 gpu 2: What gpu_lost means: mend it."
+    assert lines[-1] == "and 7 more findings, all of them in the report"
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    fabric = fabrics.fabric(racks=1)
+    hostile = {"r01t01": {"findings": [_finding("x", "error", tray="r01t01") | {"message": "a\033[2Jb\nc"}]}}
+    text = "\n".join(rack_map(fabric, fabrics.state(fabric, **hostile)))
+    assert "a?[2Jb?c" in text
+    assert "\033" not in text
+
+
+def test_unplaced_trays_are_named() -> None:
+    fabric = fabrics.fabric(racks=1)
+    state = fabrics.state(fabric, spare10={"state": "unplaced"}, spare9={"state": "unplaced"})
+    assert "Unplaced: spare9, spare10" in rack_map(fabric, state)
+
+
+def test_an_empty_fabric_is_said_to_be_empty() -> None:
+    assert rack_map(Fabric(), State())[-1].startswith("0 trays in 0 cliques of 0 NVLink domains")
+
+
+@pytest.mark.parametrize("first_index", [0, 1])
+def test_slots_count_from_zero_or_one_as_the_fabric_does(first_index: int) -> None:
+    fabric = fabrics.fabric(racks=1, first_index=first_index)
+    del fabric.trays["r01t18"]
+    (rack,) = view.picture(fabric, State()).racks
+    assert [tray.name for tray in rack.trays] == [f"r01t{tray:02d}" for tray in range(1, 18)]
+    assert rack.slots[17] is None
+
+
+def test_trays_without_an_own_slot_are_still_seen() -> None:
+    fabric = fabrics.fabric(racks=1)
+    fabric.trays["r01t04"]["tray_index"] = None
+    fabric.trays["r01t05"]["tray_index"] = 5
+    fabric.trays["r01t06"]["tray_index"] = 60_000
+    (rack,) = view.picture(fabric, State()).racks
+    assert sorted(tray.name for tray in rack.trays) == sorted(fabric.trays)
+
+
+def test_letters_go_on_after_z() -> None:
+    assert [view.letters(rank) for rank in (0, 25, 26, 51, 52, 701, 702)] == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]
+
+
+def test_a_clique_keeps_its_letter_when_another_is_retired() -> None:
+    fabric = fabrics.fabric()
+    for name in list(fabric.members["r02a"]):
+        del fabric.trays[name]
+    left = Fabric(fabric.domains, fabric.cliques, fabric.trays, [])
+    assert [(clique.letter, clique.trays) for clique in view.picture(left, State()).cliques] == [("A", 18), ("B", 0), ("C", 9)]
