@@ -16,10 +16,23 @@ from .paths import REPOSITORY
 PACKAGE = "ansible_collections.rackscale.nvlink"
 
 
-@functools.cache
 def simulation() -> Any:
     """plugins/module_utils/simulation.py of this checkout."""
-    if PACKAGE not in sys.modules:
+    return _module("simulation")
+
+
+def words() -> Any:
+    """plugins/module_utils/words.py of this checkout: what NVML can say."""
+    return _module("words")
+
+
+@functools.cache
+def _module(module: str) -> Any:
+    full_name = f"{PACKAGE}.plugins.module_utils.{module}"
+    try:
+        return importlib.import_module(full_name)
+    except ModuleNotFoundError:
+        # A Python without the collection on its path, as on a machine where `make venv` has not run yet.
         for name, where in (
             ("ansible_collections", []),
             ("ansible_collections.rackscale", []),
@@ -29,4 +42,4 @@ def simulation() -> Any:
                 package = types.ModuleType(name)
                 package.__path__ = [str(path) for path in where]
                 sys.modules[name] = package
-    return importlib.import_module(f"{PACKAGE}.plugins.module_utils.simulation")
+        return importlib.import_module(full_name)

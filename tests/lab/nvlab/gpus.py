@@ -80,8 +80,10 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
     directory.mkdir(exist_ok=True)
     source = simulation()
     nvml_fault = None if hardware["nvml"] in ("ok", "no_library") else hardware["nvml"]
-    state.write_atomically(directory / "gpus", source.nvml_standin_text(hardware["facts"], nvml_fault))
-    xml = source.nvidia_smi_xml(hardware["facts"])
+    state.write_atomically(
+        directory / "gpus", source.nvml_standin_text(hardware["facts"], nvml_fault, hardware["lost"])
+    )
+    xml = source.nvidia_smi_xml(hardware["facts"], hardware["lost"])
     state.write_atomically(directory / "nvidia-smi.xml", _smi_output(xml, hardware["smi"]))
     state.write_atomically(directory / "smi", hardware["smi"] + "\n")
     if hardware["smi"] == "missing":

@@ -34,8 +34,7 @@ def up(name: str, scenario: Scenario, timeout: float) -> None:
     if root is None:
         raise LabError("no cgroup v2 hierarchy is mounted: mount one (mount -t cgroup2 none /sys/fs/cgroup/unified).")
     base = image.ensure_base(scenario.suite)
-    if nvml.ready():
-        nvml.library()
+    nvml.library()
     directory = state.create(name)
     with _ending_cleanly():
         try:
@@ -62,7 +61,7 @@ def _start(name: str, scenario: Scenario, directory: Path, base: Path, cgroup: P
     (directory / "known_hosts").write_text(inventory.known_hosts((directory / "host_key.pub").read_text()))
     network.create(name)
     cgroup.mkdir()
-    hardware = gpus.hardware_of(scenario) if nvml.ready() else {}
+    hardware = gpus.hardware_of(scenario)
     for host_name, address in scenario.hosts.items():
         place = directory / "hosts" / host_name
         place.mkdir(parents=True)

@@ -1,42 +1,38 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+
 """The NVML stand-in: compiled once from tests/lab/nvml, cached under the hash of its source."""
 
 from __future__ import annotations
 
-import fcntl
 import functools
-import hashlib
-import os
+import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
-from . import paths, tools
+from . import paths
 from .errors import LabError
 
-SOURCES = paths.LAB / "nvml"
-
-
-def ready() -> bool:
-    simulation = paths.REPOSITORY / "plugins/module_utils/simulation.py"
-    return simulation.exists() and any(SOURCES.glob("*.c"))
+BUILD = paths.LAB / "nvml" / "build.py"
 
 
 @functools.cache
 def library() -> Path:
     """The path of libnvidia-ml.so.1, built when its source has changed."""
-    sources = sorted(p for p in SOURCES.glob("*") if p.suffix in (".c", ".h") or p.name == "Makefile")
-    if not sources:
-        raise LabError(f"{SOURCES}: the source of the NVML stand-in is missing, check out the whole repository.")
-    text = b"\0".join(p.name.encode() + b"\0" + p.read_bytes() for p in sources)
-    target = paths.cache() / f"nvml-{hashlib.sha256(text).hexdigest()[:16]}" / "libnvidia-ml.so.1"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open(target.parent / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            unfinished = target.with_name(".building.so")
-            tools.call(["make", "-s", "-C", str(SOURCES), f"OUT={unfinished}"], "building the NVML stand-in")
-            os.rename(unfinished, target)
+    spec = importlib.util.spec_from_file_location("nvlab_nvml_build", BUILD)
+    assert spec is not None
+    assert spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    # NVIDIA's header comes with the checkout's environment, whichever Python runs the lab.
+    before = list(sys.path)
+    sys.path += [str(path) for path in sorted(paths.REPOSITORY.glob(".venv*/lib/python*/site-packages"))]
+    try:
+        target: Path = build.build(paths.cache())
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        raise LabError(f"the NVML stand-in cannot be built: {error}.") from error
+    finally:
+        sys.path[:] = before
     return target

@@ -142,9 +142,7 @@ def _rack(data: Any, number: int, before: int, where: str, source: str, names: s
     rack = _Map(data, source, where)
     name = rack.take("name", str, f"r{number:02d}")
     if not RACK_NAME.fullmatch(name):
-        raise LabError(
-            f"{source}: {where}.name is {name!r}, use up to 10 lower-case letters and digits, a letter first."
-        )
+        raise LabError(f"{source}: {where}.name is {name!r}, use up to 10 of a-z and 0-9, a letter first.")
     if name in names:
         raise LabError(f"{source}: {where}.name is {name!r}, which another rack has already.")
     names.add(name)

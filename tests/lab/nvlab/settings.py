@@ -14,22 +14,14 @@ import re
 import uuid
 from typing import Any
 
+from .collection import simulation, words
 from .errors import LabError
 
-STATES = ("not_supported", "not_started", "in_progress", "completed")
-SUMMARIES = ("healthy", "unhealthy", "limited_capacity")
-NVML_FAULTS = ("ok", "hang", "no_driver", "no_library", "version_mismatch", "no_gpu")
+# What the library plays beside the faults of the stand-in: there, and not there.
+NVML_BESIDE = ("ok", "no_library")
 SMI_FAULTS = ("ok", "hang", "garbage", "truncated", "missing", "no_driver", "version_mismatch", "no_gpu")
-RECOVERY_ACTIONS = (
-    "none",
-    "gpu_reset",
-    "node_reboot",
-    "drain_p2p",
-    "drain_and_reset",
-    "recover_imex_domain",
-    "bus_reset",
-    "system_reboot",
-)
+TRAY_TEXTS = ("driver_version", "chassis_serial")
+TRAY_NUMBERS = ("slot_number", "tray_index", "host_id")
 BOOLEANS = {"true": True, "false": False}
 HEALTH_ROWS = (
     "degraded_bandwidth",
@@ -39,7 +31,6 @@ HEALTH_ROWS = (
     "partition_assigned",
 )
 GPU_KEY = re.compile(r"gpu(\d+)\.(.+)")
-WORD = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def new_hardware(facts: dict[str, Any]) -> dict[str, Any]:
@@ -49,10 +40,17 @@ def new_hardware(facts: dict[str, Any]) -> dict[str, Any]:
 def check_setting(key: str, value: str, gpus: int, where: str) -> None:
     """Raise LabError, beginning with `where`, unless KEY=VALUE can be set on a tray of `gpus` GPUs."""
     if key == "nvml":
-        _one_of(value, NVML_FAULTS, where)
+        _one_of(value, (*NVML_BESIDE, *simulation().NVML_FAULTS), where)
         return
     if key == "smi":
         _one_of(value, SMI_FAULTS, where)
+        return
+    if key in TRAY_TEXTS:
+        _one_line(value, where)
+        return
+    if key in TRAY_NUMBERS:
+        if not value.isdecimal() or int(value) > 255:
+            raise LabError(f"{where}: use a number from 0 to 255.")
         return
     match = GPU_KEY.fullmatch(key)
     if match:
@@ -72,6 +70,9 @@ def apply_setting(hardware: dict[str, Any], key: str, value: str) -> dict[str, A
     changed = copy.deepcopy(hardware)
     if key in ("nvml", "smi"):
         changed[key] = value
+        return changed
+    if key in TRAY_TEXTS or key in TRAY_NUMBERS:
+        changed["facts"][key] = int(value) if key in TRAY_NUMBERS else value
         return changed
     match = GPU_KEY.fullmatch(key)
     if match and match.group(2) == "lost":
@@ -93,11 +94,9 @@ def apply_setting(hardware: dict[str, Any], key: str, value: str) -> dict[str, A
 def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
     """Where in a GPU's facts a setting stands, and its value."""
     if key == "state":
-        return ("fabric", "state"), _one_of(value, STATES, where)
+        return ("fabric", "state"), _one_of(value, _known(words().STATES), where)
     if key == "status":
-        if not WORD.fullmatch(value):
-            raise LabError(f"{where}: use success or an NVML error in snake_case.")
-        return ("fabric", "status"), value
+        return ("fabric", "status"), _one_of(value, _known(words().STATUSES), where)
     if key == "uuid":
         try:
             # The all-zero UUID of a machine without NVSwitch trays is unknown in the facts, and printed as zeroes.
@@ -110,24 +109,31 @@ def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
             raise LabError(f"{where}: use a number from 0 to 4294967295.")
         return ("fabric", "clique_id"), int(value)
     if key == "health":
-        return ("fabric", "health", "summary"), _one_of(value, SUMMARIES, where)
+        return ("fabric", "health", "summary"), _one_of(value, _known(words().SUMMARIES), where)
     if key in HEALTH_ROWS:
         return ("fabric", "health", key), BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
     if key == "incorrect_configuration":
-        if not WORD.fullmatch(value):
-            raise LabError(f"{where}: use none or a reason in snake_case.")
-        return ("fabric", "health", key), value
+        return ("fabric", "health", key), _one_of(value, _known(words().INCORRECT_CONFIGURATIONS), where)
     if key == "recovery_action":
-        return (key,), _one_of(value, RECOVERY_ACTIONS, where)
+        return (key,), _one_of(value, _known(words().RECOVERY_ACTIONS), where)
     if key == "mig_enabled":
         return (key,), BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
     if key == "name":
-        return (key,), value
-    known = ("state", "status", "uuid", "clique", "health", *HEALTH_ROWS, "incorrect_configuration")
+        return (key,), _one_line(value, where)
+    if key == "gpu_uuid":
+        return ("uuid",), _one_line(value, where)
+    tray = ("nvml", "smi", *TRAY_TEXTS, *TRAY_NUMBERS)
+    gpu = ("state", "status", "uuid", "clique", "health", *HEALTH_ROWS, "incorrect_configuration", "recovery_action")
     raise LabError(
-        f"{where}: not a setting, use nvml, smi, gpuN.lost, or with or without gpuN. one of "
-        f"{', '.join((*known, 'recovery_action', 'mig_enabled', 'name'))}."
+        f"{where}: not a setting, use {', '.join(tray)}, gpuN.lost, or with or without gpuN. one of "
+        f"{', '.join((*gpu, 'mig_enabled', 'name', 'gpu_uuid'))}."
     )
+
+
+def _one_line(value: str, where: str) -> str:
+    if not value.isprintable() or len(value) > 900:
+        raise LabError(f"{where}: use one line of at most 900 characters.")
+    return value
 
 
 def _summarise(facts: dict[str, Any]) -> None:
@@ -143,6 +149,10 @@ def _summarise(facts: dict[str, Any]) -> None:
     facts["cluster_uuid"] = cluster_uuid
     facts["clique_id"] = clique_id
     facts["clique"] = f"{cluster_uuid}.{clique_id}" if attached else None
+
+
+def _known(table: dict[int, tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(word for word, _text in table.values())
 
 
 def _one_of(value: str, allowed: tuple[str, ...], where: str) -> str:

@@ -19,6 +19,7 @@ PACKAGE_OF = {
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
     "gcc": "gcc",
+    "make": "make",
     "nsenter": "util-linux",
 }
 # A user's PATH may lack the directories of the administrator's programs.

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Fixtures of the tests that run real processes: virtual racks that always go down again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+LAB = CHECKOUT / "tests" / "lab" / "lab"
+SCENARIOS = CHECKOUT / "tests" / "lab" / "scenarios"
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.geteuid() == 0:
+        return
+    skip = pytest.mark.skip(reason="needs root: the virtual racks are containers with a network of their own")
+    for item in items:
+        if item.get_closest_marker("lab") or item.get_closest_marker("two_racks"):
+            item.add_marker(skip)
+
+
+def lab_command(*arguments: str, check: bool = True, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
+    """Run the lab's command line."""
+    done = subprocess.run(
+        [sys.executable, str(LAB), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if check and done.returncode != 0:
+        raise AssertionError(f"lab {' '.join(arguments)} ended with {done.returncode}: {done.stderr or done.stdout}")
+    return done
+
+
+class RunningLab:
+    """A lab that is up; every method is one command of its command line."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.inventory = directory / f"{name}.yml"
+        self.inventory.write_text(lab_command("inventory", "--name", name).stdout)
+
+    def exec(self, host: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return lab_command("exec", "--name", self.name, host, "--", *command, check=check)
+
+    def set(self, tray: str, *settings: str) -> None:
+        lab_command("set", "--name", self.name, tray, *settings)
+
+    def net(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return lab_command("net", "--name", self.name, "--", *command, check=check)
+
+    def status(self) -> dict[str, Any]:
+        done = lab_command("status", "--name", self.name, "--json", check=False)
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
+
+
+@contextlib.contextmanager
+def running_lab(directory: Path, scenario: str | Path = "four.yml", name: str | None = None) -> Iterator[RunningLab]:
+    """A lab of a scenario (a file of tests/lab/scenarios by its name, or a path) that goes down at the end."""
+    name = name or f"test-{os.getpid()}-{next(_numbers)}"
+    file = SCENARIOS / scenario  # an absolute path stays itself
+    try:
+        lab_command("up", "--name", name, "--scenario", str(file))
+        yield RunningLab(name, directory)
+    finally:
+        lab_command("down", "--name", name)
+
+
+LabFactory = Callable[..., AbstractContextManager[RunningLab]]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> LabFactory:
+    """`with lab("four.yml") as racks:`"""
+
+    def start(scenario: str | Path = "four.yml", name: str | None = None) -> AbstractContextManager[RunningLab]:
+        return running_lab(tmp_path, scenario, name)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def four_trays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """The four trays of four.yml with Slurm 24.11, shared by the tests of a module."""
+    with running_lab(tmp_path_factory.mktemp("lab")) as racks:
+        yield racks

@@ -1,0 +1,265 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The virtual racks themselves: they come up, do what they are told, and leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .conftest import LAB, SCENARIOS, LabFactory, RunningLab, lab_command
+
+pytestmark = pytest.mark.lab
+
+STATE = Path("/run/nvlink-lab")
+TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
+
+
+def processes_of(name: str) -> list[str]:
+    """Every live process in the cgroup of a lab; one that nobody has reaped yet is dead."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and f"/nvlab-{name}/" in (entry / "cgroup").read_text():
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                found += [] if state in "ZX" else [f"{entry.name} {(entry / 'comm').read_text().strip()}"]
+    return found
+
+
+def mounts_of(name: str) -> list[str]:
+    """Mounts of a lab in whatever mount namespace there is."""
+    lines: set[str] = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal():
+                lines.update((entry / "mounts").read_text().splitlines())
+    return [line for line in lines if f"/nvlink-lab/{name}/" in line or f"/netns/nvlab-{name} " in line]
+
+
+def left_behind(name: str) -> list[str]:
+    """All that there still is of a lab."""
+    files = [STATE / name, Path("/run/netns") / f"nvlab-{name}", *Path("/sys/fs/cgroup").glob(f"**/nvlab-{name}")]
+    return processes_of(name) + mounts_of(name) + [str(file) for file in files if file.exists()]
+
+
+def wait_until(condition: object, what: str, seconds: float = 30.0) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
+        time.sleep(0.05)
+
+
+def test_every_host_answers_and_every_node_is_idle(four_trays: RunningLab) -> None:
+    status = four_trays.status()
+    assert status["phase"] == "up"
+    assert list(status["hosts"]) == ["ctl", *TRAYS]
+    assert all(host["running"] and host["ssh"] for host in status["hosts"].values())
+    assert {status["hosts"][tray]["slurm"] for tray in TRAYS} == {"idle"}
+
+
+def test_a_job_runs_on_every_tray(four_trays: RunningLab) -> None:
+    done = four_trays.exec("ctl", "srun", "--nodes=4", "hostname")
+    assert sorted(done.stdout.split()) == TRAYS
+
+
+def test_exec_gives_output_and_exit_status(four_trays: RunningLab) -> None:
+    done = four_trays.exec("r01t03", "sh", "-c", "hostname; exit 7", check=False)
+    assert (done.stdout, done.returncode) == ("r01t03\n", 7)
+
+
+def test_ansible_reaches_every_host_from_the_ordinary_network(four_trays: RunningLab) -> None:
+    ansible = Path(sys.executable).with_name("ansible")
+    done = subprocess.run(
+        [str(ansible), "-i", str(four_trays.inventory), "all", "-m", "ansible.builtin.ping"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("SUCCESS") == 5
+    groups = yaml.safe_load(four_trays.inventory.read_text())["all"]["children"]
+    assert list(groups["trays"]["hosts"]) == TRAYS
+    assert list(groups["slurm_controller"]["hosts"]) == ["ctl"]
+
+
+def test_the_network_is_the_lab_s_own(four_trays: RunningLab) -> None:
+    inside = four_trays.net("ip", "-brief", "address").stdout
+    assert "198.51.100.1/24" in inside
+    outside = subprocess.run(["ip", "-brief", "address"], capture_output=True, text=True, check=True).stdout
+    assert "198.51.100." not in outside
+
+
+def test_set_changes_what_the_gpus_say_while_the_tray_runs(four_trays: RunningLab) -> None:
+    def fabric() -> list[tuple[str | None, str | None]]:
+        root = ET.fromstring(four_trays.exec("r01t01", "nvidia-smi", "-q", "-x").stdout)
+        return [(gpu.findtext("fabric/state"), gpu.findtext("fabric/cliqueId")) for gpu in root.iter("gpu")]
+
+    assert fabric() == [("Completed", "1")] * 4
+    four_trays.set("r01t01", "gpu2.state=in_progress", "clique=9")
+    after = fabric()
+    assert [state for state, _clique in after] == ["Completed", "Completed", "In Progress", "Completed"]
+    assert after[0] == ("Completed", "9")
+    four_trays.set("r01t01", "state=completed", "clique=1")
+    assert fabric() == [("Completed", "1")] * 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "text"),
+    [
+        ("no_driver", 9, "couldn't communicate with the NVIDIA driver"),
+        ("version_mismatch", 18, "Driver/library version mismatch"),
+        ("no_gpu", 6, "No devices were found"),
+        ("garbage", 0, "Unable to determine the device handle"),
+        ("truncated", 0, "<nvidia_smi_log>"),
+        ("missing", 127, ""),
+        ("hang", 124, ""),
+    ],
+)
+def test_faults_of_nvidia_smi(four_trays: RunningLab, fault: str, code: int, text: str) -> None:
+    four_trays.set("r01t02", f"smi={fault}")
+    done = four_trays.exec("r01t02", "timeout", "0.5", "nvidia-smi", "-q", "-x", check=False)
+    four_trays.set("r01t02", "smi=ok")
+    assert done.returncode == code
+    assert text in done.stdout
+    assert "</nvidia_smi_log>" not in done.stdout
+
+
+def test_a_missing_library_cannot_be_loaded(four_trays: RunningLab) -> None:
+    load = ("python3", "-c", "import ctypes; ctypes.CDLL('libnvidia-ml.so.1').nvmlInitWithFlags")
+    four_trays.exec("r01t02", *load)
+    four_trays.set("r01t02", "nvml=no_library")
+    done = four_trays.exec("r01t02", *load, check=False)
+    four_trays.set("r01t02", "nvml=ok")
+    assert "cannot open shared object file" in done.stderr
+    four_trays.exec("r01t02", *load)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["set", "r01t09", "health=unhealthy"], "lab: there is no tray 'r01t09' in this lab: it has r01t01 to r01t04."),
+        (["set", "r01t01", "clique"], "lab: clique: write a setting as KEY=VALUE."),
+        (["set", "r01t01", "clique=1", "state=x"], "lab: state=x: use one of not_supported, not_started, "),
+        (["exec", "r01t09", "--", "true"], "lab: there is no host 'r01t09' in lab "),
+        (["exec", "r01t01", "--"], "lab: give a command after --."),
+    ],
+)
+def test_wrong_words_are_one_sentence(four_trays: RunningLab, arguments: list[str], sentence: str) -> None:
+    done = lab_command(arguments[0], "--name", four_trays.name, *arguments[1:], check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(sentence)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_name_that_is_in_use_is_refused_and_the_lab_goes_on(four_trays: RunningLab) -> None:
+    done = lab_command("up", "--name", four_trays.name, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"lab: lab '{four_trays.name}' is there already")
+    assert four_trays.status()["hosts"]["r01t01"]["ssh"] is True
+
+
+def test_labs_side_by_side_and_nothing_left_behind(lab: LabFactory) -> None:
+    mounts = Path("/proc/self/mounts").read_text()
+    with lab() as one, lab("four-forky.yml") as two:
+        assert one.exec("ctl", "scontrol", "--version").stdout.startswith("slurm-wlm 24.11")
+        assert two.exec("ctl", "scontrol", "--version").stdout.startswith("slurm-wlm 26.05")
+        assert processes_of(one.name)
+        assert mounts_of(two.name)
+        names = [one.name, two.name]
+    assert [left_behind(name) for name in names] == [[], []]
+    if not STATE.exists():
+        assert Path("/proc/self/mounts").read_text() == mounts
+
+
+def test_down_is_idempotent(lab: LabFactory) -> None:
+    with lab() as racks:
+        lab_command("down", "--name", racks.name)
+        assert left_behind(racks.name) == []
+    lab_command("down", "--name", "never-was")
+
+
+def test_hosts_whose_nspawn_was_killed_are_cleared_away(lab: LabFactory) -> None:
+    with lab() as racks:
+        state = json.loads((STATE / racks.name / "state.json").read_text())
+        for host in state["hosts"].values():
+            os.kill(host["pid"], signal.SIGKILL)
+        assert processes_of(racks.name), "the hosts outlive their nspawn, which is what makes this worth a test"
+        lab_command("down", "--name", racks.name)
+        assert left_behind(racks.name) == []
+
+
+@pytest.mark.parametrize("hosts_started", [0, 3])
+def test_down_clears_away_what_a_killed_up_has_left(hosts_started: int) -> None:
+    name = f"crash-{os.getpid()}-{hosts_started}"
+    arguments = [sys.executable, str(LAB), "up", "--name", name, "--scenario", str(SCENARIOS / "four.yml")]
+
+    def started() -> bool:
+        with contextlib.suppress(OSError, ValueError):
+            return len(json.loads((STATE / name / "state.json").read_text())["hosts"]) >= hosts_started
+        return False
+
+    try:
+        with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
+            wait_until(started, "the start")
+            up.kill()
+        again = lab_command("up", "--name", name, check=False)
+        assert again.returncode == 1
+        assert "is there already, running or left by a crash" in again.stderr
+    finally:
+        lab_command("down", "--name", name)
+    assert left_behind(name) == []
+
+
+def test_down_ends_an_up_that_is_still_at_work() -> None:
+    name = f"busy-{os.getpid()}"
+    arguments = [sys.executable, str(LAB), "up", "--name", name, "--scenario", str(SCENARIOS / "four.yml")]
+    with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
+        wait_until(lambda: (STATE / name / "state.json").exists(), "the start")
+        lab_command("down", "--name", name)
+        assert up.wait(timeout=30) != 0
+    assert left_behind(name) == []
+
+
+def test_a_lab_without_state_file_is_cleared_away(lab: LabFactory) -> None:
+    with lab() as racks:
+        (STATE / racks.name / "state.json").unlink()
+        done = lab_command("status", "--name", racks.name, check=False)
+        assert "was left by a crash: take it down" in done.stderr
+        lab_command("down", "--name", racks.name)
+        assert left_behind(racks.name) == []
+
+
+def test_a_pid_that_was_given_to_somebody_else_is_left_alone(lab: LabFactory) -> None:
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            with lab() as racks:
+                file = STATE / racks.name / "state.json"
+                state = json.loads(file.read_text())
+                state["hosts"]["r01t01"]["pid"] = stranger.pid
+                file.write_text(json.dumps(state))
+            assert stranger.poll() is None
+            assert left_behind(racks.name) == []
+        finally:
+            stranger.kill()
+
+
+@pytest.mark.two_racks
+def test_two_full_racks_come_up(lab: LabFactory) -> None:
+    with lab("two-racks.yml") as racks:
+        assert sum(host["ssh"] for host in racks.status()["hosts"].values()) == 37
+        done = racks.exec("ctl", "srun", "--nodes=36", "hostname")
+        assert len(set(done.stdout.split())) == 36

@@ -1,0 +1,114 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nvlab import scenario, slurm
+from nvlab.errors import LabError
+
+SCENARIOS = Path(__file__).resolve().parents[2] / "lab" / "scenarios"
+
+
+def test_an_empty_file_is_two_trays_in_one_clique_with_a_controller_and_slurm() -> None:
+    parsed = scenario.parse(None)
+    assert parsed.hosts == {"ctl": "198.51.100.2", "r01t01": "198.51.100.11", "r01t02": "198.51.100.12"}
+    assert {tray.clique_id for tray in parsed.trays} == {32766}
+    assert parsed.suite == "trixie"
+    assert parsed.slurm == scenario.Slurm()
+
+
+def test_cliques_divide_the_trays_of_a_rack() -> None:
+    rack = {"trays": 3, "cliques": [{"id": 7, "trays": [1, 3]}, {"id": 8, "trays": [2]}]}
+    parsed = scenario.parse({"racks": [rack]})
+    assert [tray.clique_id for tray in parsed.trays] == [7, 8, 7]
+
+
+def test_addresses_go_on_from_rack_to_rack() -> None:
+    parsed = scenario.parse({"racks": [{"trays": 2}, {"name": "left", "trays": 1}]})
+    assert parsed.hosts["leftt01"] == "198.51.100.13"
+    assert parsed.trays[-1].rack == 2
+
+
+def test_tray_settings_are_kept_as_words() -> None:
+    parsed = scenario.parse({"trays": {"r01t02": {"health": "unhealthy", "gpu1.lost": True, "clique": 5}}})
+    assert parsed.tray("r01t02").settings == {"health": "unhealthy", "gpu1.lost": "true", "clique": "5"}
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ([], "S: the file must be a map of keys."),
+        ({"suite": "sid"}, "S: suite is 'sid', use one of trixie, forky."),
+        ({"controler": True}, "S: controler is not a key of a scenario, remove or correct it."),
+        ({"controller": "yes"}, "S: controller is 'yes', it must be true or false."),
+        ({"controller": False}, "S: slurm needs the controller host, set controller to true."),
+        ({"slurm": {"plugin": "x"}}, "S: slurm.plugin is not a key of a scenario, remove or correct it."),
+        ({"slurm": 3}, "S: slurm must be a map of keys."),
+        ({"racks": []}, "S: racks holds no tray, give at least one."),
+        ({"racks": [{"trays": True}]}, "S: racks[0].trays is True, it must be a number."),
+        ({"racks": [{"trays": 0}]}, "S: racks[0].trays is 0, use 1 to 244."),
+        ({"racks": [{"trays": 200}, {"trays": 200}]}, "S: racks hold 400 trays, the lab's network has room for 244."),
+        ({"racks": [{"gpus": 65}]}, "S: racks[0].gpus is 65, use 0 to 64."),
+        ({"racks": [{"name": "R 1"}]}, "S: racks[0].name is 'R 1', use up to 10 of a-z and 0-9, a letter first."),
+        ({"racks": [{}, {"name": "r01"}]}, "S: racks[1].name is 'r01', which another rack has already."),
+        ({"racks": [{"cliques": [{"id": 1, "trays": [1]}]}]}, "S: racks[0].cliques leaves out tray 2, "),
+        (
+            {"racks": [{"cliques": [{"id": 1}, {"id": 2, "trays": [2]}]}]},
+            "S: racks[0].cliques[1].trays holds 2, which stands in another clique already.",
+        ),
+        ({"racks": [{"cliques": [{"id": 1, "trays": ["1"]}]}]}, "S: racks[0].cliques[0].trays holds '1', use tray "),
+        ({"racks": [{"cliques": [{"trays": [1, 2]}]}]}, "S: racks[0].cliques[0].id must be a number from 0 to "),
+        ({"trays": {"r09t01": {}}}, "S: trays.r09t01 is not a tray of racks."),
+        ({"trays": {"r01t01": "sick"}}, "S: trays.r01t01 must be a map of settings, as in {health: unhealthy}."),
+        ({"trays": {"r01t01": {"health": "sick"}}}, "S: trays.r01t01.health: use one of healthy, unhealthy, "),
+        ({"trays": {"r01t01": {"gpu4.lost": True}}}, "S: trays.r01t01.gpu4.lost: there is no GPU 4, the tray has 4."),
+    ],
+)
+def test_a_wrong_scenario_is_one_sentence_with_the_field(data: object, sentence: str) -> None:
+    with pytest.raises(LabError) as caught:
+        scenario.parse(data, "S")
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "part"), [("a: [", "not YAML"), (None, "cannot be read")])
+def test_a_file_that_is_none_is_named(tmp_path: Path, text: str | None, part: str) -> None:
+    file = tmp_path / "s.yml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(LabError, match=part) as caught:
+        scenario.load(file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "trays", "suite"), [("four", 4, "trixie"), ("four-forky", 4, "forky"), ("two-racks", 36, "trixie")]
+)
+def test_the_shipped_scenarios_are_valid(file: str, trays: int, suite: str) -> None:
+    parsed = scenario.load(SCENARIOS / f"{file}.yml")
+    assert len(parsed.trays) == trays
+    assert parsed.suite == suite
+
+
+def test_slurm_conf_knows_every_tray_and_no_topology() -> None:
+    text = slurm.slurm_conf(scenario.simple(racks=2, trays=2, suite="trixie"))
+    assert text.count("NodeName=") == 4
+    assert "TopologyPlugin" not in text
+    assert "PrologFlags" not in text
+
+
+def test_slurm_conf_takes_the_scenario_s_settings() -> None:
+    wanted = {
+        "topology_plugin": "topology/block",
+        "prolog_flags": "Alloc",
+        "select_type": "select/linear",
+        "conf": ["Foo=1"],
+    }
+    lines = slurm.slurm_conf(scenario.parse({"slurm": wanted})).splitlines()
+    assert {"TopologyPlugin=topology/block", "PrologFlags=Alloc", "SelectType=select/linear", "Foo=1"} <= set(lines)
+    assert "SelectTypeParameters=CR_Core" not in lines

@@ -1,0 +1,98 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from nvlab.errors import LabError
+from nvlab.settings import apply_setting, new_hardware
+
+UUID = "11111111-2222-3333-4444-555555555555"
+
+
+def hardware(gpus: int = 2) -> dict[str, Any]:
+    """Only what the settings touch of a tray's facts."""
+    health = {"summary": "healthy", "route_unhealthy": False, "incorrect_configuration": "none"}
+    fabric = {"state": "completed", "status": "success", "cluster_uuid": UUID, "clique_id": 7, "health": health}
+    facts = {
+        "attached": True,
+        "cluster_uuid": UUID,
+        "clique_id": 7,
+        "clique": f"{UUID}.7",
+        "gpus": [
+            {"index": i, "recovery_action": "none", "mig_enabled": False, "fabric": copy.deepcopy(fabric)}
+            for i in range(gpus)
+        ],
+    }
+    return new_hardware(facts)
+
+
+def test_a_setting_without_a_gpu_is_for_all_of_them_and_the_tray_follows() -> None:
+    facts = apply_setting(hardware(), "clique", "9")["facts"]
+    assert [gpu["fabric"]["clique_id"] for gpu in facts["gpus"]] == [9, 9]
+    assert (facts["attached"], facts["clique_id"], facts["clique"]) == (True, 9, f"{UUID}.9")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gpu1.clique", "9"),
+        ("state", "in_progress"),
+        ("gpu0.status", "insufficient_resources"),
+        ("uuid", "00000000-0000-0000-0000-000000000000"),
+    ],
+)
+def test_a_tray_whose_gpus_disagree_or_are_not_attached_has_no_clique(key: str, value: str) -> None:
+    facts = apply_setting(hardware(), key, value)["facts"]
+    assert (facts["attached"], facts["cluster_uuid"], facts["clique_id"], facts["clique"]) == (False, None, None, None)
+
+
+def test_settings_of_the_tray_itself() -> None:
+    changed = hardware()
+    for key, value in (("driver_version", "590.1"), ("tray_index", "7"), ("gpu1.gpu_uuid", "GPU-1")):
+        changed = apply_setting(changed, key, value)
+    assert (changed["facts"]["driver_version"], changed["facts"]["tray_index"]) == ("590.1", 7)
+    assert [gpu.get("uuid") for gpu in changed["facts"]["gpus"]] == [None, "GPU-1"]
+
+
+def test_a_setting_leaves_its_argument_alone() -> None:
+    before = hardware()
+    after = apply_setting(before, "gpu0.lost", "true")
+    assert after["lost"] == [0]
+    assert before == hardware()
+    assert apply_setting(after, "gpu0.lost", "false") == before
+
+
+def test_health_rows_and_faults() -> None:
+    changed = hardware()
+    for key, value in (("health", "unhealthy"), ("gpu1.route_unhealthy", "true"), ("nvml", "hang"), ("smi", "garbage")):
+        changed = apply_setting(changed, key, value)
+    first, second = (gpu["fabric"]["health"] for gpu in changed["facts"]["gpus"])
+    assert (first["summary"], first["route_unhealthy"]) == ("unhealthy", False)
+    assert (second["summary"], second["route_unhealthy"]) == ("unhealthy", True)
+    assert (changed["nvml"], changed["smi"]) == ("hang", "garbage")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("state", "done", "state=done: use one of not_supported, not_started, in_progress, completed."),
+        ("status", "Not OK", "status=Not OK: use one of success, "),
+        ("uuid", "1234", "uuid=1234: use a UUID."),
+        ("clique", "-1", "clique=-1: use a number from 0 to 4294967295."),
+        ("gpu2.clique", "1", "gpu2.clique=1: there is no GPU 2, the tray has 2."),
+        ("gpu0.lost", "yes", "gpu0.lost=yes: use one of true, false."),
+        ("tray_index", "256", "tray_index=256: use a number from 0 to 255."),
+        ("name", "a\nb", "name=a\nb: use one line of at most 900 characters."),
+        ("nvml", "broken", "nvml=broken: use one of ok, no_library, hang, no_driver, version_mismatch, "),
+        ("colour", "red", "colour=red: not a setting, use nvml, smi, driver_version, "),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(key: str, value: str, sentence: str) -> None:
+    with pytest.raises(LabError) as caught:
+        apply_setting(hardware(), key, value)
+    assert str(caught.value).startswith(sentence)
