@@ -1,0 +1,99 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Slurm's hostlist expressions, expanded as ``scontrol show hostnames`` expands them (24.11.5 and 26.05.5).
+
+Private to this collection; it may change in any release. Python 3.9, standard library only: it runs on the controller's
+host, where ClusterShell need not be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+
+# Slurm refuses a range of more hosts ("Too many hosts in range"); the same limit bounds the whole product here, so
+# that a hostile expression cannot eat the controller's memory.
+MAX_HOSTS = 65536
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?\Z", re.ASCII)
+
+
+class HostlistError(NvlinkError):
+    """A hostlist expression that Slurm would not read."""
+
+
+def expand(text: str) -> list[str]:
+    """Expand ``r[01-02]t[01-18],cpu1`` to its names, in the order Slurm gives them (the last bracket runs fastest).
+
+    Commas and white space part the members, an empty text is no host, a name may stand twice. Zero padding follows the
+    lower bound of each range. Raises HostlistError for what Slurm calls an invalid hostlist.
+    """
+    names: list[str] = []
+    for member in split(text):
+        names.extend(_expand_member(member, text))
+        if len(names) > MAX_HOSTS:
+            raise HostlistError(f"The hostlist {_short(text)} has more than {MAX_HOSTS} names: shorten it.")
+    return names
+
+
+def split(text: str) -> list[str]:
+    """The members of a hostlist, cut at the commas and white space that stand outside brackets."""
+    members: list[str] = []
+    inside = False
+    start = 0
+    for position, character in enumerate(text):
+        if character == "[":
+            if inside:
+                raise HostlistError(f"The hostlist {_short(text)} opens a bracket inside a bracket: write flat ranges.")
+            inside = True
+        elif character == "]":
+            inside = False
+        elif not inside and (character == "," or character.isspace()):
+            members.append(text[start:position])
+            start = position + 1
+    if inside:
+        raise HostlistError(f"The hostlist {_short(text)} has a bracket that is not closed: close it.")
+    members.append(text[start:])
+    return [member for member in members if member]
+
+
+def _expand_member(member: str, whole: str) -> list[str]:
+    names = [""]
+    rest = member
+    while "[" in rest:
+        prefix, _bracket, rest = rest.partition("[")
+        ranges, _bracket, rest = rest.partition("]")
+        numbers = list(_numbers(ranges, whole))
+        if len(names) * len(numbers) > MAX_HOSTS:
+            raise HostlistError(f"The hostlist {_short(whole)} has more than {MAX_HOSTS} names: shorten it.")
+        names = [name + prefix + number for name in names for number in numbers]
+    return [name + rest for name in names]
+
+
+def _numbers(ranges: str, whole: str) -> Iterator[str]:
+    count = 0
+    for part in ranges.split(","):
+        match = _RANGE.match(part)
+        if match is None or len(part) > 32:
+            raise HostlistError(
+                f"The hostlist {_short(whole)} holds the range {_short(part)}: write numbers, as [01-18]."
+            )
+        low_text, high_text = match.group(1), match.group(2) or match.group(1)
+        low, high = int(low_text), int(high_text)
+        count += high - low + 1
+        if high < low:
+            raise HostlistError(
+                f"The hostlist {_short(whole)} holds the range {part} that runs backwards: turn it round."
+            )
+        if count > MAX_HOSTS:
+            raise HostlistError(f"The hostlist {_short(whole)} has more than {MAX_HOSTS} names: shorten it.")
+        width = len(low_text)
+        for number in range(low, high + 1):
+            yield f"{number:0{width}d}"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -1,0 +1,654 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What Slurm's topology/block accepts, as a table of rules by version: asked before anything is written.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only; pure.
+
+Each row says from which version and up to which it holds, what slurmctld itself does (``fatal``: it does not start and
+refuses to reconfigure; ``warning``: it logs and goes on; ``silent``: it takes the topology and behaves otherwise than
+written; ``ours``: Slurm has no opinion, the fabric has), and how that is known: ``seen`` on a real slurmctld of 24.11.5
+and 26.05.5 (tests/integration/test_slurm_topology.py asks them again), or ``source`` for the releases that no
+distribution packages (24.05, 25.05, 25.11).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    CONF,
+    YAML,
+    Block,
+    SlurmError,
+    Topology,
+)
+
+Version = tuple[int, int, int]
+Finding = dict[str, Any]
+# A rule yields the sentence and the finding's subject for each thing that it objects to.
+Objection = tuple[str, dict[str, Any]]
+
+OLDEST: Version = (24, 5, 0)
+YAML_SINCE: Version = (25, 5, 0)
+MAX_LEVEL = 15  # MAX_BLOCK_LEVELS is 16, the base is level 0
+MAX_BASE = 0xFFFF  # bblock_node_cnt has 16 bits
+MAX_NODES = 65536  # MaxNodeCount's limit
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition as slurmctld runs it; topology is empty where it uses the cluster's default."""
+
+    name: str
+    nodes: tuple[str, ...] = ()
+    topology: str = ""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A topology that somebody wants Slurm to load, and what is known of the Slurm that shall load it.
+
+    known_nodes None: not known (rendered away from the cluster), so nothing is said of unknown names. previous: what
+    runs now. others: topologies that stand beside this one in topology.yaml. segments: sizes that jobs use.
+    node_topologies: node -> block where a NodeName line of slurm.conf places the node in this topology by Topology=.
+    """
+
+    version: Version
+    style: str
+    topology: Topology
+    known_nodes: frozenset[str] | None = None
+    partitions: tuple[Partition, ...] = ()
+    previous: Topology | None = None
+    others: tuple[Topology, ...] = ()
+    segments: tuple[int, ...] = ()
+    node_topologies: Mapping[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict, compare=False)
+
+    def known(self, block: Block) -> int:
+        """How many of a block's nodes Slurm knows: what slurmctld counts against the base size (seen 24.11.5)."""
+        if self.known_nodes is None:
+            return len(set(block.nodes))
+        if block.name not in self.counts:
+            self.counts[block.name] = len(self.known_nodes.intersection(block.nodes))
+        return self.counts[block.name]
+
+    @property
+    def base(self) -> int:
+        """The planning base block size; without block_sizes Slurm takes the first block that has nodes."""
+        if self.topology.block_sizes:
+            return self.topology.block_sizes[0]
+        return next((self.known(block) for block in self.topology.blocks if block.nodes), 0)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the table; it holds for since <= version < before."""
+
+    code: str
+    check: Callable[[Candidate], Iterable[Objection]]
+    slurmctld: str
+    known_from: str
+    since: Version = OLDEST
+    before: Version = (999, 0, 0)
+    style: str = ""
+
+    def holds_for(self, candidate: Candidate) -> bool:
+        return self.since <= candidate.version < self.before and self.style in ("", candidate.style)
+
+
+# ------------------------------------------------------------------------------------------------------ versions
+
+
+def parse_version(text: str) -> Version:
+    """The version in what ``slurmctld -V`` or ``scontrol --version`` prints (``slurm-wlm 24.11.5``)."""
+    match = re.search(r"(?:^|\s)(?:slurm\S*\s+)?(\d+)\.(\d+)(?:\.(\d+))?", text)
+    if match is None:
+        raise SlurmError(f"Slurm's version cannot be read from {text.strip()[:80]!r}: check slurm_topology_bin_dir.")
+    return int(match.group(1)), int(match.group(2)), int(match.group(3) or 0)
+
+
+def show_version(version: Version) -> str:
+    return f"{version[0]:02d}.{version[1]:02d}.{version[2]}"
+
+
+def require_supported(version: Version) -> None:
+    """Raise SlurmError for a Slurm whose topology/block cannot be served."""
+    if version < OLDEST:
+        raise SlurmError(
+            f"Slurm {show_version(version)} is too old: topology/block came with 23.11, whose BlockLevels key counts"
+            " levels where BlockSizes (24.05) counts nodes; upgrade Slurm to 24.05 or later."
+        )
+
+
+def choose_style(wanted: str, version: Version) -> str:
+    """The style of file for ``auto``: topology.yaml from 25.05, topology.conf before."""
+    if wanted == "auto":
+        return YAML if version >= YAML_SINCE else CONF
+    return wanted
+
+
+# ------------------------------------------------------------------------------------- choosing blocks and sizes
+
+
+def drop_placeholders(blocks: Sequence[Block], version: Version) -> tuple[tuple[Block, ...], list[Finding]]:
+    """The blocks that this version can load: placeholders keep a retired clique's position only from 25.05."""
+    if version >= YAML_SINCE:
+        return tuple(blocks), []
+    empty = [block.name for block in blocks if not block.nodes]
+    if not empty:
+        return tuple(blocks), []
+    message = (
+        f"Slurm {show_version(version)} cannot hold empty blocks, so {_some(empty)} left the topology: blocks after it"
+        " move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05."
+    )
+    return tuple(block for block in blocks if block.nodes), [
+        finding("slurm_placeholder_left_out", message, block=empty[0])
+    ]
+
+
+def auto_block_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ...]:
+    """The base block size from the cliques' sizes in the fabric file, never from who is up.
+
+    From 25.05 the largest, so that a job of a whole clique stays in one; before, where a block below the base size is
+    fatal, the smallest. Only the base: what larger sizes would group is the scale-out network's matter, not NVLink's.
+    """
+    counts = [len(set(block.nodes)) for block in blocks if block.nodes]
+    if not counts:
+        return ()
+    return (max(counts) if version >= YAML_SINCE else min(counts),)
+
+
+def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]]]:
+    """The aggregated blocks that slurmctld makes: (size in nodes, names of the blocks), in the order of their size.
+
+    Written after block_record_validate() of 24.11 and 26.05: consecutive blocks in file order, levels up to the first
+    that covers all blocks, a trailing group only where a lower level does not cover it already.
+    """
+    names = [block.name for block in topology.blocks]
+    if not names or base < 1:
+        return []
+    sizes = topology.block_sizes or tuple(base << level for level in range(5))
+    # The base level is always on: with topology.conf it is the first size, with topology.yaml Slurm sets it.
+    levels = sorted({1, *(size // base for size in sizes if size > 0 and size % base == 0)})
+    used: list[int] = []
+    for level in levels:
+        used.append(level)
+        if level >= len(names):
+            break
+    groups: list[tuple[int, tuple[str, ...]]] = []
+    for position in range(1, len(used)):
+        level, below = used[position], used[position - 1]
+        for start in range(0, len(names), level):
+            remaining = len(names) - start
+            if level > remaining and below >= remaining:
+                continue
+            groups.append((level * base, tuple(names[start : start + level])))
+    return groups
+
+
+def segment_limit(version: Version, base: int) -> int | None:
+    """The largest ``--segment`` that Slurm takes, None where there is no limit (25.11 and later; from source)."""
+    return base if version < (25, 11, 0) else None
+
+
+# ------------------------------------------------------------------------------------------------------ the rules
+
+# Comma and bracket are hostlist syntax (slurmctld joins block names to one), `=`, `#` and white space topology.conf's.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z", re.ASCII)
+
+
+def _style_is_read(candidate: Candidate) -> Iterator[Objection]:
+    if candidate.style == YAML:
+        yield (
+            f"Slurm {show_version(candidate.version)} does not read topology.yaml (25.05 does): set"
+            " slurm_topology_format to auto or conf.",
+            {},
+        )
+
+
+def _has_blocks(candidate: Candidate) -> Iterator[Objection]:
+    if not candidate.topology.blocks:
+        yield "The topology has no block at all: discover the fabric first, so that the fabric file holds cliques.", {}
+
+
+def _has_nodes(candidate: Candidate) -> Iterator[Objection]:
+    blocks = candidate.topology.blocks
+    if blocks and not any(block.nodes for block in blocks):
+        yield "No block of the topology has a node: discover the fabric first, so that its cliques hold trays.", {}
+
+
+def _block_names(candidate: Candidate) -> Iterator[Objection]:
+    for block in candidate.topology.blocks:
+        if not _NAME.match(block.name):
+            yield (
+                f"The block name {block.name[:80]!r} cannot stand in a topology file: use letters, digits, '.', '_'"
+                " and '-' only.",
+                {"block": block.name[:80]},
+            )
+
+
+def _duplicate_blocks(candidate: Candidate) -> Iterator[Objection]:
+    for name, count in Counter(block.name for block in candidate.topology.blocks).items():
+        if count > 1:
+            yield f"The block {name} is defined {count} times: give each clique a block of its own.", {"block": name}
+
+
+def _empty_blocks(candidate: Candidate) -> Iterator[Objection]:
+    for block in candidate.topology.blocks:
+        if not block.nodes:
+            yield (
+                f"The block {block.name} has no nodes, which Slurm {show_version(candidate.version)} refuses: leave it"
+                " out, or upgrade to 25.05.",
+                {"block": block.name},
+            )
+
+
+def _short_blocks(candidate: Candidate) -> Iterator[Objection]:
+    base = candidate.base
+    for block in candidate.topology.blocks:
+        if block.nodes and candidate.known(block) < base:
+            unknown = "" if candidate.known(block) == len(set(block.nodes)) else " that Slurm knows"
+            yield (
+                f"The block {block.name} has {candidate.known(block)} nodes{unknown}, fewer than the base block size"
+                f" {base}, which Slurm {show_version(candidate.version)} refuses: set slurm_topology_block_sizes to at"
+                " most the smallest block, add the missing nodes to slurm.conf, or upgrade to 25.05.",
+                {"block": block.name},
+            )
+
+
+def _node_names(candidate: Candidate) -> Iterator[Objection]:
+    for block in candidate.topology.blocks:
+        for node in block.nodes:
+            if not _NAME.match(node):
+                yield (
+                    f"The node name {node[:80]!r} in block {block.name} is not one that Slurm can list: set"
+                    " nvlink_slurm_node of that tray to its NodeName.",
+                    {"block": block.name},
+                )
+
+
+def _hostlists(candidate: Candidate) -> Iterator[Objection]:
+    for block in candidate.topology.blocks:
+        if not block.folded:
+            continue
+        try:
+            same = sorted(expand(block.folded)) == sorted(block.nodes)
+        except HostlistError as error:
+            yield f"The block {block.name} has a hostlist that Slurm cannot read: {error}", {"block": block.name}
+            continue
+        if not same:
+            yield (
+                f"The hostlist of block {block.name} does not name its nodes: report this as a bug of the collection.",
+                {"block": block.name},
+            )
+
+
+def _sizes_are_positive(candidate: Candidate) -> Iterator[Objection]:
+    for size in candidate.topology.block_sizes:
+        if size < 1:
+            yield f"The block size {size} is not a count of nodes: set slurm_topology_block_sizes to sizes from 1.", {}
+
+
+def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
+    sizes = candidate.topology.block_sizes
+    if not sizes or any(size < 1 for size in sizes):
+        return
+    base = sizes[0]
+    for size in sizes:
+        factor, rest = divmod(size, base)
+        if rest or factor & (factor - 1):
+            yield (
+                f"The block size {size} is not the base size {base} times a power of two: set"
+                f" slurm_topology_block_sizes to {base}, {2 * base}, {4 * base} and so on.",
+                {},
+            )
+        elif factor.bit_length() - 1 > MAX_LEVEL:
+            yield (
+                f"The block size {size} is more than {1 << MAX_LEVEL} times the base size {base}, and Slurm has"
+                f" {MAX_LEVEL + 1} levels: leave it out of slurm_topology_block_sizes.",
+                {},
+            )
+
+
+def _base_fits_its_field(candidate: Candidate) -> Iterator[Objection]:
+    if candidate.base > MAX_BASE:
+        yield (
+            f"The base block size {candidate.base} is more than Slurm can hold ({MAX_BASE}): choose a smaller one.",
+            {},
+        )
+
+
+def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
+    sizes, base = candidate.topology.block_sizes, candidate.base
+    if base < 1 or any(size < 1 or size % base for size in sizes):
+        return
+    for size, count in Counter(sizes).items():
+        if count > 1:
+            yield f"The block size {size} is listed {count} times: once is enough.", {}
+    # Slurm stops at the first level that covers all blocks, and drops what is larger without a word.
+    covering = next((size for size in sorted(sizes) if size // base >= len(candidate.topology.blocks)), None)
+    for size in sorted(set(sizes)):
+        if covering is not None and size > covering:
+            yield (
+                f"The block size {size} has no effect, since {covering} already covers all"
+                f" {len(candidate.topology.blocks)} blocks: leave it out until there are more.",
+                {},
+            )
+
+
+def _larger_cliques(candidate: Candidate) -> Iterator[Objection]:
+    base = candidate.base
+    if base < 1:
+        return
+    for block in candidate.topology.blocks:
+        count = len(set(block.nodes))
+        if count > base:
+            yield (
+                f"The block {block.name} has {count} nodes and the base block size is {base}, so Slurm may spread a job"
+                f" of {base + 1} to {count} nodes over several blocks: give it a partition of that block's nodes"
+                + (", or upgrade to 25.05." if candidate.version < YAML_SINCE else ", or raise the base size."),
+                {"block": block.name},
+            )
+
+
+def _overlaps(candidate: Candidate) -> Iterator[Objection]:
+    seen: dict[str, str] = {}
+    for block in candidate.topology.blocks:
+        for node in block.nodes:
+            first = seen.setdefault(node, block.name)
+            if first != block.name:
+                yield (
+                    f"The node {node} stands in the blocks {first} and {block.name}, which slurmctld does not notice:"
+                    " leave it in the one of its clique.",
+                    {"tray": node, "block": block.name},
+                )
+        for node, count in Counter(block.nodes).items():
+            if count > 1:
+                yield (
+                    f"The node {node} stands {count} times in block {block.name}: two trays have one nvlink_slurm_node,"
+                    " give each its own.",
+                    {"tray": node, "block": block.name},
+                )
+
+
+def _unknown_nodes(candidate: Candidate) -> Iterator[Objection]:
+    if candidate.known_nodes is None:
+        return
+    for block in candidate.topology.blocks:
+        unknown = [node for node in block.nodes if node not in candidate.known_nodes]
+        if unknown and len(unknown) < len(block.nodes):
+            yield (
+                f"Slurm does not know {_some(unknown)} of block {block.name}: add NodeName lines to slurm.conf, or"
+                " correct nvlink_slurm_node.",
+                {"block": block.name, "tray": unknown[0]},
+            )
+
+
+def _unknown_blocks(candidate: Candidate) -> Iterator[Objection]:
+    if candidate.known_nodes is None:
+        return
+    for block in candidate.topology.blocks:
+        if block.nodes and not candidate.known(block):
+            yield (
+                f"Slurm knows none of the {len(block.nodes)} nodes of block {block.name} ({_some(block.nodes)}): set"
+                " nvlink_slurm_node to their NodeName, or add them to slurm.conf.",
+                {"block": block.name},
+            )
+
+
+def _uncovered_nodes(candidate: Candidate) -> Iterator[Objection]:
+    covered = {node for block in candidate.topology.blocks for node in block.nodes}
+    for partition in candidate.partitions:
+        if not _uses(candidate, partition):
+            continue
+        outside = [node for node in partition.nodes if node not in covered]
+        if outside and len(outside) < len(partition.nodes):
+            yield (
+                f"The partition {partition.name} has nodes in no block ({_some(outside)}), which get no job while the"
+                " partition also has block nodes: place them, or give them a partition of their own.",
+                {"tray": outside[0]},
+            )
+
+
+def _uses(candidate: Candidate, partition: Partition) -> bool:
+    """Whether a partition is scheduled by the candidate's topology."""
+    return partition.topology == candidate.topology.name if partition.topology else candidate.topology.cluster_default
+
+
+def _partition_topologies(candidate: Candidate) -> Iterator[Objection]:
+    names = {candidate.topology.name, *(other.name for other in candidate.others)}
+    for partition in candidate.partitions:
+        if partition.topology and partition.topology not in names:
+            yield (
+                f"The partition {partition.name} has Topology={partition.topology}, which the new topology file does"
+                f" not hold ({', '.join(sorted(names))}): set slurm_topology_name to it, or change the partition.",
+                {},
+            )
+
+
+def _node_lines_name_blocks(candidate: Candidate) -> Iterator[Objection]:
+    names = {block.name for block in candidate.topology.blocks}
+    for node, unit in candidate.node_topologies.items():
+        if unit not in names:
+            yield (
+                f"The NodeName line of {node} in slurm.conf places it in block {unit}, which the new topology does not"
+                " have: take Topology= off that line.",
+                {"tray": node, "block": unit},
+            )
+
+
+def _node_lines_agree(candidate: Candidate) -> Iterator[Objection]:
+    names = {block.name for block in candidate.topology.blocks}
+    placed = {node: block.name for block in candidate.topology.blocks for node in block.nodes}
+    for node, unit in candidate.node_topologies.items():
+        if unit in names and placed.get(node) != unit:
+            yield (
+                f"The NodeName line of {node} in slurm.conf places it in block {unit}, which wins over the topology"
+                f" file ({placed.get(node, 'no block')}): take Topology= off that line.",
+                {"tray": node, "block": unit},
+            )
+
+
+def _too_many(candidate: Candidate) -> Iterator[Objection]:
+    nodes = sum(len(block.nodes) for block in candidate.topology.blocks)
+    if nodes > MAX_NODES or len(candidate.topology.blocks) > MAX_BASE:
+        yield f"The topology has {nodes} nodes, and Slurm holds at most {MAX_NODES}: split the cluster.", {}
+
+
+def _segments(candidate: Candidate) -> Iterator[Objection]:
+    limit = segment_limit(candidate.version, candidate.base)
+    largest = max((len(block.nodes) for block in candidate.topology.blocks), default=0)
+    for segment in candidate.segments:
+        if limit is not None and segment > limit:
+            yield (
+                f"Jobs with --segment={segment} are refused, since the base block size is {limit} and Slurm"
+                f" {show_version(candidate.version)} takes no larger segment: use at most {limit}.",
+                {},
+            )
+        elif segment > largest:
+            yield f"No block has room for --segment={segment}: the largest has {largest} nodes, use at most that.", {}
+
+
+def _known_bad_release(candidate: Candidate) -> Iterator[Objection]:
+    yield (
+        f"Slurm {show_version(candidate.version)} drops powered-down nodes from their blocks until the next"
+        " reconfigure: upgrade to 25.11.4 or later.",
+        {},
+    )
+
+
+def _aggregates_shift(candidate: Candidate) -> Iterator[Objection]:
+    old = candidate.previous
+    if old is None or not old.blocks or not candidate.topology.blocks or candidate.base < 1:
+        return
+    old_base = old.block_sizes[0] if old.block_sizes else 0
+    before = {names: size for size, names in aggregates(old, old_base)}
+    after = {names: size for size, names in aggregates(candidate.topology, candidate.base)}
+    kept_names = {block.name for block in old.blocks} & {block.name for block in candidate.topology.blocks}
+    shifted = sorted(",".join(names) for names in before if names not in after and kept_names.issuperset(names))
+    if shifted:
+        yield (
+            f"The larger blocks are cut anew, {_some(shifted)} no longer stand together: keep retired blocks as"
+            " placeholders (25.05), or tell those who use the larger sizes.",
+            {},
+        )
+
+
+SEEN = "seen"
+SOURCE = "source"
+
+RULES: tuple[Rule, ...] = (
+    Rule("slurm_format", _style_is_read, "silent", SEEN, before=YAML_SINCE),
+    # 24.11 logs "No blocks configured" and runs without any topology; 25.05 too, by its source.
+    Rule("slurm_no_blocks", _has_blocks, "silent", SEEN, before=(25, 11, 0)),
+    Rule("slurm_no_blocks", _has_blocks, "fatal", SEEN, since=(25, 11, 0)),
+    Rule("slurm_no_nodes", _has_nodes, "ours", SEEN, since=YAML_SINCE),
+    Rule("slurm_block_name", _block_names, "ours", SEEN),
+    Rule("slurm_block_duplicate", _duplicate_blocks, "fatal", SEEN),
+    Rule("slurm_block_empty", _empty_blocks, "fatal", SEEN, before=YAML_SINCE),
+    Rule("slurm_block_short", _short_blocks, "fatal", SEEN, before=YAML_SINCE),
+    Rule("slurm_node_name", _node_names, "ours", SEEN),
+    Rule("slurm_hostlist", _hostlists, "ours", SEEN),
+    # In topology.yaml 25.05 to 26.05.2 leave a bad size out without a word (source: commit 314be80425 in 26.05.3).
+    Rule("slurm_block_size", _sizes_are_positive, "fatal", SEEN, style=CONF),
+    Rule("slurm_block_size", _sizes_fit, "fatal", SEEN, style=CONF),
+    Rule("slurm_block_size", _sizes_are_positive, "silent", SOURCE, before=(26, 5, 3), style=YAML),
+    Rule("slurm_block_size", _sizes_fit, "silent", SOURCE, before=(26, 5, 3), style=YAML),
+    Rule("slurm_block_size", _sizes_are_positive, "fatal", SEEN, since=(26, 5, 3), style=YAML),
+    Rule("slurm_block_size", _sizes_fit, "fatal", SEEN, since=(26, 5, 3), style=YAML),
+    Rule("slurm_block_size", _base_fits_its_field, "silent", SOURCE),
+    Rule("slurm_block_size_unused", _sizes_are_used, "silent", SEEN),
+    Rule("slurm_clique_above_base", _larger_cliques, "ours", SEEN),
+    Rule("slurm_block_overlap", _overlaps, "silent", SEEN),
+    Rule("slurm_node_unknown", _unknown_nodes, "warning", SEEN),
+    Rule("slurm_block_unknown", _unknown_blocks, "ours", SEEN),
+    Rule("slurm_node_uncovered", _uncovered_nodes, "warning", SEEN),
+    Rule("slurm_partition_topology", _partition_topologies, "fatal", SEEN, since=YAML_SINCE),
+    Rule("slurm_node_topology", _node_lines_name_blocks, "fatal", SEEN, since=YAML_SINCE),
+    Rule("slurm_node_topology", _node_lines_agree, "silent", SEEN, since=YAML_SINCE),
+    Rule("slurm_too_large", _too_many, "fatal", SOURCE),
+    Rule("slurm_segment", _segments, "ours", SOURCE),
+    Rule("slurm_release", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
+    Rule("slurm_aggregates_shift", _aggregates_shift, "silent", SEEN),
+)
+
+
+def hits(candidate: Candidate) -> list[tuple[Rule, Finding]]:
+    """Every objection with the rule that makes it, in the order of the table."""
+    found = []
+    for rule in RULES:
+        if rule.holds_for(candidate):
+            found.extend((rule, finding(rule.code, message, **subject)) for message, subject in rule.check(candidate))
+    return found
+
+
+def lint(candidate: Candidate) -> list[Finding]:
+    """The findings of all rules; one of severity error means that the topology must not be written."""
+    return [found for _rule, found in hits(candidate)]
+
+
+def slurmctld_refuses(candidate: Candidate) -> bool:
+    """Whether this version of slurmctld would refuse the topology: what the tests compare with the daemon."""
+    return any(rule.slurmctld == "fatal" for rule, _found in hits(candidate))
+
+
+# --------------------------------------------------------------------------- settings beside the topology file
+
+PLUGIN = "topology/block"
+# What topology/block needs beside its file, and the word of a running plugin that leaves topology.conf unread.
+UNUSED_PLUGINS = frozenset(("", "topology/default", "topology/flat", "topology/none"))
+
+
+def wanted_settings(style: str) -> dict[str, str]:
+    """The slurm.conf settings that belong to the topology, in Slurm's spelling."""
+    settings = {"TopologyPlugin": PLUGIN} if style == CONF else {}
+    settings["SelectType"] = "select/cons_tres"
+    # Alloc runs the prolog when a job is given its nodes, before its first step: what IMEX prologs rely on.
+    settings["PrologFlags"] = "Alloc"
+    return settings
+
+
+def satisfies(key: str, value: str) -> bool:
+    """Whether a value of a setting gives the topology what it needs."""
+    if key == "TopologyPlugin":
+        return value.lower() == PLUGIN
+    if key == "SelectType":
+        return value.lower() == "select/cons_tres"
+    # Contain, X11 and their like imply Alloc; slurmctld adds it by itself (seen 24.11.5: Contain shows Alloc,Contain).
+    return bool(
+        {flag.strip().lower() for flag in value.split(",")}
+        & {"alloc", "contain", "x11", "nohold", "forcerequeueonfail"}
+    )
+
+
+_SETTING_CODES = {"SelectType": "slurm_select_type", "PrologFlags": "slurm_prolog_flags"}
+
+
+def settings_findings(
+    style: str, running: Mapping[str, str], written: Mapping[str, str], manage: bool
+) -> list[Finding]:
+    """What is missing or contrary in Slurm's settings.
+
+    running: ``scontrol show config`` with keys in lower case; written: what slurm.conf and its includes say, without
+    the
+    file that this collection owns; manage: whether that file sets what is missing.
+    """
+    found = []
+    for key in ("TopologyPlugin", "SelectType", "PrologFlags"):
+        value, runs = written.get(key.lower()), running.get(key.lower(), "")
+        if key == "TopologyPlugin" and style != CONF:
+            if value is not None and not satisfies(key, value):
+                message = f"TopologyPlugin={value} in slurm.conf has no effect beside topology.yaml: remove the line."
+                found.append(finding("slurm_plugin_ignored", message))
+            continue
+        want = wanted_settings(CONF)[key]
+        if value is not None and not satisfies(key, value):
+            how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
+            message = f"slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld."
+            code = "slurm_conf_contrary" if manage else _SETTING_CODES.get(key, "slurm_plugin_contrary")
+            found.append(finding(code, message))
+        elif not satisfies(key, runs) and not (manage and value is None):
+            if value is not None:
+                message = (
+                    f"slurmctld runs with {key}={runs or 'unset'}, but slurm.conf says {value}: restart slurmctld."
+                )
+            else:
+                message = (
+                    f"slurm.conf does not set {key}, and slurmctld runs with {runs or 'none'}: add {key}={want}, or set"
+                    " slurm_topology_manage_conf to true."
+                )
+            contrary = key == "TopologyPlugin" and runs.lower() not in UNUSED_PLUGINS
+            code = "slurm_plugin_contrary" if contrary else _SETTING_CODES.get(key, "slurm_plugin_missing")
+            found.append(finding(code, message))
+    return found
+
+
+def twin_findings(style: str, version: Version, twin_exists: bool) -> list[Finding]:
+    """The other topology file beside the one that is written."""
+    if not twin_exists:
+        return []
+    if style == YAML:
+        message = "topology.conf is left over and no longer read since there is a topology.yaml: remove it."
+        return [finding("slurm_twin_left", message)]
+    if version >= YAML_SINCE:
+        message = (
+            "topology.yaml hides the topology.conf that is to be written: remove it, or set slurm_topology_format to"
+            " auto."
+        )
+        return [finding("slurm_twin_hides", message)]
+    message = "topology.yaml stands beside topology.conf and will hide it after an upgrade to 25.05: remove it."
+    return [finding("slurm_twin_left", message)]
+
+
+def _some(names: Iterable[str], limit: int = 5) -> str:
+    listed = [name[:80] for name in names]
+    more = len(listed) - limit
+    return ", ".join(listed[:limit]) + (f" and {more} more" if more > 0 else "")

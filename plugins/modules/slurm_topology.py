@@ -1,0 +1,298 @@
+#!/usr/bin/python
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_topology
+short_description: Give the cliques of a fabric to a running slurmctld as topology blocks
+version_added: 0.1.0
+author:
+  - rackscale.nvlink contributors (@rackscale)
+description:
+  - Writes one block for each clique of the fabric file, in the order of their positions, into C(topology.yaml) (Slurm
+    25.05 and later) or C(topology.conf) (24.05 and 24.11), has slurmctld load it and compares what runs with what was
+    written.
+  - Before anything is written, every rule that this version of Slurm has for such a file is checked. A finding of
+    severity C(error) stops the module.
+  - If slurmctld refuses the file, stops answering or runs something else afterwards, the old file is put back and
+    loaded, and the module fails with one sentence that says what failed and what was restored.
+  - If file and running topology are already right, nothing is touched. If only the running one is not, slurmctld is
+    told to reconfigure.
+  - Jobs go on running meanwhile. A job that was placed by the old blocks stays where it is.
+options:
+  fabric_file:
+    description:
+      - Path of the fabric file on the Ansible controller. The action plugin reads it and hands its blocks to the
+        module.
+      - One of O(fabric_file) and O(blocks) is required.
+    type: path
+  blocks:
+    description:
+      - The blocks in their order, instead of a fabric file.
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Name of the block.
+        type: str
+        required: true
+      nodes:
+        description: The NodeNames of the block's trays, one by one. Empty for a placeholder.
+        type: list
+        elements: str
+        default: []
+      folded:
+        description: The same nodes as one hostlist, to be written into the file. Empty to list them one by one.
+        type: str
+        default: ""
+  block_sizes:
+    description:
+      - The block sizes in nodes, the base size first, every other one a power of two times the base.
+      - Chosen from the fabric file if empty. From 25.05 on it is the size of the largest clique. Before, where a
+        block below the base size is fatal, it is the size of the smallest clique.
+    type: list
+    elements: int
+    default: []
+  topology_name:
+    description: Name of the topology in C(topology.yaml), as partitions write it in C(Topology=). No other topology
+      there is touched.
+    type: str
+    default: nvlink
+  format:
+    description:
+      - The file to write. V(yaml) is C(topology.yaml), V(conf) is C(topology.conf).
+      - V(auto) takes what the version of Slurm prefers.
+    type: str
+    choices: [auto, yaml, conf]
+    default: auto
+  conf_dir:
+    description: The folder of C(slurm.conf).
+    type: path
+    default: /etc/slurm
+  bin_dir:
+    description: The folder of scontrol and slurmctld, where they are not in C(PATH) or a usual place.
+    type: path
+  manage_conf:
+    description:
+      - Whether to set what C(slurm.conf) leaves unset of C(TopologyPlugin), C(SelectType) and C(PrologFlags), in the
+        file C(nvlink_topology.conf) that C(slurm.conf) then includes.
+      - The plugin is only set together with a topology that has nodes. Lines of C(slurm.conf) itself are never
+        changed, and one that
+        contradicts stops the module.
+    type: bool
+    default: false
+  segments:
+    description: Values of C(--segment) that jobs use. Each is checked against what Slurm accepts with these blocks.
+    type: list
+    elements: int
+    default: []
+  timeout:
+    description: Seconds that a call of scontrol, another apply, or a slurmctld that is to run the old topology again
+      may take.
+    type: int
+    default: 60
+extends_documentation_fragment:
+  - rackscale.nvlink.attributes
+  - rackscale.nvlink.attributes.action
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details:
+      - A line for every tray that moves, every block that is new or retired, and every size that changes.
+  idempotent:
+    support: full
+  platform:
+    platforms: linux
+seealso:
+  - module: rackscale.nvlink.slurm_topology_info
+"""
+
+EXAMPLES = r"""
+- name: Show what would change
+  rackscale.nvlink.slurm_topology:
+    fabric_file: "{{ inventory_dir }}/fabric.json"
+  check_mode: true
+  diff: true
+
+- name: Give the blocks to Slurm
+  rackscale.nvlink.slurm_topology:
+    fabric_file: "{{ inventory_dir }}/fabric.json"
+    block_sizes: [18, 36]
+"""
+
+RETURN = r"""
+version:
+  description: The version of Slurm.
+  returned: success
+  type: str
+  sample: 26.05.5
+path:
+  description: The topology file.
+  returned: success
+  type: str
+  sample: /etc/slurm/topology.yaml
+topology_name:
+  description: The name of the topology, C(default) with topology.conf.
+  returned: success
+  type: str
+  sample: nvlink
+block_sizes:
+  description: The block sizes, chosen or given.
+  returned: success
+  type: list
+  elements: int
+  sample: [18]
+moves:
+  description: The nodes whose block changes.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{node: r01t03, from: r01, to: r02a}]
+  contains:
+    node:
+      description: The node.
+      type: str
+    from:
+      description: The block that it leaves, null if it was in none.
+      type: str
+    to:
+      description: The block that it comes to, null if it comes to none.
+      type: str
+changes:
+  description: What changes, a line each, as C(--diff) shows it.
+  returned: success
+  type: list
+  elements: str
+  sample: ["r01t03: r01 -> r02a"]
+written:
+  description: The files that were written, or would be in check mode. The one before stays beside each as C(.previous).
+  returned: success
+  type: list
+  elements: str
+reconfigured:
+  description: Whether slurmctld was told to reconfigure, or would be in check mode.
+  returned: success
+  type: bool
+findings:
+  description: What is wrong, or worth knowing, each with its remedy.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    code:
+      description: The reason code.
+      type: str
+    severity:
+      description: error, warning or info.
+      type: str
+    message:
+      description: One sentence with the remedy.
+      type: str
+    block:
+      description: The block that it is about.
+      type: str
+    tray:
+      description: The tray that it is about.
+      type: str
+"""
+
+import signal
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import controller
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "fabric_file": {"type": "path"},
+    "blocks": {
+        "type": "list",
+        "elements": "dict",
+        "options": {
+            "name": {"type": "str", "required": True},
+            "nodes": {"type": "list", "elements": "str", "default": []},
+            "folded": {"type": "str", "default": ""},
+        },
+    },
+    "block_sizes": {"type": "list", "elements": "int", "default": []},
+    "topology_name": {"type": "str", "default": "nvlink"},
+    "format": {"type": "str", "choices": ["auto", "yaml", "conf"], "default": "auto"},
+    "conf_dir": {"type": "path", "default": "/etc/slurm"},
+    "bin_dir": {"type": "path"},
+    "manage_conf": {"type": "bool", "default": False},
+    "segments": {"type": "list", "elements": "int", "default": []},
+    "timeout": {"type": "int", "default": 60},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    # A connection that breaks must not leave a half-applied topology: the way out goes through the rollback.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
+    if module.params["blocks"] is None:
+        module.fail_json(msg="Neither fabric_file nor blocks is given: name the fabric file.", findings=[])
+    findings: list[dict[str, Any]] = []
+    try:
+        result = run(module, findings)
+    except NvlinkError as error:
+        module.fail_json(msg=str(error), findings=findings)
+    for found in [found for found in findings if found["severity"] == "warning"][:20]:
+        module.warn(found["message"])
+    errors = [found["message"] for found in findings if found["severity"] == "error"]
+    if errors:
+        more = f" (and {len(errors) - 1} more, see findings)" if len(errors) > 1 else ""
+        module.fail_json(msg=errors[0] + more, **result)
+    module.exit_json(**result)
+
+
+def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]:
+    """Survey, plan, apply; findings are filled on the way, so that they are told even where an error ends it."""
+    params = module.params
+    wish = controller.Wish(
+        blocks=tuple(Block(block["name"], tuple(block["nodes"]), block["folded"]) for block in params["blocks"]),
+        block_sizes=tuple(params["block_sizes"]),
+        name=params["topology_name"],
+        manage_conf=params["manage_conf"],
+        segments=tuple(params["segments"]),
+    )
+    slurm = controller.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+    if module.check_mode:
+        plan = controller.plan(controller.survey(slurm, params["conf_dir"], params["format"]), wish)
+        findings.extend(plan.findings)
+    else:
+        with controller.locked(params["conf_dir"], params["timeout"]):
+            plan = controller.plan(controller.survey(slurm, params["conf_dir"], params["format"]), wish)
+            findings.extend(plan.findings)
+            if not plan.stopped_by():
+                controller.apply(plan)
+    stopped = bool(plan.stopped_by())
+    result: dict[str, Any] = {
+        "changed": plan.changed and not stopped,
+        "version": plan.survey.version_text,
+        "path": plan.survey.path,
+        "topology_name": plan.topology.name,
+        "block_sizes": list(plan.topology.block_sizes),
+        "moves": plan.moves,
+        "changes": plan.difference,
+        "written": [] if stopped else sorted(plan.writes),
+        "reconfigured": plan.reconfigure and not stopped,
+        "findings": findings,
+    }
+    if module._diff and plan.difference:
+        result["diff"] = {"prepared": "".join(f"{line}\n" for line in plan.difference)}
+    return result
+
+
+def _interrupted(number: int, _frame: Any) -> None:
+    raise SystemExit(f"ended by signal {number}")
+
+
+if __name__ == "__main__":
+    main()
