@@ -41,9 +41,13 @@ class ActionModule(ActionBase):
                 "render_dir": {"type": "path"},
                 "renderers": {"type": "list", "elements": "str", "choices": every, "default": every},
                 "rack_map": {"type": "bool", "default": False},
-            },
-            required_one_of=[["render_dir", "rack_map"]],
+            }
         )
+        # Empty is what a forgotten variable of a playbook becomes.
+        if not options["fabric_file"]:
+            raise AnsibleActionFail("fabric_file: is empty; give the path of a fabric file, such as /srv/site/fabric.json")
+        if not options["render_dir"] and not options["rack_map"]:
+            raise AnsibleActionFail("render_dir: is not set; give the directory to write to, or set rack_map")
         try:
             fabric = fabric_file.load(options["fabric_file"])
             state = fabric_file.load_state(options["fabric_file"]) or model.State()

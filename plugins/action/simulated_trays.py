@@ -59,6 +59,8 @@ class ActionModule(ActionBase):
                 "unhealthy_gpus": {"type": "dict", "default": {}},
             }
         )
+        if not options["dest"]:
+            raise AnsibleActionFail("dest: is empty; give the directory to write the simulated trays to")
         try:
             trays = simulation.fleet(**options["simulation"])
             for name, gpus in options["unhealthy_gpus"].items():

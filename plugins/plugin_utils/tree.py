@@ -134,7 +134,8 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(target: Path, data: bytes, executable: bool) -> None:
-    # In the same directory, so that the rename is atomic; the mode is the process's usual one, by its umask.
+    # In the same directory, so that the rename is atomic; the mode is the process's usual one, by its umask. Not synced
+    # to the disk: what a crash takes can be generated again.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777 if executable else 0o666)
     try:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 
 import pytest
-
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
@@ -41,7 +40,8 @@ def test_every_tray_has_a_row_at_any_width(width: int) -> None:
 
 def test_a_row_says_clique_health_state_and_place_in_slurm() -> None:
     fabric = fabrics.fabric()
-    state = fabrics.state(fabric, r01t07={"state": "stale"}, r02t12={"health": "unhealthy"}, r02t13={"health": "degraded"})
+    sick = {"r02t12": {"health": "unhealthy"}, "r02t13": {"health": "degraded"}}
+    state = fabrics.state(fabric, r01t07={"state": "stale"}, **sick)
     lines = rack_map(fabric, state, width=60)
     assert _line(lines, "r01t07").split() == ["6", "r01t07", "A", "r01", "●", "healthy", "stale", "r01", "@0"]
     assert _line(lines, "r02t12").split() == ["11", "r02t12", "C", "r02b", "✗", "unhealthy", "present", "r02b", "@2"]
@@ -139,4 +139,5 @@ def test_a_clique_keeps_its_letter_when_another_is_retired() -> None:
     for name in list(fabric.members["r02a"]):
         del fabric.trays[name]
     left = Fabric(fabric.domains, fabric.cliques, fabric.trays, [])
-    assert [(clique.letter, clique.trays) for clique in view.picture(left, State()).cliques] == [("A", 18), ("B", 0), ("C", 9)]
+    cliques = view.picture(left, State()).cliques
+    assert [(clique.letter, clique.trays) for clique in cliques] == [("A", 18), ("B", 0), ("C", 9)]

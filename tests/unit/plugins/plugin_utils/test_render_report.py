@@ -97,7 +97,8 @@ def test_hostile_texts_stay_texts() -> None:
     fabric.trays["r01t01"]["why"] = evil
     fabric.domains["r01"]["cluster_uuid"] = evil
     fabric.cliques["r01"]["block"]["name"] = evil
-    state = fabrics.state(fabric, r01t02={"findings": [{"code": evil, "severity": "warning", "message": evil, "gpu": None}]})
+    finding = {"code": evil, "severity": "warning", "message": evil, "gpu": None}
+    state = fabrics.state(fabric, r01t02={"findings": [finding]})
     text = _page(fabric, state)
     page = Page(text)
     assert len([tag for tag, _attrs in page.elements if tag == "script"]) == 1

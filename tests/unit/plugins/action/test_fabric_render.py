@@ -1,0 +1,202 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible_collections.rackscale.nvlink.plugins.action.fabric_render import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+FILES = [
+    "imex/r01/nodes_config.cfg",
+    "imex/r02a/nodes_config.cfg",
+    "imex/r02b/nodes_config.cfg",
+    "report/index.html",
+    "slurm/topology.conf",
+    "slurm/topology.yaml",
+]
+
+
+class Bench:
+    """A fabric file, its state and a directory to render to."""
+
+    def __init__(self, tmp_path: Path, run_action: Callable[..., dict[str, Any]]) -> None:
+        self.file = tmp_path / "fabric.json"
+        self.out = tmp_path / "out"
+        self._run_action = run_action
+        self.fabric = fabrics.fabric()
+
+    def write(self, fabric: model.Fabric | None = None, state: model.State | None = None) -> None:
+        self.file.write_bytes(fabric_file.serialise(fabric or self.fabric))
+        if state is not None:
+            Path(fabric_file.state_path(str(self.file))).write_bytes(fabric_file.serialise(state))
+
+    def render(self, **more: Any) -> dict[str, Any]:
+        return self._run_action(ActionModule, **{"fabric_file": str(self.file), "render_dir": str(self.out), **more})
+
+    def tree(self) -> dict[str, bytes]:
+        return {str(path.relative_to(self.out)): path.read_bytes() for path in self.out.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def bench(tmp_path: Path, run_action: Callable[..., dict[str, Any]]) -> Bench:
+    made = Bench(tmp_path, run_action)
+    made.write()
+    return made
+
+
+def test_renders_once_and_then_changes_nothing(bench: Bench) -> None:
+    first = bench.render()
+    assert first["changed"]
+    assert first["files"] == FILES
+    before = {path: (bench.out / path).stat().st_mtime_ns for path in bench.tree()}
+    assert not bench.render()["changed"]
+    assert {path: (bench.out / path).stat().st_mtime_ns for path in bench.tree()} == before
+    assert set(before) == {*FILES, ".fabric_render.json"}
+
+
+def test_check_mode_says_the_same_and_writes_nothing(bench: Bench) -> None:
+    planned = bench.render(check=True, diff=True)
+    assert planned["changed"]
+    assert not bench.out.exists()
+    assert planned["diff"] == bench.render(diff=True)["diff"]
+    assert not bench.render(check=True)["changed"]
+
+
+def test_diff_shows_lines_of_texts_and_only_names_the_report(bench: Bench) -> None:
+    bench.render()
+    bench.fabric.trays["r01t01"]["imex_address"] = "10.9.9.9"
+    bench.write()
+    diff = bench.render(diff=True)["diff"]
+    assert [(entry.get("before_header") or entry["prepared"]).split("out/")[1] for entry in diff] == [
+        "imex/r01/nodes_config.cfg",
+        "report/index.html: changed\n",
+    ]
+    assert diff[0]["before"].startswith("10.0.1.1\n")
+    assert diff[0]["after"].startswith("10.9.9.9\n")
+
+
+def test_what_is_no_longer_rendered_is_removed_with_its_directory(bench: Bench) -> None:
+    bench.render()
+    for name in bench.fabric.members["r02a"]:
+        bench.fabric.trays[name]["clique"] = "r02b"  # type: ignore[index]
+    bench.write()
+    assert bench.render()["removed"] == ["imex/r02a/nodes_config.cfg"]
+    assert not (bench.out / "imex" / "r02a").exists()
+    assert not bench.render()["changed"]
+
+
+def test_what_others_wrote_or_changed_is_left(bench: Bench) -> None:
+    bench.render()
+    (bench.out / "imex" / "notes.txt").write_text("mine")
+    (bench.out / "imex" / "r02a" / "nodes_config.cfg").write_text("10.1.1.1\n")
+    for name in bench.fabric.members["r02a"]:
+        bench.fabric.trays[name]["clique"] = "r02b"  # type: ignore[index]
+    bench.write()
+    result = bench.render()
+    assert result["removed"] == []
+    assert "imex/r02a/nodes_config.cfg: is no longer rendered but was changed by hand" in result["warnings"][0]
+    assert {"imex/notes.txt", "imex/r02a/nodes_config.cfg"} <= set(bench.tree())
+
+
+def test_an_edited_file_is_taken_back(bench: Bench) -> None:
+    bench.render()
+    rendered = bench.tree()
+    (bench.out / "slurm" / "topology.yaml").write_text("edited\n")
+    assert bench.render()["changed"]
+    assert bench.tree() == rendered
+
+
+def test_some_renderers_leave_what_the_others_wrote(bench: Bench) -> None:
+    bench.render()
+    before = bench.tree()
+    assert not bench.render(renderers=["imex"])["changed"]
+    assert bench.tree() == before
+
+
+def test_a_tray_without_address_fails_but_everything_else_is_written(bench: Bench) -> None:
+    bench.fabric.trays["r02t05"]["imex_address"] = None
+    bench.write()
+    result = bench.render()
+    assert result["failed"]
+    assert result["msg"].startswith("Tray r02t05 has no imex_address")
+    errors = [finding["code"] for finding in result["findings"] if finding["severity"] == "error"]
+    assert errors == ["imex_address_missing"]
+    assert set(FILES) - set(bench.tree()) == {"imex/r02a/nodes_config.cfg"}
+    assert "imex_address_missing" in (bench.out / "report" / "index.html").read_text()
+
+
+def test_an_unhealthy_tray_does_not_fail_and_is_in_the_report(bench: Bench) -> None:
+    finding = {"code": "fabric_unhealthy", "severity": "error", "message": "GPU 2 is unhealthy: drain it.", "gpu": 2}
+    bench.write(state=fabrics.state(bench.fabric, r01t01={"health": "unhealthy", "findings": [finding]}))
+    result = bench.render()
+    assert not result.get("failed")
+    assert "GPU 2 is unhealthy: drain it." in (bench.out / "report" / "index.html").read_text()
+
+
+def test_the_rack_map_is_returned_without_writing_anything(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench.render(render_dir=None, rack_map=True)
+    assert not result["changed"]
+    assert any("r01t18" in line and "r02t18" in line for line in result["rack_map"])
+    assert "r01t18" in capsys.readouterr().out
+    assert not bench.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        ("[]", "list of files"),
+        ("{", "list of files"),
+        (json.dumps({"files": {"../fabric.json": {"part": "imex", "sha256": ""}}}), "list of files"),
+        (json.dumps({"files": {"/etc/passwd": {"part": "imex", "sha256": ""}}}), "list of files"),
+        (json.dumps({"files": {"imex": {"part": "imex", "sha256": ""}}}), "cannot be read"),
+        (json.dumps({"files": {"x": 7}}), "list of files"),
+    ],
+)
+def test_a_manifest_that_is_none_removes_nothing(bench: Bench, content: str, word: str) -> None:
+    bench.render()
+    before = bench.tree()
+    (bench.out / ".fabric_render.json").write_text(content)
+    with pytest.raises(AnsibleActionFail, match=word):
+        bench.render()
+    assert bench.file.exists()
+    assert bench.tree() == {**before, ".fabric_render.json": content.encode()}
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"fabric_file": None}, "fabric_file"),
+        ({"render_dir": None}, "render_dir"),
+        ({"renderers": ["nonsense"]}, "nonsense"),
+        ({"rack_map": "perhaps"}, "rack_map"),
+        ({"colour": True}, "colour"),
+    ],
+)
+def test_wrong_options_name_the_option(bench: Bench, options: dict[str, Any], word: str) -> None:
+    with pytest.raises(AnsibleError, match=word):
+        bench.render(**options)
+    assert not bench.out.exists()
+
+
+def test_missing_and_broken_files_are_one_sentence(bench: Bench) -> None:
+    bench.file.write_text("{")
+    with pytest.raises(AnsibleActionFail, match=r"fabric\.json: "):
+        bench.render()
+    bench.file.unlink()
+    with pytest.raises(AnsibleActionFail, match=r"fabric\.json: "):
+        bench.render()
+    assert not bench.out.exists()
+
+
+def test_a_directory_that_cannot_be_written_is_one_sentence(bench: Bench) -> None:
+    bench.out.write_text("a file")
+    with pytest.raises(AnsibleActionFail, match="out: cannot be written"):
+        bench.render()
