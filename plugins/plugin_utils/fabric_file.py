@@ -20,6 +20,10 @@ from typing import Any, NoReturn
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import SCHEMA_VERSION, ZERO_UUID, Fabric, State
 
+# The forms that schema/fabric-1.json gives these names, for what is to be written into the file.
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%-]{1,253}")
+
 _SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
 _A_TYPE = {
     "object": "an object",

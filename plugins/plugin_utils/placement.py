@@ -26,6 +26,7 @@ from typing import Any, cast
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import addresses
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     CONFLICT,
     PRESENT,
@@ -45,7 +46,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     natural_sorted,
 )
 
-_TRAY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _DOMAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 Identity = tuple[str, int]
@@ -181,7 +181,7 @@ class _Run:
             observation = self.seen[name]
             if observation.identity is None:
                 continue
-            if not _TRAY_NAME.fullmatch(name):
+            if not NODE_NAME.fullmatch(name):
                 self._say(name, "illegal_tray_name", "cannot stand in a hostlist", "rename it in the inventory")
             elif not observation.gpu_uuids:
                 self._say(name, "unusable_value", "reports no usable GPU UUID", "check its driver")
@@ -367,7 +367,7 @@ class _Run:
                 taken[places[name], address] = name
             else:
                 remedy = "check its addresses and imex_network"
-                self._say(name, "no_imex_address", "has no address of its own for its IMEX domain", remedy)
+                self._say(name, "imex_address_missing", "has no address of its own for its IMEX domain", remedy)
         return chosen
 
     def _last_address(self, name: str, clique: str, taken: Mapping[tuple[str, str], str]) -> str | None:
@@ -458,13 +458,12 @@ class _Run:
             word = CONFLICT
             if observation.contrary:
                 remedy = "give its GPUs one NVLink partition"
-                self._say(name, "tray_in_two_cliques", f"{keeps}: its GPUs are in different cliques", remedy)
+                self._say(name, "tray_not_attached", f"{keeps}: its GPUs are in different cliques", remedy)
         elif name in self.claims:
             word = PRESENT
-        elif observation.node_local:
-            word = STALE
-            remedy = "nothing is to be done if its NVLink ends within the host"
-            self._say(name, "node_local_fabric", f"{keeps}: its GPUs are joined among themselves only", remedy)
+        elif observation.node_local and not placed:
+            # A host whose NVLink ends within it has nothing to be attached to.
+            word = UNPLACED
         else:
             word = STALE
             remedy = "see its other findings, then discover again"

@@ -1,0 +1,298 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Proposes and accepts fabric files on the controller; the module of the same name documents it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, proposal, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import (
+    PlacementError,
+    Policy,
+    awaiting,
+    place,
+    settled,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
+
+Result = dict[str, Any]
+
+
+class ActionModule(ActionBase):
+    """Registered results in, fabric file, state file and proposal out. Touches no host."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
+        result = super().run(tmp, task_vars)
+        _say_what_is_missing(self._task.args)
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF)
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        path = options["fabric_file"]
+        try:
+            if not os.path.isabs(path):
+                raise fabric_file.FabricFileError(
+                    f"fabric_file: {path!r} is no absolute path; give one, such as /srv/site/fabric.json"
+                )
+            files = _Files(path, now, dry=self._task.check_mode)
+            with files.held() if options["state"] != "checked" else contextlib.nullcontext():
+                done = _STATES[options["state"]](files, options, lambda: _observe(self, options, task_vars or {}))
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from error
+        lines = done.pop("diff")
+        if self._task.diff and lines:
+            done["diff"] = {"prepared": "".join(f"{line}\n" for line in lines)}
+        return {**result, "fabric_file": path, **done}
+
+
+def _say_what_is_missing(arguments: Mapping[str, Any]) -> None:
+    """Name the variable that a playbook's user forgot: Ansible's own words name the option only."""
+    if not (arguments.get("fabric_file") or arguments.get("path")):
+        raise AnsibleActionFail(
+            "fabric_file: is not set; give its path, as -e fabric_file=/srv/site/fabric.json"
+        )
+    if arguments.get("state") == "accepted" and not arguments.get("proposal"):
+        raise AnsibleActionFail("proposal: is not set; give the sha256 that discover printed, as -e proposal=SHA256")
+
+
+class _Files:
+    """The fabric file and what stands beside it, as they are and as they are to be. Writes nothing if dry."""
+
+    def __init__(self, path: str, now: str, dry: bool) -> None:
+        self.path, self.now, self._dry = path, now, dry
+        self.base: bytes | None = None
+        self.fabric: Fabric | None = None
+        self.state: State | None = None
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """The lock against other writers; who writes nothing needs none."""
+        return contextlib.nullcontext() if self._dry else storage.locked(self.path, self.now)
+
+    def read(self) -> None:
+        """Read what is there. The bytes of the fabric file are kept, for a proposal is made from exactly those."""
+        self.base = fabric_file.read(self.path) if os.path.exists(self.path) else None
+        self.fabric = None if self.base is None else fabric_file.parse(self.base, self.path)
+        self.state = fabric_file.load_state(self.path)
+
+    def write_fabric(self, data: bytes) -> None:
+        """Make these bytes the fabric file; what stood there becomes <path>.previous."""
+        if not self._dry:
+            if self.base is not None:
+                storage.write_atomic(f"{self.path}.previous", self.base)
+            storage.write_atomic(self.path, data)
+
+    def write_state(self, state: State) -> None:
+        if not self._dry:
+            storage.write_atomic(fabric_file.state_path(self.path), fabric_file.serialise(state))
+
+    def write_proposal(self, proposed: proposal.Proposal) -> None:
+        if not self._dry:
+            storage.write_atomic(proposal.proposal_path(self.path), proposed.encode())
+
+    def drop_proposal(self) -> bool:
+        """Remove a proposal that no longer says anything; whether there was one."""
+        beside = proposal.proposal_path(self.path)
+        there = os.path.exists(beside)
+        if there and not self._dry:
+            storage.remove(beside)
+        return there
+
+    def last_proposal(self) -> proposal.Proposal | None:
+        """The proposal that is there; one that was tampered with counts as none, it is about to be replaced."""
+        with contextlib.suppress(fabric_file.FabricFileError):
+            return proposal.load_proposal(self.path)
+        return None
+
+
+def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[[], Any]) -> Result:
+    files.read()
+    _policy(options)
+    return {"changed": False, "diff": [], "msg": f"{files.path} and the options of placement can be used"}
+
+
+def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[[], Any]) -> Result:
+    files.read()
+    sha256 = options["proposal"]
+    if files.base is not None and fabric_file.digest(files.base) == sha256:
+        return {**_outcome(sha256), "changed": False, "diff": [], "msg": f"{files.path} is that proposal already"}
+    taken = proposal.accept(files.path, sha256, files.base)
+    fabric = fabric_file.parse(taken.data, files.path)
+    files.write_fabric(taken.data)
+    if files.state:
+        files.write_state(replace(settled(files.state, fabric), written_at=files.now))
+    files.drop_proposal()
+    return {
+        **_outcome(taken.sha256, changes=taken.changes, objections=taken.objections),
+        "changed": True,
+        "diff": [*proposal.diff_text(files.fabric, fabric, taken.changes), _header(files, taken.sha256)],
+        "msg": f"{files.path} is now the proposal with sha256 {taken.sha256}",
+    }
+
+
+def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[], list[Observation]]) -> Result:
+    policy = _policy(options)
+    files.read()
+    observations = observe()
+    targets = {observation.tray for observation in observations}
+    placement = place(files.fabric, files.state, observations, targets, files.now, policy)
+    fabric_file.check(placement.fabric.as_dict(), files.path)
+    result = _outcome(
+        None if files.base is None else fabric_file.digest(files.base),
+        changes=placement.changes,
+        objections=placement.objections,
+    )
+    lines = proposal.diff_text(files.fabric, placement.fabric, placement.changes)
+    state = placement.state
+    if placement.fabric.as_dict() == (files.fabric or Fabric()).as_dict():
+        ending = f"places are unchanged in {files.path}" if files.base else "no tray has a place yet"
+        changed = files.drop_proposal()
+    else:
+        next_one = proposal.propose(files.base, placement.fabric, placement.changes, placement.objections, files.now)
+        if options["accept"] == "gates" and not placement.objections:
+            files.write_fabric(next_one.data)
+            files.drop_proposal()
+            changed = True
+            ending = f"accepted into {files.path} with sha256 {next_one.sha256}"
+        else:
+            last = files.last_proposal()
+            changed = last is None or not next_one.repeats(last)
+            if last and not changed:
+                next_one = last
+            else:
+                files.write_proposal(next_one)
+            state = awaiting(placement, files.fabric)
+            result["proposal"] = proposal.proposal_path(files.path)
+            ending = f"accept it with: {_accept_command(files.path, next_one.sha256)}"
+            if options["accept"] == "gates":
+                gates = "; ".join(row["message"].rstrip(".") for row in placement.objections)
+                names = ", ".join(sorted({row["code"] for row in placement.objections}))
+                result["failed"] = True
+                ending = f"not accepted, since the gate {names} objects ({gates}); {ending}"
+        result["sha256"] = next_one.sha256
+        lines.append(_header(files, next_one.sha256))
+    state_changed = files.state is None or files.state.essence() != state.essence()
+    files.write_state(state)
+    summary = _summary(placement.fabric, state, result["changes"])
+    return {
+        **result,
+        "changed": changed or state_changed,
+        "diff": [*lines, *proposal.state_diff_text(files.state, state)],
+        "findings": placement.findings,
+        "summary": summary,
+        "msg": f"{_counts(summary)}: {ending}",
+    }
+
+
+_STATES: dict[str, Callable[..., Result]] = {"proposed": _proposed, "accepted": _accepted, "checked": _checked}
+
+
+def _outcome(sha256: str | None, changes: Any = (), objections: Any = ()) -> Result:
+    return {"sha256": sha256, "proposal": None, "changes": list(changes), "objections": list(objections)}
+
+
+def _policy(options: Mapping[str, Any]) -> Policy:
+    return Policy(
+        imex_networks=tuple(options["imex_network"]),
+        # YAML reads an unquoted serial as a number.
+        domain_names={str(key): str(name) for key, name in options["domain_names"].items()},
+        expected_trays=options["expected_trays"],
+        moved_percent=options["moved_percent"],
+    )
+
+
+def _header(files: _Files, sha256: str) -> str:
+    before = "none" if files.base is None else fabric_file.digest(files.base)
+    return f"{files.path}: sha256 {before} -> {sha256}"
+
+
+def _accept_command(path: str, sha256: str) -> str:
+    words = ["ansible-playbook", "rackscale.nvlink.accept", "-e", f"fabric_file={path}", "-e", f"proposal={sha256}"]
+    return shlex.join(words)
+
+
+def _summary(fabric: Fabric, state: State, changes: list[Any]) -> dict[str, int]:
+    kinds = Counter(change["kind"] for change in changes)
+    states = Counter(tray["state"] for tray in state.trays.values())
+    counted = {word: states[word] for word in ("stale", "conflict", "unplaced")}
+    return {"trays": len(fabric.trays), "placed": kinds["placed"], "moved": kinds["moved"], **counted}
+
+
+def _counts(summary: Mapping[str, int]) -> str:
+    words = ", ".join(f"{summary[word]} {word}" for word in ("placed", "moved", "stale", "conflict", "unplaced"))
+    return f"{summary['trays']} trays, {words}"
+
+
+# --- what the hosts of this play said ---
+
+
+def _observe(action: ActionBase, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[Observation]:
+    """An observation of every host of the play, from the results that a task of this run has registered.
+
+    Reads each host's variables once and untemplated: what a tray said must never be a template, and ten thousand hosts
+    must not cost a template engine each. Only what the site itself wrote is templated, where it is an expression.
+    """
+    hostvars = task_vars["hostvars"]
+    observations = []
+    for host in task_vars["ansible_play_hosts_all"]:
+        name = str(host)
+        variables = hostvars.raw_get(host)
+        site = _Site(action, name, variables)
+        observations.append(
+            replace(
+                ansible_facts.observe(name, variables.get(options["observations"])),
+                slurm_node=site.node("fabric_slurm_node"),
+                kubernetes_node=site.node("fabric_kubernetes_node"),
+                ansible_host=site.address(),
+            )
+        )
+    return observations
+
+
+class _Site:
+    """What the site's own variables say of one host."""
+
+    def __init__(self, action: ActionBase, host: str, variables: Mapping[str, Any]) -> None:
+        self._action, self._host, self._variables = action, host, variables
+
+    def node(self, variable: str) -> str | None:
+        """A node name; PlacementError if the site's expression fails or makes none."""
+        try:
+            value = self._value(variable)
+        except AnsibleError as error:
+            raise PlacementError(f"{variable}: cannot be evaluated for {self._host} ({error}); correct it") from None
+        if value is None:
+            return None
+        if not fabric_file.NODE_NAME.fullmatch(str(value)):
+            raise PlacementError(
+                f"{variable}: is {str(value)[:80]!r} for {self._host}, which is no host name; correct it"
+            )
+        return str(value)
+
+    def address(self) -> str | None:
+        """Where Ansible connects to; None if that is not said, or cannot be evaluated: connecting has told of it."""
+        with contextlib.suppress(AnsibleError):
+            value = self._value("ansible_host")
+            if isinstance(value, str) and fabric_file.HOST_ADDRESS.fullmatch(value):
+                return str(value)
+        return None
+
+    def _value(self, variable: str) -> Any:
+        value = self._variables.get(variable)
+        if isinstance(value, str) and "{" in value:
+            return self._action._templar.copy_with_new_env(available_variables=self._variables).template(value)
+        return value
