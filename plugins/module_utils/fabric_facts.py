@@ -1,0 +1,388 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The facts of a tray, ``nvlink_fabric``: gathered from one backend, judged, in the shape of the contract.
+
+``gather`` asks and reads the clock, ``assemble`` is pure: the same readings give the same facts, whichever backend they
+are from.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import ipaddress
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, nvidia_smi, nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Readings, quoted
+
+BACKENDS = ("auto", "nvml", "nvidia_smi")
+LONGEST_TIMEOUT = 3600
+_HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
+_INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,64}")
+_IP_TIMEOUT = 5.0
+
+
+class FabricFactsError(NvlinkError):
+    """An option of fabric_facts is wrong."""
+
+
+def gather(backend: str = "auto", nvidia_smi: str = "nvidia-smi", timeout: float = 20.0) -> dict[str, Any]:
+    """The facts of this tray. Raises FabricFactsError for a wrong option; whatever the tray says is in the findings.
+
+    ``timeout`` (seconds) bounds the backend. With ``auto`` nvidia-smi gets the same time again where NVML has failed,
+    and a quarter of it where NVML has hung, because both stand on one driver.
+    """
+    if backend not in BACKENDS:
+        raise FabricFactsError(f"backend is {quoted(backend)}, use one of {', '.join(BACKENDS)}.")
+    if not isinstance(nvidia_smi, str) or not nvidia_smi.strip() or "\0" in nvidia_smi:
+        raise FabricFactsError("nvidia_smi is empty or no path, name the program or leave the option out.")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not math.isfinite(timeout):
+        raise FabricFactsError(f"timeout is {quoted(timeout)}, use a number of seconds.")
+    if not 0 < timeout <= LONGEST_TIMEOUT:
+        raise FabricFactsError(f"timeout is {timeout:g}, use seconds above 0 and up to {LONGEST_TIMEOUT}.")
+    readings, used, notes = _read(backend, nvidia_smi, timeout)
+    own, more = addresses()
+    return assemble(
+        readings,
+        backend=used,
+        observed_at=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        hostname=socket.gethostname(),
+        addresses=own,
+        findings=[*notes, *more],
+    )
+
+
+def _read(backend: str, program: str, timeout: float) -> tuple[Readings | None, str | None, list[dict[str, Any]]]:
+    """The readings, the backend that gave them, and the findings about the backends themselves."""
+    notes: list[dict[str, Any]] = []
+    reserve: Readings | None = None
+    smi_timeout = timeout
+    if backend != "nvidia_smi":
+        try:
+            readings = nvml.read(timeout)
+        except nvml.NvmlError as failure:
+            if backend == "nvml":
+                return None, None, [failure.finding, *failure.others]
+            first = failure.finding
+            # A hang is worth knowing even where nvidia-smi answers.
+            notes = [first, *failure.others] if first["code"] == "nvml_timeout" else []
+            if notes:
+                smi_timeout = max(timeout / 4, 1.0)
+        else:
+            old = [found for found in readings.findings if found["code"] == "nvml_too_old"]
+            if backend == "nvml" or not old:
+                return readings, "nvml", []
+            first, reserve = old[0], readings
+        notes.append(
+            finding(
+                "backend_fallback",
+                f"NVML could not be used, so nvidia-smi was asked: {first['message']}",
+                gpu=None,
+            )
+        )
+    try:
+        return nvidia_smi.read(program, smi_timeout), "nvidia_smi", notes
+    except nvidia_smi.NvidiaSmiError as failure:
+        found = [failure.finding, *failure.others]
+        if reserve is not None:
+            return reserve, "nvml", [*notes, *found]
+        if backend == "auto" and first not in notes:
+            notes.insert(0, first)
+        # Where both fail for one reason NVML has said it, and more exactly.
+        known = {note["code"] for note in notes}
+        return None, None, [*notes, *(note for note in found if note["code"] not in known)]
+
+
+def assemble(
+    readings: Readings | None,
+    *,
+    backend: str | None,
+    observed_at: str,
+    hostname: Any,
+    addresses: Sequence[dict[str, Any]],
+    findings: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """The contract's facts of what was read; ``readings`` None: nothing could be read, everything is unknown."""
+    notes = list(findings)
+    if not (isinstance(hostname, str) and _HOSTNAME.fullmatch(hostname)):
+        notes.append(
+            finding(
+                "unusable_value",
+                f"The tray's hostname is {quoted(hostname)}, which cannot be one and counts as unknown; give it a"
+                " name of letters, digits, dots and dashes.",
+                gpu=None,
+            )
+        )
+        hostname = None
+    facts: dict[str, Any] = {
+        "observed_at": observed_at,
+        "hostname": hostname,
+        "addresses": list(addresses),
+        "backend": backend,
+        "driver_version": None,
+        "attached": False,
+        "cluster_uuid": None,
+        "clique_id": None,
+        "clique": None,
+        "chassis_serial": None,
+        "slot_number": None,
+        "tray_index": None,
+        "host_id": None,
+        "gpu_count": None,
+        "gpus": [],
+        "findings": notes,
+    }
+    if readings is None:
+        return facts
+    notes.extend(readings.findings)
+    gpus = sorted(readings.gpus, key=lambda gpu: int(gpu["index"]))
+    facts["driver_version"] = readings.driver_version
+    facts["gpu_count"] = len(gpus)
+    facts["gpus"] = [{key: value for key, value in gpu.items() if key != "platform"} for gpu in gpus]
+    facts.update(_platform(gpus, notes))
+    facts.update(_place(gpus, readings.complete, notes))
+    for gpu in gpus:
+        notes.extend(_judge(gpu))
+    return facts
+
+
+def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[str, Any]:
+    """What all GPUs of a tray share; null where they contradict each other."""
+    platform: dict[str, Any] = {}
+    for key, word in (
+        ("chassis_serial", "chassis serial numbers"),
+        ("slot_number", "slot numbers"),
+        ("tray_index", "tray indexes"),
+        ("host_id", "host ids"),
+    ):
+        said = {gpu["platform"][key] for gpu in gpus} - {None}
+        platform[key] = next(iter(said)) if len(said) == 1 else None
+        if len(said) > 1:
+            notes.append(
+                finding(
+                    "platform_disagrees",
+                    f"The GPUs of this tray name different {word} ({_listed(said)}), so it counts as unknown; check the"
+                    " tray's firmware.",
+                    gpu=None,
+                )
+            )
+    return platform
+
+
+def _place(gpus: list[dict[str, Any]], complete: bool, notes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Whether and where the tray is attached; rule: every GPU completed, success, with a UUID, and all agree."""
+    nowhere = {"attached": False, "cluster_uuid": None, "clique_id": None, "clique": None}
+    if not gpus:
+        notes.append(
+            finding(
+                "no_gpu",
+                "The driver is loaded and sees no GPU; look for Xid messages in the kernel log and check the GPUs'"
+                " power.",
+                gpu=None,
+            )
+        )
+        return nowhere
+    fabrics = [gpu["fabric"] for gpu in gpus]
+    probed = [fabric for fabric in fabrics if fabric["state"] == "completed" and fabric["status"] == "success"]
+    if all(fabric["state"] == "not_supported" for fabric in fabrics):
+        notes.append(
+            finding(
+                "fabric_not_supported",
+                "The GPUs of this tray have no NVLink fabric, so it is in no clique; nothing to do for PCIe cards, else"
+                " check the driver's version.",
+                gpu=None,
+            )
+        )
+    elif probed and len(probed) == len(fabrics) and all(fabric["cluster_uuid"] is None for fabric in fabrics):
+        notes.append(
+            finding(
+                "fabric_node_local",
+                "The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it is in no"
+                " clique; nothing to do.",
+                gpu=None,
+            )
+        )
+    named = {(fabric["cluster_uuid"], fabric["clique_id"]) for fabric in probed if fabric["cluster_uuid"] is not None}
+    mixed = bool(named) and any(fabric["cluster_uuid"] is None for fabric in probed)
+    if len(named) > 1 or mixed:
+        shown = {f"{cluster_uuid}.{clique_id}" for cluster_uuid, clique_id in named} | ({"none"} if mixed else set())
+        notes.append(
+            finding(
+                "gpus_disagree",
+                f"The GPUs of this tray are in different cliques ({_listed(shown)}), so the tray is in none; check the"
+                " NVLink partitions on the switch side.",
+                gpu=None,
+            )
+        )
+    whole = complete and len(probed) == len(gpus) and len(named) == 1 and not mixed
+    if not whole:
+        return nowhere
+    cluster_uuid, clique_id = next(iter(named))
+    if clique_id is None:
+        return nowhere
+    return {
+        "attached": True,
+        "cluster_uuid": cluster_uuid,
+        "clique_id": clique_id,
+        "clique": f"{cluster_uuid}.{clique_id}",
+    }
+
+
+def _listed(values: set[Any]) -> str:
+    texts = sorted(map(str, values))
+    return ", ".join(texts[:4]) + (" and more" if len(texts) > 4 else "")
+
+
+def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
+    """The findings about one GPU's fabric, health, MIG mode and recovery action."""
+    index, fabric, health = gpu["index"], gpu["fabric"], gpu["fabric"]["health"]
+    notes: list[dict[str, Any]] = []
+
+    def note(code: str, message: str) -> None:
+        notes.append(finding(code, f"GPU {index} {message}", gpu=index))
+
+    if fabric["state"] == "not_started":
+        note(
+            "fabric_not_started",
+            "has not asked for its place in the fabric yet; start nvidia-persistenced on the tray, then gather again.",
+        )
+    elif fabric["state"] == "in_progress":
+        note(
+            "fabric_in_progress",
+            "waits for the fabric manager's answer and CUDA calls hang until it comes; check the NMX controller and"
+            " that an NVLink partition holds this GPU.",
+        )
+    elif fabric["state"] == "completed" and fabric["status"] not in (None, "success"):
+        note(
+            "fabric_refused",
+            f"was refused by the fabric manager with {fabric['status']}; check on the switch side that an NVLink"
+            " partition holds this GPU.",
+        )
+    if health["summary"] == "unhealthy":
+        note(
+            "fabric_unhealthy",
+            "has an unhealthy NVLink fabric; drain the tray and look at the NVLink switches' health.",
+        )
+    elif health["summary"] == "limited_capacity":
+        note(
+            "fabric_limited_capacity",
+            "has an NVLink fabric of limited capacity; look at the NVLink switches for parked or failed links.",
+        )
+    if health["degraded_bandwidth"]:
+        note(
+            "fabric_degraded_bandwidth", "has degraded NVLink bandwidth; look at the NVLink switches for failed links."
+        )
+    if health["route_unhealthy"]:
+        note(
+            "fabric_route_unhealthy",
+            "has NVLink routes that could not be recovered; drain the tray and reset its GPUs.",
+        )
+    if health["route_recovery"] or health["access_timeout_recovery"]:
+        note("fabric_recovering", "is recovering its NVLink routes or accesses; wait, then gather the facts again.")
+    if health["incorrect_configuration"] not in (None, "none"):
+        note(
+            "fabric_incorrect_configuration",
+            f"is configured wrongly for the fabric manager ({health['incorrect_configuration']}); correct that reason.",
+        )
+    if health["partition_assigned"] is False:
+        note("fabric_no_partition", "is in no NVLink partition; put it into one on the switch side.")
+    if gpu["mig_enabled"]:
+        note("mig_enabled", "has MIG on, which turns NVLink between GPUs off; turn MIG off for multi-node jobs.")
+    if gpu["recovery_action"] not in (None, "none"):
+        note("recovery_action", f"needs {gpu['recovery_action']}, says its driver; drain the tray and do that.")
+    return notes
+
+
+# --- The tray's own addresses.
+
+
+def addresses() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings)."""
+    program = shutil.which("ip", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
+    found: list[dict[str, Any]] | None = None
+    if program is not None:
+        result = child.run([program, "-j", "address", "show"], _IP_TIMEOUT)
+        if result.rc == 0:
+            found = parse_ip_json(result.stdout)
+    if found is None:
+        found = _addresses_of_the_kernel()
+    if found:
+        return found, []
+    return [], [
+        finding(
+            "addresses_unknown",
+            "The tray's addresses could not be read; install iproute2 on it, or give its address in the inventory.",
+            gpu=None,
+        )
+    ]
+
+
+def parse_ip_json(text: str) -> list[dict[str, Any]] | None:
+    """The addresses in the output of ``ip -j address show``, None where it is none. Raises nothing."""
+    try:
+        links = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(links, list):
+        return None
+    found = []
+    for link in links:
+        if not isinstance(link, dict) or not isinstance(link.get("addr_info"), list):
+            continue
+        for entry in link["addr_info"]:
+            if isinstance(entry, dict):
+                found += _usable(link.get("ifname"), entry.get("local"), entry.get("prefixlen"))
+    return found
+
+
+def _usable(interface: Any, address: Any, prefix: Any) -> list[dict[str, Any]]:
+    """The one address as a list, or none where it is no address or reaches nobody else."""
+    if not isinstance(interface, str) or not _INTERFACE.fullmatch(interface) or not isinstance(address, str):
+        return []
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return []
+    if "%" in address or parsed.is_loopback or parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified:
+        return []
+    if isinstance(prefix, bool) or not isinstance(prefix, int) or not 0 <= prefix <= parsed.max_prefixlen:
+        return []
+    return [{"interface": interface, "address": str(parsed), "prefix": prefix}]
+
+
+def _addresses_of_the_kernel() -> list[dict[str, Any]]:
+    """Without iproute2: the first IPv4 address of each interface by ioctl, every IPv6 address from /proc."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _index, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                # SIOCGIFADDR and SIOCGIFNETMASK; the address stands in bytes 20 to 24 of the answer.
+                address, mask = (fcntl.ioctl(asked.fileno(), code, request)[20:24] for code in (0x8915, 0x891B))
+            except OSError:
+                continue  # an interface without an IPv4 address
+            prefix = bin(int.from_bytes(mask, "big")).count("1")
+            found += _usable(name, socket.inet_ntoa(address), prefix)
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        parts = line.split()
+        if len(parts) == 6 and re.fullmatch(r"[0-9a-f]{32}", parts[0]) and re.fullmatch(r"[0-9a-f]{2}", parts[2]):
+            address6 = str(ipaddress.IPv6Address(int(parts[0], 16)))
+            found += _usable(parts[5], address6, int(parts[2], 16))
+    return found

@@ -1,0 +1,355 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What ``nvidia-smi -q -x`` says of a tray: the fallback where NVML cannot be used.
+
+NVIDIA keeps NVML stable and not this text, so every element is optional here. The names, their mixed case and their
+values are those of real captures of drivers R570 to R595. The document is parsed by expat with every entity refused;
+its DOCTYPE line names an external DTD, which is never read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+from xml.parsers import expat
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, words
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.nvml import lost_gpu, stuck
+from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import (
+    MOST_GPUS,
+    UINT8,
+    UINT32,
+    Checker,
+    Readings,
+    quoted,
+    settle_fabric,
+    unknown_gpu,
+    unknown_health,
+)
+
+MOST_XML = 8 * 1024 * 1024
+MOST_DEPTH = 32
+_ROOT = "nvidia_smi_log"
+_ABSENT = ("", "n/a", "[n/a]", "not supported", "[not supported]")
+# What one element says when the call behind it failed.
+_LOST = "gpu is lost"
+_RESET = ("gpu requires reset", "gpu requires restart")
+_FAILED = ("unknown error", "err!", "[unknown error]", "insufficient permissions", "[insufficient permissions]")
+
+# Texts that nvidia-smi prints instead of XML -> (code of the finding, sentence with the remedy).
+_TEXTS = (
+    (
+        "couldn't communicate with the nvidia driver",
+        "driver_missing",
+        "The NVIDIA driver is not loaded, says nvidia-smi; load its kernel modules, or install it.",
+    ),
+    (
+        "driver/library version mismatch",
+        "version_mismatch",
+        "The NVIDIA kernel module and its libraries have different versions, says nvidia-smi; reboot the tray or"
+        " reload the module.",
+    ),
+    (
+        "couldn't find libnvidia-ml",
+        "library_missing",
+        "nvidia-smi cannot load libnvidia-ml.so.1; install the user-space packages of the NVIDIA driver.",
+    ),
+    (
+        "no devices were found",
+        "no_gpu",
+        "nvidia-smi sees no GPU; look for Xid messages in the kernel log and check the GPUs' power.",
+    ),
+    (
+        "gpu is lost",
+        "gpu_lost",
+        "nvidia-smi cannot list the GPUs because one of them is lost; drain the tray and reboot it.",
+    ),
+    (
+        "insufficient permissions",
+        "no_permission",
+        "The NVIDIA driver refuses this user; run the task with become, or check the modes of /dev/nvidia*.",
+    ),
+)
+
+
+class NvidiaSmiError(NvlinkError):
+    """nvidia-smi's output is of no use; ``finding`` says why, ``others`` what else is to be reported."""
+
+    def __init__(self, found: dict[str, Any], *others: dict[str, Any]) -> None:
+        super().__init__(found["message"])
+        self.finding = found
+        self.others = others
+
+
+def read(program: str, timeout: float) -> Readings:
+    """Run nvidia-smi for at most ``timeout`` seconds. Raises NvidiaSmiError, whose finding says why it gave nothing."""
+    result = child.run([program, "-q", "-x"], timeout, env={**os.environ, "LC_ALL": "C"})
+    if result.timed_out:
+        raise NvidiaSmiError(
+            finding(
+                "smi_timeout",
+                f"nvidia-smi did not answer within {timeout:g} s; look for Xid messages in the kernel log, often only a"
+                " reboot helps.",
+                gpu=None,
+            ),
+            *stuck(result, "nvidia-smi"),
+        )
+    if result.error is not None:
+        raise NvidiaSmiError(
+            finding(
+                "smi_missing",
+                f"{quoted(program)} cannot be started ({quoted(result.error)}); install nvidia-smi with the driver, or"
+                " name it with the option nvidia_smi.",
+                gpu=None,
+            )
+        )
+    if not result.stdout.lstrip("\ufeff \t\r\n").startswith("<"):
+        raise NvidiaSmiError(_not_xml(result.stdout + result.stderr, result.rc))
+    readings = parse_xml(result.stdout)
+    if result.rc != 0:
+        readings.findings.append(
+            finding(
+                "smi_exit",
+                f"nvidia-smi answered and ended with exit code {result.rc}; look that code up in nvidia-smi's manual.",
+                gpu=None,
+            )
+        )
+    return readings
+
+
+def parse_xml(text: str) -> Readings:
+    """The readings in the output of ``nvidia-smi -q -x``. Raises NvidiaSmiError and nothing else, whatever the text."""
+    if not text.lstrip("\ufeff \t\r\n").startswith("<"):
+        raise NvidiaSmiError(_not_xml(text, 0))
+    root = _Tree().parse(text)
+    readings = Readings()
+    notes = readings.findings
+    readings.driver_version = Checker("nvidia-smi", notes).version("driver_version", _first(root, "driver_version"))
+    found = root.get("gpu", [])
+    readings.gpus = [_gpu(index, gpu, notes) for index, gpu in enumerate(found)]
+    counted = Checker("nvidia-smi", notes).number("attached_gpus", _first(root, "attached_gpus"), UINT32)
+    if counted is not None and counted > len(found):
+        readings.complete = False
+        notes.append(
+            finding(
+                "gpu_count_unclear",
+                f"nvidia-smi counts {counted} GPUs and describes {len(found)}; run nvidia-smi -q on the tray and"
+                " look for the missing ones.",
+                gpu=None,
+            )
+        )
+    return readings
+
+
+def _not_xml(text: str, rc: int | None) -> dict[str, Any]:
+    lowered = text.lower()
+    for part, code, message in _TEXTS:
+        if part in lowered:
+            return finding(code, message, gpu=None)
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    if not line:
+        return finding(
+            "smi_failed",
+            f"nvidia-smi printed nothing and ended with exit code {rc}; run nvidia-smi -q -x on the tray by hand.",
+            gpu=None,
+        )
+    return finding(
+        "smi_not_xml",
+        f"nvidia-smi printed text instead of XML ({quoted(line)}, exit code {rc}); run nvidia-smi -q -x on the tray by"
+        " hand.",
+        gpu=None,
+    )
+
+
+# A parsed element: name -> its children of that name, each again an element, or a text where it had no child elements.
+Element = dict[str, list[Any]]
+
+
+class _Tree:
+    """A reader of one document that keeps only elements and text, within limits."""
+
+    def __init__(self) -> None:
+        self._parser = expat.ParserCreate("utf-8")
+        self._parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        # The five predefined entities and character references never come here.
+        self._parser.EntityDeclHandler = self._refuse_entity
+        self._parser.UnparsedEntityDeclHandler = self._refuse_entity
+        self._parser.ExternalEntityRefHandler = self._refuse_entity
+        self._parser.SkippedEntityHandler = self._refuse_entity
+        self._root: Element = {}
+        self._open: list[tuple[str, Element, list[str]]] = []
+        self._gpus = 0
+
+    def parse(self, text: str) -> Element:
+        """The root element's content. Raises NvidiaSmiError."""
+        raw = text.lstrip("\ufeff \t\r\n").encode("utf-8", "replace")
+        if len(raw) > MOST_XML:
+            raise self._refused(f"is longer than {MOST_XML} bytes")
+        try:
+            self._parser.Parse(raw, True)
+        except expat.ExpatError as error:
+            what = expat.ErrorString(error.code) or "an error"
+            raise NvidiaSmiError(
+                finding(
+                    "smi_broken_xml",
+                    f"nvidia-smi's XML is cut off or broken ({what} in line {error.lineno}); run nvidia-smi -q -x"
+                    " on the tray by hand.",
+                    gpu=None,
+                )
+            ) from error
+        finally:
+            # The handlers are bound to this object, which holds the parser: a ring that nothing else would cut.
+            for name in ("StartElement", "EndElement", "CharacterData", "EntityDecl", "UnparsedEntityDecl"):
+                setattr(self._parser, f"{name}Handler", None)
+            self._parser.ExternalEntityRefHandler = self._parser.SkippedEntityHandler = None
+        return self._root
+
+    def _start(self, name: str, _attributes: Any) -> None:
+        if len(self._open) >= MOST_DEPTH:
+            raise self._refused(f"nests deeper than {MOST_DEPTH} elements")
+        if not self._open and name != _ROOT:
+            raise self._refused(f"begins with the element {quoted(name)}, not with {_ROOT}")
+        if len(self._open) == 1 and name == "gpu":
+            self._gpus += 1
+            if self._gpus > MOST_GPUS:
+                raise self._refused(f"describes more than {MOST_GPUS} GPUs")
+        self._open.append((name, {}, []))
+
+    def _end(self, _name: str) -> None:
+        name, children, texts = self._open.pop()
+        value: Any = children or "".join(texts).strip(" \t\r\n")
+        if self._open:
+            self._open[-1][1].setdefault(name, []).append(value)
+        else:
+            self._root = children
+
+    def _text(self, data: str) -> None:
+        if self._open:
+            self._open[-1][2].append(data)
+
+    def _refuse_entity(self, *_arguments: Any) -> int:
+        raise self._refused("declares or uses entities of its own")
+
+    @staticmethod
+    def _refused(why: str) -> NvidiaSmiError:
+        return NvidiaSmiError(
+            finding(
+                "smi_refused_xml",
+                f"nvidia-smi's XML was not read because it {why}; check what stands under that name in the tray's"
+                " PATH.",
+                gpu=None,
+            )
+        )
+
+
+def _first(element: Any, *path: str) -> str | None:
+    """The text of the first element at the path, None where there is none or where it has children instead."""
+    for name in path:
+        if not isinstance(element, dict) or name not in element:
+            return None
+        element = element[name][0]
+    return element if isinstance(element, str) else None
+
+
+def _gpu(index: int, element: Any, notes: list[dict[str, Any]]) -> dict[str, Any]:
+    texts = {text.lower() for text in _texts_read(element)}
+    if _LOST in texts:
+        return lost_gpu(index, "gpu_lost", notes)
+    if texts.intersection(_RESET):
+        return lost_gpu(index, "gpu_reset_required", notes)
+    check = Checker("nvidia-smi", notes, index)
+    gpu = unknown_gpu(index)
+
+    def said(*path: str) -> str | None:
+        text = _first(element, *path)
+        return None if text is None or text.lower() in _FAILED else text
+
+    gpu["uuid"] = check.gpu_uuid("uuid", said("uuid"))
+    gpu["name"] = check.text("name", said("product_name"))
+    gpu["pci_bus_id"] = check.pci_bus_id("pci_bus_id", said("pci", "pci_bus_id"))
+    gpu["module_id"] = check.number("module_id", said("platformInfo", "module_id"), UINT8)
+    gpu["fabric_guid"] = check.guid("fabric_guid", said("platformInfo", "gpu_fabric_guid"))
+    gpu["mig_enabled"] = _flag(
+        "mig_enabled", said("mig_mode", "current_mig"), {"enabled": True, "disabled": False}, check
+    )
+    gpu["recovery_action"] = _word(words.RECOVERY_ACTIONS, "recovery_action", said("gpu_recovery_action"), check)
+    gpu["platform"] = {
+        "chassis_serial": check.serial("chassis_serial", said("platformInfo", "chassis_serial_number")),
+        **{
+            key: check.number(key, said("platformInfo", key), UINT8) for key in ("slot_number", "tray_index", "host_id")
+        },
+    }
+    gpu["fabric"] = _fabric(element, check)
+    return gpu
+
+
+def _texts_read(element: Any) -> list[str]:
+    """The texts that show whether a GPU still answers; not its whole tree, where a process may be named anything."""
+    paths = (("uuid",), ("product_name",), ("pci", "pci_bus_id"), ("fabric", "state"), ("mig_mode", "current_mig"))
+    return [text for text in (_first(element, *path) for path in paths) if text is not None]
+
+
+def _fabric(element: Any, check: Checker) -> dict[str, Any]:
+    fabric: dict[str, Any] = unknown_gpu(0)["fabric"]
+    state = _first(element, "fabric", "state")
+    if state is None:
+        return fabric  # a driver from before the fabric section
+    if state.lower() in _ABSENT:
+        fabric["state"] = "not_supported"
+        return fabric
+    fabric["state"] = _word(words.STATES, "fabric state", state, check)
+    if fabric["state"] == "completed":
+        # Only here the texts of failed calls are values: "Unknown Error" is a status.
+        fabric["status"] = _word(words.STATUSES, "fabric status", _first(element, "fabric", "status"), check)
+    fabric["clique_id"] = check.number("clique_id", _first(element, "fabric", "cliqueId"), UINT32)
+    fabric["cluster_uuid"] = check.uuid("cluster_uuid", _first(element, "fabric", "clusterUuid"))
+    fabric["health"] = _health(element, check)
+    return settle_fabric(fabric)
+
+
+_TRUTH = {"true": True, "false": False}
+_BANDWIDTH = {"degraded": True, "full": False}
+
+
+def _health(element: Any, check: Checker) -> dict[str, Any]:
+    """Every row is optional: R570 has no summary, partition_assigned came during R580."""
+    rows = unknown_health()
+
+    def said(row: str) -> str | None:
+        return _first(element, "fabric", "health", row)
+
+    rows["summary"] = _word(words.SUMMARIES, "health summary", said("summary"), check)
+    rows["degraded_bandwidth"] = _flag("bandwidth", said("bandwidth"), _BANDWIDTH, check)
+    rows["route_recovery"] = _flag("route_recovery", said("route_recovery_in_progress"), _TRUTH, check)
+    rows["incorrect_configuration"] = _word(
+        words.INCORRECT_CONFIGURATIONS, "incorrect_configuration", said("incorrect_configuration"), check
+    )
+    for row in ("route_unhealthy", "access_timeout_recovery", "partition_assigned"):
+        rows[row] = _flag(row, said(row), _TRUTH, check)
+    return rows
+
+
+def _word(table: dict[int, tuple[str, str]], field: str, text: str | None, check: Checker) -> str | None:
+    if text is None or text.lower() in _ABSENT:
+        return None
+    word = words.word_of_text(table, text) if re.fullmatch(r"[A-Za-z0-9 _/.-]{1,80}", text) else None
+    if word is None:
+        check.refuse(field, text)
+    return word
+
+
+def _flag(field: str, text: str | None, meanings: dict[str, bool], check: Checker) -> bool | None:
+    if text is None or text.lower() in _ABSENT:
+        return None
+    if text.lower() in meanings:
+        return meanings[text.lower()]
+    check.refuse(field, text)
+    return None

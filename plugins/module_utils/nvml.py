@@ -1,0 +1,486 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What NVML says of a tray.
+
+The fabric structs are declared here: pynvml's own are wrong in most of its releases (the first version of the struct in
+all before 13.615, the second in 12.550 and 12.560, widths of the health mask in 12.570 to 13.580), and its platform
+struct cuts raw bytes at their first NUL. Where nvidia-ml-py is installed its pynvml finds and loads the library; where
+it is not (a site without package access) the library is loaded by its name directly, which is all that pynvml does.
+
+``read`` asks in a child process (see child.py), because a driver in trouble never answers. Layouts after nvml.h of
+CUDA 13.5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import uuid
+from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
+from typing import Any, Callable
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, words
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import (
+    MOST_GPUS,
+    UINT8,
+    UINT32,
+    Checker,
+    Readings,
+    quoted,
+    settle_fabric,
+    unknown_gpu,
+    unknown_health,
+)
+
+LIBRARY = "libnvidia-ml.so.1"
+INIT_FLAG_NO_GPUS = 1
+FIELD_RECOVERY_ACTION = 230
+TYPE_UNICAST_POINTER = 0
+
+SUCCESS = 0
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+DRIVER_NOT_LOADED = 9
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+LIB_RM_VERSION_MISMATCH = 18
+ARGUMENT_VERSION_MISMATCH = 25
+# A driver that does not know a version of a struct or a function says one of these.
+_TOO_OLD = (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, 2)
+
+
+class FabricInfoV2(ctypes.Structure):
+    _fields_ = (
+        ("version", c_uint),
+        ("clusterUuid", c_uint8 * 16),
+        ("status", c_uint),
+        ("cliqueId", c_uint),
+        ("state", c_uint8),
+        ("healthMask", c_uint),
+    )
+
+
+class FabricInfoV3(ctypes.Structure):
+    _fields_ = (
+        ("version", c_uint),
+        ("clusterUuid", c_uint8 * 16),
+        ("status", c_uint),
+        ("cliqueId", c_uint),
+        ("state", c_uint8),
+        ("healthMask", c_uint),
+        ("healthSummary", c_uint8),
+    )
+
+
+class Clique(ctypes.Structure):
+    _fields_ = (("type", c_uint8), ("id", c_uint))
+
+
+class FabricInfoV4(ctypes.Structure):
+    _fields_ = (
+        ("clusterUuid", c_uint8 * 16),
+        ("status", c_uint),
+        ("cliques", Clique * 64),
+        ("numCliques", c_uint),
+        ("state", c_uint8),
+        ("healthMask", c_uint),
+        ("healthSummary", c_uint8),
+    )
+
+
+class PlatformInfo(ctypes.Structure):
+    """Versions 1 and 2: the same bytes under other names."""
+
+    _fields_ = (
+        ("version", c_uint),
+        ("ibGuid", c_uint8 * 16),
+        ("chassisSerialNumber", c_uint8 * 16),
+        ("slotNumber", c_uint8),
+        ("trayIndex", c_uint8),
+        ("hostId", c_uint8),
+        ("peerType", c_uint8),
+        ("moduleId", c_uint8),
+    )
+
+
+class PciInfo(ctypes.Structure):
+    _fields_ = (
+        ("busIdLegacy", c_char * 16),
+        ("domain", c_uint),
+        ("bus", c_uint),
+        ("device", c_uint),
+        ("pciDeviceId", c_uint),
+        ("pciSubSystemId", c_uint),
+        ("busId", c_char * 32),
+    )
+
+
+class FieldValue(ctypes.Structure):
+    _fields_ = (
+        ("fieldId", c_uint),
+        ("scopeId", c_uint),
+        ("timestamp", c_longlong),
+        ("latencyUsec", c_longlong),
+        ("valueType", c_int),
+        ("nvmlReturn", c_uint),
+        ("value", c_ulonglong),
+    )
+
+
+class Pdi(ctypes.Structure):
+    _fields_ = (("version", c_uint), ("value", c_ulonglong))
+
+
+# The sizes that the driver checks, through the version word, or trusts.
+SIZES = {FabricInfoV2: 36, FabricInfoV3: 40, FabricInfoV4: 548, PlatformInfo: 44, PciInfo: 68, FieldValue: 40, Pdi: 16}
+
+
+class NvmlError(NvlinkError):
+    """NVML could not be read; ``finding`` says why, ``others`` what else is to be reported."""
+
+    def __init__(self, found: dict[str, Any], *others: dict[str, Any]) -> None:
+        super().__init__(found["message"])
+        self.finding = found
+        self.others = others
+
+
+def version_word(struct: type[ctypes.Structure], version: int) -> int:
+    return ctypes.sizeof(struct) | (version << 24)
+
+
+# --- In the child: ask, decide nothing, give numbers and raw text.
+
+
+def ask(library: Any = None) -> dict[str, Any]:
+    """Everything NVML is asked for, as JSON: ``{"driver_version", "gpus": [...]}`` or ``{"error": ...}``.
+
+    Runs in the child. ``library`` is an opened one, else it is looked for.
+    """
+    if library is None:
+        library, why = _load()
+        if library is None:
+            return {"error": {"call": "load", "code": None, "text": why}}
+    # Not nvmlInit: it fails where no GPU is usable, and then would not say which one is lost.
+    code = _call(library, "nvmlInitWithFlags", c_uint(INIT_FLAG_NO_GPUS))
+    if code == FUNCTION_NOT_FOUND:
+        code = _call(library, "nvmlInit_v2")
+    if code != SUCCESS:
+        return {"error": {"call": "nvmlInitWithFlags", "code": code, "text": None}}
+    count = c_uint()
+    code = _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+    if code != SUCCESS:
+        return {"error": {"call": "nvmlDeviceGetCount_v2", "code": code, "text": None}}
+    # No nvmlShutdown at the end: the process ends, and one call less is one that cannot hang.
+    return {
+        "driver_version": _text(library, "nvmlSystemGetDriverVersion"),
+        "count": count.value,
+        "gpus": [_ask_gpu(library, index) for index in range(min(count.value, MOST_GPUS))],
+    }
+
+
+def _load() -> tuple[Any, str]:
+    with contextlib.suppress(Exception):
+        # Whatever is wrong with an installed pynvml, the library itself may be well.
+        import pynvml
+
+        pynvml._LoadNvmlLibrary()
+        if pynvml.nvmlLib is not None:
+            return pynvml.nvmlLib, ""
+    try:
+        return ctypes.CDLL(LIBRARY), ""
+    except OSError as error:
+        return None, str(error)
+
+
+def _call(library: Any, name: str, *arguments: Any, about: str = "") -> int:
+    """One NVML call and its return code; descriptor 2 learns its name before, so that a hang can be named."""
+    try:
+        function = getattr(library, name)
+    except AttributeError:
+        return FUNCTION_NOT_FOUND
+    os.write(2, f"{name}{about}\n".encode())
+    return int(function(*arguments))
+
+
+def _text(library: Any, name: str, *handle: Any, about: str = "") -> str | None:
+    buffer = ctypes.create_string_buffer(256)
+    if _call(library, name, *handle, buffer, c_uint(len(buffer)), about=about) != SUCCESS:
+        return None
+    return buffer.value.decode("utf-8", "replace")
+
+
+def _ask_gpu(library: Any, index: int) -> dict[str, Any]:
+    about = f" of GPU {index}"
+    codes: list[int] = []
+
+    def call(name: str, *arguments: Any) -> bool:
+        codes.append(_call(library, name, handle, *arguments, about=about))
+        return codes[-1] == SUCCESS
+
+    handle = ctypes.c_void_p()
+    code = _call(library, "nvmlDeviceGetHandleByIndex_v2", c_uint(index), ctypes.byref(handle), about=about)
+    if code != SUCCESS:
+        return {"index": index, "codes": [code]}
+    gpu: dict[str, Any] = {"index": index, "codes": codes}
+    for key, name in (("uuid", "nvmlDeviceGetUUID"), ("name", "nvmlDeviceGetName")):
+        buffer = ctypes.create_string_buffer(256)
+        if call(name, buffer, c_uint(len(buffer))):
+            gpu[key] = buffer.value.decode("utf-8", "replace")
+    pci = PciInfo()
+    if call("nvmlDeviceGetPciInfo_v3", ctypes.byref(pci)):
+        gpu["pci_bus_id"] = pci.busId.decode("ascii", "replace")
+    module = c_uint()
+    if call("nvmlDeviceGetModuleId", ctypes.byref(module)):
+        gpu["module_id"] = module.value
+    current, pending = c_uint(), c_uint()
+    if call("nvmlDeviceGetMigMode", ctypes.byref(current), ctypes.byref(pending)):
+        gpu["mig"] = current.value
+    value = FieldValue(fieldId=FIELD_RECOVERY_ACTION)
+    if call("nvmlDeviceGetFieldValues", c_int(1), ctypes.byref(value)) and value.nvmlReturn == SUCCESS:
+        gpu["recovery_action"] = value.value & UINT32  # an unsigned int in a union of eight bytes
+    pdi = Pdi(version=version_word(Pdi, 1))
+    if call("nvmlDeviceGetPdi", ctypes.byref(pdi)):
+        gpu["pdi"] = pdi.value
+    gpu["platform"] = _ask_platform(call)
+    gpu["fabric"] = _ask_fabric(call, codes)
+    return gpu
+
+
+def _ask_platform(call: Callable[..., bool]) -> dict[str, Any] | None:
+    for version in (2, 1):
+        info = PlatformInfo(version=version_word(PlatformInfo, version))
+        if call("nvmlDeviceGetPlatformInfo", ctypes.byref(info)):
+            # The serial fills 13 of its 16 bytes on Blackwell; nothing says that a full one ends in a NUL.
+            serial = bytes(info.chassisSerialNumber).split(b"\0", 1)[0]
+            return {
+                "chassis_serial": serial.decode("ascii", "replace"),
+                "slot_number": info.slotNumber,
+                "tray_index": info.trayIndex,
+                "host_id": info.hostId,
+            }
+    return None
+
+
+def _ask_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]:
+    """Version 3 (health summary), 2 (R550 and newer), or 4; ``{"code": n}`` where none of them answers."""
+    for version, struct in ((3, FabricInfoV3), (2, FabricInfoV2)):
+        info = struct(version=version_word(struct, version))
+        if call("nvmlDeviceGetGpuFabricInfoV", ctypes.byref(info)):
+            return _raw_fabric(info, info.cliqueId, getattr(info, "healthSummary", 0))
+        if codes[-1] not in _TOO_OLD:
+            return {"code": codes[-1]}
+    # Versions 2 and 3 are deprecated: the day a driver drops them, 4 has the same in its entries of type 0.
+    newest = FabricInfoV4()
+    if call("nvmlDeviceGetGpuFabricInfo_v4", ctypes.byref(newest)):
+        cliques = [newest.cliques[at] for at in range(min(newest.numCliques, len(newest.cliques)))]
+        first = next((clique.id for clique in cliques if clique.type == TYPE_UNICAST_POINTER), None)
+        return _raw_fabric(newest, first, newest.healthSummary)
+    if codes[-1] not in _TOO_OLD:
+        return {"code": codes[-1]}
+    # The unversioned first call is only asked whether it is there, never for its answer.
+    space = ctypes.create_string_buffer(256)
+    return {"code": codes[-1], "only_v1": call("nvmlDeviceGetGpuFabricInfo", space)}
+
+
+def _raw_fabric(info: Any, clique_id: int | None, summary: int) -> dict[str, Any]:
+    return {
+        "state": info.state,
+        "status": info.status,
+        "cluster_uuid": str(uuid.UUID(bytes=bytes(info.clusterUuid))),
+        "clique_id": clique_id,
+        "mask": info.healthMask,
+        "summary": summary,
+    }
+
+
+# --- In the caller: what the numbers mean.
+
+
+def read(timeout: float) -> Readings:
+    """Ask NVML for at most ``timeout`` seconds. Raises NvmlError, whose finding says why there is nothing to read."""
+    reply = child.call(ask, timeout)
+    result = reply.result
+    if result.timed_out:
+        where = result.stderr.rstrip("\n").rpartition("\n")[2]
+        raise NvmlError(
+            finding(
+                "nvml_timeout",
+                f"NVML did not come back from {quoted(where) if where else 'the loading of its library'} within"
+                f" {timeout:g} s; look for Xid messages in the kernel log, often only a reboot helps.",
+                gpu=None,
+            ),
+            *stuck(result, "NVML"),
+        )
+    if not isinstance(reply.value, dict):
+        if result.rc is not None and result.rc < 0:
+            why = f"killed its process with signal {-result.rc}"
+        else:
+            why = f"could not be asked ({quoted(result.error or f'exit status {result.rc}')})"
+        raise NvmlError(finding("nvml_failed", f"NVML {why}; run nvidia-smi on the tray by hand.", gpu=None))
+    return interpret(reply.value)
+
+
+def stuck(result: child.Result, what: str) -> list[dict[str, Any]]:
+    """The finding for a child that survived its killing, or none."""
+    if result.survivor_pid is None:
+        return []
+    return [
+        finding(
+            "child_stuck",
+            f"The process {result.survivor_pid} that asked {what} survived SIGKILL, it hangs in the kernel; only a"
+            " reboot of the tray ends it.",
+            gpu=None,
+        )
+    ]
+
+
+def interpret(raw: dict[str, Any]) -> Readings:
+    """What ask() gave, as Readings. Raises NvmlError where it gave nothing."""
+    if raw.get("error"):
+        raise NvmlError(_failure(raw["error"]))
+    readings = Readings()
+    notes = readings.findings
+    readings.driver_version = Checker("NVML", notes).version("driver_version", raw.get("driver_version"))
+    readings.gpus = [_gpu(gpu, notes) for gpu in raw["gpus"]]
+    if raw["count"] > len(readings.gpus):
+        readings.complete = False
+        Checker("NVML", notes).refuse("device count", raw["count"])
+    old = [gpu["index"] for gpu in raw["gpus"] if (gpu.get("fabric") or {}).get("only_v1")]
+    if old:
+        notes.append(
+            finding(
+                "nvml_too_old",
+                f"The driver {readings.driver_version or 'of this tray'} has only the first version of NVML's fabric"
+                " call, which is not trusted, so the fabric is unknown; use a driver of R550 or newer, or backend"
+                " nvidia_smi.",
+                gpu=None,
+            )
+        )
+    return readings
+
+
+def _failure(error: dict[str, Any]) -> dict[str, Any]:
+    code, call = error["code"], error["call"]
+    if call == "load":
+        return finding(
+            "library_missing",
+            f"NVML cannot be loaded ({quoted(error['text'])}); install the user-space packages of the NVIDIA driver.",
+            gpu=None,
+        )
+    known = {
+        DRIVER_NOT_LOADED: (
+            "driver_missing",
+            "The NVIDIA driver is not loaded; load its kernel modules, or install it.",
+        ),
+        LIB_RM_VERSION_MISMATCH: (
+            "version_mismatch",
+            "The NVIDIA kernel module and NVML have different versions, as after an upgrade without a reboot; reboot"
+            " the tray or reload the module.",
+        ),
+        NO_PERMISSION: (
+            "no_permission",
+            "The NVIDIA driver refuses this user; run the task with become, or check the modes of /dev/nvidia*.",
+        ),
+    }
+    if code in known:
+        return finding(known[code][0], known[code][1], gpu=None)
+    return finding(
+        "nvml_failed",
+        f"NVML's {call} failed with {words.STATUSES.get(code, ('an unknown code',))[0]} ({code}); run nvidia-smi on the"
+        " tray by hand.",
+        gpu=None,
+    )
+
+
+def lost_gpu(index: int, code: str, notes: list[dict[str, Any]]) -> dict[str, Any]:
+    """A GPU that no longer answers (gpu_lost or gpu_reset_required): noted as a finding, all its values unknown."""
+    if code == "gpu_lost":
+        message = f"GPU {index} is lost, it has fallen off the bus; drain the tray and reboot it."
+    else:
+        message = f"GPU {index} needs a reset before it answers; drain the tray and reset the GPU, or reboot."
+    notes.append(finding(code, message, gpu=index))
+    return unknown_gpu(index)
+
+
+def _gpu(raw: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
+    index, codes = raw["index"], raw["codes"]
+    if GPU_IS_LOST in codes:
+        return lost_gpu(index, "gpu_lost", notes)
+    if RESET_REQUIRED in codes:
+        return lost_gpu(index, "gpu_reset_required", notes)
+    gpu = unknown_gpu(index)
+    check = Checker("NVML", notes, index)
+    if "fabric" not in raw:
+        # No handle: NVML counts this GPU and does not let it be asked.
+        name = words.STATUSES.get(codes[0], ("an unknown code",))[0]
+        notes.append(
+            finding(
+                "nvml_failed",
+                f"NVML gives no handle of GPU {index} ({name}, {codes[0]}); look for Xid messages in the kernel log.",
+                gpu=index,
+            )
+        )
+        return gpu
+    gpu["uuid"] = check.gpu_uuid("uuid", raw.get("uuid"))
+    gpu["name"] = check.text("name", raw.get("name"))
+    gpu["pci_bus_id"] = check.pci_bus_id("pci_bus_id", raw.get("pci_bus_id"))
+    gpu["module_id"] = check.number("module_id", raw.get("module_id"), UINT8)
+    gpu["mig_enabled"] = _word({0: (False,), 1: (True,)}, "mig_enabled", raw.get("mig"), check)
+    gpu["recovery_action"] = _word(words.RECOVERY_ACTIONS, "recovery_action", raw.get("recovery_action"), check)
+    platform = raw["platform"]
+    if platform is not None:
+        gpu["platform"] = {
+            "chassis_serial": check.serial("chassis_serial", platform["chassis_serial"]),
+            **{key: check.number(key, platform[key], UINT8) for key in ("slot_number", "tray_index", "host_id")},
+        }
+        # nvidia-smi prints the PDI as GPU Fabric GUID where there is platform information, so both backends agree.
+        gpu["fabric_guid"] = check.guid("fabric_guid", f"0x{raw['pdi']:x}" if raw.get("pdi") else None)
+    gpu["fabric"] = _fabric(raw["fabric"], check)
+    return gpu
+
+
+def _fabric(raw: dict[str, Any], check: Checker) -> dict[str, Any]:
+    fabric: dict[str, Any] = unknown_gpu(0)["fabric"]
+    if "code" in raw:
+        if raw["code"] == NOT_SUPPORTED:
+            fabric["state"] = "not_supported"
+        elif raw["code"] not in _TOO_OLD:
+            check.refuse("fabric state (NVML's return code)", raw["code"])
+        return fabric
+    fabric["state"] = _word(words.STATES, "fabric state", raw["state"], check)
+    if fabric["state"] == "completed":
+        fabric["status"] = _word(words.STATUSES, "fabric status", raw["status"], check)
+    fabric["clique_id"] = check.number("clique_id", raw["clique_id"], UINT32)
+    fabric["cluster_uuid"] = check.uuid("cluster_uuid", raw["cluster_uuid"])
+    fabric["health"] = health(raw["mask"], raw["summary"], check)
+    return settle_fabric(fabric)
+
+
+def health(mask: int, summary: int, check: Checker) -> dict[str, Any]:
+    """The health rows of a mask and a summary; 0 in either means that the driver does not say."""
+    rows = unknown_health()
+    if summary:
+        rows["summary"] = _word(words.SUMMARIES, "health summary", summary, check)
+    for name, (shift, width) in words.HEALTH_BITS.items():
+        bits = (mask >> shift) & width
+        if not bits:
+            continue
+        if name == "incorrect_configuration":
+            rows[name] = _word(words.INCORRECT_CONFIGURATIONS, name, bits, check)
+        else:
+            rows[name] = _word({1: (True,), 2: (False,)}, name, bits, check)
+    return rows
+
+
+def _word(table: Any, field_name: str, number: int | None, check: Checker) -> Any:
+    if number is None:
+        return None
+    if number not in table:
+        check.refuse(field_name, number)
+        return None
+    return table[number][0]

@@ -1,0 +1,172 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a backend has read of a tray, and the checks that every value passes before anybody sees it.
+
+A backend gives a Readings: the same shape, words and nulls whichever it is. A value that cannot be one is taken as
+unknown (null) and noted as a finding; what the tool calls absent (N/A, Not Supported) is null without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.words import ZERO_UUID
+
+MOST_GPUS = 1024
+UINT8, UINT32 = 0xFF, 0xFFFFFFFF
+
+_ABSENT = {"", "n/a", "[n/a]", "none", "not supported", "[not supported]", "not available"}
+# No control characters, no templates, no brackets that a host list or a shell would read, nothing beyond ASCII.
+_PLAIN_TEXT = re.compile(r"[A-Za-z0-9 ._:+/@#,()-]{1,256}")
+_SERIAL = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_VERSION = re.compile(r"[0-9]{1,6}(\.[0-9A-Za-z]{1,16}){0,5}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_PCI = re.compile(r"[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]")
+_GUID = re.compile(r"(0x)?[0-9a-f]{1,16}")
+_NUMBER = re.compile(r"[0-9]{1,10}")
+
+
+@dataclass
+class Readings:
+    """One backend's word on one tray.
+
+    ``gpus``: dicts with the keys of the contract's gpus, plus ``platform`` (chassis_serial, slot_number, tray_index,
+    host_id) that the contract has on the tray. ``complete`` is False when there are GPUs that the backend did not show.
+    """
+
+    driver_version: str | None = None
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    complete: bool = True
+
+
+def unknown_gpu(index: int) -> dict[str, Any]:
+    """A GPU of which nothing is known but that it is there: one that is lost or needs a reset."""
+    return {
+        "index": index,
+        "uuid": None,
+        "name": None,
+        "pci_bus_id": None,
+        "module_id": None,
+        "fabric_guid": None,
+        "mig_enabled": None,
+        "recovery_action": None,
+        "fabric": {"state": None, "status": None, "cluster_uuid": None, "clique_id": None, "health": unknown_health()},
+        "platform": {"chassis_serial": None, "slot_number": None, "tray_index": None, "host_id": None},
+    }
+
+
+def unknown_health() -> dict[str, Any]:
+    """Every health row null: the driver gave no health (older drivers, HGX H100)."""
+    return {
+        "summary": None,
+        "degraded_bandwidth": None,
+        "route_recovery": None,
+        "route_unhealthy": None,
+        "access_timeout_recovery": None,
+        "incorrect_configuration": None,
+        "partition_assigned": None,
+    }
+
+
+def quoted(value: Any) -> str:
+    """A tool's value as it may stand in a finding's message: short, printable, nothing that a template would read."""
+    text = value if isinstance(value, str) else repr(value)
+    text = re.sub(r"[^A-Za-z0-9 ._:+/@#,()'=-]+", "?", text[:200]).strip()
+    return f'"{text[:80]}"' if len(text) <= 80 else f'"{text[:77]}..."'
+
+
+class Checker:
+    """Checks the values of one tray or GPU, and notes in ``findings`` those that cannot be used."""
+
+    def __init__(self, source: str, findings: list[dict[str, Any]], gpu: int | None = None) -> None:
+        self._source = source
+        self._findings = findings
+        self._gpu = gpu
+
+    def refuse(self, field_name: str, value: Any) -> None:
+        """Note that a field's value is unusable; the value itself becomes null."""
+        whose = "the tray" if self._gpu is None else f"GPU {self._gpu}"
+        self._findings.append(
+            finding(
+                "unusable_value",
+                f"{self._source} says {field_name} {quoted(value)} of {whose}, which cannot be one and counts as"
+                " unknown; run nvidia-smi -q on the tray to see it whole.",
+                gpu=self._gpu,
+            )
+        )
+
+    def _matching(self, field_name: str, value: Any, pattern: re.Pattern[str]) -> str | None:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            # Not strip(): a control character at an end is as wrong there as in the middle.
+            text = value.strip(" \t\n")
+            if text.lower() in _ABSENT:
+                return None
+            if pattern.fullmatch(text):
+                return text
+        self.refuse(field_name, value)
+        return None
+
+    def text(self, field_name: str, value: Any) -> str | None:
+        return self._matching(field_name, value, _PLAIN_TEXT)
+
+    def serial(self, field_name: str, value: Any) -> str | None:
+        return self._matching(field_name, value, _SERIAL)
+
+    def version(self, field_name: str, value: Any) -> str | None:
+        return self._matching(field_name, value, _VERSION)
+
+    def uuid(self, field_name: str, value: Any) -> str | None:
+        """A UUID in lower case; the all-zero one is no UUID."""
+        lowered = value.lower() if isinstance(value, str) else value
+        text = self._matching(field_name, lowered, _UUID)
+        return None if text == ZERO_UUID else text
+
+    def gpu_uuid(self, field_name: str, value: Any) -> str | None:
+        """``GPU-`` and a UUID in lower case."""
+        if isinstance(value, str) and value.strip(" \t\n").upper().startswith("GPU-"):
+            text = self.uuid(field_name, value.strip(" \t\n")[4:])
+            return None if text is None else f"GPU-{text}"
+        if isinstance(value, str) and value.strip(" \t\n").lower() in _ABSENT:
+            return None
+        if value is not None:
+            self.refuse(field_name, value)
+        return None
+
+    def pci_bus_id(self, field_name: str, value: Any) -> str | None:
+        """``DDDDDDDD:BB:DD.F`` in upper case, as NVML and nvidia-smi have it, with the long domain."""
+        text = self._matching(field_name, value.upper() if isinstance(value, str) else value, _PCI)
+        return None if text is None else text.rjust(len("00000000:00:00.0"), "0")
+
+    def guid(self, field_name: str, value: Any) -> str | None:
+        """A 64-bit GUID as 0x and 16 hexadecimal digits; zero is no GUID."""
+        text = self._matching(field_name, value.lower() if isinstance(value, str) else value, _GUID)
+        number = 0 if text is None else int(text, 16)
+        return f"0x{number:016x}" if number else None
+
+    def number(self, field_name: str, value: Any, most: int) -> int | None:
+        if isinstance(value, int) and not isinstance(value, bool):
+            if 0 <= value <= most:
+                return value
+            self.refuse(field_name, value)
+            return None
+        text = self._matching(field_name, value, _NUMBER)
+        if text is None:
+            return None
+        if int(text) > most:
+            self.refuse(field_name, value)
+            return None
+        return int(text)
+
+
+def settle_fabric(fabric: dict[str, Any]) -> dict[str, Any]:
+    """A fabric whose probe is not completed has no status, domain and clique: nvml.h calls them not valid."""
+    if fabric["state"] != "completed":
+        fabric["status"] = fabric["cluster_uuid"] = fabric["clique_id"] = None
+    return fabric
