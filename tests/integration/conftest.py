@@ -60,6 +60,14 @@ class RunningLab:
     def exec(self, host: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return lab_command("exec", "--name", self.name, host, "--", *command, check=check)
 
+    def stop(self, host: str) -> None:
+        """Pull a host's plug."""
+        lab_command("stop", "--name", self.name, host)
+
+    def start(self, host: str) -> None:
+        """Start a stopped host again, fresh."""
+        lab_command("start", "--name", self.name, host)
+
     def set(self, tray: str, *settings: str) -> None:
         lab_command("set", "--name", self.name, tray, *settings)
 

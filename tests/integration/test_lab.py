@@ -165,6 +165,17 @@ def test_wrong_words_are_one_sentence(four_trays: RunningLab, arguments: list[st
     assert done.stderr.count("\n") == 1
 
 
+def test_a_stopped_tray_is_silent_and_comes_back_with_what_was_set(four_trays: RunningLab) -> None:
+    four_trays.set("r01t04", "clique=5")
+    four_trays.stop("r01t04")
+    assert four_trays.status()["hosts"]["r01t04"]["ssh"] is False
+    assert four_trays.exec("r01t04", "true", check=False).stderr.endswith("is not running.\n")
+    four_trays.start("r01t04")
+    assert "<cliqueId>5</cliqueId>" in four_trays.exec("r01t04", "nvidia-smi", "-q", "-x").stdout
+    assert four_trays.exec("ctl", "srun", "--nodelist=r01t04", "hostname").stdout == "r01t04\n"
+    four_trays.set("r01t04", "clique=2")
+
+
 def test_a_name_that_is_in_use_is_refused_and_the_lab_goes_on(four_trays: RunningLab) -> None:
     done = lab_command("up", "--name", four_trays.name, check=False)
     assert done.returncode == 1

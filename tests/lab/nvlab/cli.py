@@ -48,6 +48,11 @@ def _parser() -> argparse.ArgumentParser:
     command("down", _down, "end a lab and remove all that it made")
     sub = command("status", _status, "show which hosts answer")
     sub.add_argument("--json", action="store_true", help="as JSON")
+    sub = command("stop", _stop, "pull a host's plug")
+    sub.add_argument("host")
+    sub = command("start", _start, "start a stopped host again, fresh")
+    sub.add_argument("host")
+    sub.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="give up after (default: 60)")
     sub = command("exec", _exec, "run a command inside a host")
     sub.add_argument("host")
     sub.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
@@ -91,6 +96,14 @@ def _status(options: argparse.Namespace) -> int:
                 + (f", {entry['slurm']}" if entry["slurm"] else "")
             )
     return 0 if all(entry["ssh"] for entry in result["hosts"].values()) else 3
+
+
+def _stop(options: argparse.Namespace) -> None:
+    lab.stop(options.name, options.host)
+
+
+def _start(options: argparse.Namespace) -> None:
+    lab.start(options.name, options.host, options.timeout)
 
 
 def _exec(options: argparse.Namespace) -> None:

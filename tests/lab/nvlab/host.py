@@ -76,8 +76,8 @@ def _add_munge_key(files: Path, key: Path, base: Path) -> None:
 
 def start(directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tray: bool) -> int:
     """Start the host and return the pid of its nspawn; it goes on when the caller ends."""
-    cgroup.mkdir(parents=True)
-    (directory / "root").mkdir()
+    cgroup.mkdir(parents=True, exist_ok=True)
+    (directory / "root").mkdir(exist_ok=True)
     nspawn = shutil.which("systemd-nspawn", path=tools.PATH)
     assert nspawn is not None
     pid = os.fork()

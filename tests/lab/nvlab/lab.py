@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,8 @@ def _make_keys(directory: Path) -> None:
     (directory / "munge.key").chmod(0o400)
 
 
-def _wait(name: str, scenario: Scenario, deadline: float) -> None:
+def _wait(name: str, scenario: Scenario, deadline: float, only: Sequence[str] = ()) -> None:
+    """Until ssh answers on the hosts (all, or `only` some) and Slurm calls their nodes idle."""
     known = state.read(name)
 
     def answering(host_name: str) -> bool:
@@ -95,21 +97,54 @@ def _wait(name: str, scenario: Scenario, deadline: float) -> None:
         return False
 
     with ThreadPoolExecutor(max_workers=16) as pool:
-        results = dict(zip(known["hosts"], pool.map(answering, known["hosts"]), strict=True))
+        awaited = [*(only or known["hosts"])]
+        results = dict(zip(awaited, pool.map(answering, awaited), strict=True))
     silent = [host_name for host_name, answers in results.items() if not answers]
     if silent:
         raise LabError(f"ssh does not answer on {', '.join(silent)}: allow more time (--timeout) or use fewer trays.")
-    while scenario.slurm:
+    trays = {tray.name for tray in scenario.trays} & {*awaited}
+    while scenario.slurm and trays:
         nodes = slurm_nodes(name)
         idle = {node for node, word in nodes.items() if word == "idle"}
-        if idle >= {tray.name for tray in scenario.trays}:
+        if idle >= trays:
             break
         if time.monotonic() > deadline:
-            words = ", ".join(f"{node} {word}" for node, word in nodes.items() if word != "idle") or "no answer"
+            words = ", ".join(f"{node} {word}" for node, word in nodes.items() if node in trays - idle) or "no answer"
             raise LabError(f"Slurm's nodes do not become idle ({words}): look at {CONTROLLER}'s slurmctld.log.")
         time.sleep(0.3)
     known["phase"] = "up"
     state.write(name, known)
+
+
+def stop(name: str, host_name: str) -> None:
+    """Pull a host's plug: no shutdown, and what it wrote since its start is lost."""
+    known = state.read(name)
+    _check_host(known, name, host_name)
+    host.end_processes(Path(known["cgroup"]) / host_name)
+    deadline = time.monotonic() + 15
+    while network.has_link_to(name, host_name):
+        if time.monotonic() > deadline:
+            raise LabError(f"the network of {host_name} does not end: take the lab down.")
+        time.sleep(0.05)
+
+
+def start(name: str, host_name: str, timeout: float) -> None:
+    """Start a stopped host again, as fresh as with `up`; its GPUs say what was set last."""
+    known = state.read(name)
+    _check_host(known, name, host_name)
+    cgroup = Path(known["cgroup"]) / host_name
+    if host.leader(cgroup) is not None:
+        raise LabError(f"host {host_name} of lab {name!r} is running already.")
+    is_tray = host_name != CONTROLLER
+    pid = host.start(paths.state_of(name) / "hosts" / host_name, host_name, Path(known["base"]), name, cgroup, is_tray)
+    known["hosts"][host_name].update(pid=pid, started=linux.start_time(pid))
+    state.write(name, known)
+    _wait(name, scenario_of(name), time.monotonic() + timeout, [host_name])
+
+
+def _check_host(known: dict[str, Any], name: str, host_name: str) -> None:
+    if host_name not in known["hosts"]:
+        raise LabError(f"there is no host {host_name!r} in lab {name!r}: it has {', '.join(known['hosts'])}.")
 
 
 def ssh_answers(name: str, address: str, timeout: float = 2.0) -> bool:
@@ -133,8 +168,7 @@ def slurm_nodes(name: str) -> dict[str, str]:
 def enter(name: str, host_name: str, command: list[str]) -> list[str]:
     """The command line that runs `command` inside a host."""
     known = state.read(name)
-    if host_name not in known["hosts"]:
-        raise LabError(f"there is no host {host_name!r} in lab {name!r}: it has {', '.join(known['hosts'])}.")
+    _check_host(known, name, host_name)
     leader = host.leader(Path(known["cgroup"]) / host_name)
     if leader is None:
         raise LabError(f"host {host_name} of lab {name!r} is not running.")

@@ -31,6 +31,11 @@ def create(name: str) -> None:
     tools.call([*ip, "link", "set", BRIDGE, "up"], "the bridge")
 
 
+def has_link_to(name: str, host: str) -> bool:
+    """Whether the bridge still has its end of a host's cable; the kernel takes it away some time after the host."""
+    return f" vb-{host}@" in tools.call(["ip", "-n", paths.netns_of(name), "-o", "link"], "looking at the network")
+
+
 def remove(name: str) -> None:
     """Idempotent. A process that still has a socket in the namespace keeps its memory, but nothing that has a name."""
     target = file_of(name)

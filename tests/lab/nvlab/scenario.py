@@ -36,7 +36,7 @@ SUITES = ("trixie", "forky")
 DEFAULT_CLIQUE = 32766
 MOST_TRAYS = 254 - FIRST_TRAY + 1
 MOST_GPUS = 64
-RACK_NAME = re.compile(r"[a-z][a-z0-9]{0,9}")
+RACK_NAME = re.compile(r"[a-z][a-z0-9]{0,7}")  # nspawn's vb-NAME must fit a network interface's 15 characters
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _rack(data: Any, number: int, before: int, where: str, source: str, names: s
     rack = _Map(data, source, where)
     name = rack.take("name", str, f"r{number:02d}")
     if not RACK_NAME.fullmatch(name):
-        raise LabError(f"{source}: {where}.name is {name!r}, use up to 10 of a-z and 0-9, a letter first.")
+        raise LabError(f"{source}: {where}.name is {name!r}, use up to 8 of a-z and 0-9, a letter first.")
     if name in names:
         raise LabError(f"{source}: {where}.name is {name!r}, which another rack has already.")
     names.add(name)

@@ -53,7 +53,7 @@ def test_tray_settings_are_kept_as_words() -> None:
         ({"racks": [{"trays": 0}]}, "S: racks[0].trays is 0, use 1 to 244."),
         ({"racks": [{"trays": 200}, {"trays": 200}]}, "S: racks hold 400 trays, the lab's network has room for 244."),
         ({"racks": [{"gpus": 65}]}, "S: racks[0].gpus is 65, use 0 to 64."),
-        ({"racks": [{"name": "R 1"}]}, "S: racks[0].name is 'R 1', use up to 10 of a-z and 0-9, a letter first."),
+        ({"racks": [{"name": "R 1"}]}, "S: racks[0].name is 'R 1', use up to 8 of a-z and 0-9, a letter first."),
         ({"racks": [{}, {"name": "r01"}]}, "S: racks[1].name is 'r01', which another rack has already."),
         ({"racks": [{"cliques": [{"id": 1, "trays": [1]}]}]}, "S: racks[0].cliques leaves out tray 2, "),
         (
