@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
         )
         # Empty is what a forgotten variable of a playbook becomes.
         if not options["fabric_file"]:
-            raise AnsibleActionFail("fabric_file: is empty; give the path of a fabric file, such as /srv/site/fabric.json")
+            raise AnsibleActionFail("fabric_file: is empty; give its path, as /srv/site/fabric.json")
         if not options["render_dir"] and not options["rack_map"]:
             raise AnsibleActionFail("render_dir: is not set; give the directory to write to, or set rack_map")
         try:
