@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,14 +19,18 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tree
 
 MANIFEST = ".simulated_trays.json"
 PART = "tray"
-# Found beside the script, so that the directory can be moved; every other call is answered as the real one does.
-NVIDIA_SMI = """\
+# What it prints is found beside the script, so that the directory can be moved.
+STAND_IN = """\
 #!/bin/sh
-if [ "$*" = "-q -x" ]; then
-    exec cat "${0%/*}/nvidia-smi.xml"
+if [ "$*" = "%(arguments)s" ]; then
+    exec cat "${0%%/*}/%(says)s"
 fi
-echo "Invalid combination of input arguments: this stand-in answers to -q -x only." >&2
+echo "This stand-in answers to %(arguments)s only." >&2
 exit 2
+"""
+PYTHON = """\
+#!/bin/sh
+PATH="${0%%/*}:$PATH" exec %s "$@"
 """
 # What ssh does when a host does not answer.
 SSH_TO_NOWHERE = """\
@@ -57,6 +64,7 @@ class ActionModule(ActionBase):
                     },
                 },
                 "unhealthy_gpus": {"type": "dict", "default": {}},
+                "python": {"type": "path", "default": sys.executable},
             }
         )
         if not options["dest"]:
@@ -65,7 +73,7 @@ class ActionModule(ActionBase):
             trays = simulation.fleet(**options["simulation"])
             for name, gpus in options["unhealthy_gpus"].items():
                 _make_unhealthy(trays, name, gpus)
-            plan = tree.plan(options["dest"], _files(trays), {PART}, MANIFEST)
+            plan = tree.plan(options["dest"], _files(trays, options["python"]), {PART}, MANIFEST)
             if not self._task.check_mode:
                 plan.apply()
         except NvlinkError as error:
@@ -86,9 +94,26 @@ def _make_unhealthy(trays: Mapping[str, dict[str, Any]], name: str, gpus: Any) -
         trays[name]["gpus"][gpu]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
 
 
-def _files(trays: Mapping[str, dict[str, Any]]) -> dict[str, tree.File]:
+def _files(trays: Mapping[str, dict[str, Any]], python: str) -> dict[str, tree.File]:
+    programs = {
+        "nvidia-smi": STAND_IN % {"arguments": "-q -x", "says": "nvidia-smi.xml"},
+        "ip": STAND_IN % {"arguments": "-j address show", "says": "ip.json"},
+        "python": PYTHON % shlex.quote(python),
+    }
     files = {"ssh-to-nowhere": tree.File(SSH_TO_NOWHERE, PART, executable=True)}
     for name, facts in trays.items():
-        files[f"{name}/nvidia-smi.xml"] = tree.File(simulation.nvidia_smi_xml(facts), PART)
-        files[f"{name}/nvidia-smi"] = tree.File(NVIDIA_SMI, PART, executable=True)
+        texts = {"nvidia-smi.xml": simulation.nvidia_smi_xml(facts), "ip.json": _ip_json(facts["addresses"])}
+        files |= {f"{name}/{file}": tree.File(text, PART) for file, text in texts.items()}
+        files |= {f"{name}/{file}": tree.File(text, PART, executable=True) for file, text in programs.items()}
     return files
+
+
+def _ip_json(addresses: list[dict[str, Any]]) -> str:
+    links = [
+        {
+            "ifname": row["interface"],
+            "addr_info": [{"family": "inet", "local": row["address"], "prefixlen": row["prefix"]}],
+        }
+        for row in addresses
+    ]
+    return json.dumps(links, indent=1) + "\n"

@@ -103,7 +103,7 @@ findings:
       tray: r01t03
       clique: r01
       message: >-
-        Tray r01t03 has no imex_address, so the IMEX list of clique r01 is not written: widen imex_network or set the
+        The IMEX list of clique r01 is not written, because r01t03 has no imex_address: widen imex_network or set the
         address in the fabric file.
 rack_map:
   description: The lines of the rack map, 120 columns wide and without colour.

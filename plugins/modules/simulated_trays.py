@@ -11,10 +11,11 @@ short_description: Write simulated trays to try the collection on
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Writes, on the controller, one directory for each tray of a simulation. In it stand C(nvidia-smi.xml), what
-    C(nvidia-smi -q -x) says on that tray, and C(nvidia-smi), an executable that prints it.
-  - Given to M(rackscale.nvlink.fabric_facts) as its O(rackscale.nvlink.fabric_facts#module:nvidia_smi), such a stand-in
-    lets the real playbooks run where there is no GPU. The playbook C(rackscale.nvlink.demo) does so.
+  - Writes, on the controller, one directory for each tray of a simulation. In it stand C(nvidia-smi) and C(ip), which
+    say what these programs say on that tray, and C(python), the controller's own Python that finds these two first.
+  - A host with the connection plugin P(ansible.builtin.local#connection) and that C(python) as its
+    C(ansible_python_interpreter) is such a tray for M(rackscale.nvlink.fabric_facts), so that the real playbooks run
+    where there is no GPU. The playbook C(rackscale.nvlink.demo) does so.
   - Beside them it writes C(ssh-to-nowhere), an executable that fails as C(ssh) does when a host does not answer.
 options:
   dest:
@@ -58,6 +59,10 @@ options:
       - Name of a tray and the list of its GPUs, by index from 0, whose NVLink fabric says that it is unhealthy.
     type: dict
     default: {}
+  python:
+    description:
+      - The Python that the trays' C(python) runs. By default the one that runs Ansible.
+    type: path
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action

@@ -35,25 +35,31 @@ def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
 
 
 def _problems(fabric: model.Fabric) -> Iterator[model.Finding]:
+    """At most one of a kind a clique: where a network is wrong, every tray has the same fault."""
     for clique, names in fabric.members.items():
         owner: dict[str, str] = {}
+        missing, doubles = [], []
         for name in names:
             address = fabric.trays[name]["imex_address"]
             if not address:
-                yield finding(
-                    "imex_address_missing",
-                    f"Tray {name} has no imex_address, so the IMEX list of clique {clique} is not written: "
-                    "widen imex_network or set the address in the fabric file.",
-                    tray=name,
-                    clique=clique,
-                )
-            elif address in owner:
-                yield finding(
-                    "imex_address_duplicate",
-                    f"Trays {owner[address]} and {name} both have imex_address {address}, so the IMEX list of clique "
-                    f"{clique} is not written: give each tray its own address in the fabric file.",
-                    tray=name,
-                    clique=clique,
-                )
-            else:
-                owner[address] = name
+                missing.append(name)
+            elif owner.setdefault(address, name) != name:
+                doubles.append(name)
+        if missing:
+            others = f" (as {len(missing) - 1} more of its trays)" if len(missing) > 1 else ""
+            yield finding(
+                "imex_address_missing",
+                f"The IMEX list of clique {clique} is not written, because {missing[0]}{others} has no imex_address: "
+                "widen imex_network or set the address in the fabric file.",
+                tray=missing[0],
+                clique=clique,
+            )
+        if doubles:
+            address = fabric.trays[doubles[0]]["imex_address"]
+            yield finding(
+                "imex_address_duplicate",
+                f"The IMEX list of clique {clique} is not written, because {owner[str(address)]} and {doubles[0]} both "
+                f"have imex_address {address}: give each tray its own address in the fabric file.",
+                tray=doubles[0],
+                clique=clique,
+            )

@@ -126,7 +126,7 @@ def test_a_tray_without_address_fails_but_everything_else_is_written(bench: Benc
     bench.write()
     result = bench.render()
     assert result["failed"]
-    assert result["msg"].startswith("Tray r02t05 has no imex_address")
+    assert result["msg"].startswith("The IMEX list of clique r02a is not written, because r02t05 has no")
     errors = [finding["code"] for finding in result["findings"] if finding["severity"] == "error"]
     assert errors == ["imex_address_missing"]
     assert set(FILES) - set(bench.tree()) == {"imex/r02a/nodes_config.cfg"}

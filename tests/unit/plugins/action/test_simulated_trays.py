@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -32,6 +33,21 @@ def test_every_tray_answers_as_nvidia_smi_does(write: Write, tmp_path: Path) -> 
     assert said == tool.with_name("nvidia-smi.xml").read_text()
     assert "<nvidia_smi_log>" in said
     assert subprocess.run([tool, "-L"], capture_output=True, check=False).returncode == 2
+
+
+def test_every_tray_has_its_own_address(write: Write, tmp_path: Path) -> None:
+    write()
+    ip = tmp_path / "trays" / "r01t02" / "ip"
+    said = subprocess.run([ip, "-j", "address", "show"], capture_output=True, text=True, check=True).stdout
+    assert [row["local"] for link in json.loads(said) for row in link["addr_info"]] == ["10.0.1.2"]
+
+
+def test_its_python_finds_the_trays_tools_first(write: Write, tmp_path: Path) -> None:
+    write()
+    python = tmp_path / "trays" / "r01t02" / "python"
+    which = "import shutil; print(shutil.which('ip'), shutil.which('nvidia-smi'), sep='\\n')"
+    said = subprocess.run([python, "-c", which], capture_output=True, text=True, check=True).stdout
+    assert said.split() == [str(python.with_name("ip")), str(python.with_name("nvidia-smi"))]
 
 
 def test_it_still_answers_after_a_move(write: Write, tmp_path: Path) -> None:

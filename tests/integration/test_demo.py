@@ -1,0 +1,191 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The demo, as a newcomer runs it: the real playbooks and the real inventory plugin on simulated trays."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+INVENTORY = CHECKOUT / "playbooks" / "files" / "demo.nvlink.yml"
+DOWN, SICK = "r01t07", "r02t12"
+RACK_1 = [f"r01t{tray:02d}" for tray in range(1, 19)]
+RACK_2 = [f"r02t{tray:02d}" for tray in range(1, 19)]
+
+
+@dataclass
+class Demo:
+    """A demo that has run: its directory and what it printed."""
+
+    directory: Path
+    output: str
+
+    def json(self, name: str) -> Any:
+        return json.loads((self.directory / name).read_text())
+
+    def text(self, name: str) -> str:
+        return (self.directory / name).read_text()
+
+
+def playbook(*arguments: str, check: bool = True) -> str:
+    """Run ansible-playbook of the environment that runs the tests, and give what it printed."""
+    environment = {
+        **os.environ,
+        "ANSIBLE_INJECT_FACT_VARS": "false",
+        "ANSIBLE_DEPRECATION_WARNINGS": "true",
+        "ANSIBLE_NOCOLOR": "1",
+        "COLUMNS": "120",
+    }
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env=environment, stdin=subprocess.DEVNULL
+    )
+    output = done.stdout + done.stderr
+    assert not check or done.returncode == 0, output
+    return output
+
+
+def run_demo(directory: Path) -> Demo:
+    return Demo(directory, playbook("-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={directory}"))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    return run_demo(tmp_path_factory.mktemp("demo") / "out")
+
+
+def changed(output: str, host: str = "localhost") -> int:
+    (found,) = re.findall(rf"^{host} .*changed=(\d+)", output, re.MULTILINE)
+    return int(found)
+
+
+def test_it_warns_of_nothing(demo: Demo) -> None:
+    assert "DEPRECATION" not in demo.output
+    warnings = [line for line in demo.output.splitlines() if "[WARNING]" in line]
+    assert warnings == []
+
+
+def test_the_down_tray_stands_stale_in_its_old_place(demo: Demo) -> None:
+    fabric, state = demo.json("fabric.json"), demo.json("fabric.state.json")
+    assert sorted(fabric["trays"]) == RACK_1 + RACK_2
+    before = fabric["trays"]["r01t06"]
+    assert fabric["trays"][DOWN]["clique"] == before["clique"]
+    assert fabric["trays"][DOWN]["tray_index"] == 6
+    assert state["trays"][DOWN]["state"] == "stale"
+    assert {name for name, tray in state["trays"].items() if tray["state"] != "present"} == {DOWN}
+
+
+def test_the_second_discover_left_the_fabric_file_alone(demo: Demo) -> None:
+    # A write keeps the file before it as .previous; the first write had none before it.
+    assert not (demo.directory / "fabric.json.previous").exists()
+
+
+def test_the_unhealthy_gpu_is_in_the_state(demo: Demo) -> None:
+    state = demo.json("fabric.state.json")
+    assert {name for name, tray in state["trays"].items() if tray["health"] == "unhealthy"} == {SICK}
+    errors = [finding for finding in state["trays"][SICK]["findings"] if finding["severity"] == "error"]
+    assert {finding["gpu"] for finding in errors} == {2}
+
+
+def test_one_rack_is_one_clique_and_the_other_is_split(demo: Demo) -> None:
+    fabric = demo.json("fabric.json")
+    sizes = {name: sum(tray["clique"] == name for tray in fabric["trays"].values()) for name in fabric["cliques"]}
+    assert sorted(sizes.values()) == [9, 9, 18]
+    assert len(fabric["domains"]) == 2
+
+
+def test_both_slurm_files_name_every_tray(demo: Demo) -> None:
+    (topology,) = yaml.safe_load(demo.text("slurm/topology.yaml"))
+    assert topology["block"]["block_sizes"]
+    blocks = {block["block"]: block["nodes"] for block in topology["block"]["blocks"]}
+    assert "r01t[01-18]" in blocks.values()
+    assert sorted(blocks.values()) == ["r01t[01-18]", "r02t[01-09]", "r02t[10-18]"]
+    lines = demo.text("slurm/topology.conf").splitlines()
+    assert [line for line in lines if line.startswith("BlockName=")] == [
+        f"BlockName={name} Nodes={nodes}" for name, nodes in blocks.items()
+    ]
+
+
+def test_the_imex_lists_hold_one_address_a_line(demo: Demo) -> None:
+    fabric = demo.json("fabric.json")
+    lists = {path.parent.name: path.read_text() for path in demo.directory.glob("imex/*/nodes_config.cfg")}
+    assert sorted(lists) == sorted(fabric["cliques"])
+    for clique, text in lists.items():
+        trays = sorted(name for name, tray in fabric["trays"].items() if tray["clique"] == clique)
+        assert text == "".join(f"{fabric['trays'][name]['imex_address']}\n" for name in trays)
+
+
+def test_the_report_shows_both_broken_trays(demo: Demo) -> None:
+    page = demo.text("report/index.html")
+    assert f'<a href="#tray-{SICK}">{SICK}</a> GPU 2' in page
+    assert "State: stale, last seen " in page
+    assert all(f'id="tray-{name}"' in page for name in RACK_1 + RACK_2)
+
+
+def test_the_map_has_a_row_a_tray(demo: Demo) -> None:
+    rows = [line for line in demo.output.splitlines() if re.match(r"\s*\d+  r01t\d\d .* r02t\d\d ", line)]
+    trays = [re.findall(r"r0[12]t\d\d", row) for row in rows]
+    assert trays == [[*pair] for pair in reversed([*zip(RACK_1, RACK_2, strict=True)])]
+    (down,) = [row for row in rows if DOWN in row]
+    assert "stale" in down.split("r02t")[0]
+    (sick,) = [row for row in rows if SICK in row]
+    assert "unhealthy" in sick.split(SICK)[1]
+    assert re.search(r"r02\w* @[12]$", sick)
+
+
+def test_a_second_render_changes_nothing(demo: Demo) -> None:
+    arguments = ["rackscale.nvlink.render", "-e", f"fabric_file={demo.directory / 'fabric.json'}"]
+    assert changed(playbook("-i", "localhost,", *arguments, "-e", f"render_dir={demo.directory}")) == 0
+
+
+def test_rendering_elsewhere_gives_the_same_bytes(demo: Demo, tmp_path: Path) -> None:
+    arguments = ["rackscale.nvlink.render", "-e", f"fabric_file={demo.directory / 'fabric.json'}"]
+    playbook("-i", "localhost,", *arguments, "-e", f"render_dir={tmp_path}")
+    rendered = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(rendered) == 7
+    for path in rendered:
+        assert path.read_bytes() == (demo.directory / path.relative_to(tmp_path)).read_bytes()
+
+
+def test_it_starts_clean_and_comes_to_the_same_end(demo: Demo) -> None:
+    (demo.directory / "mine.txt").write_text("mine")
+    before = demo.json("fabric.json")
+    again = run_demo(demo.directory)
+    assert (demo.directory / "mine.txt").read_text() == "mine"
+    assert again.json("fabric.json")["cliques"] == before["cliques"]
+    assert again.json("fabric.state.json")["trays"][DOWN]["state"] == "stale"
+
+
+def test_a_fabric_file_that_is_not_its_own_stays(tmp_path: Path) -> None:
+    (tmp_path / "fabric.json").write_text("precious")
+    output = playbook(
+        "-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={tmp_path}", check=False
+    )
+    assert "holds a fabric.json that is not the demo's" in output
+    assert (tmp_path / "fabric.json").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["rackscale.nvlink.demo"], "Say where the demo may write"),
+        (["rackscale.nvlink.demo", "-e", "demo_dir=relative"], "Say where the demo may write"),
+        (["rackscale.nvlink.render"], "Say which fabric file to render and where to"),
+        (["rackscale.nvlink.report"], "Say which fabric file to show"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_sentence(arguments: list[str], sentence: str) -> None:
+    output = playbook("-i", str(INVENTORY), *arguments, check=False)
+    assert sentence in output
+    assert "Traceback" not in output
