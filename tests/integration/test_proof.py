@@ -107,7 +107,9 @@ def test_a_job_as_wide_as_a_clique_lands_inside_it(site: Site) -> None:
 
 
 def test_a_job_across_two_cliques_is_refused_if_one_would_hold_it(site: Site) -> None:
-    done = site.racks.exec("ctl", "timeout", "60", "srun", "--nodes=2", "--nodelist=r01t01,r01t03", "hostname", check=False)
+    done = site.racks.exec(
+        "ctl", "timeout", "60", "srun", "--nodes=2", "--nodelist=r01t01,r01t03", "hostname", check=False
+    )
     assert done.returncode != 0
     assert "shared block" in done.stderr + done.stdout or "topology" in done.stderr + done.stdout
 
