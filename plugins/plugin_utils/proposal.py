@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A proposal: the next fabric file, what it was made from and why it differs. To accept it is to take its very bytes."""
+"""A proposal: the next fabric file, what it was made from and why it differs. Accepting it takes its very bytes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,92 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import random
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+    State,
+    gpu_health,
+    natural_sorted,
+    worst_health,
+)
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+CLEAR = {"degraded_bandwidth": False, "route_unhealthy": False}
+NOTHING = dict.fromkeys([*CLEAR, "summary"])
+
+
+def test_names_sort_as_people_count() -> None:
+    names = ["r10t1", "r2t10", "r2t9", "r02t9", "gpu", "R1", "r2"]
+    assert natural_sorted(names) == ["R1", "gpu", "r2", "r02t9", "r2t9", "r2t10", "r10t1"]
+
+
+@given(st.lists(st.text(max_size=8)), st.randoms())
+def test_natural_order_is_one_order_whatever_came_first(names: list[str], chance: random.Random) -> None:
+    shuffled = names.copy()
+    chance.shuffle(shuffled)
+    assert natural_sorted(shuffled) == natural_sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("rows", "health"),
+    [
+        ({"summary": "healthy", **CLEAR}, "healthy"),
+        ({"summary": "unhealthy", **CLEAR}, "unhealthy"),
+        ({"summary": "healthy", **CLEAR, "route_unhealthy": True}, "unhealthy"),
+        ({"summary": "limited_capacity", **CLEAR}, "degraded"),
+        ({"summary": "healthy", **CLEAR, "degraded_bandwidth": True}, "degraded"),
+        # A driver that fills the mask but has no summary yet.
+        ({"summary": None, **CLEAR}, "healthy"),
+        ({"summary": None, **CLEAR, "route_unhealthy": True}, "unhealthy"),
+        # A driver that says nothing at all.
+        (NOTHING, "unknown"),
+        ({}, "unknown"),
+    ],
+)
+def test_one_gpus_health(rows: dict[str, object], health: str) -> None:
+    assert gpu_health(rows) == health
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tray"),
+    [
+        (["healthy", "healthy"], "healthy"),
+        (["healthy", "degraded"], "degraded"),
+        (["degraded", "unhealthy", "unknown"], "unhealthy"),
+        (["healthy", "unknown"], "unknown"),
+        ([], "unknown"),
+    ],
+)
+def test_the_worst_gpu_decides(gpus: list[str], tray: str) -> None:
+    assert worst_health(gpus) == tray
+
+
+def test_blocks_stand_by_position_with_their_trays_and_retired_ones_are_empty() -> None:
+    fabric = fabrics.fabric(racks=2, trays=12, split=(2,))
+    fabric.cliques["r02a"]["block"]["position"] = 7
+    for name in [name for name in fabric.trays if name.startswith("r01")]:
+        del fabric.trays[name]
+    blocks = fabric.blocks()
+    assert [(block.name, block.position, len(block.trays)) for block in blocks] == [
+        ("r01", 0, 0),
+        ("r02b", 2, 6),
+        ("r02a", 7, 6),
+    ]
+    assert blocks[1].trays == tuple(f"r02t{number:02d}" for number in range(7, 13))
+
+
+def test_a_clique_is_written_as_its_domains_uuid_and_its_id() -> None:
+    assert fabrics.fabric().clique_text("r02b") == "00000002-1111-4222-8333-444444444444.2"
+
+
+def test_only_the_time_differs_between_states_of_equal_essence() -> None:
+    trays = fabrics.state(fabrics.fabric()).trays
+    later = {name: {**tray, "observed_at": "2027-01-01T00:00:00Z"} for name, tray in trays.items()}
+    worse = {**trays, "r01t01": {**trays["r01t01"], "health": "degraded"}}
+    assert State(trays, [], "a").essence() == State(later, [], "b").essence()
+    assert State(trays, [], "a").essence() != State(worse, [], "a").essence()

@@ -1,0 +1,823 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Each rule of placement once by example, and the ones that must hold always as properties of whole histories."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import (
+    Placement,
+    Policy,
+    awaiting,
+    place,
+    settled,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NOW = "2026-11-21T05:00:00Z"
+LATER = "2026-12-24T18:00:00Z"
+ZERO = "00000000-0000-0000-0000-000000000000"
+
+Facts = dict[str, Any]
+
+
+class Site:
+    """A site under discovery: simulated trays that a test bends, and what the last runs left."""
+
+    def __init__(self, policy: Policy | None = None, **simulation: Any) -> None:
+        self.facts: dict[str, Facts] = fleet(**{"racks": 2, "trays_per_rack": 4, **simulation})
+        self.down: set[str] = set()
+        self.site: dict[str, dict[str, Any]] = {}
+        self.policy = policy or Policy()
+        self.fabric: Fabric | None = None
+        self.state: State | None = None
+
+    def observations(self) -> list[Observation]:
+        return [self._observe(name) for name in self.facts]
+
+    def _observe(self, name: str) -> Observation:
+        said = self.site.get(name, {})
+        if name in self.down:
+            return Observation(name, "ansible_facts", reachable=False, problem="no route to host", **said)
+        seen = from_facts(name, self.facts[name])
+        return Observation(**{**{field: getattr(seen, field) for field in seen.__dataclass_fields__}, **said})
+
+    def discover(self, targets: Collection[str] | None = None, now: str = NOW) -> Placement:
+        """Place and accept."""
+        targets = self.facts if targets is None else targets
+        placement = place(self.fabric, self.state, self.observations(), targets, now, self.policy)
+        fabric_file.check(placement.fabric.as_dict(), "fabric.json")
+        self.fabric, self.state = placement.fabric, placement.state
+        return placement
+
+    def gpus(self, *names: str) -> list[Facts]:
+        return [gpu for name in names for gpu in self.facts[name]["gpus"]]
+
+    def attach(self, name: str, uuid: str | None = None, clique_id: int | None = None) -> None:
+        """Give all GPUs of a tray another domain or clique."""
+        for gpu in self.gpus(name):
+            fabric = gpu["fabric"]
+            fabric["cluster_uuid"] = uuid or fabric["cluster_uuid"]
+            fabric["clique_id"] = fabric["clique_id"] if clique_id is None else clique_id
+
+    def state_of(self, name: str) -> str:
+        assert self.state
+        return self.state.trays[name]["state"]
+
+    def clique_of(self, name: str) -> str:
+        assert self.fabric
+        return self.fabric.trays[name]["clique"]
+
+    def uuid_of(self, name: str) -> str:
+        return self.gpus(name)[0]["fabric"]["cluster_uuid"]
+
+
+def kinds(placement: Placement) -> dict[str, str]:
+    return {change["tray"]: change["kind"] for change in placement.changes}
+
+
+def codes(placement: Placement, tray: str | None = None) -> set[str]:
+    return {row["code"] for row in placement.findings if tray is None or row.get("tray") == tray}
+
+
+# --- the shapes that a site can have ---
+
+
+@pytest.mark.parametrize(
+    ("simulation", "blocks"),
+    [
+        pytest.param({"racks": 2, "trays_per_rack": 18}, {"r01": 18, "r02": 18}, id="NVL72 1x18"),
+        pytest.param({"racks": 1, "trays_per_rack": 18, "cliques_per_rack": 2}, {"r01a": 9, "r01b": 9}, id="NVL72 2x9"),
+        pytest.param(
+            {"racks": 1, "trays_per_rack": 18, "cliques_per_rack": 3}, {"r01a": 6, "r01b": 6, "r01c": 6}, id="NVL72 3x6"
+        ),
+        pytest.param({"racks": 1, "trays_per_rack": 9}, {"r01": 9}, id="half rack"),
+        pytest.param({"racks": 1, "trays_per_rack": 16, "gpus_per_tray": 2}, {"r01": 16}, id="GH200 NVL32"),
+        pytest.param({"racks": 1, "trays_per_rack": 72, "gpus_per_tray": 8}, {"r01": 72}, id="a domain of 576 GPUs"),
+    ],
+)
+def test_shapes(simulation: dict[str, Any], blocks: dict[str, int]) -> None:
+    site = Site(**simulation)
+    fabric = site.discover().fabric
+    assert {block.name: len(block.trays) for block in fabric.blocks()} == blocks
+    assert [block.position for block in fabric.blocks()] == list(range(len(blocks)))
+    assert all(tray["state"] == "present" and tray["health"] == "healthy" for tray in site.state.trays.values())
+
+
+def test_two_chassis_in_one_domain_are_one_domain() -> None:
+    site = Site()
+    for name in ("r02t01", "r02t02", "r02t03", "r02t04"):
+        site.attach(name, site.uuid_of("r01t01"))
+    fabric = site.discover().fabric
+    assert fabric.domains["r01"]["chassis_serials"] == ["1800100000001", "1800100000002"]
+    assert fabric.domains["r01"]["expected_trays"] == 8
+    assert [block.name for block in fabric.blocks()] == ["r01"]
+
+
+def test_the_same_clique_id_in_two_domains_is_two_cliques() -> None:
+    site = Site()
+    fabric = site.discover().fabric
+    assert {clique["clique_id"] for clique in fabric.cliques.values()} == {32766}
+    assert fabric.trays["r01t01"]["clique"] != fabric.trays["r02t01"]["clique"]
+
+
+def test_clique_id_zero_is_a_clique() -> None:
+    site = Site()
+    site.attach("r01t01", clique_id=0)
+    site.discover()
+    assert site.fabric.cliques[site.clique_of("r01t01")]["clique_id"] == 0
+
+
+def test_what_the_file_says_of_a_tray() -> None:
+    site = Site(racks=1, trays_per_rack=1)
+    site.discover()
+    facts = site.facts["r01t01"]
+    assert site.fabric.trays["r01t01"] == {
+        "clique": "r01",
+        "tray_index": facts["tray_index"],
+        "gpu_uuids": [gpu["uuid"] for gpu in facts["gpus"]],
+        "imex_address": "10.0.1.1",
+        "slurm_node": "r01t01",
+        "kubernetes_node": "r01t01",
+        "why": f"placed 2026-11-21: attached in clique {facts['clique']}",
+    }
+
+
+# --- who keeps a place ---
+
+
+def unreachable(site: Site) -> None:
+    site.down.add("r01t02")
+
+
+def not_available(site: Site) -> None:
+    for gpu in site.gpus("r01t02"):
+        gpu["fabric"] = {**gpu["fabric"], "state": None, "status": None, "cluster_uuid": None, "clique_id": None}
+
+
+def in_progress(site: Site) -> None:
+    for gpu in site.gpus("r01t02"):
+        gpu["fabric"]["state"] = "in_progress"
+
+
+def refused(site: Site) -> None:
+    for gpu in site.gpus("r01t02"):
+        gpu["fabric"].update(status="insufficient_resources", cluster_uuid=None, clique_id=0)
+
+
+def half_attached(site: Site) -> None:
+    site.gpus("r01t02")[1]["fabric"]["state"] = "in_progress"
+
+
+def without_gpus(site: Site) -> None:
+    site.facts["r01t02"].update(gpus=[], gpu_count=0)
+
+
+def without_time(site: Site) -> None:
+    site.facts["r01t02"]["observed_at"] = None
+
+
+def with_zero_uuid(site: Site) -> None:
+    site.attach("r01t02", ZERO)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        unreachable,
+        not_available,
+        in_progress,
+        refused,
+        half_attached,
+        without_gpus,
+        without_time,
+        with_zero_uuid,
+    ],
+)
+def test_a_tray_in_trouble_keeps_its_place_and_is_stale(trouble: Any) -> None:
+    site = Site()
+    before = fabric_file.serialise(site.discover().fabric)
+    trouble(site)
+    placement = site.discover(now=LATER)
+    assert fabric_file.serialise(placement.fabric) == before
+    assert placement.changes == []
+    assert {name: site.state_of(name) for name in ("r01t01", "r01t02")} == {"r01t01": "present", "r01t02": "stale"}
+
+
+@pytest.mark.parametrize(
+    "trouble", [unreachable, not_available, in_progress, refused, half_attached, without_time, with_zero_uuid]
+)
+def test_a_new_tray_in_trouble_gets_no_place(trouble: Any) -> None:
+    site = Site()
+    trouble(site)
+    placement = site.discover()
+    assert "r01t02" not in placement.fabric.trays
+    assert site.state_of("r01t02") == "unplaced"
+    assert len(placement.fabric.trays) == 7
+
+
+def test_an_unhealthy_tray_is_present_and_says_its_health() -> None:
+    site = Site()
+    site.discover()
+    site.gpus("r01t02")[3]["fabric"]["health"]["summary"] = "unhealthy"
+    site.gpus("r01t03")[0]["fabric"]["health"]["degraded_bandwidth"] = True
+    site.discover()
+    assert (site.state_of("r01t02"), site.state.trays["r01t02"]["health"]) == ("present", "unhealthy")
+    assert site.state.trays["r01t03"]["health"] == "degraded"
+
+
+def test_what_a_tray_said_last_stays_known_while_it_is_down() -> None:
+    site = Site()
+    site.discover()
+    site.down.add("r01t02")
+    site.discover(now=LATER)
+    tray = site.state.trays["r01t02"]
+    assert (tray["observed_at"], tray["health"]) == ("2026-01-01T00:00:00Z", "unknown")
+    assert tray["driver_version"] == site.facts["r01t02"]["driver_version"]
+    assert [row["message"] for row in tray["findings"]] == [
+        "Tray r01t02 keeps its place in r01: no route to host; bring it back and discover again."
+    ]
+
+
+def test_all_trays_down_changes_no_place() -> None:
+    site = Site()
+    before = fabric_file.serialise(site.discover().fabric)
+    site.down.update(site.facts)
+    assert fabric_file.serialise(site.discover().fabric) == before
+    assert {tray["state"] for tray in site.state.trays.values()} == {"stale"}
+
+
+def test_only_targets_become_stale() -> None:
+    site = Site()
+    site.discover()
+    site.down.update(site.facts)
+    site.discover(targets=["r01t01"])
+    assert [name for name in site.facts if site.state_of(name) == "stale"] == ["r01t01"]
+
+
+def test_a_tray_that_is_no_target_is_not_moved() -> None:
+    site = Site()
+    before = site.discover().fabric
+    site.attach("r01t04", clique_id=5)
+    assert site.discover(targets=["r01t01"]).fabric.trays == before.trays
+
+
+def test_a_target_without_an_observation_is_stale() -> None:
+    site = Site()
+    site.discover()
+    del site.facts["r01t01"]
+    site.discover(targets=["r01t01", "r01t02"])
+    assert (site.state_of("r01t01"), site.state_of("r01t02")) == ("stale", "present")
+
+
+def test_a_host_without_gpus_is_no_tray_but_said() -> None:
+    site = Site()
+    site.facts["login"] = {**site.facts["r01t01"], "gpus": [], "gpu_count": 0}
+    placement = site.discover()
+    assert "login" not in placement.state.trays
+    assert [row["tray"] for row in placement.state.findings if row["code"] == "not_a_tray"] == ["login"]
+    kept = site.discover(targets=["r01t01"])
+    assert "not_a_tray" in codes(kept, "login")
+
+
+def test_hgx_is_unplaced_without_a_complaint() -> None:
+    site = Site()
+    for gpu in site.gpus("r01t01"):
+        gpu["fabric"].update(cluster_uuid=None, clique_id=0)
+    placement = site.discover()
+    assert (site.state_of("r01t01"), codes(placement, "r01t01")) == ("unplaced", set())
+    assert site.state.trays["r01t01"]["gpu_count"] == 4
+
+
+# --- who moves ---
+
+
+def test_a_tray_moves_with_its_clique_and_says_why() -> None:
+    site = Site(split={"2": 2})
+    site.discover()
+    site.attach("r02t01", clique_id=2)
+    placement = site.discover(now=LATER)
+    uuid = site.uuid_of("r02t01")
+    assert placement.changes == [
+        {
+            "tray": "r02t01",
+            "from": "r02a",
+            "to": "r02b",
+            "kind": "moved",
+            "why": f"moved 2026-12-24 from r02a: attached in clique {uuid}.2",
+        }
+    ]
+    assert site.fabric.trays["r02t01"]["why"] == placement.changes[0]["why"]
+    assert site.fabric.trays["r02t02"]["why"].startswith("placed 2026-11-21")
+
+
+def test_a_split_rack_retires_its_clique_and_a_joined_one_gets_it_back() -> None:
+    site = Site(policy=Policy(moved_percent=100))
+    site.discover()
+    for number, name in enumerate(["r01t01", "r01t02", "r01t03", "r01t04"]):
+        site.attach(name, clique_id=1 + number // 2)
+    split = site.discover().fabric
+    assert [(block.name, block.position, len(block.trays)) for block in split.blocks()] == [
+        ("r01", 0, 0),
+        ("r02", 1, 4),
+        ("r01a", 2, 2),
+        ("r01b", 3, 2),
+    ]
+    for name in ("r01t01", "r01t02", "r01t03", "r01t04"):
+        site.attach(name, clique_id=32766)
+    joined = site.discover().fabric
+    assert [len(block.trays) for block in joined.blocks()] == [4, 4, 0, 0]
+    assert joined.cliques == split.cliques
+
+
+def test_a_new_domain_after_others_retired_gets_a_name_and_position_of_its_own() -> None:
+    site = Site(policy=Policy(moved_percent=100))
+    site.discover()
+    for name in ("r02t01", "r02t02", "r02t03", "r02t04"):
+        site.attach(name, "12345678-1234-4234-8234-123456789abc")
+    fabric = site.discover().fabric
+    assert [(block.name, block.position, len(block.trays)) for block in fabric.blocks()] == [
+        ("r01", 0, 4),
+        ("r02", 1, 0),
+        ("r03", 2, 4),
+    ]
+
+
+def test_names_follow_the_trays_not_the_uuids() -> None:
+    site = Site(racks=12, trays_per_rack=1)
+    site.discover()
+    assert {name: site.clique_of(name) for name in site.facts} == {name: name[:3] for name in site.facts}
+
+
+def test_more_than_26_cliques_in_a_domain_have_names() -> None:
+    site = Site(racks=1, trays_per_rack=30, cliques_per_rack=30)
+    names = [block.name for block in site.discover().fabric.blocks()]
+    assert names[25:28] == ["r01z", "r01aa", "r01ab"]
+
+
+def test_gpus_in_two_cliques_are_a_conflict_that_keeps_its_place() -> None:
+    site = Site()
+    before = site.discover().fabric
+    site.gpus("r01t02")[0]["fabric"]["clique_id"] = 7
+    placement = site.discover()
+    assert (placement.fabric.trays, site.state_of("r01t02")) == (before.trays, "conflict")
+    assert "tray_not_attached" in codes(placement, "r01t02")
+
+
+# --- one GPU, one tray ---
+
+
+def test_a_second_name_for_a_known_tray_changes_nothing() -> None:
+    site = Site()
+    before = site.discover().fabric
+    site.facts["a00"] = copy.deepcopy(site.facts["r01t01"])
+    placement = site.discover()
+    assert placement.fabric.trays == before.trays
+    assert (site.state_of("a00"), site.state_of("r01t01")) == ("unplaced", "present")
+    assert "tray_known_twice" in codes(placement, "a00")
+
+
+def test_of_two_new_names_for_one_tray_the_first_is_placed() -> None:
+    site = Site()
+    site.facts["r01t01-mgmt"] = copy.deepcopy(site.facts["r01t01"])
+    placement = site.discover()
+    assert "r01t01" in placement.fabric.trays
+    assert "r01t01-mgmt" not in placement.fabric.trays
+
+
+def test_two_trays_that_swapped_their_slots_are_both_replaced() -> None:
+    site = Site()
+    site.discover()
+    one, other = site.facts["r01t01"], site.facts["r01t02"]
+    one["gpus"], other["gpus"] = other["gpus"], one["gpus"]
+    placement = site.discover(now=LATER)
+    assert kinds(placement) == {"r01t01": "replaced", "r01t02": "replaced"}
+    assert site.fabric.trays["r01t01"]["why"].startswith("replaced 2026-12-24: attached in clique ")
+    assert codes(placement, "r01t01") == {"tray_replaced"}
+
+
+def test_gpus_of_a_tray_that_is_down_cannot_be_claimed() -> None:
+    site = Site()
+    before = site.discover().fabric
+    site.facts["r01t02"]["gpus"] = copy.deepcopy(site.facts["r01t01"]["gpus"])
+    site.down.add("r01t01")
+    placement = site.discover()
+    assert placement.fabric.trays == before.trays
+    assert site.state_of("r01t02") == "conflict"
+
+
+def test_names_that_all_slip_by_one_while_the_first_tray_is_down_change_nothing() -> None:
+    site = Site(racks=1, trays_per_rack=18)
+    before = site.discover().fabric
+    gpus = [facts["gpus"] for facts in site.facts.values()]
+    for facts, slipped in zip(list(site.facts.values())[1:], gpus, strict=False):
+        facts["gpus"] = slipped
+    site.down.add("r01t01")
+    site.discover()
+    assert site.fabric.trays == before.trays
+    assert [site.state_of(name) for name in site.facts] == ["stale", *["conflict"] * 17]
+
+
+def test_one_new_gpu_is_recorded_and_keeps_the_why() -> None:
+    site = Site()
+    why = site.discover().fabric.trays["r01t01"]["why"]
+    site.gpus("r01t01")[2]["uuid"] = "GPU-11111111-2222-3333-4444-555555555555"
+    placement = site.discover()
+    assert [(change["kind"], change["why"]) for change in placement.changes] == [("gpus", "1 of 4 GPUs are new")]
+    assert site.fabric.trays["r01t01"]["why"] == why
+
+
+def test_a_missing_gpu_is_found_and_stays_in_the_file() -> None:
+    site = Site()
+    before = site.discover().fabric
+    site.facts["r01t01"]["gpus"].pop()
+    placement = site.discover()
+    assert placement.fabric.trays == before.trays
+    assert codes(placement, "r01t01") == {"gpu_missing"}
+
+
+def test_another_order_of_gpus_is_no_change() -> None:
+    site = Site()
+    site.discover()
+    site.facts["r01t01"]["gpus"].reverse()
+    assert site.discover().changes == []
+
+
+def test_a_name_that_no_hostlist_can_hold_is_found() -> None:
+    site = Site()
+    site.facts["tray [1]"] = site.facts.pop("r01t01")
+    placement = site.discover()
+    assert "illegal_tray_name" in codes(placement, "tray [1]")
+    assert site.state_of("tray [1]") == "unplaced"
+
+
+# --- sizes ---
+
+
+def test_the_expected_size_is_counted_once_and_only_grows() -> None:
+    site = Site()
+    site.down.add("r01t04")
+    assert site.discover().fabric.domains["r01"]["expected_trays"] == 3
+    site.down.clear()
+    assert site.discover().fabric.domains["r01"]["expected_trays"] == 4
+    site.attach("r01t04", site.uuid_of("r02t01"))
+    placement = site.discover()
+    assert placement.fabric.domains["r01"]["expected_trays"] == 4
+    assert placement.fabric.domains["r02"]["expected_trays"] == 5
+    assert [row["message"] for row in placement.findings if row["code"] == "domain_incomplete"] == [
+        "NVLink domain r01 has 3 of 4 expected trays; discover the others."
+    ]
+
+
+def test_a_declared_size_is_taken_and_missing_trays_are_found() -> None:
+    site = Site(policy=Policy(expected_trays=18))
+    placement = site.discover()
+    assert {domain["expected_trays"] for domain in placement.fabric.domains.values()} == {18}
+    assert "domain_incomplete" in codes(placement)
+
+
+# --- names of the site ---
+
+
+def test_domains_take_the_sites_names_by_uuid_and_by_serial() -> None:
+    site = Site(racks=3)
+    names = {site.uuid_of("r01t01"): "hall_a", site.facts["r02t01"]["chassis_serial"]: "hall_b"}
+    site.policy = Policy(domain_names=names)
+    assert [block.name for block in site.discover().fabric.blocks()] == ["hall_a", "hall_b", "r03"]
+
+
+def test_a_name_that_the_site_gives_twice_is_used_once_and_found() -> None:
+    site = Site()
+    site.policy = Policy(domain_names={site.uuid_of("r01t01"): "hall", site.uuid_of("r02t01"): "hall"})
+    placement = site.discover()
+    assert [block.name for block in placement.fabric.blocks()] == ["hall", "r02"]
+    assert "domain_name_taken" in codes(placement)
+
+
+def test_a_name_given_later_changes_nothing() -> None:
+    site = Site()
+    before = fabric_file.serialise(site.discover().fabric)
+    site.policy = Policy(domain_names={site.uuid_of("r01t01"): "hall"})
+    assert fabric_file.serialise(site.discover().fabric) == before
+
+
+def test_node_names_come_from_the_site_and_stay_when_it_says_nothing() -> None:
+    site = Site()
+    site.site["r01t01"] = {"slurm_node": "gpu-001", "kubernetes_node": "gpu-001.example"}
+    site.discover()
+    assert (site.fabric.trays["r01t01"]["slurm_node"], site.fabric.trays["r01t02"]["slurm_node"]) == (
+        "gpu-001",
+        "r01t02",
+    )
+    site.site.clear()
+    assert site.discover().changes == []
+    site.site["r01t01"] = {"slurm_node": "gpu-1"}
+    assert [change["why"] for change in site.discover().changes] == ["slurm_node gpu-001 -> gpu-1"]
+
+
+def test_one_node_name_for_two_trays_is_the_sites_mistake() -> None:
+    site = Site()
+    site.site = {name: {"slurm_node": "gpu"} for name in ("r01t01", "r01t02")}
+    with pytest.raises(NvlinkError, match=r"^fabric_slurm_node: trays r01t01 and r01t02 would both be gpu; "):
+        site.discover()
+
+
+def test_the_address_that_ansible_uses_is_kept_where_it_is_not_the_name() -> None:
+    site = Site()
+    site.site = {"r01t01": {"ansible_host": "203.0.113.9"}, "r01t02": {"ansible_host": "r01t02"}}
+    site.discover()
+    assert site.fabric.trays["r01t01"]["ansible_host"] == "203.0.113.9"
+    assert "ansible_host" not in site.fabric.trays["r01t02"]
+
+
+# --- IMEX addresses ---
+
+
+def addresses(*texts: str) -> list[dict[str, Any]]:
+    return [{"interface": f"eth{number}", "address": text, "prefix": 24} for number, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("networks", "ansible_host", "shown", "chosen"),
+    [
+        ((), None, ["fe80::1", "2001:db8::1", "198.51.100.7", "203.0.113.7"], "198.51.100.7"),
+        ((), "203.0.113.7", ["198.51.100.7", "203.0.113.7"], "203.0.113.7"),
+        ((), "elsewhere", ["198.51.100.7"], "198.51.100.7"),
+        ((), None, ["127.0.0.1", "169.254.3.4", "2001:db8::1"], "2001:db8::1"),
+        ((), None, ["127.0.0.1"], None),
+        (("203.0.113.0/24",), "198.51.100.7", ["198.51.100.7", "203.0.113.7"], "203.0.113.7"),
+        (("2001:db8::/32", "198.51.100.0/24"), None, ["198.51.100.7", "2001:db8::1"], "2001:db8::1"),
+        (("192.0.2.0/24",), None, ["198.51.100.7"], None),
+        ((), None, ["no address", "198.51.100.7"], "198.51.100.7"),
+    ],
+)
+def test_which_address_imex_gets(
+    networks: tuple[str, ...], ansible_host: str | None, shown: list[str], chosen: str | None
+) -> None:
+    site = Site(policy=Policy(imex_networks=networks), racks=1, trays_per_rack=1)
+    site.facts["r01t01"]["addresses"] = addresses(*shown)
+    site.site["r01t01"] = {"ansible_host": ansible_host}
+    placement = site.discover()
+    assert placement.fabric.trays["r01t01"]["imex_address"] == chosen
+    assert ("imex_address_missing" in codes(placement)) is (chosen is None)
+
+
+def test_an_address_is_kept_while_the_tray_has_it() -> None:
+    site = Site()
+    site.discover()
+    site.facts["r01t01"]["addresses"] = addresses("203.0.113.7", "10.0.1.1")
+    assert site.discover().changes == []
+    site.facts["r01t01"]["addresses"] = addresses("203.0.113.7")
+    assert [change["why"] for change in site.discover().changes] == ["imex_address 10.0.1.1 -> 203.0.113.7"]
+
+
+@pytest.mark.parametrize("shown", [[], ["127.0.0.1"]])
+def test_an_address_is_not_lost_with_its_interface(shown: list[str]) -> None:
+    site = Site()
+    site.discover()
+    site.facts["r01t01"]["addresses"] = addresses(*shown)
+    assert site.discover().changes == []
+
+
+def test_an_address_outside_the_networks_of_today_is_given_up() -> None:
+    site = Site(racks=1, trays_per_rack=1)
+    site.discover()
+    site.policy = Policy(imex_networks=("203.0.113.0/24",))
+    site.facts["r01t01"]["addresses"] = addresses("10.0.1.1", "203.0.113.7")
+    assert site.discover().fabric.trays["r01t01"]["imex_address"] == "203.0.113.7"
+
+
+def test_an_address_that_every_tray_shows_is_nobodys() -> None:
+    site = Site(racks=1)
+    for number, facts in enumerate(site.facts.values()):
+        facts["addresses"] = addresses("172.17.0.1", f"198.51.100.{number + 1}")
+    fabric = site.discover().fabric
+    assert [tray["imex_address"] for tray in fabric.trays.values()] == [f"198.51.100.{n}" for n in range(1, 5)]
+
+
+def test_an_address_that_another_tray_of_the_clique_holds_is_not_taken() -> None:
+    site = Site()
+    site.discover()
+    site.down.add("r01t01")
+    site.facts["r01t02"]["addresses"] = addresses("10.0.1.1", "10.0.1.77")
+    assert site.discover().fabric.trays["r01t02"]["imex_address"] == "10.0.1.77"
+
+
+# --- gates ---
+
+
+@pytest.mark.parametrize(
+    ("percent", "moving", "objects"), [(10, 1, False), (10, 2, True), (50, 4, False), (50, 5, True), (0, 1, True)]
+)
+def test_too_many_trays_that_move_at_once(percent: float, moving: int, objects: bool) -> None:
+    site = Site(policy=Policy(moved_percent=percent))
+    site.discover()
+    for name in list(site.facts)[:moving]:
+        site.attach(name, clique_id=9)
+    assert [row["code"] for row in site.discover().objections] == ["moved_percent"] * objects
+
+
+def test_a_first_discovery_meets_no_gate() -> None:
+    assert Site().discover().objections == []
+
+
+def test_different_drivers_in_a_clique_are_found() -> None:
+    site = Site()
+    site.facts["r01t01"]["driver_version"] = "570.1"
+    messages = [row["message"] for row in site.discover().findings if row["code"] == "drivers_differ"]
+    assert messages == ["Clique r01 runs drivers 570.1, 580.173.02; install one version on all its trays."]
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"imex_networks": ("10.0.0.1",)}, r"^imex_network: '10.0.0.1' is no network; "),
+        ({"imex_networks": ("10.0.0.0/33",)}, r"^imex_network: '10.0.0.0/33' is no network; "),
+        ({"domain_names": {"x": "hall-a"}}, r"^domain_names: 'hall-a' of 'x' is not fit "),
+        ({"domain_names": {"x": 3}}, r"^domain_names: 3 of 'x' is not fit "),
+        ({"expected_trays": 0}, r"^expected_trays: 0 must be at least 1"),
+        ({"moved_percent": 101}, r"^moved_percent: 101 must be "),
+    ],
+)
+def test_a_policy_that_cannot_be_followed_is_refused(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(NvlinkError, match=message):
+        Policy(**policy)
+
+
+# --- until a person accepts ---
+
+
+def test_trays_wait_unplaced_until_a_person_accepts() -> None:
+    site = Site()
+    placement = site.discover()
+    waiting = awaiting(placement, None)
+    assert {tray["state"] for tray in waiting.trays.values()} == {"unplaced"}
+    assert settled(waiting, placement.fabric).essence() == placement.state.essence()
+
+
+def test_a_move_waits_in_the_old_place() -> None:
+    site = Site()
+    before = site.discover().fabric
+    site.attach("r01t01", clique_id=9)
+    waiting = awaiting(site.discover(), before)
+    assert waiting.trays["r01t01"]["state"] == "present"
+    assert [row["code"] for row in waiting.trays["r01t01"]["findings"]] == ["awaiting_acceptance"]
+
+
+def test_a_tray_placed_by_hand_is_stale_until_it_is_seen() -> None:
+    site = Site()
+    site.down.add("r01t01")
+    site.discover()
+    site.fabric = Fabric(
+        site.fabric.domains,
+        site.fabric.cliques,
+        {
+            **site.fabric.trays,
+            "r01t01": {
+                **site.fabric.trays["r01t02"],
+                "gpu_uuids": ["GPU-x"],
+                "slurm_node": "r01t01",
+                "kubernetes_node": "r01t01",
+                "imex_address": "10.0.1.1",
+            },
+        },
+        [],
+    )
+    site.discover(targets=["r01t02"])
+    assert site.state_of("r01t01") == "stale"
+
+
+def test_the_state_of_a_tray_that_a_person_removed_is_forgotten() -> None:
+    site = Site()
+    site.discover()
+    trays = {name: tray for name, tray in site.fabric.trays.items() if name != "r01t01"}
+    site.fabric = Fabric(site.fabric.domains, site.fabric.cliques, trays, [])
+    site.discover(targets=["r01t02"])
+    assert "r01t01" not in site.state.trays
+
+
+# --- histories ---
+
+NAMES = tuple(fleet(racks=2, trays_per_rack=3))
+UUIDS = ("aaaaaaaa-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000002", ZERO, None)
+GPU_SETS = tuple(("GPU-a", "GPU-b") if kit == 0 else (f"GPU-{kit}a", f"GPU-{kit}b") for kit in range(8))
+WORDS = st.sampled_from(["completed"] * 6 + ["in_progress", None])
+
+
+@st.composite
+def tray_facts(draw: st.DrawFn) -> Facts | None:
+    """What a tray may say in one run: None is no answer; two GPUs that may disagree in everything."""
+    if draw(st.integers(0, 5)) == 0:
+        return None
+    kit = draw(st.sampled_from(GPU_SETS))
+    place = (draw(st.sampled_from(UUIDS)), draw(st.sampled_from([0, 1, 32766])))
+    gpus = []
+    for uuid in kit[: draw(st.sampled_from([2, 2, 2, 1, 0]))]:
+        cluster, clique = place if draw(st.integers(0, 9)) else (UUIDS[1], 5)
+        fabric = {"state": draw(WORDS), "status": "success", "cluster_uuid": cluster, "clique_id": clique}
+        gpus.append(
+            {"uuid": uuid, "fabric": {**fabric, "health": {"summary": draw(st.sampled_from(["healthy", None]))}}}
+        )
+    return {
+        "observed_at": NOW,
+        "attached": True,
+        "gpu_count": len(gpus),
+        "gpus": gpus,
+        "tray_index": draw(st.sampled_from([0, 1, None])),
+        "chassis_serial": draw(st.sampled_from(["s1", "s2", None])),
+        "addresses": addresses(*draw(st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "172.17.0.1"]), max_size=2))),
+    }
+
+
+runs = st.lists(
+    st.tuples(
+        st.dictionaries(st.sampled_from(NAMES), tray_facts(), min_size=1),
+        st.sets(st.sampled_from(NAMES), min_size=1),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def observe(facts: Mapping[str, Facts | None]) -> list[Observation]:
+    return [
+        from_facts(name, said) if said else Observation(name, "ansible_facts", reachable=False, problem="down")
+        for name, said in facts.items()
+    ]
+
+
+def attached(said: Facts | None) -> tuple[str, int] | None:
+    """The rule in the design, told a second time: all GPUs completed, with one real UUID."""
+    places = {(gpu["fabric"]["cluster_uuid"], gpu["fabric"]["clique_id"]) for gpu in (said or {}).get("gpus", [])}
+    states = {gpu["fabric"]["state"] for gpu in (said or {}).get("gpus", [])}
+    if states != {"completed"} or len(places) != 1:
+        return None
+    place_ = places.pop()
+    return None if place_[0] in (None, ZERO) else place_
+
+
+@settings(max_examples=300, deadline=None)
+@given(runs, st.randoms())
+def test_every_history_keeps_every_rule(
+    history: list[tuple[dict[str, Facts | None], set[str]]], chance: random.Random
+) -> None:
+    fabric, state = None, None
+    for facts, targets in history:
+        observations = observe(facts)
+        placement = place(fabric, state, observations, targets, NOW, Policy())
+        after, before = placement.fabric, fabric or Fabric()
+
+        # What is written can be read again: names, positions, GPUs and addresses are unique.
+        data = fabric_file.serialise(after)
+        assert fabric_file.parse(data, "fabric.json") == after
+        # No tray is lost; no name, no position, no identity ever changes.
+        assert before.trays.keys() <= after.trays.keys()
+        for name, clique in before.cliques.items():
+            assert after.cliques[name] == clique
+        for name, domain in before.domains.items():
+            assert after.domains[name]["cluster_uuid"] == domain["cluster_uuid"]
+            assert after.domains[name]["expected_trays"] >= domain["expected_trays"]
+            assert set(after.domains[name]["chassis_serials"]) >= set(domain["chassis_serials"])
+        # A place is given or changed only by an attached observation of this run, and is the one observed.
+        for name, tray in after.trays.items():
+            old = before.trays.get(name)
+            if old is None or old["clique"] != tray["clique"]:
+                assert name in targets
+                assert attached(facts.get(name)) == (
+                    after.cluster_uuid(tray["clique"]),
+                    after.cliques[tray["clique"]]["clique_id"],
+                )
+            elif old["why"] == tray["why"]:
+                assert set(old["gpu_uuids"]) & set(tray["gpu_uuids"])
+        # Only targets change their state; every placed target has one, and present means confirmed.
+        for name, row in placement.state.trays.items():
+            if name not in targets:
+                assert state is not None
+                assert row == state.trays[name] or state.trays[name]["state"] == "unplaced"
+            elif row["state"] == "present":
+                assert attached(facts.get(name)) is not None
+            assert (row["state"] == "unplaced") == (name not in after.trays)
+        assert targets & after.trays.keys() <= placement.state.trays.keys()
+        # Every change is told, and nothing else.
+        differ = {name for name, tray in after.trays.items() if before.trays.get(name) != tray}
+        assert {change["tray"] for change in placement.changes} == differ
+
+        # The order in which trays answer does not matter, and a second look at the same changes nothing.
+        chance.shuffle(observations)
+        again = place(fabric, state, observations, set(targets), NOW, Policy())
+        assert again == placement
+        second = place(after, placement.state, observations, targets, LATER, Policy())
+        assert (fabric_file.serialise(second.fabric), second.changes) == (data, [])
+        fabric, state = after, placement.state
