@@ -121,14 +121,38 @@ def fleet(
     }
 
 
+def address(place: Place) -> str:
+    """The tray's one IP address, as text."""
+    return f"10.{place.rack >> 8}.{place.rack & 255}.{place.tray}"
+
+
+def chassis_serial(place: Place, seed: int) -> str:
+    """The serial number of the tray's rack."""
+    return f"18{seed % 1000:03d}{place.rack:08d}"
+
+
+def gpu_uuids(place: Place, seed: int) -> list[str]:
+    """The UUIDs of the tray's GPUs, in the order of their indices."""
+    return _gpu_uuids(_random(place, seed), place.gpu_count)
+
+
+def _gpu_uuids(random: bytes, count: int) -> list[str]:
+    return [f"GPU-{_uuid(random[index * 16 : index * 16 + 16])}" for index in range(count)]
+
+
+def _random(place: Place, seed: int) -> bytes:
+    """16 bytes for each of the tray's GPUs."""
+    return b"".join(_digest(seed, place.rack, place.tray, part) for part in range((place.gpu_count + 3) // 4))
+
+
 def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
-    name, cluster_uuid, clique_id, tray_index, gpu_count, rack, tray = place
-    random = b"".join(_digest(seed, rack, tray, part) for part in range((gpu_count + 3) // 4))
+    name, cluster_uuid, clique_id, tray_index, gpu_count, _rack, _tray = place
+    random = _random(place, seed)
     return {
         "observed_at": observed_at,
         "hostname": name,
         "addresses": [
-            {"interface": "host0", "address": f"10.{rack >> 8}.{rack & 255}.{tray}", "prefix": 24},
+            {"interface": "host0", "address": address(place), "prefix": 24},
         ],
         "backend": "nvml",
         "driver_version": DRIVER_VERSION,
@@ -136,7 +160,7 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
         "cluster_uuid": cluster_uuid,
         "clique_id": clique_id,
         "clique": f"{cluster_uuid}.{clique_id}",
-        "chassis_serial": f"18{seed % 1000:03d}{rack:08d}",
+        "chassis_serial": chassis_serial(place, seed),
         "slot_number": tray_index + FIRST_SLOT,
         "tray_index": tray_index,
         "host_id": 1,
@@ -144,7 +168,7 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
         "gpus": [
             {
                 "index": index,
-                "uuid": f"GPU-{_uuid(random[index * 16 : index * 16 + 16])}",
+                "uuid": uuid,
                 "name": "NVIDIA GB200",
                 "pci_bus_id": f"{(index // 2 * 16 + 8 + index % 2):08X}:01:00.0",
                 # Real trays enumerate their modules as 2, 1, 4, 3.
@@ -168,7 +192,7 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
                     },
                 },
             }
-            for index in range(gpu_count)
+            for index, uuid in enumerate(_gpu_uuids(random, gpu_count))
         ],
         "findings": [],
     }
