@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -233,6 +234,24 @@ def test_down_clears_away_what_a_killed_up_has_left(hosts_started: int) -> None:
     finally:
         lab_command("down", "--name", name)
     assert left_behind(name) == []
+
+
+def test_a_slurmctld_that_refuses_its_configuration_ends_the_lab(tmp_path: Path) -> None:
+    name, file = f"fatal-{os.getpid()}", tmp_path / "fatal.yml"
+    file.write_text("slurm: {select_type: select/none}\nracks: [{trays: 1}]\n")
+    done = lab_command("up", "--name", name, "--scenario", str(file), check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(r"lab: slurmctld does not start: .*fatal: .*\n", done.stderr)
+    assert left_behind(name) == []
+
+
+def test_a_cluster_that_has_a_topology_already(lab: LabFactory, tmp_path: Path) -> None:
+    topology = "BlockName=old Nodes=r01t[01-02]\nBlockSizes=2\n"
+    slurm = {"topology_plugin": "topology/block", "prolog_flags": "Alloc", "files": {"topology.conf": topology}}
+    file = tmp_path / "old.yml"
+    file.write_text(yaml.safe_dump({"slurm": slurm}))
+    with lab(file) as racks:
+        assert "BlockName=old" in racks.exec("ctl", "scontrol", "show", "topology").stdout
 
 
 def test_down_ends_an_up_that_is_still_at_work() -> None:

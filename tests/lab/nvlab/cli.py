@@ -41,8 +41,8 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("up", _up, "start a lab and wait until its hosts answer")
     sub.add_argument("--scenario", metavar="FILE", help="what to start; instead of --racks, --trays and --suite")
-    sub.add_argument("--racks", type=int, default=1, help="racks without a scenario file (default: 1)")
-    sub.add_argument("--trays", type=int, default=4, help="trays a rack without a scenario file (default: 4)")
+    sub.add_argument("--racks", type=int, help="racks without a scenario file (default: 1)")
+    sub.add_argument("--trays", type=int, help="trays a rack (default: a full rack of 18 with --racks, else 4)")
     sub.add_argument("--suite", choices=scenario.SUITES, help="Debian suite of the hosts; overrides the scenario's")
     sub.add_argument("--timeout", type=float, default=180.0, metavar="SECONDS", help="give up after (default: 180)")
     command("down", _down, "end a lab and remove all that it made")
@@ -73,7 +73,9 @@ def _up(options: argparse.Namespace) -> None:
         if options.suite:
             wanted = dataclasses.replace(wanted, suite=options.suite)
     else:
-        wanted = scenario.simple(options.racks, options.trays, options.suite or "trixie")
+        trays = options.trays if options.trays is not None else 18 if options.racks is not None else 4
+        racks = options.racks if options.racks is not None else 1
+        wanted = scenario.simple(racks, trays, options.suite or "trixie")
     began = time.monotonic()
     lab.up(options.name, wanted, options.timeout)
     print(f"lab {options.name}: {len(wanted.hosts)} hosts up in {time.monotonic() - began:.1f} s")

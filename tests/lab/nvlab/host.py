@@ -43,6 +43,7 @@ def write_files(directory: Path, name: str, scenario: Scenario, lab: Path, base:
     if scenario.slurm and name == CONTROLLER:
         texts["etc/slurm/slurm.conf"] = slurm_conf(scenario)
         texts["etc/slurm/cgroup.conf"] = CGROUP_CONF
+        texts.update((f"etc/slurm/{file}", text) for file, text in scenario.slurm.files.items())
     elif scenario.slurm:
         texts["etc/default/slurmd"] = SLURMD_DEFAULT
     for relative, text in texts.items():

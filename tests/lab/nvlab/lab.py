@@ -104,6 +104,7 @@ def _wait(name: str, scenario: Scenario, deadline: float, only: Sequence[str] = 
         raise LabError(f"ssh does not answer on {', '.join(silent)}: allow more time (--timeout) or use fewer trays.")
     trays = {tray.name for tray in scenario.trays} & {*awaited}
     while scenario.slurm and trays:
+        _check_controller(name)
         nodes = slurm_nodes(name)
         idle = {node for node, word in nodes.items() if word == "idle"}
         if idle >= trays:
@@ -114,6 +115,15 @@ def _wait(name: str, scenario: Scenario, deadline: float, only: Sequence[str] = 
         time.sleep(0.3)
     known["phase"] = "up"
     state.write(name, known)
+
+
+def _check_controller(name: str) -> None:
+    """A slurmctld that refuses its configuration does so at once, and its log goes with the lab."""
+    failed = subprocess.run(enter(name, CONTROLLER, ["systemctl", "--quiet", "is-failed", "slurmctld.service"]))
+    if failed.returncode == 0:
+        command = enter(name, CONTROLLER, ["grep", "-E", "fatal|error", "/var/log/slurmctld.log"])
+        log = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+        raise LabError(f"slurmctld does not start: {tools.last_line(log)}")
 
 
 def stop(name: str, host_name: str) -> None:
@@ -158,7 +168,7 @@ def ssh_answers(name: str, address: str, timeout: float = 2.0) -> bool:
 def slurm_nodes(name: str) -> dict[str, str]:
     """Node -> its state as sinfo shows it; empty while slurmctld does not answer."""
     try:
-        command = enter(name, CONTROLLER, ["sinfo", "--noheader", "--Node", "--format=%N %t"])
+        command = enter(name, CONTROLLER, ["timeout", "3", "sinfo", "--noheader", "--Node", "--format=%N %t"])
     except LabError:
         return {}
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)

@@ -7,7 +7,8 @@ The shape, every key optional::
 
     suite: trixie            # or forky
     controller: true         # a host `ctl`
-    slurm: true              # or a map: topology_plugin, prolog_flags, select_type, conf (lines for slurm.conf)
+    slurm: true              # or a map: topology_plugin, prolog_flags, select_type,
+                             # conf (lines for slurm.conf), files (topology.conf: TEXT)
     racks:
       - name: r01
         trays: 2
@@ -36,6 +37,7 @@ SUITES = ("trixie", "forky")
 DEFAULT_CLIQUE = 32766
 MOST_TRAYS = 254 - FIRST_TRAY + 1
 MOST_GPUS = 64
+SLURM_FILE = re.compile(r"[a-z_]+\.(conf|yaml)")
 RACK_NAME = re.compile(r"[a-z][a-z0-9]{0,7}")  # nspawn's vb-NAME must fit a network interface's 15 characters
 
 
@@ -47,6 +49,7 @@ class Slurm:
     prolog_flags: str | None = None
     select_type: str | None = "select/cons_tres"
     conf: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)  # name in /etc/slurm of the controller -> text
 
 
 @dataclass(frozen=True)
@@ -201,8 +204,12 @@ def _slurm(top: _Map, source: str) -> Slurm | None:
         topology_plugin=entry.take("topology_plugin", str, None),
         prolog_flags=entry.take("prolog_flags", str, None),
         select_type=entry.take("select_type", str, "select/cons_tres"),
+        files=entry.take("files", dict, {}),
         conf=tuple(str(line) for line in entry.take("conf", list, [])),
     )
+    for name, text in slurm.files.items():
+        if not SLURM_FILE.fullmatch(str(name)) or not isinstance(text, str):
+            raise LabError(f"{source}: slurm.files.{name} must be the text of a file like topology.conf.")
     entry.done()
     return slurm
 

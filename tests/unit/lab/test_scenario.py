@@ -47,6 +47,7 @@ def test_tray_settings_are_kept_as_words() -> None:
         ({"controller": "yes"}, "S: controller is 'yes', it must be true or false."),
         ({"controller": False}, "S: slurm needs the controller host, set controller to true."),
         ({"slurm": {"plugin": "x"}}, "S: slurm.plugin is not a key of a scenario, remove or correct it."),
+        ({"slurm": {"files": {"../x": "a"}}}, "S: slurm.files.../x must be the text of a file like topology.conf."),
         ({"slurm": 3}, "S: slurm must be a map of keys."),
         ({"racks": []}, "S: racks holds no tray, give at least one."),
         ({"racks": [{"trays": True}]}, "S: racks[0].trays is True, it must be a number."),
