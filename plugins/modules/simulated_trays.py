@@ -74,6 +74,7 @@ attributes:
   idempotent:
     support: full
   platform:
+    support: full
     platforms: linux
 """
 
