@@ -20,7 +20,7 @@ STRICT = {
     "ANSIBLE_PIPELINING": "true",
     "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
     # A value that a tray sent must never be rendered as a template.
-    "_ANSIBLE_TEMPLAR_UNTRUSTED_TEMPLATE_BEHAVIOR": "fail",
+    "_ANSIBLE_TEMPLAR_UNTRUSTED_TEMPLATE_BEHAVIOR": "error",
 }
 
 
