@@ -1,0 +1,178 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+
+
+def _gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie that nobody has reaped yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except FileNotFoundError:
+        return True
+
+
+def _wait_until_gone(pid: int) -> bool:
+    for _attempt in range(100):
+        if _gone(pid):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_output_input_environment_and_exit_code_of_a_program() -> None:
+    result = child.run(
+        ["sh", "-c", 'cat; echo "$WORD"; echo bad >&2; exit 3'], 10, input="given\n", env={**os.environ, "WORD": "said"}
+    )
+    assert (result.rc, result.stdout, result.stderr) == (3, "given\nsaid\n", "bad\n")
+    assert (result.timed_out, result.survivor_pid, result.error) == (False, None, None)
+
+
+def test_without_input_standard_input_is_empty() -> None:
+    assert child.run(["cat"], 10).stdout == ""
+
+
+def test_output_that_is_no_utf_8_is_replaced() -> None:
+    assert child.run(["printf", r"a\377b"], 10).stdout == "a\ufffdb"
+
+
+@pytest.mark.parametrize(
+    ("program", "why"), [("/nowhere/program", "No such file or directory"), ("/etc/passwd", "Permission denied")]
+)
+def test_a_program_that_cannot_be_started_is_said(program: str, why: str) -> None:
+    result = child.run([program], 10)
+    assert result.error == why
+    assert not result.timed_out
+
+
+def test_the_signal_that_ended_a_program_is_its_negative_exit_code() -> None:
+    assert child.run(["sh", "-c", "kill -SEGV $$"], 10).rc == -signal.SIGSEGV
+
+
+def test_a_hanging_program_ends_at_the_timeout_with_all_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    began = time.monotonic()
+    result = child.run(["sh", "-c", f"sleep 60 & echo $! > {pids}; echo before; trap '' TERM; wait"], 0.5)
+    assert time.monotonic() - began < 5
+    assert (result.timed_out, result.rc, result.survivor_pid) == (True, None, None)
+    assert result.stdout == "before\n"
+    assert _wait_until_gone(int(pids.read_text()))
+
+
+def test_what_a_finished_program_leaves_running_ends_with_it_and_does_not_hold_the_caller(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    began = time.monotonic()
+    result = child.run(["sh", "-c", f"sleep 60 & echo $! > {pids}; echo done"], 30)
+    assert time.monotonic() - began < 5
+    assert (result.rc, result.stdout) == (0, "done\n")
+    assert _wait_until_gone(int(pids.read_text()))
+
+
+def test_a_child_that_survives_its_killing_is_named_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in state D cannot be made at will: here the killing is left out, which looks the same from outside."""
+    monkeypatch.setattr(child, "_kill_group", lambda pid: None)
+    monkeypatch.setattr(child, "GRACE", 0.2)
+    began = time.monotonic()
+    result = child.run(["sleep", "30"], 0.2)
+    assert time.monotonic() - began < 5
+    assert result.timed_out
+    assert result.survivor_pid is not None
+    os.kill(result.survivor_pid, signal.SIGKILL)
+    os.waitpid(result.survivor_pid, 0)
+
+
+def test_a_child_inherits_no_descriptor_of_its_caller() -> None:
+    reader, writer = os.pipe()
+    try:
+        os.set_inheritable(writer, True)
+        names = child.run(["sh", "-c", "for fd in /proc/self/fd/*; do readlink $fd; done"], 10).stdout
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert "pipe:" not in names
+    assert "socket:" not in names
+
+
+def test_a_child_is_in_a_session_of_its_own() -> None:
+    script = "import os; print(os.getsid(0) == os.getpid() == os.getpgid(0))"
+    assert child.run([sys.executable, "-c", script], 10).stdout == "True\n"
+
+
+def test_signals_that_the_caller_ignores_are_not_ignored_in_the_program() -> None:
+    # Python ignores SIGPIPE; a program that inherits this never ends when its reader does.
+    assert child.run(["sh", "-c", "yes | head -n 1"], 10) == child.Result(0, "y\n", "")
+
+
+def test_endless_output_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "MOST_OUTPUT", 100_000)
+    result = child.run(["yes"], 30)
+    assert result.rc != 0
+    assert len(result.stdout) == 100_000
+
+
+def test_a_function_is_called_in_a_child_and_its_value_comes_back() -> None:
+    def double(value: int) -> dict[str, Any]:
+        return {"twice": value * 2, "pid": os.getpid()}
+
+    reply = child.call(double, 10, 21)
+    assert reply.value["twice"] == 42
+    assert reply.value["pid"] != os.getpid()
+    assert reply.result.rc == 0
+
+
+def test_a_function_that_hangs_ends_at_the_timeout_and_says_how_far_it_came() -> None:
+    def hang() -> None:
+        os.write(2, b"first\nsecond\n")
+        time.sleep(60)
+
+    reply = child.call(hang, 0.3)
+    assert reply.value is None
+    assert reply.result.timed_out
+    assert reply.result.stderr == "first\nsecond\n"
+
+
+@pytest.mark.parametrize(
+    ("failing", "said"),
+    [
+        (lambda: 1 // 0, "ZeroDivisionError: integer division or modulo by zero"),
+        (lambda: sys.exit(5), "SystemExit: 5"),
+        (lambda: object(), "TypeError: Object of type object is not JSON serializable"),
+    ],
+)
+def test_a_function_that_fails_is_said_and_never_unwinds_into_the_caller(failing: Any, said: str) -> None:
+    reply = child.call(failing, 10)
+    assert reply.value is None
+    assert reply.result.error == said
+
+
+def test_a_function_that_crashes_its_process_is_a_signal() -> None:
+    assert child.call(lambda: os.kill(os.getpid(), signal.SIGSEGV), 10).result.rc == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize(
+    ("argv", "timeout"), [([], 1), ([""], 1), (["a\0b"], 1), (["true"], 0), (["true"], -1), (["true"], float("nan"))]
+)
+def test_a_call_that_makes_no_sense_is_refused(argv: list[str], timeout: float) -> None:
+    with pytest.raises(child.ChildError):
+        child.run(argv, timeout)
+
+
+def test_no_descriptor_and_no_zombie_is_left() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _attempt in range(3):
+        child.run(["true"], 10)
+        child.run(["sleep", "9"], 0.05)
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

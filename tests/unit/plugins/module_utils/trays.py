@@ -1,0 +1,43 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Trays for tests: the NVML stand-in as the library that NVML's reader finds, and fixtures of nvidia-smi's XML."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+
+TESTS = Path(__file__).resolve().parents[3]
+FIXTURES = TESTS / "unit" / "fixtures" / "nvidia_smi"
+
+
+def fixture(name: str) -> str:
+    return (FIXTURES / f"{name}.xml").read_text()
+
+
+def tray(**changes: Any) -> dict[str, Any]:
+    """The facts of one simulated, healthy tray."""
+    return next(iter(simulation.fleet(trays_per_rack=1, **changes).values()))
+
+
+def codes(facts: Mapping[str, Any]) -> list[str]:
+    return [found["code"] for found in facts["findings"]]
+
+
+@functools.lru_cache(maxsize=1)
+def library() -> Path:
+    """The NVML stand-in, compiled once for all runs of the tests."""
+    sys.path.insert(0, str(TESTS / "lab" / "nvml"))
+    try:
+        import build
+    finally:
+        sys.path.pop(0)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return build.build(cache / "rackscale.nvlink")
