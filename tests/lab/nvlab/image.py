@@ -149,7 +149,7 @@ def ensure_base(suite: str) -> Path:
     with open(tree.parent / f".{tree.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not tree.is_dir():
-            _build(suite, tree)
+            _build(suite, tree, lock.fileno())
             os.utime(tree)
             _remove_unused(suite)
     return tree
@@ -162,7 +162,7 @@ def _remove_unused(suite: str) -> None:
             shutil.rmtree(tree, ignore_errors=True)
 
 
-def _build(suite: str, tree: Path) -> None:
+def _build(suite: str, tree: Path, lock: int) -> None:
     _remove_unfinished(tree)
     building = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))
     building.chmod(0o755)
@@ -170,7 +170,8 @@ def _build(suite: str, tree: Path) -> None:
     command += [f"--aptopt={option}" for option in APT_OPTIONS[suite]]
     command += [f"--include={','.join((*PACKAGES, *EXTRA_PACKAGES[suite]))}", suite, str(building)]
     try:
-        tools.call(command, f"building the base tree of {suite}")
+        # mmdebstrap holds the lock too: when this process is killed, the next builder waits until the orphan has ended.
+        tools.call(command, f"building the base tree of {suite}", keep=[lock])
         _customise(building)
         os.rename(building, tree)
     except BaseException:

@@ -48,10 +48,15 @@ def ensure_tools() -> None:
             raise LabError(f"the lab needs {', '.join(missing)} and apt-get failed: {last_line(done.stderr)}")
 
 
-def call(command: Sequence[str], what: str) -> str:
-    """Run a command of the lab's own; LabError with its last line when it fails."""
+def call(command: Sequence[str], what: str, keep: Sequence[int] = ()) -> str:
+    """Run a command of the lab's own with the open files `keep`; LabError with its last line when it fails."""
     done = subprocess.run(
-        list(command), stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, "PATH": PATH}
+        list(command),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": PATH},
+        pass_fds=keep,
     )
     if done.returncode != 0:
         raise LabError(f"{what} failed ({command[0]}, exit {done.returncode}): {last_line(done.stderr or done.stdout)}")
