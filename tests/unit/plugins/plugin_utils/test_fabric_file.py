@@ -1,0 +1,461 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The fabric file: read, checked, written, locked, proposed and accepted."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, proposal, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = "2026-11-21T05:00:00Z"
+Document = dict[str, Any]
+
+
+def document() -> Document:
+    return json.loads(fabric_file.serialise(fabrics.fabric(racks=2, trays=2)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "fabric.json")
+
+
+# --- reading ---
+
+
+def test_what_is_written_is_read_again_to_the_byte(path: str) -> None:
+    data = fabric_file.serialise(fabrics.fabric())
+    Path(path).write_bytes(data)
+    assert fabric_file.serialise(fabric_file.load(path)) == data
+    assert data.startswith(b'{\n "cliques": {\n')
+    assert data.endswith(b"}\n")
+
+
+def test_a_fabric_without_trays_is_sound() -> None:
+    assert (
+        fabric_file.parse(b'{"schema_version":1,"domains":{},"cliques":{},"trays":{},"overrides":[]}', "f").trays == {}
+    )
+
+
+def test_the_shipped_schema_says_the_same_to_other_tools() -> None:
+    schema = json.loads((Path(fabric_file.__file__).parent / "schema" / "fabric-1.json").read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    jsonschema.validate(document(), schema)
+
+
+def put(*where: str) -> Callable[[Any], Callable[[Document], None]]:
+    """put("trays", "r01t01", "clique")("x") sets that field of a document."""
+
+    def to(value: Any) -> Callable[[Document], None]:
+        def change(doc: Document) -> None:
+            node = doc
+            for key in where[:-1]:
+                node = node[key]
+            node[where[-1]] = value
+
+        return change
+
+    return to
+
+
+def drop(*where: str) -> Callable[[Document], None]:
+    def change(doc: Document) -> None:
+        node = doc
+        for key in where[:-1]:
+            node = node[key]
+        del node[where[-1]]
+
+    return change
+
+
+TRAY = ("trays", "r01t01")
+R02A = ("cliques", "r02a")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (put("schema_version")(2), "schema_version is 2, and this release of rackscale.nvlink reads 1; "),
+        (put("schema_version")(True), "schema_version is True, and "),
+        (put("schema_version")("1"), "schema_version is '1', and "),
+        (drop("schema_version"), "schema_version is missing, and "),
+        (drop("overrides"), "the top lacks overrides; add it"),
+        (put("racks")({}), "the top has the unknown key 'racks'; remove it"),
+        (put("trays")([]), "trays must be an object, not []; correct it"),
+        (put("overrides")([{}]), "overrides.0 lacks gate; add it"),
+        (put("trays", "tray [1]")({}), "trays has the name 'tray [1]'; a name there may hold "),
+        (put("trays", "a\n")({}), "trays has the name 'a\\n'; a name there may hold "),
+        (
+            put("cliques", "r-3")({}),
+            "cliques has the name 'r-3'; a name there may hold letters, digits and underscores",
+        ),
+        (put(*TRAY, "clique")("r09"), "trays.r01t01.clique names the unknown clique r09; add it to cliques"),
+        (put(*TRAY, "colour")("red"), "trays.r01t01 has the unknown key 'colour'; remove it"),
+        (drop(*TRAY, "why"), "trays.r01t01 lacks why; add it"),
+        (put(*TRAY, "tray_index")("3"), 'trays.r01t01.tray_index must be a whole number or null, not "3"; correct it'),
+        (put(*TRAY, "tray_index")(1.5), "holds 1.5, and every number in it must be whole; correct it"),
+        (
+            put(*TRAY, "tray_index")(True),
+            "trays.r01t01.tray_index must be a whole number or null, not true; correct it",
+        ),
+        (put(*TRAY, "tray_index")(-1), "trays.r01t01.tray_index must keep minimum 0, which -1 does not; correct it"),
+        (put(*TRAY, "imex_address")("10.0.0.300"), "trays.r01t01.imex_address is 10.0.0.300, which is no IP address; "),
+        (put(*TRAY, "imex_address")("{{ x }}"), "trays.r01t01.imex_address must be an IP address, not "),
+        (
+            put(*TRAY, "imex_address")("10.0.1.2"),
+            "trays.r01t02.imex_address says 10.0.1.2, which trays.r01t01.imex_addr",
+        ),
+        (
+            put(*TRAY, "slurm_node")("a[1-2]"),
+            "trays.r01t01.slurm_node must be one host name of letters, digits, dots, ",
+        ),
+        (
+            put(*TRAY, "slurm_node")("r01t02"),
+            "trays.r01t02.slurm_node says r01t02, which trays.r01t01.slurm_node says ",
+        ),
+        (put(*TRAY, "kubernetes_node")("r01t02"), "trays.r01t02.kubernetes_node says r01t02, which trays.r01t01.kuber"),
+        (put(*TRAY, "gpu_uuids")([]), "trays.r01t01.gpu_uuids must keep minItems 1, which [] does not; correct it"),
+        (
+            put(*TRAY, "gpu_uuids")(["GPU-0001-0001-0"]),
+            "trays.r01t02.gpu_uuids says GPU-0001-0001-0, which trays.r01t01",
+        ),
+        (put(*TRAY, "gpu_uuids")(["0"]), "trays.r01t01.gpu_uuids.0 must be a GPU UUID such as GPU-0a1b..., not "),
+        (put(*R02A, "domain")("r09"), "cliques.r02a.domain names the unknown domain r09; add it to domains"),
+        (put(*R02A, "clique_id")(2), "cliques.r02b.clique_id says 2, which cliques.r02a.clique_id says too; "),
+        (put(*R02A, "block", "position")(0), "cliques.r02a.block.position says 0, which cliques.r01.block.position "),
+        (put(*R02A, "block", "name")("r01"), "cliques.r02a.block.name says r01, which cliques.r01.block.name says too"),
+        (
+            put("domains", "r01", "cluster_uuid")("X"),
+            "domains.r01.cluster_uuid must be a UUID in lower case with dashes",
+        ),
+        (
+            put("domains", "r01", "cluster_uuid")("00000002-1111-4222-8333-444444444444"),
+            "domains.r02.cluster_uuid says 00000002-1111-4222-8333-444444444444, which domains.r01.cluster_uuid ",
+        ),
+        (
+            put("domains", "r01", "cluster_uuid")("00000000-0000-0000-0000-000000000000"),
+            "domains.r01.cluster_uuid is all zero, which names no domain; put the real UUID there",
+        ),
+    ],
+)
+def test_each_mistake_is_one_sentence_with_file_and_field(change: Callable[[Document], None], says: str) -> None:
+    wrong = document()
+    change(wrong)
+    with pytest.raises(FabricFileError) as caught:
+        fabric_file.parse(json.dumps(wrong).encode(), "/srv/fabric.json")
+    message = str(caught.value)
+    assert message.startswith(f"/srv/fabric.json: {says}")
+    assert "\n" not in message
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is not JSON at line 1 column 1 "),
+        (b'{\n "trays": }', "is not JSON at line 2 column 11 "),
+        (b"\xff\xfe\x00", "is not JSON "),
+        (b"[" * 100_000, "is not JSON (it is nested too deeply); "),
+        (b'{"a": ' + b"9" * 5000 + b"}", "is not JSON (Exceeds the limit"),
+        (b"[]", "must hold a JSON object at its top; "),
+        (b'{"a": NaN}', "holds NaN, and every number in it must be whole; "),
+        (b'{"trays": {"r01t01": {"clique": "a", "clique": "b"}}}', "trays.r01t01.clique stands there twice; "),
+        (b'{"overrides": [{"gate": 1, "gate": 2}]}', "overrides.gate stands there twice; "),
+    ],
+)
+def test_broken_json_is_told_with_its_place(data: bytes, says: str) -> None:
+    with pytest.raises(FabricFileError) as caught:
+        fabric_file.parse(data, "/srv/fabric.json")
+    assert str(caught.value).startswith(f"/srv/fabric.json: {says}")
+    assert len(str(caught.value)) < 300
+
+
+def test_two_trays_with_one_name_are_found() -> None:
+    doc = document()
+    text = json.dumps(doc).replace('"r01t02": {', '"r01t01": {')
+    with pytest.raises(FabricFileError, match=r"^f: trays\.r01t01 stands there twice; remove one of the two$"):
+        fabric_file.parse(text.encode(), "f")
+
+
+def complaint(data: bytes) -> str:
+    """What is wrong with a file, empty if it is sound; any error but the module's own ends the test."""
+    try:
+        fabric_file.parse(data, "f")
+    except FabricFileError as error:
+        return str(error)
+    return ""
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_a_fabric_or_the_modules_own_error(data: bytes) -> None:
+    assert "\n" not in complaint(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+def test_any_value_at_any_place_gives_a_fabric_or_the_modules_own_error(data: st.DataObject) -> None:
+    doc = document()
+    node: Any = doc
+    while True:
+        key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        deeper = isinstance(node[key], dict | list) and node[key] and data.draw(st.booleans())
+        if not deeper:
+            break
+        node = node[key]
+    node[key] = data.draw(JSON)
+    assert "\n" not in complaint(json.dumps(doc).encode())
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
+    where = tmp_path if kind == "directory" else tmp_path / "none.json"
+    with pytest.raises(FabricFileError, match=rf"^{where}: cannot be read \("):
+        fabric_file.load(str(where))
+
+
+def test_the_state_stands_beside_and_may_be_missing(path: str) -> None:
+    assert fabric_file.load_state(path) is None
+    state = fabrics.state(fabrics.fabric())
+    beside = Path(fabric_file.state_path(path))
+    assert beside.name == "fabric.state.json"
+    beside.write_bytes(fabric_file.serialise(state))
+    assert fabric_file.load_state(path) == state
+    beside.write_text('{"schema_version": 1, "written_at": null, "trays": {"a": {}}, "findings": []}')
+    with pytest.raises(FabricFileError, match=r"fabric\.state\.json: trays\.a lacks state; add it$"):
+        fabric_file.load_state(path)
+
+
+# --- writing ---
+
+
+def test_writing_keeps_the_mode_and_leaves_no_other_file(tmp_path: Path) -> None:
+    target = tmp_path / "fabric.json"
+    target.write_text("old")
+    target.chmod(0o640)
+    storage.write_atomic(str(target), b"new")
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert [child.name for child in tmp_path.iterdir()] == ["fabric.json"]
+
+
+def test_writing_through_a_link_keeps_the_link(tmp_path: Path) -> None:
+    (tmp_path / "repository").mkdir()
+    real = tmp_path / "repository" / "fabric.json"
+    real.write_text("old")
+    (tmp_path / "fabric.json").symlink_to(real)
+    storage.write_atomic(str(tmp_path / "fabric.json"), b"new")
+    assert (tmp_path / "fabric.json").is_symlink()
+    assert real.read_text() == "new"
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    where = tmp_path / "none" / "fabric.json"
+    with pytest.raises(FabricFileError, match=rf"^{where}: cannot be written \(No such file or directory\); "):
+        storage.write_atomic(str(where), b"")
+
+
+def python(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments], stdout=subprocess.PIPE, text=True
+    )
+
+
+# Dies by SIGKILL at the call of os that is named, in the middle of a write.
+KILLED = """
+    import os, signal, sys
+    from ansible_collections.rackscale.nvlink.plugins.plugin_utils import storage
+    def die(*_args, **_more):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if sys.argv[2] == "last":
+        storage.os.fsync = lambda fd, calls=[]: calls.append(fd) or (die() if len(calls) == 2 else None)
+    else:
+        setattr(storage.os, sys.argv[2], die)
+    storage.write_atomic(sys.argv[1], b"new" * 100_000)
+"""
+
+
+@pytest.mark.parametrize("step", ["open", "fchmod", "fsync", "replace", "last"])
+def test_a_kill_at_any_step_leaves_one_whole_file_and_the_next_write_works(tmp_path: Path, step: str) -> None:
+    target = tmp_path / "fabric.json"
+    target.write_bytes(b"old" * 100_000)
+    assert python(KILLED, str(target), step).wait(30) == -signal.SIGKILL
+    assert target.read_bytes() == (b"new" if step == "last" else b"old") * 100_000
+    storage.write_atomic(str(target), b"newer")
+    assert [child.name for child in tmp_path.iterdir()] == ["fabric.json"]
+
+
+HOLDER = """
+    import sys, time
+    from ansible_collections.rackscale.nvlink.plugins.plugin_utils import storage
+    with storage.locked(sys.argv[1], "2026-11-21T05:00:00Z"):
+        print("held", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_the_second_writer_is_told_who_holds_the_lock_and_a_dead_one_holds_nothing(path: str) -> None:
+    holder = python(HOLDER, path)
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    try:
+        says = rf"^{path}: another run is writing it \(pid {holder.pid} on \S+ since {NOW}\); wait for it to end$"
+        with pytest.raises(FabricFileError, match=says), storage.locked(path, NOW):
+            pass
+    finally:
+        holder.kill()
+        holder.wait(30)
+    assert os.path.exists(f"{path}.lock")
+    with storage.locked(path, NOW):
+        pass
+    assert not os.path.exists(f"{path}.lock")
+
+
+def test_many_writers_never_hold_the_lock_together(path: str) -> None:
+    code = """
+        import os, sys, time
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, storage
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            try:
+                with storage.locked(sys.argv[1], "now"):
+                    os.close(os.open(sys.argv[1] + ".alone", os.O_CREAT | os.O_EXCL))
+                    os.unlink(sys.argv[1] + ".alone")
+            except fabric_file.FabricFileError:
+                pass
+    """
+    writers = [python(code, path) for _ in range(4)]
+    assert [writer.wait(30) for writer in writers] == [0, 0, 0, 0]
+
+
+# --- proposals ---
+
+
+def proposed(path: str, base: bytes | None = None) -> proposal.Proposal:
+    made = proposal.propose(base, fabrics.fabric(), [], [], NOW)
+    Path(proposal.proposal_path(path)).write_bytes(made.encode())
+    return made
+
+
+def test_a_proposal_announces_the_sha256_of_what_will_be_written(path: str) -> None:
+    made = proposed(path)
+    content = json.loads(Path(proposal.proposal_path(path)).read_text())
+    assert content.keys() == {
+        "schema_version",
+        "proposed_at",
+        "base_sha256",
+        "sha256",
+        "changes",
+        "objections",
+        "fabric",
+    }
+    assert content["sha256"] == fabric_file.digest(fabric_file.serialise(fabrics.fabric())) == made.sha256
+    assert proposal.load_proposal(path) == made
+
+
+def test_both_sha256_are_accepted(path: str) -> None:
+    made = proposed(path)
+    of_file = fabric_file.digest(Path(proposal.proposal_path(path)).read_bytes())
+    assert proposal.accept(path, made.sha256, None).data == made.data
+    assert proposal.accept(path, of_file, None).data == made.data
+
+
+def test_a_changed_fabric_file_refuses_the_proposal(path: str) -> None:
+    made = proposed(path, base=b"what it was")
+    assert proposal.accept(path, made.sha256, b"what it was")
+    for base in (b"what it is", None):
+        with pytest.raises(FabricFileError, match=rf"^{path}: has changed since the proposal was made; "):
+            proposal.accept(path, made.sha256, base)
+
+
+@pytest.mark.parametrize("sha256", ["", "f00", "G" * 64, "0" * 63 + "\n", "0" * 64])
+def test_another_sha256_is_refused(path: str, sha256: str) -> None:
+    proposed(path)
+    with pytest.raises(FabricFileError, match="sha256"):
+        proposal.accept(path, sha256, None)
+
+
+def test_without_a_proposal_there_is_nothing_to_accept(path: str) -> None:
+    with pytest.raises(FabricFileError, match=r"fabric\.proposed\.json: there is no proposal to accept; run discover"):
+        proposal.accept(path, "0" * 64, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("fabric", "trays", "r01t01", "clique")("r02a"),
+        put("fabric")([]),
+        drop("changes"),
+        put("base_sha256")(3),
+        put("schema_version")(9),
+    ],
+)
+def test_a_proposal_that_was_tampered_with_is_refused(path: str, change: Callable[[Document], None]) -> None:
+    made = proposed(path)
+    beside = Path(proposal.proposal_path(path))
+    content = json.loads(beside.read_text())
+    change(content)
+    beside.write_text(json.dumps(content))
+    with pytest.raises(FabricFileError, match=rf"^{beside}: "):
+        proposal.accept(path, made.sha256, None)
+
+
+def test_a_proposal_whose_fabric_and_sha256_were_both_changed_must_still_be_sound(path: str) -> None:
+    wrong = fabrics.fabric()
+    wrong.trays["r01t01"]["clique"] = "r99"
+    made = proposal.propose(None, wrong, [], [], NOW)
+    Path(proposal.proposal_path(path)).write_bytes(made.encode())
+    with pytest.raises(FabricFileError, match=r"trays\.r01t01\.clique names the unknown clique r99"):
+        proposal.accept(path, made.sha256, None)
+
+
+def test_the_same_on_another_day_is_the_same_proposal() -> None:
+    today, tomorrow = fabrics.fabric(), fabrics.fabric()
+    tomorrow.trays["r01t01"]["why"] = today.trays["r01t01"]["why"].replace("2026-11-21", "2026-11-22")
+    first = proposal.propose(None, today, [], [], NOW)
+    assert proposal.propose(None, tomorrow, [], [], "2026-11-22T05:00:00Z").repeats(first)
+    other = copy.deepcopy(tomorrow)
+    other.trays["r01t01"]["tray_index"] = 40
+    assert not proposal.propose(None, other, [], [], NOW).repeats(first)
+    assert not proposal.propose(b"", today, [], [], NOW).repeats(first)
+
+
+def test_the_difference_is_told_tray_by_tray_then_by_domain_and_clique() -> None:
+    before, after = fabrics.fabric(racks=1, trays=2, split=()), fabrics.fabric(racks=2, trays=2)
+    after.domains["r01"]["expected_trays"] = 18
+    changes: Any = [
+        {"tray": "r02t01", "from": None, "to": "r02a", "kind": "placed", "why": "placed 2026-11-21: attached"},
+        {"tray": "r01t01", "from": "r01", "to": "r01", "kind": "slot", "why": "tray_index 1 -> 2"},
+    ]
+    assert proposal.diff_text(before, after, changes) == [
+        "r02t01: none -> r02a (placed 2026-11-21: attached)",
+        "r01t01: r01 (tray_index 1 -> 2)",
+        "domain r01: expected_trays 2 -> 18",
+        "domain r02: new, chassis_serials 1820925000002, cluster_uuid 00000002-1111-4222-8333-444444444444, "
+        "expected_trays 2",
+        "clique r02a: new, block name r02a position 1, clique_id 1, domain r02",
+        "clique r02b: new, block name r02b position 2, clique_id 2, domain r02",
+    ]
