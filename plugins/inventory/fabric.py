@@ -1,0 +1,322 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Dynamic inventory of an NVLink fabric."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: fabric
+short_description: Trays of an NVLink fabric, grouped by NVLink domain and clique
+version_added: 0.1.0
+author: rackscale.nvlink contributors (@rackscale)
+description:
+  - Reads the fabric file, or asks live sources, and groups the trays by NVLink domain, clique, health and state.
+  - An inventory file for this plugin ends in C(.nvlink.yml) or C(.nvlink.yaml).
+  - Every tray has the host vars C(nvlink_tray_index), C(nvlink_gpu_count), C(nvlink_health) (healthy, degraded,
+    unhealthy or unknown), C(nvlink_state) (present, stale, conflict or unplaced), C(nvlink_imex_address),
+    C(nvlink_slurm_node) and C(nvlink_kubernetes_node), and C(ansible_host) where the fabric file holds it.
+  - What the trays of a clique share stands on the clique's group, so every tray has it too; C(nvlink_cluster_uuid),
+    C(nvlink_clique_id), C(nvlink_clique) (their text form C(<uuid>.<id>)), C(nvlink_domain_name), C(nvlink_clique_name)
+    and C(nvlink_block). They are null for trays without a place.
+  - Where O(fabric_file) is set, every host has its absolute path as C(nvlink_fabric_file).
+  - The groups are C(nvlink) (every tray), C(nvlink_domain_<name>), below it C(nvlink_clique_<name>), and
+    C(nvlink_unhealthy), C(nvlink_degraded), C(nvlink_stale) and C(nvlink_unplaced), which exist even while empty.
+  - Values are never templated, whatever a tray may have said.
+notes:
+  - O(compose), O(groups) and O(keyed_groups) cost about a third of a millisecond for each expression and tray, since
+    Ansible compiles every expression anew. The groups above cost almost nothing, so prefer them on a large fleet.
+  - O(cache) keeps what live sources said, until their options change. The fabric file is always read anew.
+  - Without the state file, which stands beside the fabric file, every tray is present and its health is unknown.
+requirements:
+  - fastjsonschema, for the source V(fabric_file)
+  - netaddr, for live sources
+extends_documentation_fragment:
+  - constructed
+  - inventory_cache
+options:
+  plugin:
+    description: Says that the file is one for this plugin.
+    type: str
+    required: true
+    choices: [rackscale.nvlink.fabric]
+  sources:
+    description:
+      - Where to look, in the order of trust.
+      - V(fabric_file) is what was accepted. It alone gives lasting names, so keep it first.
+      - V(simulation) makes trays up; see O(simulation). It is a live source.
+      - Live sources on top of V(fabric_file) change the state and health of its trays and add those that it does not
+        hold as unplaced; they move no tray.
+      - Live sources alone use provisional names, C(new_<first 8 digits of the cluster UUID>) for a domain, the same
+        with C(_<clique ID>) for a clique and its block.
+    type: list
+    elements: str
+    required: true
+  fabric_file:
+    description:
+      - The fabric file. Required by the source V(fabric_file).
+      - A relative path starts at the inventory file's directory. A template may be used.
+    type: str
+  simulation:
+    description:
+      - The fleet that the source V(simulation) makes up. Equal options give equal trays on every machine.
+      - Trays are called C(r01t01) and so on, with as many digits as the fleet needs.
+    type: dict
+    suboptions:
+      racks:
+        description: How many racks, each an NVLink domain of its own.
+        type: int
+        default: 1
+      trays_per_rack:
+        description: How many trays a rack has.
+        type: int
+        default: 18
+      gpus_per_tray:
+        description: How many GPUs a tray has.
+        type: int
+        default: 4
+      seed:
+        description: Another seed gives other UUIDs, serial numbers and faulty trays.
+        type: int
+        default: 1
+      cliques_per_rack:
+        description: Into how many cliques every rack is split.
+        type: int
+        default: 1
+      split:
+        description: Racks that are split differently, as a mapping of the rack's number to its number of cliques.
+        type: dict
+      faults:
+        description:
+          - What is wrong with some of the trays.
+          - Each is a rate from 0 to 1, which the seed decides tray by tray, or a list of trays. A tray has one fault at
+            most, the first of these that strikes it.
+        type: dict
+        suboptions:
+          down:
+            description: Gives no answer.
+            type: raw
+          detached:
+            description: Answers, but is attached to no NVLink domain.
+            type: raw
+          unhealthy:
+            description: Is unhealthy.
+            type: raw
+          degraded:
+            description: Is degraded.
+            type: raw
+"""
+
+EXAMPLES = r"""
+# fabric.nvlink.yml: the accepted fabric, beside this file
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file]
+fabric_file: fabric.json
+
+---
+# big.nvlink.yml: 10,368 trays that do not exist
+plugin: rackscale.nvlink.fabric
+sources: [simulation]
+simulation: {racks: 576, trays_per_rack: 18, gpus_per_tray: 4, seed: 1}
+
+---
+# bad-day.nvlink.yml: two racks, the second one split into two cliques of 9 trays, with faults
+plugin: rackscale.nvlink.fabric
+sources: [simulation]
+simulation:
+  racks: 2
+  split:
+    "2": 2
+  faults:
+    down: [r01t07]
+    unhealthy: 0.05
+
+---
+# live.nvlink.yml: the accepted fabric in the health that a live source sees, kept for ten minutes
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, simulation]
+fabric_file: "{{ lookup('ansible.builtin.env', 'HOME') }}/fabric.json"
+simulation:
+  racks: 2
+cache: true
+cache_plugin: ansible.builtin.jsonfile
+cache_connection: ~/.cache/rackscale.nvlink/inventory
+cache_timeout: 600
+
+---
+# grouped.nvlink.yml: more groups and vars by expressions
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file]
+fabric_file: fabric.json
+strict: true
+compose:
+  ansible_host: nvlink_imex_address
+groups:
+  first_row: nvlink_tray_index < 9
+keyed_groups:
+  - key: nvlink_state
+    prefix: state
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError, AnsibleOptionsError, AnsibleParserError
+from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import ROOT, Plan, plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, fabric_file
+
+SUFFIXES = (".nvlink.yml", ".nvlink.yaml")
+
+
+class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
+    """Options in, one plan, groups and hosts out. What trays said stays untrusted, so nothing of it is templated."""
+
+    NAME = "rackscale.nvlink.fabric"
+
+    def verify_file(self, path: str) -> bool:
+        """Whether a file may be for this plugin, by its name."""
+        return bool(super().verify_file(path)) and path.endswith(SUFFIXES)
+
+    def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
+        """Fill the inventory; nothing is added to it if anything is wrong."""
+        super().parse(inventory, loader, path, cache)
+        config = self._load_config(path)
+        try:
+            self._check_keys(config)
+            self._read_config_data(path)
+            names = sources.check_names(self._option("sources"))
+            file = self._fabric_file(names, path)
+            fabric, state = self._discover(names, file, path, cache)
+        except FabricFileError as error:
+            raise AnsibleParserError(str(error)) from None
+        except NvlinkError as error:
+            raise AnsibleParserError(f"{path}: {error}") from None
+        except AnsibleOptionsError as error:
+            raise AnsibleParserError(f"{path}: {error}") from error
+        except ImportError as error:
+            raise AnsibleError(
+                f"{path}: needs the Python library {error.name} on the controller; "
+                "install what requirements.txt of the collection names"
+            ) from error
+        made = plan(fabric, state)
+        self._fill(made, file)
+        self._construct(made, file)
+
+    def _load_config(self, path: str) -> Mapping[str, Any]:
+        """The inventory file as a mapping; Ansible's own check of it names neither the file nor an unknown key."""
+        config = self.loader.load_from_file(path, cache="none", trusted_as_template=True)
+        if not config:
+            raise AnsibleParserError(f"{path}: is empty; write plugin: {self.NAME} and sources into it")
+        if not isinstance(config, Mapping):
+            raise AnsibleParserError(f"{path}: must be a mapping of options, not {sources.shown(config)}")
+        return config
+
+    def _check_keys(self, config: Mapping[str, Any]) -> None:
+        known = sorted(self.option_definitions)
+        for key in config:
+            if key not in known:
+                raise SourceError(f"{sources.shown(key)} is not a known option{sources.nearest(key, known)}")
+        if config.get("plugin") != self.NAME:
+            raise SourceError(f"plugin: is {sources.shown(config.get('plugin'))}, use {self.NAME}")
+
+    def _option(self, name: str) -> Any:
+        """An option's value, templates in it resolved with the extra vars."""
+        value = self.get_option(name)
+        if value and self.templar.is_template(value):
+            self.templar.available_variables = self._vars
+            try:
+                return self.templar.template(value)
+            except AnsibleError as error:
+                raise SourceError(f"{name}: cannot be templated ({error}); correct its template") from error
+        return value
+
+    def _fabric_file(self, names: list[str], path: str) -> str | None:
+        option = self._option(sources.FABRIC_FILE)
+        if option is not None:
+            return fabric_file.path_of(option, os.path.dirname(path))
+        if sources.FABRIC_FILE in names:
+            raise SourceError("fabric_file: is missing; name the fabric file, or leave fabric_file out of sources")
+        return None
+
+    def _discover(self, names: list[str], file: str | None, path: str, cache: bool) -> tuple[Fabric, State | None]:
+        asked = {name: self._option(name) for name in names if name != sources.FABRIC_FILE}
+        known = fabric_file.read(file) if file and sources.FABRIC_FILE in names else None
+        if known and not asked:
+            return known
+        # Only here, since a fabric file alone needs neither placement nor its libraries.
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
+
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        observations = self._observe(asked, now, path, cache)
+        return live.overlaid(*known, observations, now) if known else live.provisional(observations, now)
+
+    def _observe(self, asked: Mapping[str, Any], now: str, path: str, cache: bool) -> list[Observation]:
+        """What the live sources say, from the cache where it holds the answer to the same options."""
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
+
+        def ask() -> list[Observation]:
+            return sources.most_trusted(sources.observe(name, options, now) for name, options in asked.items())
+
+        if not self.get_option("cache"):
+            return ask()
+        key = self.get_cache_key(path)
+        question = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+        if cache:
+            try:
+                held = self._cache[key]
+            except KeyError:
+                held = None
+            if isinstance(held, Mapping) and held.get("question") == question:
+                observations = live.unpack(held.get("answer"))
+                if observations is not None:
+                    return observations
+        observations = ask()
+        self._cache[key] = {"question": question, "answer": live.pack(observations)}
+        return observations
+
+    def _fill(self, made: Plan, file: str | None) -> None:
+        """Hosts first and groups linked last, from the leaves up: a host then learns of its ancestors once.
+
+        Every host stands in ROOT itself too. Ansible lists the hosts of groups two levels down in no order.
+        """
+        inventory = self.inventory
+        inventory.add_group(ROOT)
+        if file:
+            inventory.set_variable("all", "nvlink_fabric_file", file)
+        for name, own in made.hosts.items():
+            inventory.add_host(name, ROOT)
+            for key, value in own.items():
+                inventory.set_variable(name, key, value)
+        for name, group in made.groups.items():
+            inventory.add_group(name)
+            for key, value in group.vars.items():
+                inventory.set_variable(name, key, value)
+            for host in group.hosts:
+                inventory.add_child(name, host)
+        for name, group in reversed(made.groups.items()):
+            inventory.add_child(group.parent, name)
+
+    def _construct(self, made: Plan, file: str | None) -> None:
+        compose, groups, keyed = (self.get_option(name) for name in ("compose", "groups", "keyed_groups"))
+        if not (compose or groups or keyed):
+            return
+        strict = self.get_option("strict")
+        shared: dict[str, dict[str, Any]] = {}
+        for group in made.groups.values():
+            if group.vars:
+                shared.update(dict.fromkeys(group.hosts, group.vars))
+        everywhere = {"nvlink_fabric_file": file} if file else {}
+        for name, own in made.hosts.items():
+            variables = {**everywhere, **shared[name], **own, "inventory_hostname": name}
+            self._set_composite_vars(compose, variables, name, strict=strict)
+            self._add_host_to_composed_groups(groups, variables, name, strict=strict)
+            self._add_host_to_keyed_groups(keyed, variables, name, strict=strict)

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the fabric and its state to Ansible's groups, hosts and variables. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+    DEGRADED,
+    PRESENT,
+    STALE,
+    UNHEALTHY,
+    UNKNOWN,
+    UNPLACED,
+    Fabric,
+    State,
+    Tray,
+    TrayState,
+    natural_sorted,
+)
+
+ROOT = "nvlink"
+UNPLACED_GROUP = "nvlink_unplaced"
+# Always there, so that a play may name them before a tray has got into one.
+_BY_HEALTH = {UNHEALTHY: "nvlink_unhealthy", DEGRADED: "nvlink_degraded"}
+_BY_STATE = {STALE: "nvlink_stale"}
+_CLIQUE_VARS = (
+    "nvlink_cluster_uuid",
+    "nvlink_clique_id",
+    "nvlink_clique",
+    "nvlink_domain_name",
+    "nvlink_clique_name",
+    "nvlink_block",
+)
+
+
+@dataclass
+class Group:
+    """One group, below parent; vars are those that all its hosts share."""
+
+    parent: str
+    vars: dict[str, Any] = field(default_factory=dict)
+    hosts: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Plan:
+    """What the inventory is to hold.
+
+    hosts: tray -> its own vars, block after block, each in the natural order of names, unplaced trays last.
+    groups: name -> group, a parent always before its children; ROOT, which holds every host, is none of them.
+    """
+
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+
+
+def plan(fabric: Fabric, state: State | None) -> Plan:
+    """The groups and hosts of a fabric; without its state every tray is present in unknown health."""
+    made = Plan()
+    for name in fabric.domains:
+        made.groups[f"nvlink_domain_{name}"] = Group(ROOT)
+    for name in (UNPLACED_GROUP, *_BY_HEALTH.values(), *_BY_STATE.values()):
+        made.groups[name] = Group(ROOT)
+    # A var that only placed trays have would break every template that meets another one.
+    made.groups[UNPLACED_GROUP].vars = dict.fromkeys(_CLIQUE_VARS)
+    states = state.trays if state else {}
+    for block in fabric.blocks():
+        group = made.groups[f"nvlink_clique_{block.clique}"] = _clique_group(fabric, block.clique)
+        group.hosts = list(block.trays)
+        for name in block.trays:
+            made.hosts[name] = _placed(fabric.trays[name], states.get(name))
+    unplaced = (name for name, row in states.items() if row["state"] == UNPLACED and name not in fabric.trays)
+    for name in natural_sorted(unplaced):
+        made.hosts[name] = _unplaced(name, states[name])
+        made.groups[UNPLACED_GROUP].hosts.append(name)
+    for name, own in made.hosts.items():
+        for group_of, key in ((_BY_HEALTH, "nvlink_health"), (_BY_STATE, "nvlink_state")):
+            if own[key] in group_of:
+                made.groups[group_of[own[key]]].hosts.append(name)
+    return made
+
+
+def _clique_group(fabric: Fabric, name: str) -> Group:
+    clique = fabric.cliques[name]
+    values = (
+        fabric.cluster_uuid(name),
+        clique["clique_id"],
+        fabric.clique_text(name),
+        clique["domain"],
+        name,
+        clique["block"]["name"],
+    )
+    return Group(f"nvlink_domain_{clique['domain']}", dict(zip(_CLIQUE_VARS, values, strict=True)))
+
+
+def _placed(tray: Tray, seen: TrayState | None) -> dict[str, Any]:
+    own = {
+        "nvlink_tray_index": tray["tray_index"],
+        "nvlink_gpu_count": len(tray["gpu_uuids"]),
+        "nvlink_health": seen["health"] if seen else UNKNOWN,
+        "nvlink_state": _state_of_placed(seen),
+        "nvlink_imex_address": tray["imex_address"],
+        "nvlink_slurm_node": tray["slurm_node"],
+        "nvlink_kubernetes_node": tray["kubernetes_node"],
+    }
+    if "ansible_host" in tray:
+        own["ansible_host"] = tray["ansible_host"]
+    return own
+
+
+def _state_of_placed(seen: TrayState | None) -> str:
+    if seen is None:
+        return PRESENT
+    # A person has placed by hand what was unplaced when it was last seen: nobody has seen it in that place yet.
+    return STALE if seen["state"] == UNPLACED else seen["state"]
+
+
+def _unplaced(name: str, seen: TrayState) -> dict[str, Any]:
+    return {
+        "nvlink_tray_index": seen.get("tray_index"),
+        "nvlink_gpu_count": seen.get("gpu_count", 0),
+        "nvlink_health": seen["health"],
+        "nvlink_state": UNPLACED,
+        "nvlink_imex_address": None,
+        "nvlink_slurm_node": name,
+        "nvlink_kubernetes_node": name,
+    }

@@ -1,0 +1,75 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What live observations say, without a fabric file or on top of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+    Address,
+    Clique,
+    Fabric,
+    Observation,
+    State,
+    Tray,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Policy, awaiting, place
+
+FORMAT = 1
+"""Of packed observations; to be raised with every change of Observation or Address."""
+
+
+def provisional(observations: Collection[Observation], now: str) -> tuple[Fabric, State]:
+    """The fabric as it is seen now, under names that say that nobody has accepted it: new_<of the UUID>_<clique ID>."""
+    names = _domain_names({seen.identity[0] for seen in observations if seen.identity})
+    placed = place(None, None, observations, [seen.tray for seen in observations], now, Policy(domain_names=names))
+    fabric = placed.fabric
+    renamed = {name: f"{clique['domain']}_{clique['clique_id']}" for name, clique in fabric.cliques.items()}
+    cliques = {
+        renamed[name]: cast(Clique, {**clique, "block": {**clique["block"], "name": renamed[name]}})
+        for name, clique in fabric.cliques.items()
+    }
+    trays = {name: cast(Tray, {**tray, "clique": renamed[tray["clique"]]}) for name, tray in fabric.trays.items()}
+    return Fabric(fabric.domains, cliques, trays), placed.state
+
+
+def overlaid(
+    fabric: Fabric, state: State | None, observations: Collection[Observation], now: str
+) -> tuple[Fabric, State]:
+    """Every tray in its accepted place, in the state in which it is seen now."""
+    placed = place(fabric, state, observations, [seen.tray for seen in observations], now, Policy())
+    return fabric, awaiting(placed, fabric)
+
+
+def _domain_names(uuids: Collection[str]) -> dict[str, str]:
+    """Cluster UUID -> new_<its first 8 digits>, or all its digits where two domains share the first 8."""
+    shared = Counter(uuid[:8] for uuid in uuids)
+    return {uuid: f"new_{uuid[:8] if shared[uuid[:8]] == 1 else uuid.replace('-', '')}" for uuid in uuids}
+
+
+def pack(observations: Collection[Observation]) -> dict[str, Any]:
+    """The observations as JSON-clean data, fit for a cache."""
+    rows = [{**vars(seen), "addresses": [list(vars(row).values()) for row in seen.addresses]} for seen in observations]
+    return {"format": FORMAT, "observations": rows}
+
+
+def unpack(packed: Any) -> list[Observation] | None:
+    """The observations that pack() packed; None if another release of the collection did, or something else."""
+    if not isinstance(packed, Mapping) or packed.get("format") != FORMAT:
+        return None
+    return [
+        Observation(
+            **{
+                **row,
+                "identity": row["identity"] and tuple(row["identity"]),
+                "gpu_uuids": tuple(row["gpu_uuids"]),
+                "addresses": tuple(Address(*address) for address in row["addresses"]),
+                "findings": tuple(row["findings"]),
+            }
+        )
+        for row in packed["observations"]
+    ]

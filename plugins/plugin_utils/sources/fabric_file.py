@@ -1,0 +1,25 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Source fabric_file: what was accepted, and the state beside it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import FABRIC_FILE, SourceError, shown
+
+
+def path_of(option: Any, directory: str) -> str:
+    """The absolute path that the option means; a relative one starts at directory."""
+    if not isinstance(option, str) or not option.strip():
+        raise SourceError(f"{FABRIC_FILE}: must be the path of a fabric file, not {shown(option)}")
+    return os.path.normpath(os.path.join(os.path.abspath(directory), os.path.expanduser(str(option))))
+
+
+def read(path: str) -> tuple[Fabric, State | None]:
+    """The fabric and its state, which is None where nothing has been discovered into it yet; FabricFileError."""
+    return fabric_file.load(path), fabric_file.load_state(path)

@@ -1,0 +1,100 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Source simulation: racks that do not exist, of any size and shape, with faults by rate or by name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+    DEGRADED,
+    HEALTHY,
+    UNHEALTHY,
+    Address,
+    Observation,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
+    SourceError,
+    check_options,
+    nearest,
+    shown,
+)
+
+SOURCE = "simulation"
+SHAPE = ("racks", "trays_per_rack", "gpus_per_tray", "seed", "split", "cliques_per_rack")
+
+Fault = Callable[[Observation], Observation]
+
+# In the order in which they strike: a tray has one fault at most, the first whose rate or list holds it.
+FAULTS: dict[str, Fault] = {
+    "down": lambda seen: Observation(seen.tray, SOURCE, reachable=False, problem="the simulation has it down"),
+    "detached": lambda seen: replace(seen, identity=None),
+    "unhealthy": lambda seen: replace(seen, health=UNHEALTHY),
+    "degraded": lambda seen: replace(seen, health=DEGRADED),
+}
+
+
+def discover(options: Any, now: str) -> list[Observation]:
+    """The observations of a fleet, all up and healthy but for its faults; equal options give an equal fleet."""
+    options = check_options(options, (*SHAPE, "faults"), SOURCE)
+    shape = {key: options[key] for key in SHAPE if key in options}
+    seed = options.get("seed", 1)
+    fleet = [_healthy(place, seed, now) for place in simulation.places(**shape)]
+    faults = _faults(options.get("faults"), seed, {seen.tray for seen in fleet})
+    return [_struck(seen, faults) for seen in fleet] if faults else fleet
+
+
+def _healthy(place: simulation.Place, seed: int, now: str) -> Observation:
+    """What ansible_facts would say of the tray, without making its facts first: that takes four times as long."""
+    return Observation(
+        tray=place.name,
+        source=SOURCE,
+        observed_at=now,
+        identity=(place.cluster_uuid, place.clique_id),
+        chassis_serial=simulation.chassis_serial(place, seed),
+        tray_index=place.tray_index,
+        gpu_uuids=tuple(simulation.gpu_uuids(place, seed)),
+        gpu_count=place.gpu_count,
+        addresses=(Address("host0", simulation.address(place), 24),),
+        driver_version=simulation.DRIVER_VERSION,
+        health=HEALTHY,
+    )
+
+
+def _struck(seen: Observation, faults: Mapping[str, Callable[[str], bool]]) -> Observation:
+    return next((FAULTS[fault](seen) for fault, strikes in faults.items() if strikes(seen.tray)), seen)
+
+
+def _faults(option: Any, seed: int, trays: set[str]) -> dict[str, Callable[[str], bool]]:
+    """Fault -> whether it strikes a tray, in the order of FAULTS."""
+    chosen = check_options(option, tuple(FAULTS), f"{SOURCE}: faults")
+    return {fault: _strikes(fault, chosen[fault], seed, trays) for fault in FAULTS if fault in chosen}
+
+
+def _strikes(fault: str, choice: Any, seed: int, trays: set[str]) -> Callable[[str], bool]:
+    where = f"{SOURCE}: faults: {fault}"
+    if isinstance(choice, list):
+        return _named(choice, trays, where).__contains__
+    if isinstance(choice, (int, float)) and not isinstance(choice, bool) and 0 <= choice <= 1:
+        rate = float(choice)
+        return lambda tray: _chance(f"{seed}/{fault}/{tray}") < rate
+    raise SourceError(f"{where} is {shown(choice)}, use a rate from 0 to 1 or a list of tray names")
+
+
+def _named(names: Iterable[Any], trays: set[str], where: str) -> set[str]:
+    for name in names:
+        if name not in trays:
+            hint = nearest(name, sorted(trays)) if len(trays) <= 1000 else ""
+            known = hint if hint.startswith("; did") else "; use the names that the inventory gives to its trays"
+            raise SourceError(f"{where} names {shown(name)}, which is no tray of this fleet{known}")
+    return set(names)
+
+
+def _chance(key: str) -> float:
+    """A number from 0 to 1 that depends on the key alone, so a larger fleet keeps the faults of a smaller one."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") / 2**64
