@@ -26,7 +26,9 @@ class HostlistError(NvlinkError):
 
 
 def expand(text: str) -> list[str]:
-    """Expand ``r[01-02]t[01-18],cpu1`` to its names, in the order Slurm gives them (the last bracket runs fastest).
+    """Expand ``r[01-02]t[01-18],cpu1`` to its names; of several brackets in one member the last runs fastest.
+
+    Slurm gives the same names, with several brackets and several ranges in another order.
 
     Commas and white space part the members, an empty text is no host, a name may stand twice. Zero padding follows the
     lower bound of each range. Raises HostlistError for what Slurm calls an invalid hostlist.

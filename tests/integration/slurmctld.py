@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A real slurmctld alone, in the lab's base tree: no systemd, no munge, no slurmd; up in well under a second.
 
-It lives in mount, pid and host name namespaces of its own over an overlay of the tree, so that nothing outside changes and
-the end of one process ends everything. Its configuration folder is the same folder inside and outside, and ``bin`` holds
-scontrol and slurmctld for the outside: so the code under test runs as it does on a controller.
+It lives in mount, pid and host name namespaces of its own over an overlay of the tree, so that nothing outside changes
+and the end of one process ends everything. Its configuration folder is the same folder inside and outside, and ``bin``
+holds scontrol and slurmctld for the outside: so the code under test runs as it does on a controller.
 """
 
 from __future__ import annotations

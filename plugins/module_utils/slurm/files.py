@@ -8,7 +8,8 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 ``render`` and ``parse`` are inverse to each other for every topology that the linter lets through. The YAML reader
 knows block style, quoted scalars and short flow lists: what this module writes, what ``scontrol show topoconf`` prints
-and what people write by hand. It keeps every scalar as text, since Slurm prints a block named ``true`` or ``007`` unquoted.
+and what people write by hand. It keeps every scalar as text, since Slurm prints a block named ``true`` or ``007``
+unquoted.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ def logical_lines(text: str) -> Iterable[str]:
     for raw in text.splitlines():
         line = re.sub(r"(?<!\\)#.*", "", raw).rstrip()
         if line.endswith("\\"):
-            pending += line[:-1] + " "
+            pending += line[:-1]
             continue
         line, pending = (pending + line).strip(), ""
         if line:

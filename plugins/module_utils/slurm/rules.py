@@ -221,8 +221,14 @@ def _has_blocks(candidate: Candidate) -> Iterator[Objection]:
 
 def _has_nodes(candidate: Candidate) -> Iterator[Objection]:
     blocks = candidate.topology.blocks
-    if blocks and not any(block.nodes for block in blocks):
+    if blocks and candidate.topology.block_sizes and not any(block.nodes for block in blocks):
         yield "No block of the topology has a node: discover the fabric first, so that its cliques hold trays.", {}
+
+
+def _has_a_base(candidate: Candidate) -> Iterator[Objection]:
+    blocks = candidate.topology.blocks
+    if blocks and not candidate.topology.block_sizes and not any(block.nodes for block in blocks):
+        yield "No block of the topology has a node and no block size is given: discover the fabric first.", {}
 
 
 def _block_names(candidate: Candidate) -> Iterator[Objection]:
@@ -275,15 +281,20 @@ def _node_names(candidate: Candidate) -> Iterator[Objection]:
                 )
 
 
-def _hostlists(candidate: Candidate) -> Iterator[Objection]:
+def _hostlists_can_be_read(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
-        if not block.folded:
-            continue
         try:
-            same = sorted(expand(block.folded)) == sorted(block.nodes)
+            expand(block.folded)
         except HostlistError as error:
             yield f"The block {block.name} has a hostlist that Slurm cannot read: {error}", {"block": block.name}
-            continue
+
+
+def _hostlists_name_the_nodes(candidate: Candidate) -> Iterator[Objection]:
+    for block in candidate.topology.blocks:
+        try:
+            same = not block.folded or sorted(expand(block.folded)) == sorted(block.nodes)
+        except HostlistError:
+            continue  # the other rule's matter
         if not same:
             yield (
                 f"The hostlist of block {block.name} does not name its nodes: report this as a bug of the collection.",
@@ -511,12 +522,14 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_no_blocks", _has_blocks, "silent", SEEN, before=(25, 11, 0)),
     Rule("slurm_no_blocks", _has_blocks, "fatal", SEEN, since=(25, 11, 0)),
     Rule("slurm_no_nodes", _has_nodes, "ours", SEEN, since=YAML_SINCE),
+    Rule("slurm_no_nodes", _has_a_base, "fatal", SEEN, since=YAML_SINCE),
     Rule("slurm_block_name", _block_names, "ours", SEEN),
     Rule("slurm_block_duplicate", _duplicate_blocks, "fatal", SEEN),
     Rule("slurm_block_empty", _empty_blocks, "fatal", SEEN, before=YAML_SINCE),
     Rule("slurm_block_short", _short_blocks, "fatal", SEEN, before=YAML_SINCE),
     Rule("slurm_node_name", _node_names, "ours", SEEN),
-    Rule("slurm_hostlist", _hostlists, "ours", SEEN),
+    Rule("slurm_hostlist", _hostlists_can_be_read, "fatal", SEEN),
+    Rule("slurm_hostlist", _hostlists_name_the_nodes, "ours", SEEN),
     # In topology.yaml 25.05 to 26.05.2 leave a bad size out without a word (source: commit 314be80425 in 26.05.3).
     Rule("slurm_block_size", _sizes_are_positive, "fatal", SEEN, style=CONF),
     Rule("slurm_block_size", _sizes_fit, "fatal", SEEN, style=CONF),
@@ -543,7 +556,7 @@ RULES: tuple[Rule, ...] = (
 
 def hits(candidate: Candidate) -> list[tuple[Rule, Finding]]:
     """Every objection with the rule that makes it, in the order of the table."""
-    found = []
+    found: list[tuple[Rule, Finding]] = []
     for rule in RULES:
         if rule.holds_for(candidate):
             found.extend((rule, finding(rule.code, message, **subject)) for message, subject in rule.check(candidate))
@@ -610,7 +623,9 @@ def settings_findings(
                 found.append(finding("slurm_plugin_ignored", message))
             continue
         want = wanted_settings(CONF)[key]
-        if value is not None and not satisfies(key, value):
+        # 26.05 adds Alloc to flags that need it, as DeferBatch, by itself; 24.11 does not (seen).
+        given = key == "PrologFlags" and satisfies(key, runs)
+        if value is not None and not satisfies(key, value) and not given:
             how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
             message = f"slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld."
             code = "slurm_conf_contrary" if manage else _SETTING_CODES.get(key, "slurm_plugin_contrary")

@@ -1,0 +1,595 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Slurm half against real slurmctlds, 24.11 and 26.05: does the linter know them, is the old topology back?"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import controller, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import CASES, Case
+
+from .slurmctld import SUITES, Slurmctld, sandbox
+
+pytestmark = pytest.mark.lab
+
+RACKS = tuple(slurm_corpus.block(name, hostlist) for name, hostlist in slurm_corpus.RACKS)
+# The second rack after its NVLink partition was cut in two, and one tray of the first moved to it.
+SPLIT = (RACKS[0], slurm_corpus.block("r02a", "r02t[01-09]"), slurm_corpus.block("r02b", "r02t[10-18]"))
+FILE = {"trixie": "topology.conf", "forky": "topology.yaml"}
+
+
+def configure(slurmctld: Slurmctld, case: Case | None = None, **settings: str) -> None:
+    """The corpus's cluster; what a case wants in slurm.conf stands in it."""
+    case = case or Case("")
+    placed = case.node_topologies
+    settings.setdefault("plugin", "topology/block" if slurmctld.suite == "trixie" else "")
+    names = expand(f"{slurm_corpus.GPU_NODES},{slurm_corpus.CPU_NODES}")
+    lines = []
+    for number, name in enumerate(names):
+        more = [f"Port={20000 + number}"] + ([f"Topology=nvlink:{placed[name]}"] if name in placed else [])
+        lines.append(slurmctld.nodes(name, *more))
+    topology = f" Topology={case.partition_topology}" if case.partition_topology else ""
+    lines.append(f"PartitionName=gpu Nodes={case.partition_nodes} Default=YES{topology}")
+    slurmctld.configure(*lines, **settings)
+
+
+def start(slurmctld: Slurmctld, **settings: str) -> None:
+    """Up with the two whole racks as its topology, as slurm_topology would have left it."""
+    configure(slurmctld, **settings)
+    style = FILE[slurmctld.suite].partition(".")[2]
+    topology = Case("").candidate((*slurmctld.version, 5)).topology
+    (slurmctld.conf_dir / FILE[slurmctld.suite]).write_text(files.render([topology], style))
+    slurmctld.start()
+
+
+@pytest.fixture(params=sorted(SUITES))
+def slurmctld(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Slurmctld]:
+    """A slurmctld of either version that runs the two racks."""
+    with sandbox(request.param, tmp_path / "slurm") as made:
+        start(made)
+        yield made
+
+
+@pytest.fixture(params=sorted(SUITES), scope="module")
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurmctld]:
+    """One slurmctld a version for all questions that leave it as it was."""
+    with sandbox(request.param, tmp_path_factory.mktemp("shared") / "slurm") as made:
+        start(made)
+        yield made
+
+
+def slurm_of(slurmctld: Slurmctld, timeout: float = 10) -> controller.Slurm:
+    return controller.Slurm(str(slurmctld.bin_dir), timeout, str(slurmctld.conf_dir))
+
+
+def survey(slurmctld: Slurmctld) -> controller.Survey:
+    return controller.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "auto")
+
+
+def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **wish: Any) -> controller.Plan:
+    return controller.plan(survey(slurmctld), controller.Wish(blocks=blocks, **wish))
+
+
+def state(slurmctld: Slurmctld) -> tuple[dict[str, bytes], str]:
+    """The configuration folder, byte by byte, and what runs."""
+    contents = {path.name: path.read_bytes() for path in slurmctld.conf_dir.iterdir()}
+    return contents, slurmctld.run("scontrol", "show", "topology").stdout
+
+
+def identity(path: Path) -> tuple[int, int, int]:
+    """Changes with every write of a file, not with reading it."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+# ------------------------------------------------------------------------------------ the daemon is the oracle
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_linter_and_daemon_agree(shared: Slurmctld, case: Case) -> None:
+    version = survey(shared).version
+    if case.codes(version) is None:
+        return  # this version has no such setting
+    candidate = case.candidate(version)
+    path = shared.conf_dir / FILE[shared.suite]
+    before = path.read_bytes(), (shared.conf_dir / "slurm.conf").read_bytes()
+    start_of_log = shared.log.stat().st_size
+    try:
+        configure(shared, case)
+        path.write_text(files.render([candidate.topology], candidate.style))
+        refused = shared.run("scontrol", "reconfigure").returncode != 0
+        log = shared.log.read_text()[start_of_log:]
+        linted = rules.hits(candidate)
+        if rules.slurmctld_refuses(candidate):
+            assert refused, f"the linter calls it fatal, slurmctld took it: {linted}"
+            assert "fatal: " in log
+        if refused:
+            assert any(found["severity"] == "error" for _rule, found in linted), f"the linter let it through: {log}"
+        warned = {
+            "slurm_node_unknown": "Invalid hostnames in block configuration",
+            "slurm_node_uncovered": "lack access",
+        }
+        for code, words in warned.items():
+            if not refused and code in case.codes(version):
+                assert words in log
+        if not refused and not any(found["severity"] == "error" for _rule, found in linted):
+            # Our reader and our own making of aggregates agree with what slurmctld made of it.
+            wanted = candidate.topology
+            if not wanted.block_sizes and candidate.style == "yaml":
+                assert not survey(shared).running_topology("nvlink").block_sizes
+            else:
+                assert controller.difference(wanted, survey(shared)) == ""
+    finally:
+        path.write_bytes(before[0])
+        (shared.conf_dir / "slurm.conf").write_bytes(before[1])
+        assert shared.run("scontrol", "reconfigure").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "hostlist",
+    [
+        "r01t[01-18]",
+        "r[01-02]t[01-18],cpu1",
+        "a[1-2]b[3,5-6]c[007-011]d",
+        "x-1.y[2-3]z a[9-11]",
+        "a[09-11,009]",
+        "a[01-1]",
+        "a[1-2][3-4]",
+        "[1-2]",
+        "a[1-2]]",
+        "a[1-2",
+        "a[]",
+        "a[x]",
+        "a[3-1]",
+        "a[1-3/2]",
+        "a[1-100000]",
+        "a[1-65536]",
+    ],
+)
+def test_hostlists_are_read_as_scontrol_reads_them(shared: Slurmctld, hostlist: str) -> None:
+    answer = shared.run("scontrol", "show", "hostnames", hostlist)
+    try:
+        ours = expand(hostlist)
+    except HostlistError:
+        assert "Invalid hostlist" in answer.stdout + answer.stderr
+    else:
+        theirs = answer.stdout.split()
+        assert ours == theirs if hostlist.count("[") < 2 else sorted(ours) == sorted(theirs)
+
+
+# ------------------------------------------------------------------------------------------------------- apply
+
+
+def test_apply_changes_what_runs_and_a_second_one_touches_nothing(slurmctld: Slurmctld) -> None:
+    sizes = (9,)
+    first = plan(slurmctld, SPLIT, block_sizes=sizes)
+    assert first.changed
+    assert not first.stopped_by()
+    path = slurmctld.conf_dir / FILE[slurmctld.suite]
+    os.chmod(path, 0o640)
+    os.chown(path, 64030, 64030)
+    old = path.read_bytes()
+    controller.apply(first)
+    assert "BlockName=r02b" in slurmctld.run("scontrol", "show", "topology").stdout
+    assert (path.stat().st_mode & 0o777, path.stat().st_uid, path.stat().st_gid) == (0o640, 64030, 64030)
+    assert Path(f"{path}.previous").read_bytes() == old
+    before, second = identity(path), plan(slurmctld, SPLIT, block_sizes=sizes)
+    assert not second.changed
+    assert second.difference == []
+    controller.apply(second)
+    assert identity(path) == before
+
+
+def test_a_forgotten_reconfigure_is_made_up_for(slurmctld: Slurmctld) -> None:
+    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
+    path = slurmctld.conf_dir / FILE[slurmctld.suite]
+    path.write_text(files.render(wanted.wanted, wanted.survey.style))
+    before = identity(path)
+    late = plan(slurmctld, SPLIT, block_sizes=(9,))
+    assert (late.writes, late.reconfigure) == ({}, True)
+    controller.apply(late)
+    assert identity(path) == before
+    assert controller.difference(late.topology, survey(slurmctld)) == ""
+    assert not plan(slurmctld, SPLIT, block_sizes=(9,)).changed
+
+
+def test_a_topology_that_slurmctld_refuses_is_taken_back(slurmctld: Slurmctld) -> None:
+    before = state(slurmctld)
+    bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
+    assert [found["code"] for found in bad.stopped_by()] == ["slurm_block_size"]
+    # As if the linter had not known it.
+    with pytest.raises(SlurmError) as caught:
+        controller.apply(bad)
+    name = FILE[slurmctld.suite]
+    assert "slurmctld refused the new topology (Invalid BlockSizes value" in str(caught.value)
+    assert str(caught.value).endswith(f"; the old {name} is back and running.")
+    assert state(slurmctld) == before
+    # What lies there now also starts.
+    slurmctld.kill_slurmctld()
+    slurmctld.launch()
+    assert state(slurmctld) == before
+
+
+def test_a_first_topology_that_is_refused_is_removed_again(slurmctld: Slurmctld) -> None:
+    path = slurmctld.conf_dir / FILE[slurmctld.suite]
+    path.unlink()
+    configure(slurmctld, plugin="")
+    assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+    before = state(slurmctld)
+    bad = plan(slurmctld, RACKS, block_sizes=(18, 54), manage_conf=True)
+    with pytest.raises(SlurmError, match=rf"the new {path.name} is removed again and running\."):
+        controller.apply(bad)
+    assert state(slurmctld) == before
+
+
+def test_a_reconfigure_that_is_killed_is_taken_back(slurmctld: Slurmctld) -> None:
+    before = state(slurmctld)
+    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
+    marker = slurmctld.directory / "killed"
+    slurmctld.program(
+        "scontrol",
+        f'[ "$1" = reconfigure ] && [ ! -e {marker} ] && touch {marker} && kill -9 $$\n'
+        f'exec {slurmctld.real("scontrol")} "$@"',
+    )
+    with pytest.raises(SlurmError, match=r"reconfigure failed .*; the old .* is back and running\."):
+        controller.apply(wanted)
+    assert state(slurmctld) == before
+
+
+def test_another_topology_than_the_written_one_is_taken_back(slurmctld: Slurmctld) -> None:
+    before = state(slurmctld)
+    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
+    # A reconfigure that says yes and does nothing, as where slurmctld reads another folder.
+    slurmctld.program("scontrol", f'[ "$1" = reconfigure ] && exit 0\nexec {slurmctld.real("scontrol")} "$@"')
+    with pytest.raises(SlurmError, match=r"runs another topology than .*; the old .* is back and running\."):
+        controller.apply(wanted)
+    assert state(slurmctld) == before
+
+
+def test_a_slurmctld_that_dies_meanwhile_finds_the_old_file(slurmctld: Slurmctld) -> None:
+    before = state(slurmctld)
+    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
+    wanted.survey.slurm.timeout = 3
+    slurmctld.program(
+        "scontrol",
+        f'[ "$1" = reconfigure ] && {slurmctld.real("pkill")} -9 -x slurmctld\nexec {slurmctld.real("scontrol")} "$@"',
+    )
+    with pytest.raises(SlurmError, match=r"the old .* is back, but slurmctld does not run it: .* restart it\."):
+        controller.apply(wanted)
+    assert state(slurmctld)[0] == before[0]
+    slurmctld.launch()
+    assert state(slurmctld) == before
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    with sandbox("forky", tmp_path / "slurm") as slurmctld:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", slurmctld.conf_dir], check=True)
+        try:
+            start(slurmctld)
+            wanted = plan(slurmctld, SPLIT)
+            with contextlib.suppress(OSError), open(slurmctld.conf_dir / "filler", "wb", buffering=0) as filler:
+                while True:
+                    filler.write(b"x" * 4096)
+            before = state(slurmctld)
+            with pytest.raises(
+                SlurmError, match=r"could not be written \(No space left on device\).*nothing was changed"
+            ):
+                controller.apply(wanted)
+            assert state(slurmctld) == before
+            (slurmctld.conf_dir / "filler").unlink()
+            controller.apply(plan(slurmctld, SPLIT))
+            assert controller.difference(wanted.topology, survey(slurmctld)) == ""
+        finally:
+            slurmctld.stop()
+            subprocess.run(["umount", "-l", slurmctld.conf_dir], check=True)
+
+
+def test_what_a_cut_off_run_left_is_taken_back(slurmctld: Slurmctld) -> None:
+    before = state(slurmctld)
+    path = slurmctld.conf_dir / FILE[slurmctld.suite]
+    bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
+    # Killed between writing and loading: the refused file lies there, the good one beside it.
+    controller.Files(bad.survey.conf.path).write(str(path), bad.writes[str(path)])
+    again = plan(slurmctld, RACKS, block_sizes=(18, 54))
+    assert (again.writes, again.reconfigure) == ({}, True)
+    with pytest.raises(SlurmError, match=r"the old .* is back and running\."):
+        controller.apply(again)
+    assert state(slurmctld) == before
+
+
+def test_a_slurmctld_that_does_not_answer_stops_it_before_anything(slurmctld: Slurmctld) -> None:
+    before = state(slurmctld)[0]
+    slurmctld.kill_slurmctld()
+    with pytest.raises(SlurmError, match="scontrol show config failed"):
+        controller.survey(slurm_of(slurmctld, 2), str(slurmctld.conf_dir), "auto")
+    assert state(slurmctld)[0] == before
+
+
+def test_two_applies_at_once_wait_for_each_other(slurmctld: Slurmctld) -> None:
+    with controller.locked(str(slurmctld.conf_dir), 5):
+        with pytest.raises(SlurmError, match="Another apply works in"), controller.locked(str(slurmctld.conf_dir), 0.3):
+            pass
+        waited = threading.Event()
+
+        def second() -> None:
+            with controller.locked(str(slurmctld.conf_dir), 5):
+                waited.set()
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.3)
+        assert not waited.is_set()
+    thread.join(5)
+    assert waited.is_set()
+
+
+# ------------------------------------------------------------------------------------- slurm.conf and its plugin
+
+
+def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> None:
+    path = slurmctld.conf_dir / FILE[slurmctld.suite]
+    path.unlink()
+    configure(slurmctld, plugin="", prolog="")
+    assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+    site = (slurmctld.conf_dir / "slurm.conf").read_text()
+    first = plan(slurmctld, RACKS, manage_conf=True)
+    assert not first.stopped_by()
+    controller.apply(first)
+    config = slurm_of(slurmctld).config()
+    assert config["prologflags"] == "Alloc"
+    if slurmctld.suite == "trixie":
+        assert config["topologyplugin"] == "topology/block"
+    assert (slurmctld.conf_dir / "slurm.conf").read_text() == site + "Include nvlink_topology.conf\n"
+    assert not plan(slurmctld, RACKS, manage_conf=True).changed
+    # It also starts from nothing.
+    slurmctld.kill_slurmctld()
+    slurmctld.launch()
+    assert not plan(slurmctld, RACKS, manage_conf=True).changed
+
+
+def test_without_the_plugin_the_file_is_written_and_the_line_to_add_is_told(tmp_path: Path) -> None:
+    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
+        configure(slurmctld, plugin="")
+        slurmctld.start()
+        first = plan(slurmctld, RACKS)
+        assert [found["code"] for found in first.findings] == ["slurm_plugin_missing"]
+        assert "add TopologyPlugin=topology/block" in first.findings[0]["message"]
+        assert not first.stopped_by()
+        controller.apply(first)
+        assert not plan(slurmctld, RACKS).changed
+        # The advice can be followed: with the line, what was written runs.
+        configure(slurmctld, plugin="topology/block")
+        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+        assert plan(slurmctld, RACKS).findings == []
+        assert not plan(slurmctld, RACKS).changed
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [
+        ({"plugin": "topology/tree"}, "slurm_conf_contrary"),
+        ({"select": "select/linear"}, "slurm_conf_contrary"),
+        ({"prolog": "DeferBatch"}, "slurm_conf_contrary"),
+    ],
+)
+def test_a_contrary_line_of_the_site_stops_it(tmp_path: Path, setting: dict[str, str], code: str) -> None:
+    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
+        configure(slurmctld, **setting)
+        if setting.get("plugin") == "topology/tree":
+            (slurmctld.conf_dir / "topology.conf").write_text(f"SwitchName=s0 Nodes={slurm_corpus.GPU_NODES}\n")
+        else:
+            topology = Case("").candidate((24, 11, 5)).topology
+            (slurmctld.conf_dir / "topology.conf").write_text(files.render([topology], "conf"))
+        slurmctld.start()
+        stopped = plan(slurmctld, SPLIT, manage_conf=True).stopped_by()
+        assert code in [found["code"] for found in stopped]
+
+
+def test_a_node_line_that_places_its_node_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    with sandbox("forky", tmp_path / "slurm") as slurmctld:
+        start(slurmctld)
+        configure(slurmctld, Case("", node_topologies={"r02t01": "r01"}))
+        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+        stopped = plan(slurmctld, RACKS).stopped_by()
+        assert [(found["code"], found["tray"]) for found in stopped] == [("slurm_node_topology", "r02t01")]
+
+
+def test_other_topologies_of_the_site_stay(tmp_path: Path) -> None:
+    with sandbox("forky", tmp_path / "slurm") as slurmctld:
+        configure(slurmctld)
+        (slurmctld.conf_dir / "topology.yaml").write_text(
+            "- topology: flat\n  cluster_default: true\n  flat: true\n"
+            "- topology: leaves\n  tree:\n    switches:\n"
+            "      - switch: top\n        children: leaf[1-2]\n"
+            "      - switch: leaf1\n        nodes: r01t[01-18]\n"
+            "      - switch: leaf2\n        nodes: r02t[01-18]\n"
+        )
+        slurmctld.start()
+        controller.apply(plan(slurmctld, RACKS))
+        running = slurm_of(slurmctld).topologies((26, 5, 5))
+        assert [(known.name, known.kind, known.cluster_default) for known in running] == [
+            ("nvlink", "block", True),
+            ("flat", "flat", False),
+            ("leaves", "tree", False),
+        ]
+        assert "leaf[1-2]" in json.dumps(running[2].body)
+        assert not plan(slurmctld, RACKS).changed
+
+
+# ---------------------------------------------------------------------------------- the whole of it, as a site runs it
+
+
+FABRIC: dict[str, Any] = {
+    "schema_version": 1,
+    "domains": {
+        "r01": {"cluster_uuid": "9f3c0a4e-11d2-4b6e-8f00-000000000001", "chassis_serials": ["1820925000123"]},
+        "r02": {"cluster_uuid": "9f3c0a4e-11d2-4b6e-8f00-000000000002", "chassis_serials": ["1820925000124"]},
+    },
+    "cliques": {},
+    "trays": {},
+    "overrides": [],
+}
+
+
+def fabric(blocks: dict[str, str]) -> dict[str, Any]:
+    """A fabric file with those cliques (name -> trays), numbered by their order."""
+    made: dict[str, Any] = json.loads(json.dumps(FABRIC))
+    for domain in made["domains"].values():
+        domain["expected_trays"] = 18
+    for position, (name, trays) in enumerate(blocks.items()):
+        made["cliques"][name] = {
+            "domain": name[:3],
+            "clique_id": 32766 if len(name) == 3 else position,
+            "block": {"name": name, "position": position},
+        }
+        for index, tray in enumerate(expand(trays)):
+            made["trays"][tray] = {
+                "clique": name,
+                "tray_index": index,
+                "gpu_uuids": [f"GPU-{tray}-{gpu}" for gpu in range(4)],
+                "imex_address": None,
+                "slurm_node": tray,
+                "kubernetes_node": tray,
+                "why": "placed 2026-11-21",
+            }
+    return made
+
+
+class Site:
+    """A checkout's playbook against a sandbox."""
+
+    def __init__(self, slurmctld: Slurmctld, directory: Path) -> None:
+        self.slurmctld = slurmctld
+        self.directory = directory
+        self.fabric = directory / "fabric.json"
+
+    def write(self, blocks: dict[str, str]) -> None:
+        self.fabric.write_text(json.dumps(fabric(blocks), sort_keys=True, indent=1) + "\n")
+
+    def play(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        variables = {
+            "fabric_file": str(self.fabric),
+            "slurm_topology_conf_dir": str(self.slurmctld.conf_dir),
+            "slurm_topology_bin_dir": str(self.slurmctld.bin_dir),
+            "slurm_topology_timeout": 10,
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "slurm_controller_hosts": "ctl",
+        }
+        return subprocess.run(
+            [
+                str(Path(sys.executable).parent / "ansible-playbook"),
+                *("-i", "ctl,", "rackscale.nvlink.slurm", "-e", json.dumps(variables), *arguments),
+            ],
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_INJECT_FACT_VARS": "false"},
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+
+@pytest.fixture
+def site(slurmctld: Slurmctld, tmp_path: Path) -> Site:
+    return Site(slurmctld, tmp_path)
+
+
+def test_the_playbook_shows_the_moves_applies_them_and_then_rests(site: Site) -> None:
+    site.write({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})
+    assert "changed=0" in site.play().stdout
+    # r02 is cut into two NVLink partitions, and its tray 1 is swapped into the first rack.
+    site.write({"r01": "r01t[01-18],r02t01", "r02": "r02t[02-09]", "r02b": "r02t[10-18]"})
+    before = state(site.slurmctld)
+    shown = site.play("--check", "--diff")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    for line in ("r02t01: r02 -> r01", "r02t18: r02 -> r02b", "block r02b: new at position 2, 9 trays: r02t[10-18]"):
+        assert line in shown.stdout.splitlines()
+    assert "changed=1" in shown.stdout
+    assert state(site.slurmctld) == before
+    applied = site.play()
+    assert "changed=1" in applied.stdout, applied.stdout + applied.stderr
+    assert "Nodes=r01t[01-18],r02t01 " in site.slurmctld.run("scontrol", "show", "topology").stdout
+    after = state(site.slurmctld)
+    assert "changed=0" in site.play().stdout
+    assert "changed=0" in site.play("--check", "--diff").stdout
+    assert state(site.slurmctld) == after
+
+
+def test_the_playbook_fails_with_the_finding(site: Site) -> None:
+    site.write({"r01": "r01t[01-18]", "r02": "r03t[01-18]"})
+    before = state(site.slurmctld)
+    failed = site.play()
+    assert failed.returncode != 0
+    assert "Slurm knows none of the 18 nodes of block r02" in failed.stdout
+    assert state(site.slurmctld) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "sentence"),
+    [
+        (None, (), "cannot be read"),
+        ("{", (), "is not JSON"),
+        ('{"schema_version": 7}', (), "schema_version"),
+        (None, ("-e", "fabric_file="), "No fabric file is named"),
+    ],
+)
+def test_a_bad_fabric_file_is_one_sentence(
+    site: Site, content: str | None, arguments: tuple[str, ...], sentence: str
+) -> None:
+    if content is not None:
+        site.fabric.write_text(content)
+    before = state(site.slurmctld)
+    failed = site.play(*arguments)
+    assert failed.returncode != 0
+    assert sentence in failed.stdout
+    assert "Traceback" not in failed.stdout + failed.stderr
+    assert state(site.slurmctld) == before
+
+
+def test_a_module_that_is_ended_puts_the_old_file_back(slurmctld: Slurmctld, tmp_path: Path) -> None:
+    before = state(slurmctld)
+    waiting = tmp_path / "waiting"
+    slurmctld.program(
+        "scontrol",
+        f'[ "$1" = reconfigure ] && [ ! -e {waiting} ] && touch {waiting} && exec sleep 8\n'
+        f'exec {slurmctld.real("scontrol")} "$@"',
+    )
+    arguments = {
+        "blocks": [{"name": block.name, "nodes": list(block.nodes), "folded": block.folded} for block in SPLIT],
+        "block_sizes": [9],
+        "conf_dir": str(slurmctld.conf_dir),
+        "bin_dir": str(slurmctld.bin_dir),
+    }
+    name = "ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology"
+    code = (
+        "import io, json, sys; from ansible.module_utils import basic;"
+        f"basic._ANSIBLE_ARGS = json.dumps({{'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}}).encode();"
+        "basic._ANSIBLE_PROFILE = 'legacy';"
+        f"from {name} import main; main()"
+    )
+    module = subprocess.Popen([sys.executable, "-c", code, json.dumps(arguments)], stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 20
+    while not waiting.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert waiting.exists()
+    module.send_signal(signal.SIGTERM)
+    module.communicate(timeout=60)
+    assert state(slurmctld) == before

@@ -1,0 +1,182 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Good and bad topologies, and what the linter must say of each.
+
+The unit tests hold the linter to it; tests/integration/test_slurm_topology.py asks real slurmctlds the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+
+# The cluster that all cases are about: two racks of GPU trays, and two nodes without GPUs.
+GPU_NODES = "r[01-02]t[01-18]"
+CPU_NODES = "cpu[1-2]"
+RACKS = (("r01", "r01t[01-18]"), ("r02", "r02t[01-18]"))
+OLD, NEW = (24, 11, 5), (26, 5, 5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topology; old, new: the codes under 24.11.5 (conf) and 26.05.5 (yaml), None: not asked."""
+
+    name: str
+    blocks: tuple[tuple[str, str], ...] = RACKS
+    sizes: tuple[int, ...] = (18,)
+    old: tuple[str, ...] | None = ()
+    new: tuple[str, ...] | None = ()
+    partition_nodes: str = GPU_NODES
+    partition_topology: str = ""
+    node_topologies: dict[str, str] = field(default_factory=dict)
+
+    def candidate(self, version: rules.Version) -> rules.Candidate:
+        style = rules.choose_style("auto", version)
+        topology = Topology(
+            name="nvlink" if style == "yaml" else "default",
+            blocks=tuple(block(name, hostlist) for name, hostlist in self.blocks),
+            block_sizes=self.sizes,
+        )
+        return rules.Candidate(
+            version=version,
+            style=style,
+            topology=topology,
+            known_nodes=frozenset(expand(f"{GPU_NODES},{CPU_NODES}")),
+            partitions=(rules.Partition("gpu", tuple(expand(self.partition_nodes)), self.partition_topology),),
+            node_topologies=self.node_topologies,
+        )
+
+    def codes(self, version: rules.Version) -> tuple[str, ...] | None:
+        return self.old if version < rules.YAML_SINCE else self.new
+
+
+def block(name: str, hostlist: str) -> Block:
+    try:
+        return Block(name, tuple(expand(hostlist)), hostlist)
+    except HostlistError:
+        return Block(name, ("r01t01",), hostlist)
+
+
+def both(case: Case, *codes: str) -> Case:
+    return replace(case, old=codes, new=codes)
+
+
+CASES = (
+    both(Case("whole racks")),
+    both(Case("pairs above the racks", sizes=(18, 36))),
+    both(Case("a level that nothing fills", sizes=(18, 36, 72)), "slurm_block_size_unused"),
+    both(Case("a size twice", sizes=(18, 18)), "slurm_block_size_unused"),
+    both(Case("no sizes", sizes=())),
+    Case(
+        "a rack in two halves",
+        (RACKS[0], ("r02a", "r02t[01-09]"), ("r02b", "r02t[10-18]")),
+        (18,),
+        ("slurm_block_short", "slurm_block_short"),
+        (),
+    ),
+    both(
+        Case("halves as the base", (RACKS[0], ("r02a", "r02t[01-09]"), ("r02b", "r02t[10-18]")), (9,)),
+        "slurm_clique_above_base",
+    ),
+    both(
+        Case("halves as the base, with a gap level", (RACKS[0], ("x", "r02t[01-09]"), ("y", "r02t[10-18]")), (9, 36)),
+        "slurm_clique_above_base",
+    ),
+    both(Case("single nodes", (("a", "r01t01"), ("b", "r01t02"), ("c", "r01t03")), (1, 2, 4)), "slurm_node_uncovered"),
+    Case(
+        "one tray short",
+        (RACKS[0], ("r02", "r02t[01-17]")),
+        (18,),
+        ("slurm_block_short", "slurm_node_uncovered"),
+        ("slurm_node_uncovered",),
+    ),
+    Case(
+        "no sizes, a later block smaller",
+        (RACKS[0], ("r02", "r02t[01-17]")),
+        (),
+        ("slurm_block_short", "slurm_node_uncovered"),
+        ("slurm_node_uncovered",),
+    ),
+    both(
+        Case("no sizes, the first block smaller", (("r02", "r02t[01-17]"), RACKS[0]), ()),
+        "slurm_clique_above_base",
+        "slurm_node_uncovered",
+    ),
+    Case("a placeholder", (RACKS[0], ("gone", ""), RACKS[1]), (18,), ("slurm_block_empty",), ()),
+    Case("a placeholder and pairs", (RACKS[0], ("gone", ""), RACKS[1]), (18, 36), ("slurm_block_empty",), ()),
+    Case("a placeholder first, no sizes", (("gone", ""), *RACKS), (), ("slurm_block_empty",), ()),
+    Case("only placeholders", (("gone", ""),), (18,), ("slurm_block_empty",), ("slurm_no_nodes",)),
+    Case("only placeholders, no sizes", (("gone", ""),), (), ("slurm_block_empty",), ("slurm_no_nodes",)),
+    both(Case("no blocks", ()), "slurm_no_blocks"),
+    both(Case("a size that is no multiple", sizes=(18, 30)), "slurm_block_size"),
+    both(Case("a size three times the base", sizes=(18, 54)), "slurm_block_size"),
+    Case(
+        "sizes turned round",
+        sizes=(36, 18),
+        old=("slurm_block_short", "slurm_block_short", "slurm_block_size"),
+        new=("slurm_block_size",),
+    ),
+    both(Case("a size of nothing", sizes=(18, 0)), "slurm_block_size"),
+    both(Case("a negative size", sizes=(18, -18)), "slurm_block_size"),
+    both(Case("the sixteenth level", sizes=(18, 18 << 15))),
+    both(Case("the seventeenth level", sizes=(18, 18 << 16)), "slurm_block_size"),
+    both(Case("one name twice", (RACKS[0], ("r01", "r02t[01-18]"))), "slurm_block_duplicate"),
+    both(
+        Case("a tray in two blocks", (RACKS[0], ("r02", "r01t18,r02t[01-18]"))),
+        "slurm_clique_above_base",
+        "slurm_block_overlap",
+    ),
+    both(
+        Case("a tray twice in its block", (RACKS[0], ("r02", "r02t[01-18],r02t18"))),
+        "slurm_block_overlap",
+    ),
+    both(
+        Case("an unknown tray in a large block", (RACKS[0], ("r02", "r02t[01-19]"))),
+        "slurm_clique_above_base",
+        "slurm_node_unknown",
+    ),
+    Case(
+        "an unknown tray that the base needs",
+        (RACKS[0], ("r02", "r02t[02-19]")),
+        (18,),
+        ("slurm_block_short", "slurm_node_unknown", "slurm_node_uncovered"),
+        ("slurm_node_unknown", "slurm_node_uncovered"),
+    ),
+    Case(
+        "an unknown block",
+        (*RACKS, ("r03", "r03t[01-18]")),
+        (18,),
+        ("slurm_block_short", "slurm_block_unknown"),
+        ("slurm_block_unknown",),
+    ),
+    both(Case("names like UUIDs", (("9f3c-1a.32766", "r01t[01-18]"), ("9f3c-1a.2", "r02t[01-18]")), (18, 36))),
+    both(Case("names like YAML's words", (("true", "r01t[01-18]"), ("007", "r02t[01-18]")), (18, 36))),
+    both(Case("a bracket in a name", (("r[0", "r01t[01-18]"), RACKS[1]), (18, 36)), "slurm_block_name"),
+    both(Case("a comma in a name", (("r0,1", "r01t[01-18]"), RACKS[1]), (18, 36)), "slurm_block_name"),
+    both(Case("a hostlist that is cut off", (("r02", "r02t[01-18"),), (1,)), "slurm_hostlist", "slurm_node_uncovered"),
+    both(
+        Case("a partition over both kinds of nodes", partition_nodes=f"{GPU_NODES},{CPU_NODES}"),
+        "slurm_node_uncovered",
+    ),
+    both(Case("a partition without block nodes", partition_nodes=CPU_NODES)),
+    Case("a partition of this topology", partition_topology="nvlink", old=None),
+    Case("a partition of a missing topology", partition_topology="trees", old=None, new=("slurm_partition_topology",)),
+    Case("a node line that names its block", node_topologies={"r01t01": "r01"}, old=None),
+    Case(
+        "a node line that names a missing block",
+        node_topologies={"cpu1": "r09"},
+        old=None,
+        new=("slurm_node_topology",),
+    ),
+    Case(
+        "a node line that names another block",
+        node_topologies={"r01t01": "r02"},
+        old=None,
+        new=("slurm_node_topology",),
+    ),
+)

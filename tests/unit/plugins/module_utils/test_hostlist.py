@@ -1,0 +1,107 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Hostlists: the table is what `scontrol show hostnames` (24.11.5, 26.05.5) answers, the properties ClusterShell's."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import fold
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a1 b2", ["a1", "b2"]),
+        ("a[1-2],,b", ["a1", "a2", "b"]),
+        ("a[9-11]", ["a9", "a10", "a11"]),
+        ("a[09-11,009]", ["a09", "a10", "a11", "a009"]),
+        ("a[01-1]", ["a01"]),
+        ("a[1-2]b[3-4]", ["a1b3", "a1b4", "a2b3", "a2b4"]),
+        ("a[1-2][3-4]", ["a13", "a14", "a23", "a24"]),
+        ("x-1.y[2-3]z", ["x-1.y2z", "x-1.y3z"]),
+        ("[1-2]", ["1", "2"]),
+        ("a[1-2]]", ["a1]", "a2]"]),
+        ("a,a", ["a", "a"]),
+    ],
+)
+def test_it_expands_as_slurm_does(text: str, names: list[str]) -> None:
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a[1-2", "not closed"),
+        ("a[[1-2]]", "inside a bracket"),
+        ("a[]", "the range ''"),
+        ("a[x]", "the range 'x'"),
+        ("a[1,x-2]", "the range 'x-2'"),
+        ("a[1-3/2]", "the range '1-3/2'"),
+        ("a[3-1]", "runs backwards"),
+        ("a[1-100000]", "more than 65536"),
+        ("a[1-65536],b", "more than 65536"),
+        ("a[1-300][1-300]", "more than 65536"),
+        ("a[1-" + "9" * 5000 + "]", "the range"),
+        ("a[" + "1-60000," * 3 + "1]", "more than 65536"),
+        ("a[\u0661-\u0663]", "the range"),
+    ],
+)
+def test_what_slurm_calls_invalid_is_one_sentence(text: str, why: str) -> None:
+    with pytest.raises(HostlistError, match=why) as caught:
+        expand(text)
+    assert isinstance(caught.value, NvlinkError)
+    assert len(str(caught.value)) < 400
+
+
+@given(st.text(alphabet="ab01-,[] \t\x00\U0001f600", max_size=40))
+def test_any_text_is_names_or_the_own_error(text: str) -> None:
+    try:
+        names = expand(text)
+    except HostlistError:
+        return
+    assert all(isinstance(name, str) and name for name in names)
+
+
+numbers = st.integers(0, 300).flatmap(lambda number: st.sampled_from([str(number), f"{number:02d}", f"{number:04d}"]))
+names = st.builds(
+    "".join, st.tuples(st.sampled_from(["r", "gpu-", "n1x"]), numbers, st.sampled_from(["", "t"]), numbers)
+)
+
+
+@given(st.lists(names, min_size=1, max_size=40, unique=True))
+def test_what_clustershell_folds_slurm_reads_back(nodes: list[str]) -> None:
+    assert sorted(expand(fold(nodes))) == sorted(nodes)
+
+
+@given(st.lists(names, min_size=1, max_size=20, unique=True))
+def test_it_reads_clustershell_as_clustershell_does(nodes: list[str]) -> None:
+    folded = NodeSet.fromlist(nodes, resolver=RESOLVER_NOGROUP)
+    assert sorted(expand(str(folded))) == sorted(folded)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "text"),
+    [
+        ([], ""),
+        (["n1"], "n1"),
+        ([f"r01t{n:02d}" for n in range(1, 19)], "r01t[01-18]"),
+        ([f"r{r}t{t}" for r in (1, 2) for t in (1, 2)], "r[1-2]t[1-2]"),
+        (["a1", "a3", "b"], "a[1,3],b"),
+        # Left to the linter: listed one by one, or not folded at all.
+        (["n1", "n1"], ""),
+        (["n1", "n[2]"], ""),
+        (["n1", "@all"], ""),
+        (["n1", ""], ""),
+    ],
+)
+def test_folding(nodes: list[str], text: str) -> None:
+    assert fold(nodes) == text

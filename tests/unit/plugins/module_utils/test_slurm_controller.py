@@ -1,0 +1,176 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the controller's half works out without a slurmctld; with one it is tested in tests/integration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import controller
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    Block,
+    ShownBlock,
+    SlurmError,
+    Topology,
+)
+
+
+def topology(sizes: tuple[int, ...] = (2,), **blocks: str) -> Topology:
+    made = tuple(Block(name, tuple(nodes.split())) for name, nodes in blocks.items())
+    return Topology(name="nvlink", blocks=made, block_sizes=sizes)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moves", "lines"),
+    [
+        (topology(a="n1 n2"), topology(a="n2 n1"), [], []),
+        (None, topology(a="n1 n2"), ["n1:None>a", "n2:None>a"], ["block a: new at position 0, 2 trays: n1,n2"]),
+        (
+            topology(a="n1 n2", b="n3"),
+            topology(a="n1", b="n2 n3"),
+            ["n2:a>b"],
+            ["n2: a -> b"],
+        ),
+        (topology(a="n1"), topology(a="n1 n2"), ["n2:None>a"], ["n2: (no block) -> a"]),
+        (topology(a="n1 n2"), topology(a="n1"), ["n2:a>None"], ["n2: a -> (no block)"]),
+        (
+            topology(a="n1", b="n2"),
+            topology(a="n1", b=""),
+            ["n2:b>None"],
+            ["n2: b -> (no block)", "block b: retired, its place is kept"],
+        ),
+        (topology(a="n1", b=""), topology(a="n1"), [], ["block b: removed"]),
+        (topology(a="n1"), topology(a="n1", b=""), [], ["block b: new at position 1, a placeholder without trays"]),
+        (topology(a="n1", b="n2"), topology(b="n2", a="n1"), [], ["block order: b, a"]),
+        (topology((2,), a="n1"), topology((4,), a="n1"), [], ["block sizes: 2 -> 4"]),
+        # A size without effect is no difference: topology.conf does not show it.
+        (topology((2,), a="n1"), topology((2, 4, 8), a="n1"), [], []),
+    ],
+)
+def test_the_way_from_one_topology_to_the_other(
+    before: Topology | None, after: Topology, moves: list[str], lines: list[str]
+) -> None:
+    told, shown = controller.describe(before, after)
+    assert [f"{move['node']}:{move['from']}>{move['to']}" for move in told] == moves
+    assert shown == lines
+
+
+def test_what_show_topology_shows_is_a_topology() -> None:
+    shown = [
+        ShownBlock("a", ("n1", "n2"), 2, False),
+        ShownBlock("b", ("n3",), 2, False),
+        ShownBlock("a,b", ("n1", "n2", "n3"), 4, True),
+    ]
+    assert controller.from_shown(shown) == Topology(
+        blocks=(Block("a", ("n1", "n2")), Block("b", ("n3",))), block_sizes=(2, 4)
+    )
+    assert controller.from_shown([]) is None
+
+
+def test_slurm_conf_is_read_with_its_includes(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(
+        "ClusterName=Gold # ours\n"
+        "selecttype=select/cons_tres PROLOGFLAGS=Alloc,\\\nContain\n"
+        "include %c.conf\n"
+        "Include missing.conf\n"
+        "#TopologyPlugin=topology/tree\n"
+        "NodeName=n[1-2] CPUs=4 Topology=nvlink:a,leaf:s0\n"
+        "include nvlink_topology.conf\n"
+    )
+    (tmp_path / "gold.conf").write_text('TopologyPlugin="topology/block"\nInclude gold.conf\n')
+    (tmp_path / "nvlink_topology.conf").write_text("SelectType=select/linear\n")
+    read = controller.read_slurm_conf(str(tmp_path))
+    assert read.settings == {
+        "selecttype": "select/cons_tres",
+        "prologflags": "Alloc,Contain",
+        "topologyplugin": "topology/block",
+    }
+    assert read.node_topologies == {"n1": "nvlink:a,leaf:s0", "n2": "nvlink:a,leaf:s0"}
+    assert read.includes_ours
+
+
+def test_no_slurm_conf_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SlurmError, match=r"slurm.conf cannot be read \(No such file or directory\): set"):
+        controller.read_slurm_conf(str(tmp_path))
+
+
+def test_no_slurm_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SlurmError, match="Neither slurmctld -V nor scontrol --version"):
+        controller.Slurm(str(tmp_path)).version()
+
+
+def fake(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_an_old_slurm_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    fake(tmp_path, "slurmctld", "echo slurm 23.11.10")
+    fake(tmp_path, "scontrol", f"touch {tmp_path}/asked")
+    with pytest.raises(SlurmError, match=r"23\.11\.10 is too old"):
+        controller.survey(controller.Slurm(str(tmp_path)), str(tmp_path), "auto")
+    assert not (tmp_path / "asked").exists()
+
+
+def test_a_scontrol_that_hangs_ends_at_the_timeout(tmp_path: Path) -> None:
+    fake(tmp_path, "scontrol", "sleep 60")
+    with pytest.raises(SlurmError, match=r"scontrol show config failed .no answer in time"):
+        controller.Slurm(str(tmp_path), 0.3).config()
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ("SLURM_VERSION = 25.11.4", "restart slurmctld first"),
+        ("SLURM_VERSION = 26.05.5\nSLURM_CONF = /opt/site/slurm.conf", "set slurm_topology_conf_dir to /opt/site"),
+    ],
+)
+def test_files_and_programs_that_belong_to_another_slurm(tmp_path: Path, config: str, sentence: str) -> None:
+    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
+    fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
+    fake(tmp_path, "scontrol", f"echo '{config}'")
+    with pytest.raises(SlurmError, match=sentence):
+        controller.survey(controller.Slurm(str(tmp_path)), str(tmp_path), "auto")
+
+
+def test_files_are_replaced_and_put_back(tmp_path: Path) -> None:
+    model, old, new = tmp_path / "slurm.conf", tmp_path / "topology.conf", tmp_path / "nvlink_topology.conf"
+    model.write_text("m")
+    model.chmod(0o604)
+    old.write_text("old")
+    old.chmod(0o640)
+    changes = controller.Files(str(model))
+    changes.write(str(old), b"changed")
+    changes.write(str(new), b"new")
+    assert (old.read_text(), new.read_text()) == ("changed", "new")
+    assert (old.stat().st_mode & 0o777, new.stat().st_mode & 0o777) == (0o640, 0o604)
+    assert Path(f"{old}.previous").read_text() == "old"
+    changes.undo()
+    assert old.read_text() == "old"
+    assert sorted(os.listdir(tmp_path)) == ["slurm.conf", "topology.conf"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    target, link = tmp_path / "shared" / "topology.conf", tmp_path / "topology.conf"
+    target.write_text("old")
+    link.symlink_to(target)
+    controller.Files(str(target)).write(str(link), b"new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert Path(f"{target}.previous").read_text() == "old"
+
+
+def test_slurmctlds_own_reason_is_read_from_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "slurmctld.log"
+    log.write_text("[x] fatal: of yesterday\n")
+    reader = controller._Log(str(log))
+    assert reader.fatal() == ""
+    with log.open("a") as file:
+        file.write("[y] error: nothing\n[z] fatal: Invalid BlockSizes value: 30\n")
+    assert reader.fatal() == "Invalid BlockSizes value: 30"
+    assert controller._Log(str(tmp_path / "none")).fatal() == ""

@@ -1,0 +1,232 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files and what scontrol prints of them."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from hypothesis import given
+from hypothesis import strategies as st
+
+# Block names that a YAML reader would like to take for something else, and such that nobody would take for it.
+NAMES = st.one_of(
+    st.sampled_from(
+        ["true", "no", "null", "y", "007", "1e3", "0x1f", "1_000", "12.5", "-", "_", "2026-11-21", "r01", "a.b"]
+    ),
+    st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True),
+)
+BLOCKS = st.lists(
+    st.builds(
+        lambda name, first, count: Block(
+            name,
+            tuple(f"{name}x{n:02d}" for n in range(first, first + count)),
+            f"{name}x[{first:02d}-{first + count - 1:02d}]" if count else "",
+        ),
+        NAMES,
+        st.integers(0, 50),
+        st.integers(0, 20),
+    ),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda block: block.name,
+)
+SIZES = st.lists(st.integers(1, 70000), max_size=4).map(tuple)
+
+
+@given(NAMES, BLOCKS, SIZES, st.booleans())
+def test_what_is_written_as_yaml_is_read_back_by_us_and_by_pyyaml(
+    name: str, blocks: list[Block], sizes: tuple[int, ...], default: bool
+) -> None:
+    topology = Topology(name, "block", default, tuple(blocks), sizes)
+    text = files.render([topology], "yaml")
+    assert files.parse(text, "yaml") == [topology]
+    entry = yaml.safe_load(text)[0]
+    assert entry["topology"] == name
+    assert entry["cluster_default"] is default
+    assert entry["block"].get("block_sizes", []) == list(sizes)
+    assert [block["block"] for block in entry["block"]["blocks"]] == [block.name for block in blocks]
+    assert [block.get("nodes", "") for block in entry["block"]["blocks"]] == [block.folded for block in blocks]
+
+
+@given(BLOCKS, SIZES)
+def test_what_is_written_as_conf_is_read_back(blocks: list[Block], sizes: tuple[int, ...]) -> None:
+    topology = Topology(blocks=tuple(blocks), block_sizes=sizes)
+    assert files.parse(files.render([topology], "conf"), "conf") == [topology]
+
+
+@given(st.text(alphabet="ab:-[]{}#'\"\\ \n\t|&*1,x0", max_size=60))
+def test_any_text_is_read_or_the_own_error(text: str) -> None:
+    for style in ("yaml", "conf"):
+        try:
+            files.parse(text, style)
+        except SlurmError as error:
+            message = str(error)
+            if "\n" in message:
+                pytest.fail(message)
+
+
+# Shape and quoting of `scontrol show topoconf`, 26.05.5: every kind is printed, scalars only quoted where libyaml must.
+TOPOCONF = r"""%YAML 1.1
+---
+- topology: 'my racks: all'
+  cluster_default: true
+  block:
+    block_sizes:
+    - 4
+    - 8
+    blocks:
+    - block: 1e3
+      nodes: n[01-04]
+    - block: true
+      nodes: n[05-06],n07
+    - block: null
+      nodes:
+    - block: 'it''s: a'
+      nodes: m1
+    - block: "\xFCn\xEF"
+      nodes: m2
+  flat: {}
+  ring: {}
+  torus3d: {}
+  tree: {}
+- topology: cpu
+  cluster_default: false
+  block: {}
+  flat: true
+  ring: {}
+  torus3d: {}
+  tree: {}
+- topology: leaf
+  cluster_default: false
+  block: {}
+  flat: {}
+  ring: {}
+  torus3d: {}
+  tree:
+    switches:
+    - switch: s0
+      children: s[1-2]
+      nodes:
+    - switch: s1
+      children:
+      nodes: n[01-02]
+...
+"""
+
+
+def test_topoconf_is_read() -> None:
+    block, flat, tree = files.parse_yaml(TOPOCONF)
+    assert (block.name, block.cluster_default, block.block_sizes) == ("my racks: all", True, (4, 8))
+    assert [(known.name, known.nodes) for known in block.blocks] == [
+        ("1e3", ("n01", "n02", "n03", "n04")),
+        ("true", ("n05", "n06", "n07")),
+        ("null", ()),
+        ("it's: a", ("m1",)),
+        ("\xfcn\xef", ("m2",)),
+    ]
+    assert (flat.name, flat.kind, flat.cluster_default) == ("cpu", "flat", False)
+    assert (tree.name, tree.kind, tree.body["switches"][1]["nodes"]) == ("leaf", "tree", "n[01-02]")
+
+
+def test_other_kinds_are_carried_over() -> None:
+    kept = files.parse_yaml(TOPOCONF)[1:]
+    written = yaml.safe_load(files.render(kept, "yaml"))
+    assert written[0] == {"topology": "cpu", "cluster_default": False, "flat": True}
+    assert written[1]["tree"] == {
+        "switches": [{"switch": "s0", "children": "s[1-2]"}, {"switch": "s1", "nodes": "n[01-02]"}]
+    }
+    again = files.parse(files.render(kept, "yaml"), "yaml")
+    assert files.render(again, "yaml") == files.render(kept, "yaml")
+
+
+def test_nothing_configured_is_no_topology() -> None:
+    empty = "%YAML 1.1\n---\n- topology: default\n  cluster_default: false\n  block: {}\n  flat: {}\n  tree: {}\n...\n"
+    assert [known.kind for known in files.parse_yaml(empty)] == ["none"]
+    assert files.parse_yaml("") == files.parse_yaml("---\n...\n") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- topology: t\n  block:\n    block_sizes: [18, 36]   # racks, pairs\n    blocks:\n    - {block: a}\n",
+        "- topology: t\n  block: &x\n    blocks: []\n",
+        "topology: t\n",
+        "- t\n",
+        "- topology: t\n  flat: true\n  tree:\n    switches: []\n    x: y\n",
+        "- topology: t\n  block:\n    blocks:\n      - nodes: a\n",
+        "- topology: t\n  block:\n    blocks:\n      - block: a\n        nodes: a[1-\n",
+        "- topology: t\n  block:\n    block_sizes: [x]\n    blocks: []\n",
+        "- topology: 'open\n",
+        "- topology: t\n\tblock: x\n",
+        "- topology: t\n      stray\n",
+        "- topology: t\n  topology: u\n",
+        "- topology: |\n    t\n",
+        '- topology: "\\q"\n',
+        '- topology: "\\UFFFFFFFF"\n',
+        "- topology:\n" + "".join("  " * depth + "- \n" for depth in range(1, 40)),
+    ],
+)
+def test_yaml_that_cannot_be_read_is_one_sentence(text: str) -> None:
+    with pytest.raises(SlurmError) as caught:
+        files.parse_yaml(text)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_yaml_as_people_write_it() -> None:
+    text = """
+# our racks
+- topology: "gpu"      # used by the gpu partition
+  cluster_default: yes
+  block:
+      block_sizes: [ 18,36 ]
+      blocks:
+          - block: r01
+            nodes: 'r01t[01-02]'
+          -
+            block: r02
+"""
+    assert files.parse_yaml(text) == [
+        Topology("gpu", "block", True, (Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02")), (18, 36))
+    ]
+
+
+def test_conf_as_people_write_it() -> None:
+    text = "# racks\nblockname=a Nodes=n[1-2] # first\nBlockName=b \\\n  nodes=n3\n\nBLOCKSIZES=1,2\n"
+    assert files.parse_conf(text) == Topology(
+        blocks=(Block("a", ("n1", "n2"), "n[1-2]"), Block("b", ("n3",), "n3")), block_sizes=(1, 2)
+    )
+
+
+def test_a_tree_is_told_from_blocks() -> None:
+    assert files.parse_conf("SwitchName=s0 Nodes=n[1-2]\n").kind == "tree"
+
+
+def test_a_conf_file_holds_one_topology() -> None:
+    with pytest.raises(SlurmError, match="one topology, not 2"):
+        files.render([Topology(), Topology(name="b")], "conf")
+
+
+def test_show_topology_is_read() -> None:
+    # As 24.11.5 and 26.05.5 print it.
+    text = (
+        "BlockName=r01 BlockIndex=0 Nodes=r01t[01-02] BlockSize=2\n"
+        "BlockName=gone BlockIndex=1 BlockSize=2\n"
+        "AggregatedBlock=gone,r01 BlockIndex=2 Nodes=r01t[01-02] BlockSize=4\n"
+        "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n1\n"
+    )
+    assert files.parse_show_topology(text) == [
+        files.ShownBlock("r01", ("r01t01", "r01t02"), 2, False),
+        files.ShownBlock("gone", (), 2, False),
+        files.ShownBlock("gone,r01", ("r01t01", "r01t02"), 4, True),
+    ]
+
+
+def test_show_config_is_read() -> None:
+    text = "Configuration data as of 2026\nTopologyParam           = (null)\nTopologyPlugin          = topology/block\n"
+    assert files.parse_config(text) == {"topologyparam": "", "topologyplugin": "topology/block"}
