@@ -76,8 +76,8 @@ def unknown_health() -> dict[str, Any]:
 def quoted(value: Any) -> str:
     """A tool's value as it may stand in a finding's message: short, printable, nothing that a template would read."""
     text = value if isinstance(value, str) else repr(value)
-    text = re.sub(r"[^A-Za-z0-9 ._:+/@#,()'=-]+", "?", text[:200]).strip()
-    return f'"{text[:80]}"' if len(text) <= 80 else f'"{text[:77]}..."'
+    text = re.sub(r"[^A-Za-z0-9 ._:+/@#,()'=-]+", "?", text[:400]).strip()
+    return f'"{text}"' if len(text) <= 160 else f'"{text[:157]}..."'
 
 
 class Checker:

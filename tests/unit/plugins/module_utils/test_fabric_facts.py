@@ -1,0 +1,487 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import (
+    child,
+    fabric_facts,
+    nvidia_smi,
+    nvml,
+    simulation,
+    words,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Readings, unknown_gpu
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+KEYS = [
+    "observed_at",
+    "hostname",
+    "addresses",
+    "backend",
+    "driver_version",
+    "attached",
+    "cluster_uuid",
+    "clique_id",
+    "clique",
+    "chassis_serial",
+    "slot_number",
+    "tray_index",
+    "host_id",
+    "gpu_count",
+    "gpus",
+    "findings",
+]
+PLACE = ("attached", "cluster_uuid", "clique_id", "clique")
+NOWHERE = (False, None, None, None)
+
+
+def _assemble(readings: Readings | None, **changes: Any) -> dict[str, Any]:
+    given_ = {
+        "backend": "nvml",
+        "observed_at": "2026-01-01T00:00:00Z",
+        "hostname": "r01t01",
+        "addresses": [],
+        **changes,
+    }
+    return fabric_facts.assemble(readings, **given_)
+
+
+def _of_xml(facts: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return _assemble(nvidia_smi.parse_xml(simulation.nvidia_smi_xml(facts)), **changes)
+
+
+def _place(facts: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(facts[key] for key in PLACE)
+
+
+# --- The judgement of a tray.
+
+
+def test_an_attached_tray_has_its_place_and_no_finding() -> None:
+    facts = _assemble(nvidia_smi.parse_xml(trays.fixture("gb200")))
+    assert list(facts) == KEYS
+    uuid = "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091"
+    assert _place(facts) == (True, uuid, 2, f"{uuid}.2")
+    assert (facts["chassis_serial"], facts["slot_number"], facts["tray_index"], facts["host_id"]) == (
+        "1825000000417",
+        14,
+        4,
+        1,
+    )
+    assert facts["gpu_count"] == 4
+    assert facts["findings"] == []
+    assert "platform" not in facts["gpus"][0]
+
+
+def test_clique_0_is_a_clique() -> None:
+    facts = trays.tray()
+    for gpu in facts["gpus"]:
+        gpu["fabric"]["clique_id"] = 0
+    assert _place(_of_xml(facts)) == (True, facts["cluster_uuid"], 0, f"{facts['cluster_uuid']}.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("hgx_h100", ["gpu_count_unclear", "fabric_node_local"]),
+        ("hgx_b200", ["fabric_node_local"]),
+        ("l40s", ["fabric_not_supported"]),
+        ("lost", ["gpu_lost"]),
+        ("refused", ["fabric_refused"] * 2),
+        ("in_progress", ["fabric_in_progress"] * 4),
+    ],
+)
+def test_a_tray_that_is_not_attached_says_why(name: str, expected: list[str]) -> None:
+    facts = _assemble(nvidia_smi.parse_xml(trays.fixture(name)))
+    assert trays.codes(facts) == expected
+    assert _place(facts) == NOWHERE
+    assert facts["gpu_count"] == len(facts["gpus"]) > 0
+
+
+def test_an_unhealthy_gpu_is_named_with_every_bad_row_and_stays_in_its_clique() -> None:
+    facts = _assemble(nvidia_smi.parse_xml(trays.fixture("degraded")))
+    assert facts["attached"]
+    assert [(found["code"], found["gpu"]) for found in facts["findings"]] == [
+        ("fabric_unhealthy", 1),
+        ("fabric_degraded_bandwidth", 1),
+        ("fabric_route_unhealthy", 1),
+        ("fabric_recovering", 1),
+        ("fabric_incorrect_configuration", 1),
+        ("recovery_action", 1),
+    ]
+
+
+def _change(gpu: int, *path: str, value: Any) -> dict[str, Any]:
+    facts = trays.tray()
+    target = facts["gpus"][gpu]
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = value
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "code", "attached"),
+    [
+        (("fabric", "state"), "not_started", "fabric_not_started", False),
+        (("fabric", "state"), "in_progress", "fabric_in_progress", False),
+        (("fabric", "status"), "unknown_error", "fabric_refused", False),
+        (("fabric", "clique_id"), 4, "gpus_disagree", False),
+        (("fabric", "cluster_uuid"), "11111111-2222-3333-4444-555555555555", "gpus_disagree", False),
+        (("fabric", "cluster_uuid"), None, "gpus_disagree", False),
+        (("fabric", "health", "summary"), "unhealthy", "fabric_unhealthy", True),
+        (("fabric", "health", "summary"), "limited_capacity", "fabric_limited_capacity", True),
+        (("fabric", "health", "degraded_bandwidth"), True, "fabric_degraded_bandwidth", True),
+        (("fabric", "health", "route_unhealthy"), True, "fabric_route_unhealthy", True),
+        (("fabric", "health", "route_recovery"), True, "fabric_recovering", True),
+        (("fabric", "health", "access_timeout_recovery"), True, "fabric_recovering", True),
+        (("fabric", "health", "incorrect_configuration"), "no_partition", "fabric_incorrect_configuration", True),
+        (("fabric", "health", "partition_assigned"), False, "fabric_no_partition", True),
+        (("mig_enabled",), True, "mig_enabled", True),
+        (("recovery_action",), "recover_imex_domain", "recovery_action", True),
+    ],
+)
+def test_one_bad_gpu_is_one_finding(path: tuple[str, ...], value: Any, code: str, attached: bool) -> None:
+    facts = _of_xml(_change(2, *path, value=value))
+    assert trays.codes(facts) == [code]
+    assert facts["findings"][0]["gpu"] == (None if code == "gpus_disagree" else 2)
+    assert facts["attached"] is attached
+    if not attached:
+        assert _place(facts) == NOWHERE
+        assert facts["chassis_serial"] is not None
+
+
+def test_a_gpu_without_a_fabric_among_others_detaches_the_tray() -> None:
+    facts = _change(1, "fabric", "state", value="not_supported")
+    assert _place(_of_xml(facts)) == NOWHERE
+
+
+def test_gpus_of_one_tray_in_different_chassis_leave_it_unknown() -> None:
+    text = trays.fixture("gb200").replace("1825000000417", "1825000000999", 1).replace(">14<", ">15<", 1)
+    facts = _assemble(nvidia_smi.parse_xml(text))
+    assert trays.codes(facts) == ["platform_disagrees", "platform_disagrees"]
+    assert (facts["chassis_serial"], facts["slot_number"], facts["tray_index"]) == (None, None, 4)
+    assert facts["attached"]
+
+
+def test_no_gpu_is_a_count_of_0_and_a_finding() -> None:
+    facts = _assemble(Readings(driver_version="580.1"))
+    assert (facts["gpu_count"], trays.codes(facts), _place(facts)) == (0, ["no_gpu"], NOWHERE)
+
+
+def test_nothing_read_is_unknown_everywhere() -> None:
+    facts = _assemble(None, backend=None)
+    assert list(facts) == KEYS
+    assert (facts["gpu_count"], facts["gpus"], _place(facts)) == (None, [], NOWHERE)
+
+
+def test_gpus_stand_by_index() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("gb200"))
+    readings.gpus.reverse()
+    assert [gpu["index"] for gpu in _assemble(readings)["gpus"]] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("hostname", ["", "{{ x }}", "a\nb", "a" * 300, "r[1-9]", None, 7])
+def test_a_hostile_hostname_is_null_and_a_finding(hostname: Any) -> None:
+    facts = _assemble(nvidia_smi.parse_xml(trays.fixture("gb200")), hostname=hostname)
+    assert facts["hostname"] is None
+    assert trays.codes(facts) == ["unusable_value"]
+
+
+def test_every_message_is_one_sentence_with_a_remedy() -> None:
+    messages = []
+    for path in sorted(trays.FIXTURES.glob("*.xml")):
+        messages += [found["message"] for found in _assemble(nvidia_smi.parse_xml(path.read_text()))["findings"]]
+    assert messages
+    for message in messages:
+        assert re.fullmatch(r"[A-Zn][^\n{}\[\]]{20,300}[;,] [^\n{}\[\]]+\.", message), message
+
+
+# --- Both backends, one tray.
+
+_HEALTH = st.fixed_dictionaries(
+    {
+        "summary": st.sampled_from([None, "healthy", "unhealthy", "limited_capacity"]),
+        **dict.fromkeys(
+            ("degraded_bandwidth", "route_recovery", "route_unhealthy", "access_timeout_recovery"),
+            st.sampled_from([None, True, False]),
+        ),
+        "incorrect_configuration": st.sampled_from(
+            [None, *(word for word, _text in words.INCORRECT_CONFIGURATIONS.values())]
+        ),
+        "partition_assigned": st.sampled_from([None, True, False]),
+    }
+)
+_UUID = st.uuids().map(str).filter(lambda text: text != words.ZERO_UUID)
+_CLUSTERS = st.sampled_from([None, "9f3c5a1e-0b7d-4c2e-8f6a-1d2e3f405162", "00000000-0000-0000-0000-0000000000a0"])
+_CLIQUES = st.sampled_from([0, 1, 32766, 2**32 - 1])
+
+
+@st.composite
+def _fabrics(draw: st.DrawFn) -> dict[str, Any]:
+    state = draw(st.sampled_from(["completed"] * 4 + ["not_supported", "not_started", "in_progress"]))
+    fabric: dict[str, Any] = {"state": state, "status": None, "cluster_uuid": None, "clique_id": None}
+    if state == "completed":
+        fabric["status"] = draw(st.sampled_from(["success"] * 5 + [word for word, _text in words.STATUSES.values()]))
+        fabric["cluster_uuid"] = draw(_CLUSTERS)
+        fabric["clique_id"] = draw(_CLIQUES)
+    fabric["health"] = unknown_gpu(0)["fabric"]["health"] if state == "not_supported" else draw(_HEALTH)
+    return fabric
+
+
+@st.composite
+def _trays(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Facts as a tray of any kind of hardware can have them, and its lost GPUs."""
+    count = draw(st.integers(0, 9))
+    facts = trays.tray(gpus_per_tray=max(count, 1))
+    facts["driver_version"] = draw(st.sampled_from([None, "580.173.02", "595.58.03"]))
+    platform = draw(st.booleans())
+    facts["chassis_serial"] = draw(st.sampled_from([None, "1820925000123", "ABC-12.x_9"])) if platform else None
+    for key in ("slot_number", "tray_index", "host_id"):
+        facts[key] = draw(st.integers(0, 255)) if platform else None
+    same = draw(st.none() | _fabrics())
+    gpus = facts["gpus"] = facts["gpus"][:count]
+    for gpu in gpus:
+        gpu["uuid"] = draw(st.none() | _UUID.map("GPU-{}".format))
+        gpu["name"] = draw(st.sampled_from([None, "NVIDIA GB200", "NVIDIA H100 80GB HBM3"]))
+        gpu["pci_bus_id"] = draw(st.sampled_from([None, "00000008:01:00.0", "0000FFFF:AB:1F.0"]))
+        gpu["module_id"] = draw(st.none() | st.integers(0, 255))
+        guid = draw(st.none() | st.integers(1, 2**64 - 1))
+        gpu["fabric_guid"] = None if guid is None or not platform else f"0x{guid:016x}"
+        gpu["mig_enabled"] = draw(st.sampled_from([None, True, False]))
+        gpu["recovery_action"] = draw(
+            st.sampled_from([None, *(word for word, _text in words.RECOVERY_ACTIONS.values())])
+        )
+        gpu["fabric"] = json.loads(json.dumps(draw(_fabrics()) if same is None else same))
+    lost = tuple(draw(st.sets(st.integers(0, count - 1), max_size=2))) if count and draw(st.booleans()) else ()
+    return facts, lost
+
+
+def _expected(facts: dict[str, Any], lost: tuple[int, ...]) -> dict[str, Any]:
+    """What the contract says of that tray, in the plainest words."""
+    nothing = {key: value for key, value in unknown_gpu(0).items() if key != "platform"}
+    gpus = [{**nothing, "index": gpu["index"]} if gpu["index"] in lost else gpu for gpu in facts["gpus"]]
+    fabrics = [gpu["fabric"] for gpu in gpus]
+    attached = (
+        bool(gpus)
+        and all(
+            fabric["state"] == "completed" and fabric["status"] == "success" and fabric["cluster_uuid"]
+            for fabric in fabrics
+        )
+        and len({(fabric["cluster_uuid"], fabric["clique_id"]) for fabric in fabrics}) == 1
+    )
+    expected = {**facts, "gpus": gpus, "gpu_count": len(gpus), "attached": attached}
+    for key in ("cluster_uuid", "clique_id"):
+        expected[key] = fabrics[0][key] if attached else None
+    expected["clique"] = f"{expected['cluster_uuid']}.{expected['clique_id']}" if attached else None
+    if len(lost) == len(gpus):  # nobody is left to say where the tray stands
+        expected.update(dict.fromkeys(("chassis_serial", "slot_number", "tray_index", "host_id")))
+    return expected
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tray=_trays())
+def test_both_backends_give_the_same_facts(
+    tray: tuple[dict[str, Any], tuple[int, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts, lost = tray
+    monkeypatch.setattr(nvml, "LIBRARY", str(trays.library()))
+    monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
+    (tmp_path / "gpus").write_text(simulation.nvml_standin_text(facts, lost=lost))
+    by_nvml = _assemble(nvml.read(20))
+    by_smi = _assemble(nvidia_smi.parse_xml(simulation.nvidia_smi_xml(facts, lost=lost)))
+    assert by_nvml["findings"] == by_smi["findings"]
+    expected = _expected(facts, lost)
+    for key in KEYS:
+        if key not in ("observed_at", "hostname", "addresses", "backend", "findings"):
+            assert by_nvml[key] == expected[key], key
+            assert by_smi[key] == expected[key], key
+
+
+# --- Which backend is asked.
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """tools(nvml_fault, smi_script): a tray with these two tools; returns the path of nvidia-smi."""
+    monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
+    facts = trays.tray()
+    (tmp_path / "smi.xml").write_text(simulation.nvidia_smi_xml(facts))
+
+    def install(nvml_fault: str | None = None, smi: str | None = f"cat {tmp_path}/smi.xml", **given_: Any) -> str:
+        library = "/nowhere/libnvidia-ml.so.1" if nvml_fault == "no_library" else str(trays.library())
+        monkeypatch.setattr(nvml, "LIBRARY", library)
+        fault = None if nvml_fault == "no_library" else nvml_fault
+        (tmp_path / "gpus").write_text(simulation.nvml_standin_text(facts, fault, **given_))
+        program = tmp_path / "nvidia-smi"
+        if smi is not None:
+            program.write_text(f"#!/bin/sh\n{smi}\n")
+            program.chmod(0o755)
+        return str(program)
+
+    return install
+
+
+def test_auto_prefers_nvml(tools: Callable[..., str]) -> None:
+    facts = fabric_facts.gather("auto", tools(smi="touch asked; exit 1"), 20)
+    assert (facts["backend"], facts["attached"], facts["findings"]) == ("nvml", True, [])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", facts["observed_at"])
+    json.dumps(facts)
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("no_library", "cannot be loaded"),
+        ("no_driver", "not loaded"),
+        ("version_mismatch", "different versions"),
+        ("crash", "signal"),
+        ("only_v1", "first version"),
+    ],
+)
+def test_auto_falls_back_and_says_why(tools: Callable[..., str], fault: str, why: str) -> None:
+    facts = fabric_facts.gather("auto", tools(fault), 20)
+    assert (facts["backend"], facts["attached"]) == ("nvidia_smi", True)
+    assert [(found["code"], found["severity"]) for found in facts["findings"]] == [("backend_fallback", "info")]
+    assert why in facts["findings"][0]["message"]
+
+
+def test_auto_names_a_hang_even_where_nvidia_smi_answers(tools: Callable[..., str]) -> None:
+    began = time.monotonic()
+    facts = fabric_facts.gather("auto", tools("hang"), 0.6)
+    assert time.monotonic() - began < 6
+    assert (facts["backend"], facts["attached"]) == ("nvidia_smi", True)
+    assert trays.codes(facts) == ["nvml_timeout", "backend_fallback"]
+
+
+def test_where_both_hang_it_still_ends(tools: Callable[..., str]) -> None:
+    began = time.monotonic()
+    facts = fabric_facts.gather("auto", tools("hang", "exec sleep 60"), 0.6)
+    assert time.monotonic() - began < 6
+    assert (facts["backend"], facts["gpu_count"]) == (None, None)
+    assert trays.codes(facts) == ["nvml_timeout", "backend_fallback", "smi_timeout"]
+
+
+def test_where_both_fail_for_one_reason_it_is_said_once(tools: Callable[..., str]) -> None:
+    said = "echo NVIDIA-SMI has failed because it couldn\\'t communicate with the NVIDIA driver.; exit 9"
+    facts = fabric_facts.gather("auto", tools("no_driver", said), 20)
+    assert trays.codes(facts) == ["driver_missing", "backend_fallback"]
+
+
+def test_an_old_driver_without_nvidia_smi_keeps_what_nvml_knows(tools: Callable[..., str]) -> None:
+    facts = fabric_facts.gather("auto", tools("only_v1", None), 20)
+    assert (facts["backend"], facts["attached"], facts["gpu_count"]) == ("nvml", False, 4)
+    assert trays.codes(facts) == ["backend_fallback", "smi_missing", "nvml_too_old"]
+
+
+@pytest.mark.parametrize("backend", ["nvml", "nvidia_smi"])
+def test_a_chosen_backend_is_the_only_one_asked(tools: Callable[..., str], backend: str) -> None:
+    broken = tools("no_driver") if backend == "nvml" else tools(None, "exit 3")
+    facts = fabric_facts.gather(backend, broken, 20)
+    assert facts["backend"] is None
+    assert trays.codes(facts) == ["driver_missing" if backend == "nvml" else "smi_failed"]
+    other = "nvidia_smi" if backend == "nvml" else "nvml"
+    assert fabric_facts.gather(other, broken, 20)["backend"] == other
+
+
+@pytest.mark.parametrize("backend", ["nvml", "nvidia_smi"])
+def test_a_child_stuck_in_the_kernel_is_named(
+    tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    stuck = child.Result(None, "", "nvmlInitWithFlags\n", timed_out=True, survivor_pid=4242)
+    monkeypatch.setattr(child, "call", lambda *_arguments: child.Reply(None, stuck))
+    monkeypatch.setattr(child, "run", lambda *_arguments, **_named: stuck)
+    facts = fabric_facts.gather(backend, tools(), 20)
+    assert "child_stuck" in trays.codes(facts)
+    assert any("4242" in found["message"] for found in facts["findings"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("best", "nvidia-smi", 20), "backend"),
+        (("auto", "", 20), "nvidia_smi"),
+        (("auto", "a\0b", 20), "nvidia_smi"),
+        (("auto", "nvidia-smi", 0), "timeout is 0"),
+        (("auto", "nvidia-smi", -3), "timeout is -3"),
+        (("auto", "nvidia-smi", float("inf")), "timeout"),
+        (("auto", "nvidia-smi", float("nan")), "timeout"),
+        (("auto", "nvidia-smi", True), "timeout"),
+        (("auto", "nvidia-smi", 1e6), "timeout is 1e+06"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(options: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(fabric_facts.FabricFactsError, match=re.escape(said)) as caught:
+        fabric_facts.gather(*options)
+    assert str(caught.value).endswith(".")
+
+
+# --- Addresses.
+
+
+def test_addresses_leave_out_what_reaches_nobody() -> None:
+    links = [
+        {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}, {"local": "::1", "prefixlen": 128}]},
+        {
+            "ifname": "host0",
+            "addr_info": [
+                {"family": "inet", "local": "198.51.100.11", "prefixlen": 24},
+                {"family": "inet6", "local": "2001:db8::11", "prefixlen": 64},
+                {"family": "inet6", "local": "fe80::1", "prefixlen": 64},
+                {"family": "inet", "local": "169.254.3.3", "prefixlen": 16},
+            ],
+        },
+        {"ifname": "down0", "addr_info": []},
+        {"ifname": "odd", "addr_info": [{"local": "198.51.100.300", "prefixlen": 24}, {"local": "10.0.0.1"}, 7]},
+        {"ifname": "{{ x }}", "addr_info": [{"local": "198.51.100.12", "prefixlen": 24}]},
+    ]
+    assert fabric_facts.parse_ip_json(json.dumps(links)) == [
+        {"interface": "host0", "address": "198.51.100.11", "prefix": 24},
+        {"interface": "host0", "address": "2001:db8::11", "prefix": 64},
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "{}", "[" * 100_000])
+def test_what_is_no_list_of_addresses_is_none(text: str) -> None:
+    assert fabric_facts.parse_ip_json(text) is None
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.sampled_from(["addr_info", "10.0.0.1"]),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["ifname", "addr_info", "local", "prefixlen"]), inner, max_size=4)
+        ),
+        max_leaves=20,
+    )
+)
+def test_any_json_is_a_list_of_addresses_or_none(document: Any) -> None:
+    found = fabric_facts.parse_ip_json(json.dumps(document))
+    assert found is None or isinstance(found, list)
+
+
+def test_without_iproute2_the_kernel_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_ip, _notes = fabric_facts.addresses()
+    monkeypatch.setattr(fabric_facts.shutil, "which", lambda *_arguments, **_named: None)
+    without, _notes = fabric_facts.addresses()
+    assert {tuple(entry.values()) for entry in without} <= {tuple(entry.values()) for entry in with_ip} or not with_ip
+
+
+def test_a_tray_without_addresses_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric_facts.shutil, "which", lambda *_arguments, **_named: None)
+    monkeypatch.setattr(fabric_facts, "_addresses_of_the_kernel", list)
+    found, notes = fabric_facts.addresses()
+    assert (found, [note["code"] for note in notes]) == ([], ["addresses_unknown"])

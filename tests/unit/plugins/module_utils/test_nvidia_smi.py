@@ -1,0 +1,359 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import nvidia_smi
+from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import unknown_gpu, unknown_health
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+HEALTHY = {
+    "summary": "healthy",
+    "degraded_bandwidth": False,
+    "route_recovery": False,
+    "route_unhealthy": False,
+    "access_timeout_recovery": False,
+    "incorrect_configuration": None,
+    "partition_assigned": None,
+}
+
+
+def _failure(text: str) -> dict[str, Any]:
+    with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
+        nvidia_smi.parse_xml(text)
+    return caught.value.finding
+
+
+def test_a_healthy_gb200_tray() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("gb200"))
+    assert readings.findings == []
+    assert readings.complete
+    assert readings.driver_version == "580.173.02"
+    assert [gpu["module_id"] for gpu in readings.gpus] == [2, 1, 4, 3]
+    assert readings.gpus[1] == {
+        "index": 1,
+        "uuid": "GPU-5a0c11e1-7d3b-4f10-9c22-0b6e4d1f2a31",
+        "name": "NVIDIA GB200",
+        "pci_bus_id": "00000000:3F:00.0",
+        "module_id": 1,
+        "fabric_guid": "0x5e1f00aa00c3d101",
+        "mig_enabled": False,
+        "recovery_action": "none",
+        "fabric": {
+            "state": "completed",
+            "status": "success",
+            "cluster_uuid": "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091",
+            "clique_id": 2,
+            "health": HEALTHY,
+        },
+        "platform": {"chassis_serial": "1825000000417", "slot_number": 14, "tray_index": 4, "host_id": 1},
+    }
+
+
+def test_an_hgx_h100_has_a_zero_uuid_no_platform_and_no_health() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("hgx_h100"))
+    gpu = readings.gpus[0]
+    assert gpu["fabric"] == {
+        "state": "completed",
+        "status": "success",
+        "cluster_uuid": None,
+        "clique_id": 0,
+        "health": unknown_health(),
+    }
+    assert set(gpu["platform"].values()) == {None}
+    assert (gpu["module_id"], gpu["fabric_guid"]) == (7, None)
+    # Two of the eight GPUs that it counts are described.
+    assert [found["code"] for found in readings.findings] == ["gpu_count_unclear"]
+    assert not readings.complete
+
+
+def test_an_hgx_b200_has_an_empty_chassis_serial() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("hgx_b200"))
+    assert readings.findings == []
+    assert readings.gpus[0]["platform"] == {"chassis_serial": None, "slot_number": 1, "tray_index": 0, "host_id": 1}
+
+
+def test_a_pcie_gpu_has_no_fabric() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("l40s"))
+    assert readings.findings == []
+    assert readings.gpus[0]["fabric"] == {**unknown_gpu(0)["fabric"], "state": "not_supported"}
+    assert readings.gpus[0]["mig_enabled"] is None
+
+
+def test_a_degraded_gpu_shows_every_row() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("degraded"))
+    assert readings.findings == []
+    assert readings.gpus[0]["fabric"]["health"] == {**HEALTHY, "incorrect_configuration": "none"}
+    assert readings.gpus[1]["fabric"]["health"] == {
+        "summary": "unhealthy",
+        "degraded_bandwidth": True,
+        "route_recovery": True,
+        "route_unhealthy": True,
+        "access_timeout_recovery": True,
+        "incorrect_configuration": "insufficient_nvlinks",
+        "partition_assigned": None,
+    }
+    assert [gpu["recovery_action"] for gpu in readings.gpus] == [None, "drain_and_reset"]
+
+
+def test_a_lost_gpu_is_named_and_the_others_are_read() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("lost"))
+    assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_lost", 1)]
+    assert readings.gpus[1] == unknown_gpu(1)
+    assert [gpu["fabric"]["state"] for gpu in readings.gpus] == ["completed", None, "completed", "completed"]
+
+
+def test_a_gpu_that_needs_a_reset_is_named() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("lost").replace("GPU is lost", "GPU requires reset"))
+    assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_reset_required", 1)]
+
+
+def test_a_refused_gpu_keeps_its_status() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("refused"))
+    fabric = readings.gpus[0]["fabric"]
+    assert (fabric["status"], fabric["cluster_uuid"], fabric["clique_id"]) == ("insufficient_resources", None, 0)
+    unknown = nvidia_smi.parse_xml(trays.fixture("refused").replace("Insufficient Resources", "Unknown Error"))
+    assert unknown.gpus[0]["fabric"]["status"] == "unknown_error"
+
+
+def test_a_gpu_in_progress_has_a_state_and_nothing_else() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("in_progress"))
+    assert readings.findings == []
+    assert readings.gpus[3]["fabric"] == {**unknown_gpu(0)["fabric"], "state": "in_progress"}
+
+
+def test_an_r570_driver_has_no_summary() -> None:
+    readings = nvidia_smi.parse_xml(trays.fixture("r570"))
+    assert readings.findings == []
+    assert readings.gpus[0]["fabric"]["health"] == {**HEALTHY, "summary": None}
+
+
+def test_a_driver_from_before_the_fabric_says_nothing_of_it() -> None:
+    text = "<nvidia_smi_log><attached_gpus>1</attached_gpus><gpu><uuid>N/A</uuid></gpu></nvidia_smi_log>"
+    readings = nvidia_smi.parse_xml(text)
+    assert readings.findings == []
+    assert readings.gpus == [unknown_gpu(0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "smi_failed"),
+        ("\n \n", "smi_failed"),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest"
+            " NVIDIA driver is installed and running.\n",
+            "driver_missing",
+        ),
+        (
+            "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.1\n",
+            "version_mismatch",
+        ),
+        ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", "library_missing"),
+        ("No devices were found\n", "no_gpu"),
+        ("Failed to initialize NVML: Insufficient Permissions\n", "no_permission"),
+        ("Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system", "gpu_lost"),
+        ("Unable to determine the device handle for GPU 0000:01:00.0: Unknown Error\n", "smi_not_xml"),
+        ("+------+\n| {{ 7 * 7 }} [x] |\n", "smi_not_xml"),
+    ],
+)
+def test_text_in_place_of_xml_is_understood_or_quoted_harmlessly(text: str, code: str) -> None:
+    found = _failure(text)
+    assert found["code"] == code
+    assert "{" not in found["message"]
+    assert "\n" not in found["message"]
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 5, 8, 9])
+def test_xml_that_is_cut_off_is_broken(part: int) -> None:
+    text = trays.fixture("gb200")
+    assert _failure(text[: len(text) * part // 10])["code"] == "smi_broken_xml"
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        '<!ENTITY a "b">',
+        '<!ENTITY a SYSTEM "file:///etc/passwd">',
+        '<!ENTITY % a SYSTEM "http://192.0.2.1/a.dtd"> %a;',
+        '<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">',
+    ],
+)
+def test_entities_are_refused_not_expanded(declaration: str) -> None:
+    inside = "<driver_version>&a;</driver_version>"
+    text = f"<!DOCTYPE nvidia_smi_log [{declaration}]><nvidia_smi_log>{inside}</nvidia_smi_log>"
+    assert _failure(text)["code"] == "smi_refused_xml"
+
+
+def test_an_undeclared_entity_is_refused_although_the_dtd_is_not_read() -> None:
+    text = trays.fixture("gb200").replace("<driver_version>580", "<driver_version>&fromdtd;580")
+    assert _failure(text)["code"] == "smi_refused_xml"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<nvidia_smi_log>" + "<a>" * 100,
+        "<nvidia_smi_log>" + "<gpu/>" * 2000 + "</nvidia_smi_log>",
+        "<nvidia_smi_log>" + "x" * (nvidia_smi.MOST_XML + 1) + "</nvidia_smi_log>",
+        "<html><body>It works!</body></html>",
+    ],
+    ids=["deep", "many", "long", "other"],
+)
+def test_documents_beyond_all_limits_are_refused(text: str) -> None:
+    assert _failure(text)["code"] == "smi_refused_xml"
+
+
+def test_character_references_and_predefined_entities_are_data() -> None:
+    text = trays.fixture("l40s").replace("NVIDIA L40S", "NVIDIA&#32;L40S &amp; more")
+    readings = nvidia_smi.parse_xml(text)
+    assert readings.gpus[0]["name"] is None  # & is no character of a name
+    assert [found["code"] for found in readings.findings] == ["unusable_value"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [
+        (">NVIDIA GB200<", ">{{ lookup('pipe', 'id') }}<", ("name",)),
+        (">NVIDIA GB200<", ">{% raw %}<", ("name",)),
+        (">NVIDIA GB200<", ">GB200\nmore<", ("name",)),
+        (">NVIDIA GB200<", ">" + "A" * 10_000 + "<", ("name",)),
+        (">NVIDIA GB200<", ">r[01-99]<", ("name",)),
+        (">NVIDIA GB200<", "><b>GB200</b><", ("name",)),
+        (">1825000000417<", ">18250$(id)<", ("platform", "chassis_serial")),
+        (">14<", ">256<", ("platform", "slot_number")),
+        (">14<", ">-1<", ("platform", "slot_number")),
+        (">14<", ">1e3<", ("platform", "slot_number")),
+        (">14<", ">\u0661\u0664<", ("platform", "slot_number")),
+        ("<cliqueId>2<", "<cliqueId>4294967296<", ("fabric", "clique_id")),
+        ("<cliqueId>2<", "<cliqueId>two<", ("fabric", "clique_id")),
+        (">7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091<", ">7b1d4c52<", ("fabric", "cluster_uuid")),
+        ("<state>Completed<", "<state>Finished<", ("fabric", "state")),
+        ("<status>Success<", "<status>Fine<", ("fabric", "status")),
+        ("<summary>Healthy<", "<summary>Splendid<", ("fabric", "health", "summary")),
+        ("<bandwidth>Full<", "<bandwidth>Half<", ("fabric", "health", "degraded_bandwidth")),
+        ("<route_unhealthy>False<", "<route_unhealthy>Maybe<", ("fabric", "health", "route_unhealthy")),
+        ("<current_mig>Disabled<", "<current_mig>Perhaps<", ("mig_enabled",)),
+        ("<gpu_recovery_action>None<", "<gpu_recovery_action>Pray<", ("recovery_action",)),
+        ("<uuid>GPU-5a0c11e0", "<uuid>MIG-5a0c11e0", ("uuid",)),
+        ("<pci_bus_id>00000000:29:00.0<", "<pci_bus_id>somewhere<", ("pci_bus_id",)),
+    ],
+)
+def test_a_value_that_cannot_be_one_is_null_and_a_finding(old: str, new: str, where: tuple[str, ...]) -> None:
+    text = trays.fixture("gb200")
+    assert old in text
+    readings = nvidia_smi.parse_xml(text.replace(old, new, 1))
+    value: Any = readings.gpus[0]
+    for key in where:
+        value = value[key]
+    assert value is None
+    if "<b>" not in new:  # an element in place of a text is absent, as any other that is not known
+        assert ("unusable_value", 0) in [(found["code"], found["gpu"]) for found in readings.findings]
+    for found in readings.findings:
+        assert len(found["message"]) < 400
+        assert not set("{}[]\n$<>") & set(found["message"])
+
+
+@pytest.mark.parametrize("text", ["all-zero", "upper"])
+def test_uuids_are_lower_case_and_never_all_zero(text: str) -> None:
+    xml = trays.fixture("gb200")
+    if text == "upper":
+        xml = xml.replace("7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091", "7B1D4C52-90FE-4A6D-B3C8-2F5A6E7D8091")
+        assert nvidia_smi.parse_xml(xml).gpus[0]["fabric"]["cluster_uuid"] == "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091"
+    else:
+        xml = xml.replace("GPU-5a0c11e0-7d3b-4f10-9c22-0b6e4d1f2a30", "GPU-00000000-0000-0000-0000-000000000000")
+        readings = nvidia_smi.parse_xml(xml)
+        assert (readings.gpus[0]["uuid"], readings.findings) == (None, [])
+
+
+def _program(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_program_is_run_with_q_and_x(tmp_path: Path) -> None:
+    file = trays.FIXTURES / "gb200.xml"
+    readings = nvidia_smi.read(_program(tmp_path, f'[ "$*" = "-q -x" ] && exec cat {file}'), 20)
+    assert len(readings.gpus) == 4
+    assert readings.findings == []
+
+
+def test_a_bad_exit_code_with_a_good_answer_is_noted(tmp_path: Path) -> None:
+    readings = nvidia_smi.read(_program(tmp_path, f"cat {trays.FIXTURES / 'gb200.xml'}; exit 14"), 20)
+    assert len(readings.gpus) == 4
+    assert [found["code"] for found in readings.findings] == ["smi_exit"]
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("exec sleep 60", "smi_timeout"),
+        ("echo '<nvidia_smi_log>'; exec sleep 60", "smi_timeout"),
+        ("exit 4", "smi_failed"),
+        ("echo Failed to initialize NVML: Driver/library version mismatch >&2; exit 18", "version_mismatch"),
+        ("kill -SEGV $$", "smi_failed"),
+        ("echo '<nvidia_smi_log><gpu>'; exit 1", "smi_broken_xml"),
+    ],
+)
+def test_a_program_in_trouble_is_a_finding_in_time(tmp_path: Path, script: str, code: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
+        nvidia_smi.read(_program(tmp_path, script), 0.7)
+    assert caught.value.finding["code"] == code
+    assert time.monotonic() - began < 5
+
+
+def test_a_missing_program_is_a_finding_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
+        nvidia_smi.read(str(tmp_path / "nvidia-smi"), 5)
+    assert caught.value.finding["code"] == "smi_missing"
+    assert str(tmp_path)[:30] in caught.value.finding["message"]
+
+
+_NAMES = ("gpu", "uuid", "fabric", "state", "status", "cliqueId", "clusterUuid", "health", "summary", "platformInfo")
+_NODES = st.recursive(
+    st.sampled_from(["", "N/A", "GPU is lost", "Completed", "Success", "2", "-1", "{{x}}", "&amp;", "\u00e9", "&x;"]),
+    lambda children: st.lists(st.tuples(st.sampled_from(_NAMES), children), max_size=4),
+    max_leaves=20,
+)
+
+
+def _xml(node: Any) -> str:
+    return node if isinstance(node, str) else "".join(f"<{name}>{_xml(child)}</{name}>" for name, child in node)
+
+
+def _only_own_errors(text: str) -> None:
+    with contextlib.suppress(nvidia_smi.NvidiaSmiError):
+        assert isinstance(nvidia_smi.parse_xml(text).gpus, list)
+
+
+@given(st.text())
+@example("\x00")
+@example("<\ud800>")
+@example("\ufeff<nvidia_smi_log/>")
+def test_any_text_gives_readings_or_the_own_error(text: str) -> None:
+    _only_own_errors(text)
+
+
+@given(_NODES)
+def test_any_tree_gives_readings_or_the_own_error(node: Any) -> None:
+    _only_own_errors(f"<nvidia_smi_log>{_xml(node)}</nvidia_smi_log>")
+
+
+@given(st.data())
+def test_any_damage_to_real_output_gives_readings_or_the_own_error(data: st.DataObject) -> None:
+    text = trays.fixture("lost")
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 200)))
+    _only_own_errors(text[:start] + data.draw(st.text(max_size=30)) + text[end:])

@@ -1,0 +1,293 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""NVML's reader against the stand-in library, which is compiled against NVIDIA's own header."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml, simulation, words
+from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Checker, Readings
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
+from hypothesis import given
+from hypothesis import strategies as st
+
+Tray = Callable[..., None]
+
+
+@pytest.fixture
+def standin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tray:
+    """standin(facts, fault, lost): from then on NVML answers for that tray."""
+    monkeypatch.setattr(nvml, "LIBRARY", str(trays.library()))
+    file = tmp_path / "gpus"
+    monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(file))
+
+    def write(facts: dict[str, Any], fault: str | None = None, lost: tuple[int, ...] = ()) -> None:
+        file.write_text(simulation.nvml_standin_text(facts, fault, lost))
+
+    return write
+
+
+def _failure(timeout: float = 20) -> dict[str, Any]:
+    with pytest.raises(nvml.NvmlError) as caught:
+        nvml.read(timeout)
+    return caught.value.finding
+
+
+@pytest.mark.parametrize(("struct", "size"), nvml.SIZES.items())
+def test_structs_have_the_sizes_of_the_header(struct: type[ctypes.Structure], size: int) -> None:
+    assert ctypes.sizeof(struct) == size
+
+
+def test_version_words_are_those_of_the_header() -> None:
+    assert nvml.version_word(nvml.FabricInfoV2, 2) == 0x02000024
+    assert nvml.version_word(nvml.FabricInfoV3, 3) == 0x03000028
+    assert nvml.version_word(nvml.PlatformInfo, 2) == 0x0200002C
+
+
+def test_a_healthy_tray_is_read_whole(standin: Tray) -> None:
+    facts = trays.tray()
+    standin(facts)
+    readings = nvml.read(20)
+    assert readings.findings == []
+    assert readings.driver_version == facts["driver_version"]
+    assert [{key: value for key, value in gpu.items() if key != "platform"} for gpu in readings.gpus] == facts["gpus"]
+    assert {tuple(gpu["platform"].items()) for gpu in readings.gpus} == {
+        (("chassis_serial", facts["chassis_serial"]), ("slot_number", 10), ("tray_index", 0), ("host_id", 1))
+    }
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("no_driver", "driver_missing"),
+        ("version_mismatch", "version_mismatch"),
+        ("no_permission", "no_permission"),
+        ("crash", "nvml_failed"),
+    ],
+)
+def test_a_broken_driver_is_a_finding_of_its_own(standin: Tray, fault: str, code: str) -> None:
+    standin(trays.tray(), fault)
+    found = _failure()
+    assert found["code"] == code
+    assert found["gpu"] is None
+
+
+def test_a_missing_library_is_a_finding_that_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "LIBRARY", "/nowhere/libnvidia-ml.so.1")
+    found = _failure()
+    assert found["code"] == "library_missing"
+    assert "No such file or directory" in found["message"]
+
+
+def test_a_library_that_is_none_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
+    monkeypatch.setattr(nvml, "LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
+    assert _failure()["code"] == "library_missing"
+
+
+@pytest.mark.parametrize(
+    ("fault", "where"), [("hang", "nvmlInitWithFlags"), ("hang_fabric", "nvmlDeviceGetGpuFabricInfoV of GPU 0")]
+)
+def test_a_hang_ends_at_the_timeout_and_names_the_call(standin: Tray, fault: str, where: str) -> None:
+    standin(trays.tray(), fault)
+    began = time.monotonic()
+    found = _failure(0.7)
+    assert time.monotonic() - began < 5
+    assert found["code"] == "nvml_timeout"
+    assert f'"{where}"' in found["message"]
+
+
+def test_a_tray_without_a_gpu_is_read_as_such(standin: Tray) -> None:
+    standin(trays.tray(), "no_gpu")
+    readings = nvml.read(20)
+    assert (readings.gpus, readings.complete) == ([], True)
+
+
+def test_a_lost_gpu_is_named_and_the_others_are_read(standin: Tray) -> None:
+    facts = trays.tray()
+    standin(facts, lost=(2,))
+    readings = nvml.read(20)
+    assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_lost", 2)]
+    assert [gpu["uuid"] for gpu in readings.gpus] == [
+        None if gpu["index"] == 2 else gpu["uuid"] for gpu in facts["gpus"]
+    ]
+
+
+@pytest.mark.parametrize("fault", ["only_v4", "only_v2"])
+def test_older_and_newer_versions_of_the_fabric_call_give_the_same_place(standin: Tray, fault: str) -> None:
+    facts = trays.tray()
+    standin(facts, fault)
+    fabric = nvml.read(20).gpus[0]["fabric"]
+    expected = facts["gpus"][0]["fabric"]
+    assert {key: fabric[key] for key in ("state", "status", "cluster_uuid", "clique_id")} == {
+        key: expected[key] for key in ("state", "status", "cluster_uuid", "clique_id")
+    }
+    # Version 2 has the rows and no summary.
+    summary = None if fault == "only_v2" else "healthy"
+    assert fabric["health"] == {**expected["health"], "summary": summary}
+
+
+@pytest.mark.parametrize(("fault", "noted"), [("only_v1", ["nvml_too_old"]), ("no_fabric", [])])
+def test_the_first_version_is_never_trusted(standin: Tray, fault: str, noted: list[str]) -> None:
+    standin(trays.tray(), fault)
+    readings = nvml.read(20)
+    assert [found["code"] for found in readings.findings] == noted
+    assert [gpu["fabric"]["state"] for gpu in readings.gpus] == [None] * 4
+    # The platform's first version has the same bytes as its second.
+    assert readings.gpus[0]["platform"]["chassis_serial"] == trays.tray()["chassis_serial"]
+
+
+def test_gpus_without_a_fabric_are_not_supported(standin: Tray) -> None:
+    facts = trays.tray(gpus_per_tray=1)
+    facts["gpus"][0]["fabric"]["state"] = "not_supported"
+    standin(facts)
+    assert nvml.read(20).gpus[0]["fabric"]["state"] == "not_supported"
+
+
+def test_a_state_before_completed_has_no_status_and_place(standin: Tray) -> None:
+    facts = trays.tray(gpus_per_tray=1)
+    facts["gpus"][0]["fabric"]["state"] = "in_progress"
+    standin(facts)
+    fabric = nvml.read(20).gpus[0]["fabric"]
+    assert (fabric["state"], fabric["status"], fabric["cluster_uuid"], fabric["clique_id"]) == (
+        "in_progress",
+        None,
+        None,
+        None,
+    )
+
+
+def test_a_serial_that_fills_its_field_is_read_to_its_end(standin: Tray) -> None:
+    facts = trays.tray()
+    facts["chassis_serial"] = "1234567890123456"
+    standin(facts)
+    assert nvml.read(20).gpus[0]["platform"]["chassis_serial"] == "1234567890123456"
+
+
+def test_hostile_text_is_null_and_a_finding(standin: Tray) -> None:
+    facts = trays.tray(gpus_per_tray=1)
+    facts["gpus"][0]["name"] = "{{ lookup('pipe', 'id') }}"
+    facts["gpus"][0]["uuid"] = "GPU-[1-9]"
+    standin(facts)
+    readings = nvml.read(20)
+    assert (readings.gpus[0]["name"], readings.gpus[0]["uuid"]) == (None, None)
+    assert {found["code"] for found in readings.findings} == {"unusable_value"}
+    assert all("{" not in found["message"] and "[" not in found["message"] for found in readings.findings)
+
+
+def test_through_pynvml_and_without_it_the_answer_is_the_same(standin: Tray, tmp_path: Path) -> None:
+    standin(trays.tray())
+    script = (
+        "import json, sys; from {} import nvml; sys.stdout.write(json.dumps([nvml.ask(), 'pynvml' in sys.modules]))"
+    )
+    script = script.format(nvml.__name__.rpartition(".")[0])
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "pynvml.py").write_text("raise ImportError('none on this tray')\n")
+    answers = []
+    for first in ([], [str(tmp_path / "without")]):
+        environment = {
+            **os.environ,
+            "LD_LIBRARY_PATH": str(trays.library().parent),
+            "PYTHONPATH": os.pathsep.join([*first, *filter(None, sys.path)]),
+        }
+        run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
+        answers.append(json.loads(run.stdout))
+    assert answers[0][0] == answers[1][0]
+    assert "error" not in answers[0][0]
+    assert [through for _answer, through in answers] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("mask", "summary", "expected"),
+    [
+        (0, 0, {}),
+        # What a real GB200 and a real GB300 say when all is well; 0xaa is not "4 of 8 paths down".
+        (0xAA, 1, {"summary": "healthy", **dict.fromkeys(("degraded_bandwidth", "route_unhealthy"), False)}),
+        (0x1AA, 1, {"summary": "healthy", "incorrect_configuration": "none"}),
+        (0x1, 0, {"degraded_bandwidth": True}),
+        (0x1000, 3, {"partition_assigned": True, "summary": "limited_capacity"}),
+        (0x2000, 2, {"partition_assigned": False, "summary": "unhealthy"}),
+        (0x800, 0, {"incorrect_configuration": "gpu_state_invalid"}),
+        # The state of the fabric manager's connection (newer drivers) is no row of ours.
+        (0xC000, 0, {}),
+    ],
+)
+def test_the_health_mask_is_decoded_after_the_header(mask: int, summary: int, expected: dict[str, Any]) -> None:
+    notes: list[dict[str, Any]] = []
+    rows = nvml.health(mask, summary, Checker("NVML", notes))
+    assert notes == []
+    assert {key: rows[key] for key in expected} == expected
+    if mask in (0, 0xC000):
+        assert set(rows.values()) == {None}
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 255))
+def test_every_mask_has_a_meaning_or_a_finding(mask: int, summary: int) -> None:
+    notes: list[dict[str, Any]] = []
+    rows = nvml.health(mask, summary, Checker("NVML", notes, 0))
+    assert set(rows) == {"summary", *words.HEALTH_BITS}
+    assert {found["code"] for found in notes} <= {"unusable_value"}
+
+
+_SCALAR = st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=40) | st.booleans()
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "driver_version": st.none() | st.text(max_size=300),
+            "count": st.integers(0, 2**32 - 1),
+            "gpus": st.lists(
+                st.fixed_dictionaries(
+                    {
+                        "index": st.integers(0, 1023),
+                        "codes": st.lists(st.integers(0, 1000), min_size=1, max_size=9),
+                        "platform": st.none()
+                        | st.fixed_dictionaries(
+                            {
+                                "chassis_serial": st.text(max_size=16),
+                                "slot_number": st.integers(0, 255),
+                                "tray_index": st.integers(0, 255),
+                                "host_id": st.integers(0, 255),
+                            }
+                        ),
+                        "fabric": st.fixed_dictionaries({"code": st.integers(0, 1000)})
+                        | st.fixed_dictionaries(
+                            {
+                                "state": st.integers(0, 255),
+                                "status": st.integers(0, 2**32 - 1),
+                                "cluster_uuid": st.uuids().map(str),
+                                "clique_id": st.none() | st.integers(0, 2**32 - 1),
+                                "mask": st.integers(0, 2**32 - 1),
+                                "summary": st.integers(0, 255),
+                            }
+                        ),
+                    },
+                    optional={
+                        "uuid": st.text(max_size=300),
+                        "name": st.text(max_size=300),
+                        "pci_bus_id": st.text(max_size=32),
+                        "module_id": st.integers(0, 2**32 - 1),
+                        "mig": st.integers(0, 2**32 - 1),
+                        "recovery_action": st.integers(0, 2**32 - 1),
+                        "pdi": st.integers(0, 2**64 - 1),
+                    },
+                ),
+                max_size=3,
+            ),
+        }
+    )
+)
+def test_whatever_nvml_says_becomes_readings(raw: dict[str, Any]) -> None:
+    assert isinstance(nvml.interpret(raw), Readings)

@@ -1,0 +1,179 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import collections
+import itertools
+import subprocess
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
+
+
+def test_a_rack_has_one_domain_and_the_default_partition() -> None:
+    fleet = simulation.fleet(racks=2)
+    assert list(fleet)[:2] == ["r01t01", "r01t02"]
+    assert len(fleet) == 36
+    first = [facts for name, facts in fleet.items() if name.startswith("r01")]
+    assert {facts["clique_id"] for facts in fleet.values()} == {32766}
+    assert len({facts["cluster_uuid"] for facts in first}) == 1
+    assert len({facts["cluster_uuid"] for facts in fleet.values()}) == 2
+    assert len({facts["chassis_serial"] for facts in fleet.values()}) == 2
+    assert [facts["tray_index"] for facts in first] == list(range(18))
+    assert [facts["slot_number"] for facts in first] == list(range(10, 28))
+    assert [gpu["module_id"] for gpu in first[0]["gpus"]] == [2, 1, 4, 3]
+
+
+def test_the_same_seed_gives_the_same_fleet_and_another_another() -> None:
+    assert simulation.fleet(seed=7) == simulation.fleet(seed=7)
+    uuids = [
+        {gpu["uuid"] for facts in simulation.fleet(seed=seed).values() for gpu in facts["gpus"]} for seed in (7, 8)
+    ]
+    assert not uuids[0] & uuids[1]
+
+
+def test_no_two_gpus_have_one_uuid() -> None:
+    fleet = simulation.fleet(racks=20, gpus_per_tray=9)
+    uuids = [gpu["uuid"] for facts in fleet.values() for gpu in facts["gpus"]]
+    assert len(set(uuids)) == len(uuids) == 20 * 18 * 9
+
+
+def test_a_rack_is_split_into_equal_cliques() -> None:
+    fleet = simulation.fleet(racks=2, split={"2": 2})
+    assert {facts["clique_id"] for name, facts in fleet.items() if name.startswith("r01")} == {32766}
+    assert [facts["clique_id"] for name, facts in fleet.items() if name.startswith("r02")] == [1] * 9 + [2] * 9
+    assert simulation.fleet(racks=2, split={2: 2}) == fleet
+
+
+def test_a_split_that_does_not_divide_is_as_equal_as_it_can_be() -> None:
+    counted = collections.Counter(place.clique_id for place in simulation.places(split={1: 4}))
+    assert sorted(counted.values()) == [4, 4, 5, 5]
+    assert simulation.fleet(cliques_per_rack=18)["r01t18"]["clique_id"] == 18
+
+
+@pytest.mark.parametrize(
+    ("racks", "trays_per_rack", "last"), [(1, 1, "r01t01"), (576, 18, "r576t18"), (2, 120, "r02t120")]
+)
+def test_names_are_as_wide_as_they_must_be(racks: int, trays_per_rack: int, last: str) -> None:
+    *_others, place = simulation.places(racks, trays_per_rack)
+    assert place.name == last
+    assert len({place.name for place in simulation.places(racks, trays_per_rack)}) == racks * trays_per_rack
+
+
+def test_places_are_those_of_the_fleet() -> None:
+    options: dict[str, Any] = {"racks": 3, "trays_per_rack": 9, "gpus_per_tray": 2, "split": {"3": 3}, "seed": 5}
+    for place, (name, facts) in itertools.zip_longest(
+        simulation.places(**options), simulation.fleet(**options).items()
+    ):
+        assert (place.name, place.cluster_uuid, place.clique_id, place.tray_index, place.gpu_count) == (
+            name,
+            facts["cluster_uuid"],
+            facts["clique_id"],
+            facts["tray_index"],
+            facts["gpu_count"],
+        )
+
+
+def test_trays_share_nothing_that_can_be_changed() -> None:
+    seen: set[int] = set()
+
+    def walk(value: Any) -> None:
+        if isinstance(value, (dict, list)):
+            assert id(value) not in seen
+            seen.add(id(value))
+            for inner in value.values() if isinstance(value, dict) else value:
+                walk(inner)
+
+    fleet = simulation.fleet(trays_per_rack=3)
+    walk(fleet)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"racks": 0}, "racks is 0"),
+        ({"racks": "2"}, "racks is '2'"),
+        ({"racks": True}, "racks is True"),
+        ({"racks": 10**9}, "racks is 1000000000"),
+        ({"trays_per_rack": 0}, "trays_per_rack is 0"),
+        ({"trays_per_rack": 246}, "trays_per_rack is 246"),
+        ({"gpus_per_tray": 0}, "gpus_per_tray is 0"),
+        ({"gpus_per_tray": 4.0}, "gpus_per_tray is 4.0"),
+        ({"seed": "x" * 10_000}, "seed is 'xxx"),
+        ({"racks": 60_000, "trays_per_rack": 200}, "12000000"),
+        ({"cliques_per_rack": 19}, "cliques_per_rack is 19"),
+        ({"split": [2]}, "split is [2]"),
+        ({"split": {"9": 2}}, "split names rack '9'"),
+        ({"split": {"one": 2}}, "split names rack 'one'"),
+        ({"split": {"\u0661": 2}}, "split names rack"),
+        ({"split": {"1": 0}}, "split of rack 1 is 0"),
+        ({"split": {"1": "2"}}, "split of rack 1 is '2'"),
+        ({"split": {"1": 19}}, "split of rack 1 is 19"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence_at_once(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(simulation.SimulationError) as caught:
+        simulation.places(**options)
+    message = str(caught.value)
+    assert said in message
+    assert message.endswith(".")
+    assert "\n" not in message
+    assert len(message) < 200
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("state", "odd"), ("status", "odd"), ("summary", "odd"), ("recovery_action", "odd")]
+)
+def test_a_word_that_no_gpu_says_cannot_be_written(field: str, value: str) -> None:
+    facts = trays.tray()
+    gpu = facts["gpus"][0]
+    target = {"summary": gpu["fabric"]["health"], "recovery_action": gpu}.get(field, gpu["fabric"])
+    target[field] = value
+    for write in (simulation.nvidia_smi_xml, simulation.nvml_standin_text):
+        with pytest.raises(simulation.SimulationError, match=field):
+            write(facts)
+
+
+def test_a_fault_that_the_standin_does_not_know_cannot_be_written() -> None:
+    with pytest.raises(simulation.SimulationError, match="nvml_fault is 'odd'"):
+        simulation.nvml_standin_text(trays.tray(), "odd")
+
+
+def test_a_lost_gpu_may_stand_in_the_findings_too() -> None:
+    facts = trays.tray()
+    facts["findings"] = [{"code": "gpu_lost", "severity": "error", "message": "x", "gpu": 1}]
+    assert simulation.nvidia_smi_xml(facts) == simulation.nvidia_smi_xml(trays.tray(), lost=[1])
+    assert simulation.nvml_standin_text(facts) == simulation.nvml_standin_text(trays.tray(), lost=[1])
+
+
+def test_the_standin_needs_no_symbol_but_those_of_the_c_library() -> None:
+    listing = subprocess.run(["nm", "-D", str(trays.library())], stdout=subprocess.PIPE, check=True, text=True).stdout
+    kinds = [line.split()[-2:] for line in listing.splitlines()]
+    undefined = [name for kind, name in kinds if kind == "U"]
+    given = {name for kind, name in kinds if kind == "T"}
+    assert all("@GLIBC" in name for name in undefined)
+    assert {
+        "nvmlInit_v2",
+        "nvmlInitWithFlags",
+        "nvmlShutdown",
+        "nvmlErrorString",
+        "nvmlSystemGetDriverVersion",
+        "nvmlSystemGetNVMLVersion",
+        "nvmlSystemGetCudaDriverVersion_v2",
+        "nvmlDeviceGetCount_v2",
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetPciInfo_v3",
+        "nvmlDeviceGetModuleId",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetGpuFabricInfo",
+        "nvmlDeviceGetGpuFabricInfoV",
+        "nvmlDeviceGetGpuFabricInfo_v4",
+        "nvmlDeviceGetPlatformInfo",
+    } <= given
