@@ -208,16 +208,17 @@ def _sums(shown: view.Picture) -> list[str]:
     return ["; ".join(part for part in numbers if part)]
 
 
+def _subject(finding: model.Finding) -> str:
+    if finding["tray"]:
+        return f"{finding['tray']} gpu {finding['gpu']}" if finding["gpu"] is not None else finding["tray"]
+    return next((f"{key} {finding[key]}" for key in ("block", "clique", "domain") if finding[key]), "")
+
+
 def _findings(shown: view.Picture, look: Look) -> list[str]:
     lines = []
     for finding in shown.findings[:MOST_FINDINGS]:
         severity = str(finding.get("severity"))
-        subject = " ".join(
-            f"{key} {finding[key]}" if key == "gpu" else str(finding[key])
-            for key in ("tray", "gpu", "clique", "domain", "block")
-            if finding.get(key) is not None and not (key in ("clique", "domain", "block") and finding.get("tray"))
-        )
-        said = f"{subject}: {finding.get('message')}" if subject else str(finding.get("message"))
+        said = ": ".join(part for part in (_subject(finding), str(finding.get("message"))) if part)
         lines.append(f"{look.paint(Cell(severity, WORD_COLOURS.get(severity, '')), 7)}  {_plain(said)}")
     if len(shown.findings) > MOST_FINDINGS:
         lines.append(f"and {len(shown.findings) - MOST_FINDINGS} more findings, all of them in the report")

@@ -141,3 +141,12 @@ def test_a_clique_keeps_its_letter_when_another_is_retired() -> None:
     left = Fabric(fabric.domains, fabric.cliques, fabric.trays, [])
     cliques = view.picture(left, State()).cliques
     assert [(clique.letter, clique.trays) for clique in cliques] == [("A", 18), ("B", 0), ("C", 9)]
+
+
+def test_a_finding_names_its_subject() -> None:
+    fabric = fabrics.fabric(racks=1)
+    about = [{"block": "r01"}, {"domain": "r01"}, {"clique": "r01"}, {}]
+    findings = [_finding(f"code{number}", "info", **subject) for number, subject in enumerate(about)]
+    state = State(fabrics.state(fabric).trays, findings)
+    said = [line.split("What")[0].split() for line in rack_map(fabric, state)[-4:]]
+    assert said == [["info", "block", "r01:"], ["info", "domain", "r01:"], ["info"], ["info", "clique", "r01:"]]
