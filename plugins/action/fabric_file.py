@@ -40,6 +40,8 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
         result = super().run(tmp, task_vars)
+        # Null is the same as not given, so that a site can pass variables through that it leaves empty.
+        self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
         _say_what_is_missing(self._task.args)
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -63,9 +65,7 @@ class ActionModule(ActionBase):
 def _say_what_is_missing(arguments: Mapping[str, Any]) -> None:
     """Name the variable that a playbook's user forgot: Ansible's own words name the option only."""
     if not (arguments.get("fabric_file") or arguments.get("path")):
-        raise AnsibleActionFail(
-            "fabric_file: is not set; give its path, as -e fabric_file=/srv/site/fabric.json"
-        )
+        raise AnsibleActionFail("fabric_file: is not set; give its path, as -e fabric_file=/srv/site/fabric.json")
     if arguments.get("state") == "accepted" and not arguments.get("proposal"):
         raise AnsibleActionFail("proposal: is not set; give the sha256 that discover printed, as -e proposal=SHA256")
 
@@ -246,19 +246,25 @@ def _observe(action: ActionBase, options: Mapping[str, Any], task_vars: Mapping[
     Reads each host's variables once and untemplated: what a tray said must never be a template, and ten thousand hosts
     must not cost a template engine each. Only what the site itself wrote is templated, where it is an expression.
     """
-    hostvars = task_vars["hostvars"]
-    observations = []
+    hostvars, register = task_vars["hostvars"], options["observations"]
+    observations, registered = [], False
     for host in task_vars["ansible_play_hosts_all"]:
         name = str(host)
         variables = hostvars.raw_get(host)
+        registered = registered or register in variables
         site = _Site(action, name, variables)
         observations.append(
             replace(
-                ansible_facts.observe(name, variables.get(options["observations"])),
+                ansible_facts.observe(name, variables.get(register)),
                 slurm_node=site.node("fabric_slurm_node"),
                 kubernetes_node=site.node("fabric_kubernetes_node"),
                 ansible_host=site.address(),
             )
+        )
+    if not registered:
+        # A misspelt name must not make every tray stale.
+        raise PlacementError(
+            f"observations: no host of this play has a result registered as {register!r}; name the one of this run"
         )
     return observations
 

@@ -1,0 +1,369 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play_context import PlayContext
+from ansible.playbook.task import Task
+from ansible.plugins.connection.local import Connection
+from ansible.plugins.shell.sh import ShellModule
+from ansible.template import Templar, trust_as_template
+from ansible_collections.rackscale.nvlink.plugins.action.fabric_file import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, storage
+
+Result = dict[str, Any]
+
+
+class HostVars:
+    """What Ansible gives an action as hostvars, as far as the action may use it: raw, untemplated variables."""
+
+    def __init__(self, hosts: dict[str, Result]) -> None:
+        self._hosts = hosts
+
+    def raw_get(self, name: str) -> Result:
+        return self._hosts[name]
+
+
+class Site:
+    """Two racks of two trays, their registered results and a directory for the fabric file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "fabric.json"
+        self.results: dict[str, Any] = {
+            name: {"changed": False, "ansible_facts": {"nvlink_fabric": facts}}
+            for name, facts in fleet(racks=2, trays_per_rack=2).items()
+        }
+        self.variables: dict[str, Result] = {name: {} for name in self.results}
+
+    def run(self, *, check: bool = False, diff: bool = False, **options: Any) -> Result:
+        loader = DataLoader()
+        task = Task.load({"action": "rackscale.nvlink.fabric_file", "check_mode": check, "diff": diff})
+        task.args = {"fabric_file": str(self.path), **options}
+        connection = Connection(PlayContext(), shell=ShellModule())
+        action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
+        hosts = {name: {**self.variables[name], "seen": result} for name, result in self.results.items()}
+        return action.run(task_vars={"hostvars": HostVars(hosts), "ansible_play_hosts_all": list(hosts)})
+
+    def discover(self, **options: Any) -> Result:
+        return self.run(observations="seen", **options)
+
+    def accept(self, sha256: str, **options: Any) -> Result:
+        return self.run(state="accepted", proposal=sha256, **options)
+
+    def facts(self, name: str) -> Result:
+        return self.results[name]["ansible_facts"]["nvlink_fabric"]
+
+    def move(self, *names: str) -> None:
+        for name in names:
+            for gpu in self.facts(name)["gpus"]:
+                gpu["fabric"]["clique_id"] = 7
+
+    def beside(self, suffix: str) -> Path:
+        return self.path.with_name(f"fabric.{suffix}")
+
+    def files(self) -> dict[str, bytes]:
+        return {child.name: child.read_bytes() for child in self.path.parent.iterdir()}
+
+    def state(self, name: str) -> Result:
+        return json.loads(self.beside("state.json").read_text())["trays"][name]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_first_discovery_is_proposed_accepted_and_then_stands(site: Site) -> None:
+    proposed = site.discover()
+    assert (proposed["changed"], proposed["summary"]["placed"], site.path.exists()) == (True, 4, False)
+    assert proposed["proposal"] == str(site.beside("proposed.json"))
+    assert f"-e fabric_file={site.path} -e proposal={proposed['sha256']}" in proposed["msg"]
+    assert site.state("r01t01")["state"] == "unplaced"
+    assert site.discover()["changed"] is False
+
+    accepted = site.accept(proposed["sha256"])
+    assert (accepted["changed"], accepted["sha256"]) == (True, proposed["sha256"])
+    assert fabric_file.digest(site.path.read_bytes()) == proposed["sha256"]
+    assert sorted(site.files()) == ["fabric.json", "fabric.state.json"]
+    assert site.state("r01t01")["state"] == "present"
+
+    before = site.path.read_bytes()
+    assert (site.discover()["changed"], site.path.read_bytes()) == (False, before)
+    assert site.accept(proposed["sha256"])["changed"] is False
+
+
+def test_gates_accept_at_once_and_keep_what_was_before(site: Site) -> None:
+    assert site.discover(accept="gates")["changed"] is True
+    before = site.path.read_bytes()
+    site.move("r01t01")
+    moved = site.discover(accept="gates")
+    assert [(row["tray"], row["from"], row["to"], row["kind"]) for row in moved["changes"]] == [
+        ("r01t01", "r01", "r01a", "moved")
+    ]
+    assert site.beside("json.previous").read_bytes() == before
+    assert sorted(site.files()) == ["fabric.json", "fabric.json.previous", "fabric.state.json"]
+    assert site.discover(accept="gates")["changed"] is False
+
+
+def test_a_gate_that_objects_proposes_and_fails_and_a_person_may_still_accept(site: Site) -> None:
+    site.discover(accept="gates")
+    before = site.path.read_bytes()
+    site.move("r01t01", "r01t02")
+    refused = site.discover(accept="gates")
+    assert refused["failed"] is True
+    assert [row["code"] for row in refused["objections"]] == ["moved_percent"]
+    assert "the gate moved_percent objects" in refused["msg"]
+    assert f"-e proposal={refused['sha256']}" in refused["msg"]
+    assert site.path.read_bytes() == before
+    assert site.accept(refused["sha256"])["changed"] is True
+    assert json.loads(site.path.read_text())["trays"]["r01t01"]["clique"] == "r01a"
+
+
+def test_without_gates_objections_are_said_and_do_not_fail(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01", "r01t02")
+    proposed = site.discover()
+    assert "failed" not in proposed
+    assert [row["code"] for row in proposed["objections"]] == ["moved_percent"]
+
+
+def test_a_proposal_that_says_nothing_any_more_is_removed(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01")
+    site.discover()
+    assert site.beside("proposed.json").exists()
+    for gpu in site.facts("r01t01")["gpus"]:
+        gpu["fabric"]["clique_id"] = 32766
+    assert site.discover()["changed"] is True
+    assert not site.beside("proposed.json").exists()
+
+
+def test_the_same_proposal_on_another_day_is_left_as_it_is(site: Site) -> None:
+    first = site.discover()
+    beside = site.beside("proposed.json")
+    old = beside.read_text().replace(first["changes"][0]["why"].split()[1].rstrip(":"), "2020-01-01")
+    content = json.loads(old)
+    content["sha256"] = fabric_file.digest(fabric_file.encode(content["fabric"]))
+    beside.write_bytes(fabric_file.encode(content))
+    again = site.discover()
+    assert (again["changed"], again["sha256"]) == (False, content["sha256"])
+
+
+def test_a_proposal_made_from_another_file_is_refused(site: Site) -> None:
+    sha256 = site.discover()["sha256"]
+    site.path.write_text('{"schema_version": 1, "domains": {}, "cliques": {}, "trays": {}, "overrides": []}')
+    with pytest.raises(AnsibleActionFail, match="has changed since the proposal was made"):
+        site.accept(sha256)
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        ({"unreachable": True, "msg": "Failed to connect\n to the host"}, "Failed to connect to the host"),
+        ({"failed": True, "msg": "No module named json"}, "No module named json"),
+        ({"skipped": True}, "the task that asks it was skipped"),
+        ({"changed": False}, "the task that asks it returned no facts"),
+        ({"ansible_facts": {"nvlink_fabric": "{{ x }}"}}, "the task that asks it returned no facts"),
+        (None, "no result of this run"),
+        ("text", "no result of this run"),
+    ],
+)
+def test_a_result_without_facts_keeps_the_place(site: Site, result: Any, problem: str) -> None:
+    site.discover(accept="gates")
+    before = site.path.read_bytes()
+    site.results["r01t02"] = result
+    stale = site.discover()
+    assert (stale["changed"], stale["summary"]["stale"], site.path.read_bytes()) == (True, 1, before)
+    assert problem in site.state("r01t02")["findings"][0]["message"]
+    assert site.discover()["changed"] is False
+
+
+def test_old_facts_of_a_cache_are_never_read(site: Site) -> None:
+    for name, result in site.results.items():
+        site.variables[name] = {"ansible_facts": result["ansible_facts"], **result["ansible_facts"]}
+        site.results[name] = {"unreachable": True, "msg": "down"}
+    assert site.discover()["summary"] == {
+        "trays": 0,
+        "placed": 0,
+        "moved": 0,
+        "stale": 0,
+        "conflict": 0,
+        "unplaced": 4,
+    }
+    assert not site.beside("proposed.json").exists()
+
+
+def test_only_a_change_of_health_is_a_change(site: Site) -> None:
+    site.discover(accept="gates")
+    written = json.loads(site.beside("state.json").read_text())["written_at"]
+    for result in site.results.values():
+        result["ansible_facts"]["nvlink_fabric"]["observed_at"] = "2026-12-01T00:00:00Z"
+    assert site.discover()["changed"] is False
+    assert site.state("r01t01")["observed_at"] == "2026-12-01T00:00:00Z"
+    site.facts("r01t01")["gpus"][1]["fabric"]["health"]["summary"] = "unhealthy"
+    told = site.discover(diff=True)
+    assert (told["changed"], told["diff"]) == (True, {"prepared": "r01t01: health healthy -> unhealthy\n"})
+    assert written
+
+
+def test_check_mode_writes_nothing_and_tells_all(site: Site) -> None:
+    would = site.discover(check=True, diff=True, accept="gates")
+    assert would["changed"] is True
+    assert site.files() == {}
+    did = site.discover(diff=True, accept="gates")
+    assert would["diff"] == did["diff"]
+    before = site.files()
+    site.move("r01t01")
+    sha256 = site.discover()["sha256"]
+    between = site.files()
+    assert site.accept(sha256, check=True)["changed"] is True
+    assert site.files() == between
+    assert between["fabric.json"] == before["fabric.json"]
+
+
+def test_the_diff_tells_each_tray_and_why_then_the_file(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01")
+    lines = site.discover(diff=True)["diff"]["prepared"].splitlines()
+    assert lines[0].startswith("r01t01: r01 -> r01a (moved ")
+    assert lines[1].startswith("clique r01a: new, block name r01a position 2, clique_id 7, domain r01")
+    assert lines[2].startswith(f"{site.path}: sha256 ")
+    assert len(lines) == 3
+
+
+def test_site_expressions_name_the_nodes(site: Site) -> None:
+    for name, variables in site.variables.items():
+        variables["inventory_hostname"] = name
+        variables["fabric_slurm_node"] = trust_as_template("gpu-{{ inventory_hostname }}")
+        variables["fabric_kubernetes_node"] = f"{name}.example"
+        variables["ansible_host"] = trust_as_template("{{ nowhere }}") if name == "r01t01" else "198.51.100.7"
+    site.discover(accept="gates")
+    tray = json.loads(site.path.read_text())["trays"]
+    assert (tray["r02t01"]["slurm_node"], tray["r02t01"]["kubernetes_node"]) == ("gpu-r02t01", "r02t01.example")
+    assert (tray["r02t01"]["ansible_host"], "ansible_host" in tray["r01t01"]) == ("198.51.100.7", False)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (trust_as_template("{{ nowhere }}"), r"^fabric_slurm_node: cannot be evaluated for r01t01 \("),
+        ("two words", r"^fabric_slurm_node: is 'two words' for r01t01, which is no host name; correct it"),
+        # What no template was meant to be stays what it is.
+        ("{{ inventory_hostname }}", r"^fabric_slurm_node: (is '\{\{|cannot be evaluated)"),
+        (["a"], r"^fabric_slurm_node: is "),
+    ],
+)
+def test_a_wrong_site_expression_fails_and_names_variable_and_host(site: Site, value: Any, says: str) -> None:
+    site.variables["r01t01"]["fabric_slurm_node"] = value
+    with pytest.raises(AnsibleActionFail, match=says):
+        site.discover()
+    assert site.files() == {}
+
+
+def test_hostile_words_of_a_tray_reach_no_file(site: Site) -> None:
+    evil = "{{ lookup('pipe', 'id') }}\n[1-9]" * 500
+    facts = site.facts("r01t01")
+    facts.update(hostname=evil, driver_version=evil, chassis_serial=evil, tray_index=evil)
+    facts["addresses"] = [{"interface": evil, "address": evil, "prefix": evil}]
+    facts["findings"] = [{"code": evil, "severity": "error", "message": evil, "gpu": None}]
+    facts["findings"].append({"code": "gpu_lost", "severity": "error", "message": evil, "gpu": 1})
+    site.facts("r01t02")["gpus"][0]["uuid"] = evil
+    site.facts("r02t01")["gpus"][0]["fabric"]["cluster_uuid"] = evil
+    site.results["r02t02"] = {"failed": True, "msg": evil}
+    result = site.discover(accept="gates")
+    text = "".join(data.decode() for data in site.files().values()) + json.dumps(result)
+    assert "{{" not in text
+    assert "unusable_value" in {row["code"] for row in site.state("r01t01")["findings"]}
+    assert all(len(row["message"]) < 300 for row in result["findings"])
+    assert sorted(json.loads(site.path.read_text())["trays"]) == ["r01t01", "r01t02"]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"observed_at": 3},
+        {"observed_at": "2026-01-01T00:00:00Z", "gpus": "x", "addresses": 3, "findings": {}},
+        {
+            "observed_at": "2026-01-01T00:00:00Z",
+            "gpus": [3, {"fabric": 3}, {"fabric": {"health": []}}],
+            "gpu_count": -1,
+        },
+        {"observed_at": "2026-01-01T00:00:00Z", "attached": True, "gpus": [{"uuid": 3, "fabric": {"clique_id": True}}]},
+        {"observed_at": "2026-01-01T00:00:00Z", "findings": [3, {}, {"severity": "loud"}], "addresses": [3, {}]},
+    ],
+)
+def test_facts_of_any_shape_lose_nothing(site: Site, facts: Result) -> None:
+    site.discover(accept="gates")
+    before = site.path.read_bytes()
+    site.results["r01t01"] = {"ansible_facts": {"nvlink_fabric": facts}}
+    assert site.discover()["summary"]["stale"] == 1
+    assert site.path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"fabric_file": "fabric.json"}, r"^fabric_file: 'fabric.json' is no absolute path; "),
+        ({"fabric_file": ""}, r"^fabric_file: is not set; "),
+        ({"state": "accepted"}, r"^proposal: is not set; "),
+        ({"state": "accepted", "proposal": "f00"}, r"^proposal: 'f00' is no sha256; "),
+        ({"state": "lost"}, r"value of state must be one of: proposed, accepted, checked"),
+        ({"observations": None}, r"state is proposed but all of the following are missing: observations"),
+        ({"observations": "sene"}, r"^observations: no host of this play has a result registered as 'sene'; "),
+        ({"accept": "all"}, r"value of accept must be one of: gates"),
+        ({"imex_network": ["10.0.0.0/99"]}, r"^imex_network: '10.0.0.0/99' is no network; "),
+        ({"domain_names": {"x": "a b"}}, r"^domain_names: 'a b' of 'x' is not fit for a group name; "),
+        ({"domain_names": "x"}, r"domain_names"),
+        ({"expected_trays": "many"}, r"expected_trays"),
+        ({"expected_trays": 0}, r"^expected_trays: 0 must be at least 1"),
+        ({"moved_percent": 101}, r"^moved_percent: 101(\.0)? must be "),
+        ({"gates": []}, r"Unsupported parameters .*: gates"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence_and_writes_nothing(site: Site, options: Result, says: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=says):
+        site.run(**{"observations": "seen", **options})
+    assert site.files() == {}
+
+
+def test_a_wrong_fabric_file_is_one_sentence_and_stays(site: Site) -> None:
+    site.path.write_text('{"schema_version": 7}')
+    for options in ({"observations": "seen"}, {"state": "checked"}, {"state": "accepted", "proposal": "0" * 64}):
+        with pytest.raises(AnsibleActionFail, match=rf"^{site.path}: schema_version is 7, and this release "):
+            site.run(**options)
+    assert site.files() == {"fabric.json": b'{"schema_version": 7}'}
+
+
+def test_null_options_are_options_not_given(site: Site) -> None:
+    nulls = dict.fromkeys(["imex_network", "domain_names", "expected_trays", "moved_percent", "accept", "proposal"])
+    assert site.discover(**nulls)["summary"]["placed"] == 4
+
+
+def test_checked_needs_no_file_and_changes_nothing(site: Site) -> None:
+    assert site.run(state="checked")["changed"] is False
+    assert site.files() == {}
+
+
+def test_a_second_run_is_told_who_holds_the_lock(site: Site) -> None:
+    with (
+        storage.locked(str(site.path), "2026-11-21T05:00:00Z"),
+        pytest.raises(AnsibleActionFail, match=r"another run is writing it \(pid [0-9]+ on \S+ since 2026-11-21T05:00"),
+    ):
+        site.discover()
+
+
+def test_a_missing_directory_is_named(site: Site) -> None:
+    site.path = site.path.parent / "none" / "fabric.json"
+    with pytest.raises(
+        AnsibleActionFail, match=r"none/fabric\.json\.lock: cannot be locked \(No such file or directory"
+    ):
+        site.discover()
