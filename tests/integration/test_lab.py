@@ -258,7 +258,7 @@ def test_down_ends_an_up_that_is_still_at_work() -> None:
     name = f"busy-{os.getpid()}"
     arguments = [sys.executable, str(LAB), "up", "--name", name, "--scenario", str(SCENARIOS / "four.yml")]
     with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
-        wait_until(lambda: (STATE / name / "state.json").exists(), "the start")
+        wait_until((STATE / name / "state.json").exists, "the start")
         lab_command("down", "--name", name)
         assert up.wait(timeout=30) != 0
     assert left_behind(name) == []

@@ -119,10 +119,12 @@ def _wait(name: str, scenario: Scenario, deadline: float, only: Sequence[str] = 
 
 def _check_controller(name: str) -> None:
     """A slurmctld that refuses its configuration does so at once, and its log goes with the lab."""
-    failed = subprocess.run(enter(name, CONTROLLER, ["systemctl", "--quiet", "is-failed", "slurmctld.service"]))
+    failed = subprocess.run(
+        enter(name, CONTROLLER, ["systemctl", "--quiet", "is-failed", "slurmctld.service"]), check=False
+    )
     if failed.returncode == 0:
         command = enter(name, CONTROLLER, ["grep", "-E", "fatal|error", "/var/log/slurmctld.log"])
-        log = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+        log = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
         raise LabError(f"slurmctld does not start: {tools.last_line(log)}")
 
 
@@ -171,7 +173,7 @@ def slurm_nodes(name: str) -> dict[str, str]:
         command = enter(name, CONTROLLER, ["timeout", "3", "sinfo", "--noheader", "--Node", "--format=%N %t"])
     except LabError:
         return {}
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     return dict(line.split() for line in done.stdout.splitlines() if len(line.split()) == 2)
 
 

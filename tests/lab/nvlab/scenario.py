@@ -99,7 +99,7 @@ def load(path: str | Path) -> Scenario:
 
 def simple(racks: int, trays: int, suite: str, slurm: bool = True) -> Scenario:
     """The scenario of `lab up --racks R --trays T`: R racks of T trays, one clique each."""
-    data = {"suite": suite, "slurm": slurm, "racks": [{"trays": trays} for _ in range(racks)]}
+    data = {"suite": suite, "slurm": slurm, "racks": [{"trays": trays} for _rack in range(racks)]}
     return parse(data, "command line")
 
 

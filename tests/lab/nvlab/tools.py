@@ -43,7 +43,9 @@ def ensure_tools() -> None:
     apt = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "-qq", "-y"]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in ([*apt, "update"], [*apt, "install", "--no-install-recommends", *missing]):
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
         if done.returncode != 0 and "install" in command:
             raise LabError(f"the lab needs {', '.join(missing)} and apt-get failed: {last_line(done.stderr)}")
 
@@ -57,6 +59,7 @@ def call(command: Sequence[str], what: str, keep: Sequence[int] = ()) -> str:
         text=True,
         env={**os.environ, "PATH": PATH},
         pass_fds=keep,
+        check=False,
     )
     if done.returncode != 0:
         raise LabError(f"{what} failed ({command[0]}, exit {done.returncode}): {last_line(done.stderr or done.stdout)}")
