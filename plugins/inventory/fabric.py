@@ -158,15 +158,18 @@ keyed_groups:
     prefix: state
 """
 
+import functools
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleOptionsError, AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import FabricFileError
@@ -177,8 +180,26 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import So
 SUFFIXES = (".nvlink.yml", ".nvlink.yaml")
 
 
+# No braces and no number sign: such a text is no template and cannot choose other delimiters for one.
+_PLAIN = re.compile(r"[A-Za-z0-9._:%/ -]+")
+
+
+@functools.cache
+def _plain_text(text: str) -> str:
+    return trust_as_template(text) if _PLAIN.fullmatch(text) else text
+
+
+def plain(value: Any) -> Any:
+    """The value, trusted where it is a text that cannot be a template.
+
+    That changes nothing for a play, but ansible-inventory prints an untrusted text as {"__ansible_unsafe": text}, which
+    the programs that read its JSON do not expect. Every other text stays untrusted.
+    """
+    return _plain_text(value) if type(value) is str else value
+
+
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
-    """Options in, one plan, groups and hosts out. What trays said stays untrusted, so nothing of it is templated."""
+    """Options in, one plan, groups and hosts out."""
 
     NAME = "rackscale.nvlink.fabric"
 
@@ -291,18 +312,19 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         inventory = self.inventory
         inventory.add_group(ROOT)
         if file:
-            inventory.set_variable("all", "nvlink_fabric_file", file)
+            inventory.set_variable("all", "nvlink_fabric_file", plain(file))
         for name, own in made.hosts.items():
             inventory.add_host(name, ROOT)
             for key, value in own.items():
-                inventory.set_variable(name, key, value)
+                inventory.set_variable(name, key, plain(value))
         for name, group in made.groups.items():
             inventory.add_group(name)
             for key, value in group.vars.items():
-                inventory.set_variable(name, key, value)
+                inventory.set_variable(name, key, plain(value))
             for host in group.hosts:
                 inventory.add_child(name, host)
-        for name, group in reversed(made.groups.items()):
+        leaves_first = sorted(made.groups.items(), key=lambda item: item[1].parent == ROOT)
+        for name, group in leaves_first:
             inventory.add_child(group.parent, name)
 
     def _construct(self, made: Plan, file: str | None) -> None:
