@@ -1,0 +1,329 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""discover and accept as a site runs them: real ansible-playbook processes, and trays that are directories here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet, nvidia_smi_xml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import storage
+
+from .commands import ansible
+
+# What a tray has of its own: nvidia-smi, its addresses, and a Python that finds both before the machine's.
+STAND_INS = {
+    "nvidia-smi": '#!/bin/sh\nexec cat "${0%/*}/nvidia-smi.xml"\n',
+    "ip": '#!/bin/sh\nexec cat "${0%/*}/ip.json"\n',
+    "python": f'#!/bin/sh\nPATH="${{0%/*}}:$PATH" exec {sys.executable} "$@"\n',
+}
+SSH_TO_NOWHERE = '#!/bin/sh\necho "ssh: connect to host: No route to host" >&2\nexit 255\n'
+
+
+class Site:
+    """Two racks of two trays, an inventory of them and a directory for the fabric file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.path = directory / "site" / "fabric.json"
+        self.path.parent.mkdir()
+        self.facts = fleet(racks=2, trays_per_rack=2)
+        self.hosts: dict[str, dict[str, Any]] = {}
+        self.ssh = self._program(directory / "ssh", SSH_TO_NOWHERE)
+        for name in self.facts:
+            (directory / name).mkdir()
+            for program, text in STAND_INS.items():
+                self._program(directory / name / program, text)
+            self.say(name)
+            self.hosts[name] = {
+                "ansible_connection": "local",
+                "ansible_python_interpreter": str(directory / name / "python"),
+                "fabric_facts_backend": "nvidia_smi",
+            }
+
+    def _program(self, path: Path, text: str) -> Path:
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def say(self, name: str) -> None:
+        """Let a tray say its facts as they are now."""
+        facts = self.facts[name]
+        links = [
+            {"ifname": row["interface"], "addr_info": [{"local": row["address"], "prefixlen": row["prefix"]}]}
+            for row in facts["addresses"]
+        ]
+        (self.directory / name / "nvidia-smi.xml").write_text(nvidia_smi_xml(facts))
+        (self.directory / name / "ip.json").write_text(json.dumps(links))
+
+    def move(self, name: str, clique_id: int) -> None:
+        for gpu in self.facts[name]["gpus"]:
+            gpu["fabric"]["clique_id"] = clique_id
+        self.say(name)
+
+    def cut_off(self, *names: str) -> None:
+        for name in names:
+            self.hosts[name].update(ansible_connection="ssh", ansible_ssh_executable=str(self.ssh))
+
+    def discover(self, *arguments: str, check: bool = True, **environment: str) -> str:
+        inventory = self.directory / "hosts.yml"
+        inventory.write_text(yaml.safe_dump({"all": {"hosts": self.hosts}}))
+        extra = ("-e", f"fabric_file={self.path}", *arguments)
+        done = ansible(
+            "ansible-playbook", "-i", inventory, "rackscale.nvlink.discover", *extra, check=check, **environment
+        )
+        return self._said(done, check)
+
+    def accept(self, *arguments: str, check: bool = True) -> str:
+        extra = ("-e", f"fabric_file={self.path}", *arguments)
+        return self._said(ansible("ansible-playbook", "rackscale.nvlink.accept", *extra, check=check), check)
+
+    def _said(self, done: subprocess.CompletedProcess[str], check: bool) -> str:
+        assert check or done.returncode != 0, done.stdout
+        return done.stdout + done.stderr
+
+    def files(self) -> dict[str, bytes]:
+        return {child.name: child.read_bytes() for child in self.path.parent.iterdir()}
+
+    def fabric(self) -> dict[str, Any]:
+        return json.loads(self.path.read_text())
+
+    def states(self) -> dict[str, str]:
+        trays = json.loads(self.path.with_name("fabric.state.json").read_text())["trays"]
+        return {name: tray["state"] for name, tray in trays.items()}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture
+def discovered(site: Site) -> Site:
+    """A site whose fabric file stands."""
+    site.discover("-e", "accept=gates")
+    return site
+
+
+def message(output: str) -> str:
+    """The last line that discover or accept says."""
+    return re.findall(r'"msg": "(.*)"', output)[-1]
+
+
+def changed(output: str) -> int:
+    return sum(map(int, re.findall(r"changed=(\d+)", output)))
+
+
+def sha256_of(output: str) -> str:
+    return re.findall(r"proposal=([0-9a-f]{64})", output)[-1]
+
+
+def test_the_whole_way_of_a_proposal(site: Site) -> None:
+    proposed = site.discover("--diff")
+    assert "4 trays, 4 placed, 0 moved, 0 stale, 0 conflict, 4 unplaced: accept it with: " in message(proposed)
+    assert "\nr01t01: none -> r01 (placed " in proposed
+    assert not site.path.exists()
+
+    refused = site.accept("-e", f"proposal={'0' * 64}", check=False)
+    assert f"fabric.proposed.json: sha256 is {sha256_of(proposed)}, not the 0000" in refused
+    assert not site.path.exists()
+
+    assert changed(site.accept("-e", f"proposal={sha256_of(proposed)}")) == 1
+    assert sorted(site.files()) == ["fabric.json", "fabric.state.json"]
+    assert [tray["imex_address"] for tray in site.fabric()["trays"].values()] == [
+        f"10.0.{rack}.{tray}" for rack in (1, 2) for tray in (1, 2)
+    ]
+
+    before = site.path.read_bytes()
+    again = site.discover()
+    assert (changed(again), site.path.read_bytes()) == (0, before)
+    assert message(again).endswith(f"places are unchanged in {site.path}")
+    assert site.states() == dict.fromkeys(site.facts, "present")
+
+
+def test_a_move_is_checked_proposed_tampered_with_and_accepted(discovered: Site) -> None:
+    site = discovered
+    before = site.files()
+    site.move("r02t02", 5)
+    told = site.discover("--check", "--diff")
+    assert "\nr02t02: r02 -> r02a (moved " in told
+    assert site.files() == before
+
+    sha256 = sha256_of(site.discover())
+    proposal = site.path.with_name("fabric.proposed.json")
+    sound = proposal.read_text()
+    proposal.write_text(sound.replace('"clique": "r02a"', '"clique": "r01"'))
+    assert "fabric was changed after it was proposed" in site.accept("-e", f"proposal={sha256}", check=False)
+    proposal.write_text(sound)
+    site.path.write_bytes(before["fabric.json"] + b"\n")
+    assert "has changed since the proposal was made" in site.accept("-e", f"proposal={sha256}", check=False)
+    site.path.write_bytes(before["fabric.json"])
+    site.accept("-e", f"proposal={sha256}", "--limit", "localhost")
+    assert site.fabric()["trays"]["r02t02"]["clique"] == "r02a"
+    assert site.path.with_name("fabric.json.previous").read_bytes() == before["fabric.json"]
+
+
+def test_gates_refuse_when_too_many_trays_move(discovered: Site) -> None:
+    before = discovered.path.read_bytes()
+    discovered.move("r02t01", 5)
+    discovered.move("r02t02", 5)
+    output = discovered.discover("-e", "accept=gates", check=False)
+    assert "not accepted, since the gate moved_percent objects (2 of 4 placed trays move at once" in output
+    assert discovered.path.read_bytes() == before
+    discovered.accept("-e", f"proposal={sha256_of(output)}")
+    discovered.move("r02t01", 6)
+    discovered.discover("-e", "accept=gates", "-e", "fabric_moved_percent=50")
+    assert discovered.fabric()["trays"]["r02t01"]["clique"] == "r02b"
+
+
+def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> None:
+    before = discovered.path.read_bytes()
+    discovered.cut_off("r01t01")
+    # A tray on which no module can run at all.
+    (discovered.directory / "r01t02" / "python").write_text("#!/bin/sh\nexit 1\n")
+    # A tray that answers something else.
+    (discovered.directory / "r02t01" / "nvidia-smi.xml").write_text("{{ lookup('pipe', 'id') }}\n<oops>")
+    output = discovered.discover("-e", "accept=gates")
+    assert discovered.path.read_bytes() == before
+    assert discovered.states() == {"r01t01": "stale", "r01t02": "stale", "r02t01": "stale", "r02t02": "present"}
+    assert "4 trays, 0 placed, 0 moved, 3 stale, 0 conflict, 0 unplaced" in message(output)
+    assert changed(discovered.discover("-e", "accept=gates")) == 0
+
+
+def test_a_run_sees_only_its_targets(discovered: Site) -> None:
+    before = discovered.path.read_bytes()
+    discovered.cut_off(*discovered.hosts)
+    discovered.discover("--limit", "r01t02")
+    assert discovered.states() == {"r01t01": "present", "r01t02": "stale", "r02t01": "present", "r02t02": "present"}
+    discovered.discover("-e", "fabric_hosts=r02*", "-e", "fabric_serial=1")
+    assert discovered.states() == {"r01t01": "present", "r01t02": "stale", "r02t01": "stale", "r02t02": "stale"}
+    assert discovered.path.read_bytes() == before
+
+
+def test_facts_of_an_earlier_run_are_never_taken(site: Site, tmp_path: Path) -> None:
+    cache = {
+        "ANSIBLE_CACHE_PLUGIN": "jsonfile",
+        "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache"),
+    }
+    site.discover(**cache)
+    assert any("nvlink_fabric" in child.read_text() for child in (tmp_path / "cache").iterdir())
+    for child in site.path.parent.iterdir():
+        child.unlink()
+    site.cut_off(*site.hosts)
+    output = site.discover(**cache)
+    assert "0 trays, 0 placed, 0 moved, 0 stale, 0 conflict, 4 unplaced: no tray has a place yet" in message(output)
+    assert list(site.files()) == ["fabric.state.json"]
+
+
+def test_hostile_words_stay_words(site: Site) -> None:
+    evil = "{{ lookup('pipe', 'touch ' ~ inventory_dir ~ '/owned') }}"
+    xml = site.directory / "r01t01" / "nvidia-smi.xml"
+    serial = site.facts["r01t01"]["chassis_serial"]
+    xml.write_text(xml.read_text().replace(serial, evil).replace("580.173.02", evil + "\n[1-3]"))
+    site.hosts["r01t02"]["ansible_ssh_executable"] = str(site.ssh)
+    site.ssh.write_text(f'#!/bin/sh\necho "{evil}" >&2\nexit 255\n')
+    site.cut_off("r01t02")
+    site.discover("-e", "accept=gates", "--diff")
+    assert not (site.directory / "owned").exists()
+    assert b"{{" not in b"".join(site.files().values())
+    assert site.fabric()["trays"]["r01t01"]["clique"] == "r01"
+
+
+def test_what_the_site_names(site: Site) -> None:
+    variables = {
+        "fabric_slurm_node": "gpu-{{ inventory_hostname[1:3] }}-{{ inventory_hostname[4:] }}",
+        "fabric_domain_names": {site.facts["r02t01"]["chassis_serial"]: "hall_b"},
+        "fabric_expected_trays": 18,
+        "imex_network": ["10.0.0.0/16"],
+        "accept": "gates",
+    }
+    # As variables of the inventory, for extra variables reach every host in any case.
+    for host in site.hosts.values():
+        host.update(variables)
+    site.discover()
+    fabric = site.fabric()
+    assert [tray["slurm_node"] for tray in fabric["trays"].values()] == [
+        "gpu-01-01",
+        "gpu-01-02",
+        "gpu-02-01",
+        "gpu-02-02",
+    ]
+    assert sorted(fabric["cliques"]) == ["hall_b", "r01"]
+    assert fabric["domains"]["r01"]["expected_trays"] == 18
+
+
+def test_the_second_of_two_runs_is_told_who_holds_the_lock(discovered: Site) -> None:
+    with storage.locked(str(discovered.path), "2026-11-21T05:00:00Z"):
+        output = discovered.discover(check=False)
+    assert f"{discovered.path}: another run is writing it (pid {os.getpid()} on " in output
+    assert "since 2026-11-21T05:00:00Z); wait for it to end" in output
+
+
+def test_two_runs_at_once_both_end_well_or_one_is_told(site: Site) -> None:
+    codes: list[int] = []
+
+    def run() -> None:
+        inventory = site.directory / "hosts.yml"
+        extra = ("-e", f"fabric_file={site.path}", "-e", "accept=gates")
+        done = ansible("ansible-playbook", "-i", inventory, "rackscale.nvlink.discover", *extra, check=False)
+        assert done.returncode == 0 or "another run is writing it" in done.stdout + done.stderr
+        codes.append(done.returncode)
+
+    (site.directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": site.hosts}}))
+    runs = [threading.Thread(target=run) for _ in range(2)]
+    for thread in runs:
+        thread.start()
+    for thread in runs:
+        thread.join()
+    assert 0 in codes
+    assert len(codes) == 2
+    assert len(site.fabric()["trays"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"schema_version": 2}', "fabric.json: schema_version is 2, and this release of rackscale.nvlink reads 1; "),
+        ('{"trays": ', "fabric.json: is not JSON at line 1 column 11 "),
+    ],
+)
+def test_a_wrong_fabric_file_ends_the_run_before_any_tray_is_asked(site: Site, text: str, says: str) -> None:
+    site.path.write_text(text)
+    output = site.discover(check=False)
+    assert says in output
+    assert "Ask what the GPUs say" not in output
+    assert site.files() == {"fabric.json": text.encode()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("-e", "fabric_file="), "fabric_file: is not set; give its path, as -e fabric_file=/srv/site/fabric.json"),
+        (("-e", "fabric_file=fabric.json"), "fabric_file: 'fabric.json' is no absolute path; "),
+        (("-e", "accept=all"), "value of accept must be one of: gates, got: all"),
+        (("-e", "imex_network=10.0.0.0/99"), "imex_network: '10.0.0.0/99' is no network; "),
+    ],
+)
+def test_a_wrong_option_ends_the_run_before_any_tray_is_asked(
+    site: Site, arguments: tuple[str, ...], says: str
+) -> None:
+    output = site.discover(*arguments, check=False)
+    assert says in output
+    assert "Ask what the GPUs say" not in output
+    assert site.files() == {}
+
+
+def test_accept_demands_what_it_needs(site: Site) -> None:
+    assert "proposal: is not set; give the sha256 that discover printed" in site.accept(check=False)
+    said = site.accept("-e", f"proposal={'0' * 64}", check=False)
+    assert "fabric.proposed.json: there is no proposal to accept; run discover first" in said
