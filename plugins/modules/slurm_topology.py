@@ -107,6 +107,7 @@ attributes:
   idempotent:
     support: full
   platform:
+    support: full
     platforms: linux
 seealso:
   - module: rackscale.nvlink.slurm_topology_info

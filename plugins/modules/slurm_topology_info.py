@@ -36,6 +36,7 @@ extends_documentation_fragment:
   - rackscale.nvlink.attributes.info_module
 attributes:
   platform:
+    support: full
     platforms: linux
 seealso:
   - module: rackscale.nvlink.slurm_topology

@@ -498,7 +498,8 @@ def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, s
     lines: list[str] = []
     for position, block in enumerate(after.blocks):
         if block.name not in old_blocks:
-            what = f"{len(block.nodes)} trays: {block.hostlist()}" if block.nodes else "a placeholder without trays"
+            count = "1 tray" if len(block.nodes) == 1 else f"{len(block.nodes)} trays"
+            what = f"{count}: {block.hostlist()}" if block.nodes else "a placeholder without trays"
             lines.append(f"block {block.name}: new at position {position}, {what}")
     for node in [*now, *(node for node in was if node not in now)]:
         source, target = was.get(node), now.get(node)

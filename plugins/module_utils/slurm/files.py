@@ -63,11 +63,8 @@ class Topology:
     block_sizes: tuple[int, ...] = ()
     body: Any = None
 
-    def same_as(self, other: Topology | None) -> bool:
-        """Whether Slurm would behave the same: names, order, sizes and node sets; not how a hostlist is written."""
-        return other is not None and self.essence() == other.essence()
-
     def essence(self) -> tuple[Any, ...]:
+        """What Slurm goes by: names, order, sizes and node sets; not how a hostlist is written."""
         return (
             self.name,
             self.kind,
