@@ -131,16 +131,17 @@ def _supervise(start: Callable[[int, int], None], timeout: float, given: bytes) 
 
 @contextlib.contextmanager
 def _memory_file(name: str) -> Any:
-    """A descriptor of an empty file without a name: in memory, or where the system has no such thing, on disk."""
-    if hasattr(os, "memfd_create"):
+    """A descriptor of an empty file without a name: in memory, or where the system refuses such a thing, on disk."""
+    try:
         descriptor = os.memfd_create(f"nvlink-{name}", os.MFD_CLOEXEC)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-    else:
+    except (AttributeError, OSError):  # not Linux, or hardened with the sysctl vm.memfd_noexec
         with tempfile.TemporaryFile() as file:
             yield file.fileno()
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _become_child(

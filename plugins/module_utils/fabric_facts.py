@@ -32,6 +32,20 @@ LONGEST_TIMEOUT = 3600
 _HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,64}")
 _IP_TIMEOUT = 5.0
+# Findings that tell why a tray with readings is in no clique; where none of them does, it is said in general.
+_WHY_NOT_ATTACHED = {
+    "no_gpu",
+    "gpu_lost",
+    "gpu_reset_required",
+    "gpu_count_unclear",
+    "gpus_disagree",
+    "nvml_too_old",
+    "fabric_not_supported",
+    "fabric_node_local",
+    "fabric_not_started",
+    "fabric_in_progress",
+    "fabric_refused",
+}
 
 
 class FabricFactsError(NvlinkError):
@@ -155,6 +169,15 @@ def assemble(
     facts.update(_place(gpus, readings.complete, notes))
     for gpu in gpus:
         notes.extend(_judge(gpu))
+    if not facts["attached"] and not any(found["code"] in _WHY_NOT_ATTACHED for found in notes):
+        notes.append(
+            finding(
+                "fabric_unknown",
+                "The GPUs of this tray do not all say whether they are in an NVLink fabric, so it is in no clique;"
+                " check that its driver is R550 or newer, and run nvidia-smi -q on it.",
+                gpu=None,
+            )
+        )
     return facts
 
 

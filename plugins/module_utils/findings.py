@@ -121,6 +121,11 @@ CATALOGUE: dict[str, Entry] = {
     "fabric_node_local": Entry(
         INFO, "the NVLink fabric ends at this host (HGX, zero cluster UUID)", "none, such a host is in no clique"
     ),
+    "fabric_unknown": Entry(
+        WARNING,
+        "the GPUs of a tray do not all say whether they are in an NVLink fabric",
+        "check that the driver is R550 or newer, and run nvidia-smi -q on the tray",
+    ),
     "fabric_not_started": Entry(
         ERROR,
         "a GPU has not asked for its place in the fabric yet",

@@ -307,8 +307,10 @@ def _fabric(element: Any, check: Checker) -> dict[str, Any]:
         return fabric
     fabric["state"] = _word(words.STATES, "fabric state", state, check)
     if fabric["state"] == "completed":
-        # Only here the texts of failed calls are values: "Unknown Error" is a status.
-        fabric["status"] = _word(words.STATUSES, "fabric status", _first(element, "fabric", "status"), check)
+        # Only here the texts of failed calls are values: "Unknown Error" and "Not Supported" are statuses.
+        status = _first(element, "fabric", "status")
+        if status is not None and status.lower() not in ("", "n/a"):
+            fabric["status"] = _word(words.STATUSES, "fabric status", status, check, absent=())
     fabric["clique_id"] = check.number("clique_id", _first(element, "fabric", "cliqueId"), UINT32)
     fabric["cluster_uuid"] = check.uuid("cluster_uuid", _first(element, "fabric", "clusterUuid"))
     fabric["health"] = _health(element, check)
@@ -337,8 +339,14 @@ def _health(element: Any, check: Checker) -> dict[str, Any]:
     return rows
 
 
-def _word(table: dict[int, tuple[str, str]], field: str, text: str | None, check: Checker) -> str | None:
-    if text is None or text.lower() in _ABSENT:
+def _word(
+    table: dict[int, tuple[str, str]],
+    field: str,
+    text: str | None,
+    check: Checker,
+    absent: tuple[str, ...] = _ABSENT,
+) -> str | None:
+    if text is None or text.lower() in absent:
         return None
     word = words.word_of_text(table, text) if re.fullmatch(r"[A-Za-z0-9 _/.-]{1,80}", text) else None
     if word is None:

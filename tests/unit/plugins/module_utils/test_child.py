@@ -160,6 +160,14 @@ def test_a_function_that_crashes_its_process_is_a_signal() -> None:
     assert child.call(lambda: os.kill(os.getpid(), signal.SIGSEGV), 10).result.rc == -signal.SIGSEGV
 
 
+def test_a_system_without_files_in_memory_serves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: Any) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    assert child.run(["sh", "-c", "cat; echo more"], 10, input="given ").stdout == "given more\n"
+
+
 @pytest.mark.parametrize(
     ("argv", "timeout"), [([], 1), ([""], 1), (["a\0b"], 1), (["true"], 0), (["true"], -1), (["true"], float("nan"))]
 )

@@ -165,7 +165,9 @@ def test_one_bad_gpu_is_one_finding(path: tuple[str, ...], value: Any, code: str
 
 def test_a_gpu_without_a_fabric_among_others_detaches_the_tray() -> None:
     facts = _change(1, "fabric", "state", value="not_supported")
-    assert _place(_of_xml(facts)) == NOWHERE
+    facts = _of_xml(facts)
+    assert _place(facts) == NOWHERE
+    assert trays.codes(facts) == ["fabric_unknown"]
 
 
 def test_gpus_of_one_tray_in_different_chassis_leave_it_unknown() -> None:
@@ -303,6 +305,7 @@ def test_both_backends_give_the_same_facts(
     by_nvml = _assemble(nvml.read(20))
     by_smi = _assemble(nvidia_smi.parse_xml(simulation.nvidia_smi_xml(facts, lost=lost)))
     assert by_nvml["findings"] == by_smi["findings"]
+    assert by_nvml["attached"] or by_nvml["findings"]
     expected = _expected(facts, lost)
     for key in KEYS:
         if key not in ("observed_at", "hostname", "addresses", "backend", "findings"):
