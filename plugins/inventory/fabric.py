@@ -184,18 +184,13 @@ SUFFIXES = (".nvlink.yml", ".nvlink.yaml")
 _PLAIN = re.compile(r"[A-Za-z0-9._:%/ -]+")
 
 
-@functools.cache
-def _plain_text(text: str) -> str:
-    return trust_as_template(text) if _PLAIN.fullmatch(text) else text
-
-
-def plain(value: Any) -> Any:
-    """The value, trusted where it is a text that cannot be a template.
+def plain(text: str) -> str:
+    """The text, trusted where it cannot be a template.
 
     That changes nothing for a play, but ansible-inventory prints an untrusted text as {"__ansible_unsafe": text}, which
     the programs that read its JSON do not expect. Every other text stays untrusted.
     """
-    return _plain_text(value) if type(value) is str else value
+    return trust_as_template(text) if _PLAIN.fullmatch(text) else text
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
@@ -216,7 +211,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self._read_config_data(path)
             names = sources.check_names(self._option("sources"))
             file = self._fabric_file(names, path)
-            fabric, state = self._discover(names, file, path, cache)
+            # Not kept: the plan is all that is needed, and a large fabric would double the memory.
+            made = plan(*self._discover(names, file, path, cache))
         except FabricFileError as error:
             raise AnsibleParserError(str(error)) from None
         except NvlinkError as error:
@@ -228,7 +224,6 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 f"{path}: needs the Python library {error.name} on the controller; "
                 "install what requirements.txt of the collection names"
             ) from error
-        made = plan(fabric, state)
         self._fill(made, file)
         self._construct(made, file)
 
@@ -309,18 +304,20 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
 
         Every host stands in ROOT itself too. Ansible lists the hosts of groups two levels down in no order.
         """
-        inventory = self.inventory
+        inventory, fit = self.inventory, functools.cache(plain)
+
+        def set_variables(name: str, variables: Mapping[str, Any]) -> None:
+            for key, value in variables.items():
+                inventory.set_variable(name, key, fit(value) if isinstance(value, str) else value)
+
         inventory.add_group(ROOT)
-        if file:
-            inventory.set_variable("all", "nvlink_fabric_file", plain(file))
+        set_variables("all", {"nvlink_fabric_file": file} if file else {})
         for name, own in made.hosts.items():
             inventory.add_host(name, ROOT)
-            for key, value in own.items():
-                inventory.set_variable(name, key, plain(value))
+            set_variables(name, own)
         for name, group in made.groups.items():
             inventory.add_group(name)
-            for key, value in group.vars.items():
-                inventory.set_variable(name, key, plain(value))
+            set_variables(name, group.vars)
             for host in group.hosts:
                 inventory.add_child(name, host)
         leaves_first = sorted(made.groups.items(), key=lambda item: item[1].parent == ROOT)
