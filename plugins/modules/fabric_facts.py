@@ -25,6 +25,9 @@ requirements:
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.facts_module
+attributes:
+  platform:
+    support: full
 options:
   backend:
     description:
