@@ -24,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import CASES, Case
 
+from .commands import ansible
 from .slurmctld import SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
@@ -492,19 +493,8 @@ class Site:
             "ansible_python_interpreter": sys.executable,
             "slurm_controller_hosts": "ctl",
         }
-        return subprocess.run(
-            [
-                str(Path(sys.executable).parent / "ansible-playbook"),
-                *("-i", "ctl,", "rackscale.nvlink.slurm", "-e", json.dumps(variables), *arguments),
-            ],
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_INJECT_FACT_VARS": "false"},
-            cwd=self.directory,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        extra = ("-e", json.dumps(variables))
+        return ansible("ansible-playbook", "-i", "ctl,", "rackscale.nvlink.slurm", *extra, *arguments, check=False)
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ PREVIOUS = ".previous"
 BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/slurm/sbin", "/opt/slurm/bin")
 # How long a slurmctld that took the reconfigure may need until it shows the new topology, in seconds.
 SETTLE = 5.0
+MANY = 100
 
 
 # ------------------------------------------------------------------------------------------------ the running Slurm
@@ -488,12 +489,14 @@ def difference(wanted: Topology, seen: Survey) -> str:
 def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, str | None]], list[str]]:
     """The way from one topology to the other: moves node by node, and lines that a person reads.
 
-    A block that is new as a whole is one line, so that the first apply of a large fabric stays readable.
+    The trays of new blocks are told one by one up to MANY of them; beyond that each such block is one line, so that the
+    first apply of a large fabric stays readable.
     """
     old_blocks = {block.name: block for block in before.blocks} if before else {}
     new_blocks = {block.name: block for block in after.blocks}
     was = {node: block.name for block in old_blocks.values() for node in block.nodes}
     now = {node: block.name for block in after.blocks for node in block.nodes}
+    many = sum(1 for node, name in now.items() if node not in was and name not in old_blocks) > MANY
     moves: list[dict[str, str | None]] = []
     lines: list[str] = []
     for position, block in enumerate(after.blocks):
@@ -506,7 +509,7 @@ def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, s
         if source == target:
             continue
         moves.append({"node": node, "from": source, "to": target})
-        if source is None and target not in old_blocks:
+        if source is None and target not in old_blocks and many:
             continue  # told by the line of its new block
         lines.append(f"{node}: {source or '(no block)'} -> {target or '(no block)'}")
     for name, block in old_blocks.items():

@@ -24,11 +24,14 @@ def topology(sizes: tuple[int, ...] = (2,), **blocks: str) -> Topology:
     return Topology(name="nvlink", blocks=made, block_sizes=sizes)
 
 
+NEW_A = ["block a: new at position 0, 2 trays: n1,n2", "n1: (no block) -> a", "n2: (no block) -> a"]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "moves", "lines"),
     [
         (topology(a="n1 n2"), topology(a="n2 n1"), [], []),
-        (None, topology(a="n1 n2"), ["n1:None>a", "n2:None>a"], ["block a: new at position 0, 2 trays: n1,n2"]),
+        (None, topology(a="n1 n2"), ["n1:None>a", "n2:None>a"], NEW_A),
         (
             topology(a="n1 n2", b="n3"),
             topology(a="n1", b="n2 n3"),
@@ -57,6 +60,15 @@ def test_the_way_from_one_topology_to_the_other(
     told, shown = controller.describe(before, after)
     assert [f"{move['node']}:{move['from']}>{move['to']}" for move in told] == moves
     assert shown == lines
+
+
+def test_the_first_apply_of_a_large_fabric_is_a_line_a_block() -> None:
+    nodes = " ".join(f"n{number}" for number in range(150))
+    moves, lines = controller.describe(topology(b="m1"), topology(a=nodes, b="m1 m2"))
+    assert len(moves) == 151
+    assert len(lines) == 2
+    assert lines[0].startswith("block a: new at position 0, 150 trays: ")
+    assert lines[1] == "m2: (no block) -> b"
 
 
 def test_what_show_topology_shows_is_a_topology() -> None:
