@@ -164,10 +164,11 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleOptionsError, AnsibleParserError
+from ansible.module_utils.parsing.convert_bool import BOOLEANS
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -179,9 +180,19 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import So
 
 SUFFIXES = (".nvlink.yml", ".nvlink.yaml")
 
-
 # No braces and no number sign: such a text is no template and cannot choose other delimiters for one.
 _PLAIN = re.compile(r"[A-Za-z0-9._:%/ -]+")
+
+# An option's documented type -> (whether a value of the inventory file fits, what to say if not). Ansible checks again
+# when it takes the options, but names no file, and takes any word for a boolean.
+_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "bool": (lambda value: isinstance(value, bool) or str(value).lower() in BOOLEANS, "true or false"),
+    "dict": (lambda value: isinstance(value, Mapping), "a mapping"),
+    "int": (lambda value: not isinstance(value, (bool, list, Mapping)), "a whole number"),
+    "list": (lambda value: isinstance(value, (list, str)), "a list"),
+    "raw": (lambda value: True, ""),
+    "str": (lambda value: not isinstance(value, (list, Mapping)), "a text"),
+}
 
 
 def plain(text: str) -> str:
@@ -207,12 +218,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         super().parse(inventory, loader, path, cache)
         config = self._load_config(path)
         try:
-            self._check_keys(config)
+            self._check_config(config)
             self._read_config_data(path)
             names = sources.check_names(self._option("sources"))
             file = self._fabric_file(names, path)
             # Not kept: the plan is all that is needed, and a large fabric would double the memory.
             made = plan(*self._discover(names, file, path, cache))
+            self._check_names(made)
         except FabricFileError as error:
             raise AnsibleParserError(str(error)) from None
         except NvlinkError as error:
@@ -236,13 +248,18 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             raise AnsibleParserError(f"{path}: must be a mapping of options, not {sources.shown(config)}")
         return config
 
-    def _check_keys(self, config: Mapping[str, Any]) -> None:
-        known = sorted(self.option_definitions)
-        for key in config:
+    def _check_config(self, config: Mapping[str, Any]) -> None:
+        known = self.option_definitions
+        for key, value in config.items():
             if key not in known:
-                raise SourceError(f"{sources.shown(key)} is not a known option{sources.nearest(key, known)}")
+                raise SourceError(f"{sources.shown(key)} is not a known option{sources.nearest(key, sorted(known))}")
+            fits, wanted = _TYPES.get(known[key].get("type", "str"), _TYPES["raw"])
+            if value is not None and not fits(value):
+                raise SourceError(f"{key}: must be {wanted}, not {sources.shown(value)}")
         if config.get("plugin") != self.NAME:
             raise SourceError(f"plugin: is {sources.shown(config.get('plugin'))}, use {self.NAME}")
+        if "sources" not in config:
+            raise SourceError(f"sources: is missing; list one or more of {', '.join(sources.KNOWN)}")
 
     def _option(self, name: str) -> Any:
         """An option's value, templates in it resolved with the extra vars."""
@@ -254,6 +271,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             except AnsibleError as error:
                 raise SourceError(f"{name}: cannot be templated ({error}); correct its template") from error
         return value
+
+    def _check_names(self, made: Plan) -> None:
+        """Ansible would give a host of a group's name the group's variables."""
+        for name in made.hosts.keys() & {*made.groups, ROOT, "all", "ungrouped"}:
+            raise SourceError(f"tray {name} has the name of a group; give the tray another name")
 
     def _fabric_file(self, names: list[str], path: str) -> str | None:
         option = self._option(sources.FABRIC_FILE)
