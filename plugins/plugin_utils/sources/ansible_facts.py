@@ -23,14 +23,21 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     gpu_health,
     worst_health,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    CLUSTER_UUID,
+    GPU_UUID,
+    SERIAL,
+    TIME,
+    VERSION,
+    listed,
+    mapped,
+    sentence,
+    text,
+    whole,
+)
 
 SOURCE = "ansible_facts"
 
-_CLUSTER_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_GPU_UUID = re.compile(r"GPU-[0-9A-Za-z-]{1,64}")
-_VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,64}")
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}(Z|[+-][0-9]{2}:[0-9]{2})")
-_SERIAL = re.compile(r"[^{}\[\]\x00-\x1f\x7f]{1,256}")
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SEVERITIES = ("error", "warning", "info")
 
@@ -45,7 +52,7 @@ def observe(tray: str, result: Any) -> Observation:
         return _nothing(tray, sentence(result.get("msg")) or "unreachable")
     if result.get("skipped"):
         return _nothing(tray, "the task that asks it was skipped")
-    facts = _mapping(result.get("ansible_facts")).get("nvlink_fabric")
+    facts = mapped(result.get("ansible_facts")).get("nvlink_fabric")
     if result.get("failed") or not isinstance(facts, Mapping):
         return _nothing(tray, sentence(result.get("msg")) or "the task that asks it returned no facts")
     return from_facts(tray, facts)
@@ -54,15 +61,15 @@ def observe(tray: str, result: Any) -> Observation:
 def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Observation:
     """The observation in one tray's `nvlink_fabric` facts (contract of fabric_facts), from whichever source."""
     value = _Checked(tray, facts)
-    observed_at = value("observed_at", _text(_TIME))
+    observed_at = value("observed_at", text(TIME))
     if observed_at is None:
         return _nothing(tray, "its facts do not say when they were observed", source)
-    gpus = [gpu for gpu in _list(facts.get("gpus")) if isinstance(gpu, Mapping)]
-    fabrics = [_mapping(gpu.get("fabric")) for gpu in gpus]
+    gpus = [gpu for gpu in listed(facts.get("gpus")) if isinstance(gpu, Mapping)]
+    fabrics = [mapped(gpu.get("fabric")) for gpu in gpus]
     places = [_place(fabric) for fabric in fabrics]
     attached = {place for place in places if place}
     agreed = len(attached) == 1 and None not in places and facts.get("attached") is True
-    uuids = [_text(_GPU_UUID)(gpu.get("uuid")) for gpu in gpus]
+    uuids = [text(GPU_UUID)(gpu.get("uuid")) for gpu in gpus]
     return Observation(
         tray=tray,
         source=source,
@@ -70,24 +77,15 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
         identity=next(iter(attached)) if agreed else None,
         contrary=len(attached) > 1,
         node_local=bool(fabrics) and all(map(_node_local, fabrics)),
-        chassis_serial=value("chassis_serial", _text(_SERIAL)),
-        tray_index=value("tray_index", _whole),
+        chassis_serial=value("chassis_serial", text(SERIAL)),
+        tray_index=value("tray_index", whole),
         gpu_uuids=tuple(dict.fromkeys(uuid for uuid in uuids if uuid)),
-        gpu_count=max(len(gpus), value("gpu_count", _whole) or 0),
+        gpu_count=max(len(gpus), value("gpu_count", whole) or 0),
         addresses=_addresses(facts),
-        driver_version=value("driver_version", _text(_VERSION)),
-        health=worst_health(gpu_health(_mapping(fabric.get("health"))) for fabric in fabrics),
+        driver_version=value("driver_version", text(VERSION)),
+        health=worst_health(gpu_health(mapped(fabric.get("health"))) for fabric in fabrics),
         findings=(*_findings(facts, tray), *value.findings),
     )
-
-
-def sentence(text: Any) -> str:
-    """A message from outside, fit for a sentence of ours: one line, printable, no template in it, at most 200 long."""
-    if not isinstance(text, str):
-        return ""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text[:1000]).split())
-    line = line.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
-    return (line if len(line) <= 200 else f"{line[:197]}...").rstrip(".")
 
 
 def _nothing(tray: str, problem: str, source: str = SOURCE) -> Observation:
@@ -116,7 +114,7 @@ def _joined(fabric: Mapping[str, Any]) -> bool:
 
 def _place(fabric: Mapping[str, Any]) -> tuple[str, int] | None:
     """(cluster UUID, clique ID) of a GPU that is attached, else None."""
-    uuid, clique_id = _text(_CLUSTER_UUID)(fabric.get("cluster_uuid")), _whole(fabric.get("clique_id"))
+    uuid, clique_id = text(CLUSTER_UUID)(fabric.get("cluster_uuid")), whole(fabric.get("clique_id"))
     if uuid is None or uuid == ZERO_UUID or clique_id is None or not _joined(fabric):
         return None
     return uuid, clique_id
@@ -129,45 +127,22 @@ def _node_local(fabric: Mapping[str, Any]) -> bool:
 
 def _addresses(facts: Mapping[str, Any]) -> tuple[Address, ...]:
     found = []
-    for row in _list(facts.get("addresses")):
+    for row in listed(facts.get("addresses")):
         if not isinstance(row, Mapping):
             continue
-        text, prefix = row.get("address"), _whole(row.get("prefix"))
-        if isinstance(text, str) and is_address(text):
-            found.append(Address(sentence(row.get("interface")), str(text), prefix or 0))
+        address, prefix = row.get("address"), whole(row.get("prefix"))
+        if isinstance(address, str) and is_address(address):
+            found.append(Address(sentence(row.get("interface")), str(address), prefix or 0))
     return tuple(found)
 
 
 def _findings(facts: Mapping[str, Any], tray: str) -> list[Finding]:
     """The tray's own findings, told as ours: with the tray as subject."""
     found = []
-    for row in _list(facts.get("findings")):
+    for row in listed(facts.get("findings")):
         if isinstance(row, Mapping) and row.get("severity") in _SEVERITIES:
-            code, message = _text(_CODE)(row.get("code")), sentence(row.get("message"))
+            code, message = text(_CODE)(row.get("code")), sentence(row.get("message"))
             if code and message:
                 told = {"code": code, "severity": str(row["severity"]), "message": f"{message}."}
-                found.append({**told, "tray": tray, "gpu": _whole(row.get("gpu"))})
+                found.append({**told, "tray": tray, "gpu": whole(row.get("gpu"))})
     return found
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _whole(value: Any) -> int | None:
-    """A count, index or ID: never a bool, never negative, never beyond 32 bits."""
-    right = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
-    return int(value) if right else None
-
-
-def _text(form: re.Pattern[str]) -> Callable[[Any], str | None]:
-    """A check for texts of one form. str() also strips the tags that Ansible's own strings carry."""
-
-    def check(value: Any) -> str | None:
-        return str(value) if isinstance(value, str) and form.fullmatch(value) else None
-
-    return check

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks of what comes from outside: each takes any value and gives a plain one of the right kind, or None."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import ZERO_UUID
+
+CLUSTER_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+GPU_UUID = re.compile(r"GPU-[0-9A-Za-z-]{1,64}")
+VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,64}")
+TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}(Z|[+-][0-9]{2}:[0-9]{2})")
+SERIAL = re.compile(r"[^{}\[\]\x00-\x1f\x7f]{1,256}")
+_CLIQUE = re.compile(rf"({CLUSTER_UUID.pattern})\.(0|[1-9][0-9]{{0,9}})")
+
+
+def listed(value: Any) -> list[Any]:
+    """The list, or an empty one for all that is none."""
+    return value if isinstance(value, list) else []
+
+
+def mapped(value: Any) -> Mapping[str, Any]:
+    """The mapping, or an empty one for all that is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def whole(value: Any) -> int | None:
+    """A count, index or ID: never a bool, never negative, never beyond 32 bits."""
+    right = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
+    return int(value) if right else None
+
+
+def text(form: re.Pattern[str]) -> Callable[[Any], str | None]:
+    """A check for texts of one form. str() also strips the tags that Ansible's own strings carry."""
+
+    def check(value: Any) -> str | None:
+        return str(value) if isinstance(value, str) and form.fullmatch(value) else None
+
+    return check
+
+
+def identity(value: Any) -> tuple[str, int] | None:
+    """(cluster UUID, clique ID) of a clique in its text form `<uuid>.<id>`; None for the zero UUID."""
+    match = _CLIQUE.fullmatch(value.lower()) if isinstance(value, str) else None
+    if match is None or match[1] == ZERO_UUID or whole(int(match[3])) is None:
+        return None
+    return match[1], int(match[3])
+
+
+def sentence(message: Any) -> str:
+    """A message from outside, fit for a sentence of ours: one line, printable, no template in it, at most 200 long."""
+    if not isinstance(message, str):
+        return ""
+    line = " ".join("".join(char if char.isprintable() else " " for char in message[:1000]).split())
+    line = line.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
+    return (line if len(line) <= 200 else f"{line[:197]}...").rstrip(".")
