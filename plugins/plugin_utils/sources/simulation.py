@@ -88,7 +88,7 @@ def _strikes(fault: str, choice: Any, seed: int, trays: set[str]) -> Callable[[s
 
 def _named(names: Iterable[Any], trays: set[str], where: str) -> set[str]:
     for name in names:
-        if name not in trays:
+        if not isinstance(name, str) or name not in trays:
             hint = nearest(name, sorted(trays)) if len(trays) <= 1000 else ""
             known = hint if hint.startswith("; did") else "; use the names that the inventory gives to its trays"
             raise SourceError(f"{where} names {shown(name)}, which is no tray of this fleet{known}")

@@ -1,0 +1,434 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleError, AnsibleParserError
+from ansible.inventory.data import InventoryData
+from ansible.template import is_trusted_as_template
+from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, live, sources
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+Parse = Callable[..., InventoryData]
+
+PLUGIN = "plugin: rackscale.nvlink.fabric\n"
+FROM_FILE = PLUGIN + "sources: [fabric_file]\nfabric_file: fabric.json\n"
+SIMULATED = PLUGIN + "sources: [simulation]\nsimulation: {racks: 1, trays_per_rack: 3}\n"
+# The seed decides the cluster UUID, of which provisional names are made.
+DOMAIN = "new_ef26f488"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A directory with the fabric file of two racks, the second one split, and its state."""
+    fabric = fabrics.fabric(racks=2, trays=4)
+    unplaced = {"state": "unplaced", "health": "degraded", "tray_index": 3, "gpu_count": 2}
+    state = fabrics.state(fabric, r01t02={"health": "unhealthy"}, r02t04={"state": "stale"}, spare01=unplaced)
+    (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabric))
+    (tmp_path / "fabric.state.json").write_bytes(fabric_file.serialise(state))
+    return tmp_path
+
+
+def hosts(inventory: InventoryData, group: str) -> list[str]:
+    return [host.name for host in inventory.groups[group].get_hosts()]
+
+
+def variables(inventory: InventoryData, host: str) -> dict[str, Any]:
+    """What a play would see of the inventory's variables, without Ansible's own."""
+    seen: dict[str, Any] = {}
+    for group in sorted(inventory.hosts[host].get_groups(), key=lambda group: group.depth):
+        seen.update(group.vars)
+    seen.update(inventory.hosts[host].vars)
+    return {name: value for name, value in seen.items() if not name.startswith("inventory_")}
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("site.nvlink.yml", True),
+        ("site.nvlink.yaml", True),
+        (".nvlink.yml", True),
+        ("site.yml", False),
+        ("nvlink.yml", False),
+        ("site.nvlink.json", False),
+        ("site.nvlink.yml.bak", False),
+        ("site.NVLINK.yml", False),
+    ],
+)
+def test_files_are_chosen_by_their_name(
+    tmp_path: Path, new_plugin: Callable[[], InventoryModule], name: str, wanted: bool
+) -> None:
+    path = tmp_path / name
+    assert not new_plugin().verify_file(str(path))
+    path.touch()
+    assert new_plugin().verify_file(str(path)) is wanted
+
+
+def test_trays_stand_below_their_clique_and_domain(site: Path, parse: Parse) -> None:
+    inventory = parse(FROM_FILE)
+    assert hosts(inventory, "nvlink_domain_r02") == ["r02t01", "r02t02", "r02t03", "r02t04"]
+    assert hosts(inventory, "nvlink_clique_r02a") == ["r02t01", "r02t02"]
+    assert [group.name for group in inventory.groups["nvlink_domain_r02"].child_groups] == [
+        "nvlink_clique_r02a",
+        "nvlink_clique_r02b",
+    ]
+    assert hosts(inventory, "nvlink_unhealthy") == ["r01t02"]
+    assert hosts(inventory, "nvlink_degraded") == hosts(inventory, "nvlink_unplaced") == ["spare01"]
+    assert hosts(inventory, "nvlink_stale") == ["r02t04"]
+    assert [group.name for group in inventory.groups["all"].child_groups] == ["ungrouped", "nvlink"]
+
+
+def test_all_lists_the_trays_block_by_block(site: Path, parse: Parse) -> None:
+    placed = [f"r0{rack}t0{tray}" for rack in (1, 2) for tray in (1, 2, 3, 4)]
+    assert hosts(parse(FROM_FILE), "all") == [*placed, "spare01"]
+
+
+def test_a_trays_variables(site: Path, parse: Parse) -> None:
+    assert variables(parse(FROM_FILE), "r02t04") == {
+        "nvlink_cluster_uuid": "00000002-1111-4222-8333-444444444444",
+        "nvlink_clique_id": 2,
+        "nvlink_clique": "00000002-1111-4222-8333-444444444444.2",
+        "nvlink_domain_name": "r02",
+        "nvlink_clique_name": "r02b",
+        "nvlink_block": "r02b",
+        "nvlink_tray_index": 3,
+        "nvlink_gpu_count": 4,
+        "nvlink_health": "healthy",
+        "nvlink_state": "stale",
+        "nvlink_imex_address": "10.0.2.4",
+        "nvlink_slurm_node": "r02t04",
+        "nvlink_kubernetes_node": "r02t04",
+        "nvlink_fabric_file": str(site / "fabric.json"),
+    }
+
+
+def test_an_unplaced_tray_has_every_variable_too(site: Path, parse: Parse) -> None:
+    inventory = parse(FROM_FILE)
+    unplaced = variables(inventory, "spare01")
+    assert unplaced.keys() == variables(inventory, "r01t01").keys()
+    assert unplaced["nvlink_clique"] is None
+    assert unplaced["nvlink_gpu_count"] == 2
+
+
+def test_what_a_clique_shares_stands_on_its_group_alone(site: Path, parse: Parse) -> None:
+    inventory = parse(FROM_FILE)
+    own = {name for name in inventory.hosts["r01t01"].vars if name.startswith("nvlink_")}
+    assert not own & inventory.groups["nvlink_clique_r01"].vars.keys()
+
+
+def test_without_a_state_file_health_is_unknown(site: Path, parse: Parse) -> None:
+    (site / "fabric.state.json").unlink()
+    seen = variables(parse(FROM_FILE), "r01t02")
+    assert (seen["nvlink_health"], seen["nvlink_state"]) == ("unknown", "present")
+
+
+def test_ansible_host_is_set_where_the_fabric_file_holds_it(site: Path, parse: Parse) -> None:
+    document = json.loads((site / "fabric.json").read_text())
+    document["trays"]["r01t01"]["ansible_host"] = "192.0.2.7"
+    (site / "fabric.json").write_text(json.dumps(document))
+    inventory = parse(FROM_FILE)
+    assert variables(inventory, "r01t01")["ansible_host"] == "192.0.2.7"
+    assert "ansible_host" not in variables(inventory, "r01t02")
+
+
+@pytest.mark.parametrize("where", ["absolute", "home", "template"])
+def test_ways_to_name_the_fabric_file(site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.setenv("HOME", str(site))
+    names = {
+        "absolute": str(site / "fabric.json"),
+        "home": "~/fabric.json",
+        "template": '\'{{ lookup("env", "HOME") }}/fabric.json\'',
+    }
+    inventory = parse(f"{PLUGIN}sources: [fabric_file]\nfabric_file: {names[where]}\n")
+    assert variables(inventory, "r01t01")["nvlink_fabric_file"] == str(site / "fabric.json")
+
+
+def test_simulated_trays_have_provisional_names(parse: Parse) -> None:
+    inventory = parse(SIMULATED)
+    assert hosts(inventory, f"nvlink_clique_{DOMAIN}_32766") == ["r01t01", "r01t02", "r01t03"]
+    seen = variables(inventory, "r01t03")
+    assert (seen["nvlink_domain_name"], seen["nvlink_clique_name"]) == (DOMAIN, f"{DOMAIN}_32766")
+    assert (seen["nvlink_health"], seen["nvlink_state"], seen["nvlink_tray_index"]) == ("healthy", "present", 2)
+    assert "nvlink_fabric_file" not in seen
+
+
+def test_a_live_source_on_top_changes_health_but_no_place(site: Path, parse: Parse) -> None:
+    inventory = parse(
+        PLUGIN + "sources: [fabric_file, simulation]\nfabric_file: fabric.json\n"
+        "simulation: {racks: 1, trays_per_rack: 5, faults: {down: [r01t01], degraded: [r01t03]}}\n"
+    )
+    assert hosts(inventory, "nvlink_clique_r01") == [f"r01t0{tray}" for tray in (1, 2, 3, 4)]
+    assert hosts(inventory, "nvlink_stale") == ["r01t01", "r02t04"]
+    # Seen in another clique than the accepted one, so it is told as unplaced only where the file does not know it.
+    assert hosts(inventory, "nvlink_unplaced") == ["r01t05", "spare01"]
+    assert variables(inventory, "r01t03")["nvlink_health"] == "degraded"
+
+
+HOSTILE = [
+    "{{ 1 + 1 }}",
+    "{% raw %}",
+    "{# x #}",
+    "#jinja2:variable_start_string:'[['\n[[ 1 ]]",
+    "a\nb",
+    "x" * 10_000,
+    "",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_only_what_can_be_no_template_is_trusted(text: str) -> None:
+    assert not is_trusted_as_template(plain(text)) or not set("{}#\n") & set(text)
+
+
+@pytest.mark.parametrize("text", HOSTILE[:5])
+def test_hostile_names_in_the_state_file_stay_as_they_are(site: Path, parse: Parse, text: str) -> None:
+    state = json.loads((site / "fabric.state.json").read_text())
+    state["trays"][text] = state["trays"]["spare01"]
+    (site / "fabric.state.json").write_text(json.dumps(state))
+    inventory = parse(FROM_FILE)
+    node = variables(inventory, text)["nvlink_slurm_node"]
+    assert node == text
+    assert not is_trusted_as_template(node)
+
+
+def test_hostile_findings_in_the_state_file_reach_no_variable(site: Path, parse: Parse) -> None:
+    state = json.loads((site / "fabric.state.json").read_text())
+    said = {"code": "x", "severity": "error", "message": "{{ lookup('pipe', 'id') }}"}
+    state["trays"]["r01t01"]["findings"] = state["findings"] = [said]
+    (site / "fabric.state.json").write_text(json.dumps(state))
+    inventory = parse(FROM_FILE)
+    assert not [
+        value for host in inventory.hosts for value in variables(inventory, host).values() if "{{" in str(value)
+    ]
+
+
+def test_words_and_names_are_printed_as_plain_text(site: Path, parse: Parse) -> None:
+    seen = variables(parse(FROM_FILE), "r01t01")
+    seen.pop("nvlink_fabric_file")
+    assert all(is_trusted_as_template(value) for value in seen.values() if isinstance(value, str))
+
+
+CONSTRUCTED = """
+compose:
+  rack_and_slot: nvlink_domain_name ~ '-' ~ nvlink_tray_index
+groups:
+  second_clique: nvlink_clique_id == 2
+  with_composed: rack_and_slot == 'r01-0'
+keyed_groups:
+  - {key: nvlink_health, prefix: health}
+  - {key: nvlink_clique_name, prefix: c, parent_group: by_clique}
+"""
+
+
+def test_expressions_see_the_variables_of_host_and_clique(site: Path, parse: Parse) -> None:
+    inventory = parse(FROM_FILE + CONSTRUCTED)
+    assert variables(inventory, "r02t03")["rack_and_slot"] == "r02-2"
+    assert hosts(inventory, "second_clique") == ["r02t03", "r02t04"]
+    assert hosts(inventory, "with_composed") == ["r01t01"]
+    assert hosts(inventory, "health_unhealthy") == ["r01t02"]
+    assert {group.name for group in inventory.groups["by_clique"].child_groups} == {"c_r01", "c_r02a", "c_r02b"}
+
+
+@pytest.mark.parametrize(
+    "broken", ["compose: {x: no_such + 1}", "groups: {x: no_such == 1}", "keyed_groups: [{key: nope}]"]
+)
+def test_broken_expressions_count_only_if_strict(site: Path, parse: Parse, broken: str) -> None:
+    assert "x" not in variables(parse(f"{FROM_FILE}{broken}\n"), "r01t01")
+    with pytest.raises(AnsibleError, match=r"no_such|'nope'"):
+        parse(f"{FROM_FILE}{broken}\nstrict: true\n")
+
+
+class Counted:
+    """Counts how often a live source is really asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        real = sources.observe
+
+        def observe(*arguments: Any) -> Any:
+            self.times += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(sources, "observe", observe)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    return Counted(monkeypatch)
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> str:
+    return f"cache: true\ncache_plugin: jsonfile\ncache_connection: {tmp_path}/cache\n"
+
+
+def everything(inventory: InventoryData) -> dict[str, Any]:
+    return {name: variables(inventory, name) for name in inventory.hosts} | {
+        name: hosts(inventory, name) for name in inventory.groups
+    }
+
+
+def test_the_cache_answers_for_a_live_source(parse: Parse, asked: Counted, cached: str) -> None:
+    text = SIMULATED + cached
+    first, second = parse(text), parse(text)
+    assert asked.times == 1
+    assert everything(first) == everything(second)
+
+
+def test_a_flushed_cache_is_not_read_but_written(parse: Parse, asked: Counted, cached: str) -> None:
+    for cache in (True, False, True):
+        parse(SIMULATED + cached, cache)
+    assert asked.times == 2
+
+
+def test_other_options_are_another_question(parse: Parse, asked: Counted, cached: str) -> None:
+    parse(SIMULATED + cached)
+    assert "r01t04" in parse(SIMULATED.replace("rack: 3", "rack: 4") + cached).hosts
+    assert asked.times == 2
+
+
+def test_a_cache_of_another_release_is_not_read(
+    parse: Parse, asked: Counted, cached: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse(SIMULATED + cached)
+    monkeypatch.setattr(live, "FORMAT", live.FORMAT + 1)
+    assert "r01t03" in parse(SIMULATED + cached).hosts
+    assert asked.times == 2
+
+
+def test_no_cache_unless_asked_for(parse: Parse, asked: Counted) -> None:
+    parse(SIMULATED)
+    parse(SIMULATED)
+    assert asked.times == 2
+
+
+def test_the_fabric_file_is_read_anew_in_spite_of_the_cache(site: Path, parse: Parse, cached: str) -> None:
+    parse(FROM_FILE + cached)
+    (site / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=1)))
+    assert list(parse(FROM_FILE + cached).hosts) == ["r01t01", "spare01"]
+
+
+IN_CONFIG = [
+    ("", "is empty; write plugin:"),
+    ("- a\n", r"must be a mapping of options, not \['a'\]"),
+    ("plugin: other.thing\nsources: [simulation]\n", "plugin: is 'other.thing', use rackscale.nvlink.fabric"),
+    ("sources: [simulation]\n", "plugin: is None, use rackscale.nvlink.fabric"),
+    (PLUGIN, "sources: is missing; list one or more of fabric_file, simulation"),
+    (PLUGIN + "sources: []\n", "sources: must be a list of one or more of fabric_file, simulation"),
+    (PLUGIN + "sources: {a: b}\n", "sources: must be a list, not {'a': 'b'}"),
+    (PLUGIN + "sources: [fabric_fiel]\n", r"'fabric_fiel' is not a known source; did you mean fabric_file\?"),
+    (PLUGIN + "sources: [kubernetes]\n", "'kubernetes' is not a known source; use one of fabric_file, simulation"),
+    (PLUGIN + "sources: [3]\n", "sources: 3 is not a known source"),
+    (PLUGIN + "sources: [simulation, simulation]\n", "sources: simulation is named twice; name it once"),
+    (SIMULATED + "keyed_group: []\n", r"'keyed_group' is not a known option; did you mean keyed_groups\?"),
+    (SIMULATED + "7: x\n", "7 is not a known option; use one of cache, "),
+    (SIMULATED + "strict: maybe\n", "strict: must be true or false, not 'maybe'"),
+    (SIMULATED + "compose: 3\n", "compose: must be a mapping, not 3"),
+    (SIMULATED + "keyed_groups: {}\n", "keyed_groups: must be a list, not {}"),
+    (SIMULATED + "cache_timeout: [1]\n", r"cache_timeout: must be a whole number, not \[1\]"),
+    (PLUGIN + "sources: [fabric_file]\n", "fabric_file: is missing; name the fabric file"),
+    (PLUGIN + "sources: [fabric_file]\nfabric_file: ''\n", "fabric_file: must be the path of a fabric file, not ''"),
+    (PLUGIN + "sources: [fabric_file]\nfabric_file: [a]\n", r"fabric_file: must be a text, not \['a'\]"),
+    (
+        PLUGIN + "sources: [fabric_file]\nfabric_file: '{{ no }}'\n",
+        "fabric_file: cannot be templated .*'no' is undefined",
+    ),
+    (SIMULATED.replace("racks: 1", "rack: 1"), r"simulation: 'rack' is not a known option; did you mean racks\?"),
+    (SIMULATED.replace("racks: 1", "racks: many"), "simulation: racks is 'many', use an integer from 1"),
+    (SIMULATED.replace("racks: 1", "racks: 0"), "simulation: racks is 0, use an integer from 1"),
+    (SIMULATED.replace("racks: 1", "racks: true"), "simulation: racks is True, use an integer from 1"),
+    (SIMULATED.replace("racks: 1", "racks: 65000, gpus_per_tray: 65"), "simulation: gpus_per_tray is 65"),
+    (SIMULATED.replace("racks: 1", "seed: 1.5"), "simulation: seed is 1.5, use an integer"),
+    (SIMULATED.replace("racks: 1", "split: {x: 2}"), "simulation: split names rack 'x'"),
+    (SIMULATED.replace("racks: 1", "split: {1: 4}"), "simulation: split of rack 1 is 4, use an integer from 1 to 3"),
+    (SIMULATED.replace("racks: 1", "split: 2"), "simulation: split is 2, use a mapping"),
+    (SIMULATED.replace("racks: 1", "faults: 1"), "simulation: faults: must be a mapping of options, not 1"),
+    (SIMULATED.replace("racks: 1", "faults: {dwn: 1}"), r"simulation: faults: 'dwn' is not .*; did you mean down\?"),
+    (SIMULATED.replace("racks: 1", "faults: {down: 2}"), "simulation: faults: down is 2, use a rate from 0 to 1"),
+    (SIMULATED.replace("racks: 1", "faults: {down: [r01t04]}"), "faults: down names 'r01t04', which is no tray"),
+    (SIMULATED.replace("racks: 1", "faults: {down: [[1]]}"), r"faults: down names \[1\], which is no tray"),
+    (PLUGIN + "sources: [simulation]\nsimulation: 3\n", "simulation: must be a mapping, not 3"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), IN_CONFIG)
+def test_a_wrong_option_is_told_with_file_and_key(tmp_path: Path, parse: Parse, text: str, message: str) -> None:
+    with pytest.raises(AnsibleParserError, match=message) as error:
+        parse(text)
+    assert str(error.value).startswith(f"{tmp_path / 'test.nvlink.yml'}: ")
+    assert "\n" not in str(error.value)
+
+
+def broken(document: dict[str, Any], **changes: Any) -> str:
+    return json.dumps({**document, **changes})
+
+
+def test_a_wrong_fabric_file_is_told_with_file_and_field(site: Path, parse: Parse) -> None:
+    path = site / "fabric.json"
+    good = json.loads(path.read_text())
+    twice = dict(good["trays"]["r01t01"])
+    cases = {
+        broken(good, schema_version=2): "schema_version is 2",
+        broken(good, trays=[]): "trays must be an object",
+        broken(good, tray={}): "unknown key 'tray'",
+        broken(good, trays={"r01t01": twice, "r01t02": twice}): "which trays.r01t01.slurm_node says too",
+        json.dumps(good)[:-9]: "is not JSON",
+        "": "is not JSON",
+    }
+    for text, message in cases.items():
+        path.write_text(text)
+        with pytest.raises(AnsibleParserError, match=message) as error:
+            parse(FROM_FILE)
+        assert str(error.value).startswith(f"{path}: ")
+    path.unlink()
+    with pytest.raises(AnsibleParserError, match=r"fabric\.json: cannot be read"):
+        parse(FROM_FILE)
+
+
+def test_a_wrong_state_file_is_told_with_file_and_field(site: Path, parse: Parse) -> None:
+    path = site / "fabric.state.json"
+    good = json.loads(path.read_text())
+    good["trays"]["r01t01"]["health"] = "splendid"
+    path.write_text(json.dumps(good))
+    with pytest.raises(AnsibleParserError, match=r"trays\.r01t01\.health") as error:
+        parse(FROM_FILE)
+    assert str(error.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("name", ["all", "nvlink", "nvlink_stale", "nvlink_clique_r01"])
+def test_a_tray_may_not_be_called_like_a_group(site: Path, parse: Parse, name: str) -> None:
+    path = site / "fabric.json"
+    document = json.loads(path.read_text())
+    document["trays"][name] = document["trays"].pop("r01t01")
+    path.write_text(json.dumps(document))
+    with pytest.raises(AnsibleParserError, match=f"tray {name} has the name of a group"):
+        parse(FROM_FILE)
+
+
+def test_a_missing_library_is_named(parse: Parse, monkeypatch: pytest.MonkeyPatch) -> None:
+    def observe(*arguments: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'netaddr'", name="netaddr")
+
+    monkeypatch.setattr(sources, "observe", observe)
+    with pytest.raises(AnsibleError, match="needs the Python library netaddr on the controller"):
+        parse(SIMULATED)
+
+
+def test_nothing_is_added_where_anything_is_wrong(tmp_path: Path, new_plugin: Callable[[], InventoryModule]) -> None:
+    from ansible.parsing.dataloader import DataLoader
+
+    path = tmp_path / "bad.nvlink.yml"
+    path.write_text(SIMULATED.replace("racks: 1", "racks: 0"))
+    inventory = InventoryData()
+    with pytest.raises(AnsibleParserError):
+        new_plugin().parse(inventory, DataLoader(), os.fspath(path))
+    assert not inventory.hosts
+    assert set(inventory.groups) == {"all", "ungrouped"}
