@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 from pathlib import Path
@@ -25,7 +26,17 @@ RUNTIME_FOLDERS = {"meta", "plugins", "roles", "playbooks"}
 MANIFEST_FILES = {"MANIFEST.json", "FILES.json"}
 MAX_BYTES = 2 * 1024 * 1024
 # Relative to the root of the artifact.
-NEVER_SHIPPED = (".venv", "build", "tests", "molecule", ".git", ".ansible", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+NEVER_SHIPPED = (
+    ".venv",
+    "build",
+    "tests",
+    "molecule",
+    ".git",
+    ".ansible",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+)
 DEMO_FILES = (
     "fabric.json",
     "slurm/topology.yaml",
@@ -60,7 +71,7 @@ def check_contents(artifact: Path) -> None:
 
 def dependencies(target: Path) -> None:
     """The collections that ours declares, from the environment; without the link to this checkout."""
-    source = Path(os.environ["ANSIBLE_COLLECTIONS_PATH"]) / "ansible_collections"
+    source = Path(sysconfig.get_path("purelib")) / "ansible_collections"
     for name in ("ansible/posix", "community/crypto", "kubernetes/core"):
         shutil.copytree(source / name, target / "ansible_collections" / name)
 
@@ -73,11 +84,35 @@ def main() -> None:
         check_contents(artifact)
 
         installed = scratch / "installed"
-        environment = dict(os.environ, HOME=str(scratch / "home"), ANSIBLE_HOME=str(scratch / "home"), ANSIBLE_COLLECTIONS_PATH=str(installed))
+        environment = dict(
+            os.environ,
+            HOME=str(scratch / "home"),
+            ANSIBLE_HOME=str(scratch / "home"),
+            ANSIBLE_COLLECTIONS_PATH=str(installed),
+        )
         (scratch / "home").mkdir()
         dependencies(installed)
-        run("ansible-galaxy", "collection", "install", "--offline", artifact, "-p", installed, environment=environment, cwd=scratch)
-        run("ansible-galaxy", "collection", "verify", "--offline", "rackscale.nvlink", environment=environment, cwd=scratch)
+        run(
+            "ansible-galaxy",
+            "collection",
+            "install",
+            "--offline",
+            "--force",
+            artifact,
+            "-p",
+            installed,
+            environment=environment,
+            cwd=scratch,
+        )
+        run(
+            "ansible-galaxy",
+            "collection",
+            "verify",
+            "--offline",
+            "rackscale.nvlink",
+            environment=environment,
+            cwd=scratch,
+        )
         collection = installed / "ansible_collections" / "rackscale" / "nvlink"
         for entry in collection.iterdir():
             if entry.is_dir() and entry.name not in RUNTIME_FOLDERS:
@@ -85,14 +120,25 @@ def main() -> None:
             elif entry.is_file() and entry.name not in MANIFEST_FILES:
                 entry.unlink()
 
-        documented = json.loads(run("ansible-doc", "--json", "rackscale.nvlink.fabric_facts", environment=environment, cwd=scratch))
+        documented = json.loads(
+            run("ansible-doc", "--json", "rackscale.nvlink.fabric_facts", environment=environment, cwd=scratch)
+        )
         origin = Path(documented["rackscale.nvlink.fabric_facts"]["doc"]["filename"])
         if collection not in origin.parents:
             sys.exit(f"artifact: Ansible took the collection from {origin}, not from the installed artifact.")
 
         demo = scratch / "demo"
         inventory = collection / "playbooks" / "files" / "demo.nvlink.yml"
-        run("ansible-playbook", "-i", inventory, "rackscale.nvlink.demo", "-e", f"demo_dir={demo}", environment=environment, cwd=scratch)
+        run(
+            "ansible-playbook",
+            "-i",
+            inventory,
+            "rackscale.nvlink.demo",
+            "-e",
+            f"demo_dir={demo}",
+            environment=environment,
+            cwd=scratch,
+        )
         missing = [name for name in DEMO_FILES if not (demo / name).is_file()]
         if missing:
             sys.exit(f"artifact: the demo did not write {', '.join(missing)}.")

@@ -4,7 +4,7 @@
 
 """Run mypy on the shared code, as the package that Ansible imports it as.
 
-mypy must see ansible_collections.rackscale.nvlink once, under that name: it stands in a folder that holds only the link.
+mypy must see ansible_collections.rackscale.nvlink once, under that name, in a folder that holds only the link to it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 """Run what depends on ansible-core on every supported release of it.
 
-2.19 runs on the machine's Python 3.11; the releases that need a newer Python run inside the lab's trixie tree (Python 3.13),
-with libraries that were resolved for that Python on this side of the chroot. Each run gets its own overlay of the tree.
+2.19 runs on the machine's Python 3.11. The releases that need a newer Python run inside the lab's trixie tree (Python
+3.13), with libraries that were resolved for it on this side of the chroot. Each run gets its own overlay of the tree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from make_venv import CACHE, CHECKOUT, dependencies, find_uv, run
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
-from nvlab import image  # noqa: E402  (the lab is found through the path above)
+from nvlab import image
 
 MACHINE_PYTHON = "3.11"
 TREE_PYTHON = "3.13"
@@ -97,11 +97,23 @@ def in_tree(core: str) -> int:
 
 def on_machine() -> int:
     venv = CHECKOUT / "build" / f"venv-{MACHINE_PYTHON}"
-    make = [sys.executable, str(CHECKOUT / "tests/tools/make_venv.py"), "--venv", str(venv), "--python", MACHINE_PYTHON, "--tests-only"]
+    make = [
+        sys.executable,
+        str(CHECKOUT / "tests/tools/make_venv.py"),
+        "--venv",
+        str(venv),
+        "--python",
+        MACHINE_PYTHON,
+        "--tests-only",
+    ]
     subprocess.run(make, check=True)
     site = venv / "lib" / f"python{MACHINE_PYTHON}" / "site-packages"
-    environment = dict(os.environ, PATH=f"{venv}/bin{os.pathsep}{os.environ['PATH']}", ANSIBLE_COLLECTIONS_PATH=str(site))
-    return subprocess.run([str(venv / "bin" / "python"), *PYTEST], cwd=CHECKOUT, env=environment, check=False).returncode
+    environment = dict(
+        os.environ, PATH=f"{venv}/bin{os.pathsep}{os.environ['PATH']}", ANSIBLE_COLLECTIONS_PATH=str(site)
+    )
+    return subprocess.run(
+        [str(venv / "bin" / "python"), *PYTEST], cwd=CHECKOUT, env=environment, check=False
+    ).returncode
 
 
 def main() -> int:

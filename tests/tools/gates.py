@@ -42,41 +42,40 @@ class Gate:
     blocked: Callable[[], str | None] = field(default=lambda: None)
 
 
-def _python(script: str, *arguments: str) -> list[str]:
-    return [str(BIN / "python"), script, *arguments]
-
-
-def _tool(name: str, *arguments: str) -> list[str]:
+def _tool(line: str) -> list[str]:
+    """A command of the environment, written as one would type it."""
+    name, *arguments = line.split()
     return [str(BIN / name), *arguments]
 
 
-def _pytest(*arguments: str) -> list[str]:
-    return _python("-m", "pytest", "-q", *arguments)
+def _pytest(folder: str, marks: str = "") -> list[str]:
+    return [*_tool(f"python -m pytest -q {folder}"), *(["-m", marks] if marks else [])]
 
+
+LINT_DOCS = "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=self ."
+PYTHON_FLOOR = "vermin --quiet --no-tips --violations -t=3.9- --eval-annotations plugins/modules plugins/module_utils"
 
 # The long ones first, so that the short ones fill the gaps on the other core.
 GATES = [
-    Gate("lab", "test", _pytest("tests/integration", "-m", "lab"), is_pytest=True, blocked=_not_root),
-    Gate("molecule", "test", _python("tests/tools/molecule_scenarios.py"), blocked=_not_root),
-    Gate("cores", "test", _python("tests/tools/cores.py"), blocked=_not_root),
-    Gate("integration", "test", _pytest("tests/integration", "-m", "not lab"), is_pytest=True),
-    Gate("artifact", "test", _python("tests/tools/artifact.py")),
-    Gate("ansible-lint", "check", _tool("ansible-lint", "--offline", "-q")),
-    Gate("ansible-test-sanity", "check", _python("tests/tools/run_ansible_test.py", "sanity")),
-    Gate("unit", "check", _pytest("-n", "2", "tests/unit"), is_pytest=True),
-    Gate("ansible-test-units", "test", _python("tests/tools/run_ansible_test.py", "units")),
-    Gate("docs", "check", _tool("antsibull-docs", "lint-collection-docs", "--plugin-docs", "--skip-rstcheck",
-                                "--validate-collection-refs=self", ".")),  # fmt: skip
-    Gate("changelog", "check", _tool("antsibull-changelog", "lint")),
-    Gate("mypy", "check", _python("tests/tools/check_types.py")),
-    Gate("yamllint", "check", _tool("yamllint", "--strict", ".")),
-    Gate("licences", "check", _tool("reuse", "lint", "--quiet")),
-    Gate("python-floor", "check", _tool("vermin", "--quiet", "--no-tips", "--violations", "-t=3.9-", "--eval-annotations",
-                                        "plugins/modules", "plugins/module_utils")),  # fmt: skip
-    Gate("ruff", "check", _tool("ruff", "check", "--quiet", ".")),
-    Gate("ruff-format", "check", _tool("ruff", "format", "--check", "--quiet", ".")),
-    Gate("two-racks", "all", _pytest("tests/integration", "-m", "two_racks"), is_pytest=True, blocked=_not_root),
-]  # fmt: skip
+    Gate("lab", "test", _pytest("tests/integration", "lab and not two_racks"), is_pytest=True, blocked=_not_root),
+    Gate("molecule", "test", _tool("python tests/tools/molecule_scenarios.py"), blocked=_not_root),
+    Gate("cores", "test", _tool("python tests/tools/cores.py"), blocked=_not_root),
+    Gate("integration", "test", _pytest("tests/integration", "not lab and not two_racks"), is_pytest=True),
+    Gate("artifact", "test", _tool("python tests/tools/artifact.py")),
+    Gate("ansible-test-units", "test", _tool("python tests/tools/run_ansible_test.py units")),
+    Gate("ansible-test-sanity", "check", _tool("python tests/tools/run_ansible_test.py sanity")),
+    Gate("unit", "check", _pytest("-n 2 tests/unit"), is_pytest=True),
+    Gate("ansible-lint", "check", _tool("ansible-lint --offline -q")),
+    Gate("docs", "check", _tool(LINT_DOCS)),
+    Gate("changelog", "check", _tool("antsibull-changelog lint")),
+    Gate("mypy", "check", _tool("python tests/tools/check_types.py")),
+    Gate("yamllint", "check", _tool("yamllint --strict .")),
+    Gate("licences", "check", _tool("reuse lint --quiet")),
+    Gate("python-floor", "check", _tool(PYTHON_FLOOR)),
+    Gate("ruff", "check", _tool("ruff check --quiet .")),
+    Gate("ruff-format", "check", _tool("ruff format --check --quiet .")),
+    Gate("two-racks", "all", _pytest("tests/integration", "two_racks"), is_pytest=True, blocked=_not_root),
+]
 LEVELS = {"check": {"check"}, "test": {"check", "test"}, "all": {"check", "test", "all"}}
 
 
@@ -129,7 +128,13 @@ def run(gate: Gate) -> Outcome:
     start = time.monotonic()
     with log.open("w") as output:
         status = subprocess.run(
-            command, cwd=CHECKOUT, env=_environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+            command,
+            cwd=CHECKOUT,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            check=False,
         ).returncode
     seconds = time.monotonic() - start
     if gate.is_pytest and report.exists():
@@ -143,7 +148,10 @@ def show(outcome: Outcome) -> None:
     print(f"{verdict:8}{outcome.gate.name:22}{outcome.passed:5} passed{outcome.seconds:8.1f} s", flush=True)
     if outcome.failed:
         log = LOGS / f"{outcome.gate.name}.log"
-        print("\n".join(f"    | {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]), flush=True)
+        print(
+            "\n".join(f"    | {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]),
+            flush=True,
+        )
 
 
 def select(words: list[str]) -> list[Gate]:
@@ -152,7 +160,10 @@ def select(words: list[str]) -> list[Gate]:
     known = {gate.name: gate for gate in GATES}
     unknown = [word for word in words if word not in known]
     if unknown or not words:
-        sys.exit(f"gates: {' '.join(unknown) or 'no gate'} is not a gate; use {', '.join(LEVELS)} or some of: {' '.join(known)}.")
+        sys.exit(
+            f"gates: {' '.join(unknown) or 'no gate'} is not a gate; "
+            f"use {', '.join(LEVELS)} or some of: {' '.join(known)}."
+        )
     return [known[word] for word in words]
 
 

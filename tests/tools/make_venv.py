@@ -45,7 +45,9 @@ def find_uv() -> Path:
         return uv
     if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
         if os.geteuid() or not shutil.which("apt-get"):
-            sys.exit("make_venv: this Python has no pip: install it (Debian: apt-get install python3-pip) and try again.")
+            sys.exit(
+                "make_venv: this Python has no pip: install it (Debian: apt-get install python3-pip) and try again."
+            )
         run(["apt-get", "update", "-qq"])
         run(["apt-get", "install", "-qq", "-y", "--no-install-recommends", "python3-pip"])
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -69,8 +71,11 @@ def find_python(uv: Path, wanted: str | None) -> str:
         if not found.returncode:
             candidates.insert(0, found.stdout.strip())
         for candidate in candidates:
-            probe = subprocess.run([str(candidate), "-c", "import venv"], capture_output=True, check=False)  \
-                if Path(candidate).exists() else None
+            probe = (
+                subprocess.run([str(candidate), "-c", "import venv"], capture_output=True, check=False)
+                if Path(candidate).exists()
+                else None
+            )
             if probe and not probe.returncode:
                 return str(candidate)
     sys.exit(f"make_venv: no Python {' or '.join(versions)} on this machine: install one of them and try again.")
@@ -116,7 +121,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="where to make it (default: ./.venv)")
     parser.add_argument("--python", choices=PYTHONS, help="this Python and no other")
-    parser.add_argument("--tests-only", action="store_true", help="of the developers' tools, only what the tests import")
+    parser.add_argument(
+        "--tests-only", action="store_true", help="of the developers' tools, only what the tests import"
+    )
     options = parser.parse_args()
     options.venv = options.venv.absolute()
     uv = find_uv()
@@ -128,7 +135,11 @@ def main() -> None:
     python = options.venv / "bin" / "python"
     root = install_collections(python)
     core = run([python, "-c", "import ansible.release as r, platform; print(r.__version__, platform.python_version())"])
-    print("{}: ansible-core {}, Python {}, collections in {}".format(options.venv.name, *core.split(), root.relative_to(options.venv)))
+    print(
+        "{}: ansible-core {}, Python {}, collections in {}".format(
+            options.venv.name, *core.split(), root.relative_to(options.venv)
+        )
+    )
 
 
 if __name__ == "__main__":

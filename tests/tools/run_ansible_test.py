@@ -4,8 +4,8 @@
 
 """Run `ansible-test sanity` or `ansible-test units` on a copy of the checkout.
 
-ansible-test wants to stand in .../ansible_collections/rackscale/nvlink of a git work tree, and fetches a pip bootstrap
-script from a host that a closed site cannot reach: the copy gives it the first, a pip from the package index the second.
+ansible-test wants to stand in .../ansible_collections/rackscale/nvlink of a git work tree, and fetches a script that
+installs pip from a host that a closed site cannot reach. The copy gives it the first, the package index the second.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def copy_checkout(target: Path) -> None:
 
 def place_bootstrap(home: Path) -> None:
     """Put the bootstrap script where ansible-test looks for a cached download of it."""
-    from ansible_test._internal.python_requirements import get_venv_packages  # the pip that this release pins
     from ansible_test._internal.host_configs import VirtualPythonConfig
+    from ansible_test._internal.python_requirements import get_venv_packages  # the pip that this release pins
 
     version = get_venv_packages(VirtualPythonConfig(version=f"{sys.version_info[0]}.{sys.version_info[1]}"))["pip"]
     wheels = home / "wheels"
@@ -72,7 +72,10 @@ def main() -> int:
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     options = ["--local", "--python", version, "--color", "no", *sys.argv[2:]]
     return subprocess.run(
-        [str(Path(sys.executable).parent / "ansible-test"), command, *options], cwd=collection, env=environment, check=False
+        [str(Path(sys.executable).parent / "ansible-test"), command, *options],
+        cwd=collection,
+        env=environment,
+        check=False,
     ).returncode
 
 
