@@ -1,0 +1,114 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import UNPLACED_GROUP, Plan, plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOST_VARS = {
+    "nvlink_tray_index",
+    "nvlink_gpu_count",
+    "nvlink_health",
+    "nvlink_state",
+    "nvlink_imex_address",
+    "nvlink_slurm_node",
+    "nvlink_kubernetes_node",
+}
+
+
+@st.composite
+def sites(draw: st.DrawFn) -> tuple[Fabric, State | None]:
+    """A fabric and what its state may say: anything, or nothing, of its trays and of others."""
+    racks = draw(st.integers(0, 3))
+    fabric = fabrics.fabric(racks=racks, trays=draw(st.sampled_from([2, 4])), split=draw(st.sampled_from([(), (2,)])))
+    rows: dict[str, Any] = {}
+    for name in draw(st.lists(st.sampled_from([*fabric.trays, "spare1", "spare2", "gone"]), unique=True)):
+        rows[name] = {
+            "state": draw(st.sampled_from(["present", "stale", "conflict", "unplaced"])),
+            "health": draw(st.sampled_from(["healthy", "degraded", "unhealthy", "unknown"])),
+            "tray_index": draw(st.none() | st.integers(0, 17)),
+            "gpu_count": draw(st.integers(0, 4)),
+            "findings": [],
+        }
+    return fabric, draw(st.sampled_from([None, State(rows, [])]))
+
+
+def places(made: Plan) -> Counter[str]:
+    return Counter(
+        host
+        for name, group in made.groups.items()
+        if name.startswith("nvlink_clique_") or name == UNPLACED_GROUP
+        for host in group.hosts
+    )
+
+
+@given(sites())
+def test_every_tray_has_one_place_and_every_variable(site: tuple[Fabric, State | None]) -> None:
+    fabric, state = site
+    made = plan(fabric, state)
+    assert places(made) == dict.fromkeys(made.hosts, 1)
+    assert fabric.trays.keys() <= made.hosts.keys()
+    assert all(own.keys() == HOST_VARS for own in made.hosts.values())
+
+
+@given(sites())
+def test_groups_of_health_and_state_hold_whom_their_variables_say(site: tuple[Fabric, State | None]) -> None:
+    made = plan(*site)
+    for key, words in (("nvlink_health", ["unhealthy", "degraded"]), ("nvlink_state", ["stale", "unplaced"])):
+        for word in words:
+            said = [name for name, own in made.hosts.items() if own[key] == word]
+            assert made.groups[f"nvlink_{word}"].hosts == said
+
+
+@given(sites())
+def test_a_parent_is_named_before_its_children(site: tuple[Fabric, State | None]) -> None:
+    seen = {"nvlink"}
+    for name, group in plan(*site).groups.items():
+        assert group.parent in seen
+        seen.add(name)
+
+
+@given(sites())
+def test_every_clique_group_has_the_same_variables(site: tuple[Fabric, State | None]) -> None:
+    made = plan(*site)
+    shared = made.groups[UNPLACED_GROUP].vars
+    cliques = [group for name, group in made.groups.items() if name.startswith("nvlink_clique_")]
+    assert all(group.vars.keys() == shared.keys() for group in cliques)
+
+
+def test_retired_cliques_keep_their_groups() -> None:
+    fabric = fabrics.fabric(racks=1, trays=2, split=())
+    made = plan(Fabric(fabric.domains, fabric.cliques, {}, []), None)
+    assert made.groups["nvlink_clique_r01"].hosts == []
+
+
+def test_natural_order_within_blocks_in_the_order_of_blocks() -> None:
+    fabric = fabrics.fabric(racks=2, trays=2, split=())
+    cliques: Any = {
+        name: {**clique, "block": {**clique["block"], "position": 1 - clique["block"]["position"]}}
+        for name, clique in fabric.cliques.items()
+    }
+    renamed: Any = {name.replace("t01", "t10"): tray for name, tray in fabric.trays.items()}
+    made = plan(Fabric(fabric.domains, cliques, renamed, []), None)
+    assert list(made.hosts) == ["r02t02", "r02t10", "r01t02", "r01t10"]
+
+
+@pytest.mark.parametrize(("said", "wanted"), [("unplaced", "stale"), ("conflict", "conflict"), ("stale", "stale")])
+def test_the_state_of_a_placed_tray(said: str, wanted: str) -> None:
+    fabric = fabrics.fabric(racks=1, trays=1, split=())
+    made = plan(fabric, fabrics.state(fabric, r01t01={"state": said}))
+    assert made.hosts["r01t01"]["nvlink_state"] == wanted
+
+
+def test_a_tray_that_was_taken_out_of_the_fabric_file_is_gone() -> None:
+    fabric = fabrics.fabric(racks=1, trays=2, split=())
+    left = {name: tray for name, tray in fabric.trays.items() if name != "r01t02"}
+    assert list(plan(Fabric(fabric.domains, fabric.cliques, left, []), fabrics.state(fabric)).hosts) == ["r01t01"]

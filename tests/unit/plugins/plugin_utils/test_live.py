@@ -1,0 +1,84 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What live observations make of the inventory, and how they survive a cache."""
+
+from __future__ import annotations
+
+import json
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Fabric, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import simulation
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = "2026-11-21T05:00:00Z"
+UUID = "9f3c1234-1111-4222-8333-444444444444"
+
+
+def attached(tray: str, uuid: str, clique_id: int = 32766) -> Observation:
+    gpus = (f"GPU-{tray}",)
+    return Observation(tray, "test", observed_at=NOW, identity=(uuid, clique_id), gpu_uuids=gpus, gpu_count=1)
+
+
+def test_cliques_and_blocks_are_named_by_what_was_seen() -> None:
+    fabric, state = live.provisional([attached("a", UUID, 1), attached("b", UUID, 2)], NOW)
+    assert {name: clique["block"]["name"] for name, clique in fabric.cliques.items()} == {
+        "new_9f3c1234_1": "new_9f3c1234_1",
+        "new_9f3c1234_2": "new_9f3c1234_2",
+    }
+    assert list(fabric.domains) == ["new_9f3c1234"]
+    assert fabric.trays["b"]["clique"] == "new_9f3c1234_2"
+    assert {row["state"] for row in state.trays.values()} == {"present"}
+
+
+def test_domains_that_share_eight_digits_stay_apart() -> None:
+    other = UUID.replace("444444444444", "555555555555")
+    fabric, _state = live.provisional([attached("a", UUID), attached("b", other)], NOW)
+    assert list(fabric.domains) == [
+        "new_9f3c1234111142228333444444444444",
+        "new_9f3c1234111142228333555555555555",
+    ]
+
+
+def test_a_tray_that_nobody_has_placed_and_nobody_reaches_is_unplaced() -> None:
+    fabric, state = live.provisional([Observation("a", "test", reachable=False, problem="off")], NOW)
+    assert fabric == Fabric()
+    assert state.trays["a"]["state"] == "unplaced"
+
+
+def test_a_tray_seen_elsewhere_keeps_its_accepted_place() -> None:
+    fabric, state = live.provisional([attached("a", UUID, 1), attached("b", UUID, 2)], NOW)
+    same, seen = live.overlaid(fabric, state, [attached("a", UUID, 2)], NOW)
+    assert same is fabric
+    assert [row["code"] for row in seen.trays["a"]["findings"] if row["code"] == "awaiting_acceptance"]
+
+
+texts = st.text(max_size=5)
+rows = st.builds(
+    Observation,
+    tray=texts,
+    source=texts,
+    reachable=st.booleans(),
+    identity=st.none() | st.tuples(texts, st.integers(0, 2**32 - 1)),
+    contrary=st.booleans(),
+    gpu_uuids=st.lists(texts).map(tuple),
+    addresses=st.lists(st.builds(Address, texts, texts, st.integers(0, 128))).map(tuple),
+    findings=st.lists(st.dictionaries(texts, texts | st.none())).map(tuple),
+)
+
+
+@given(st.lists(rows, max_size=3))
+def test_observations_come_out_of_a_cache_as_they_went_in(observations: list[Observation]) -> None:
+    assert live.unpack(json.loads(json.dumps(live.pack(observations)))) == observations
+
+
+def test_a_simulated_fleet_survives_a_cache() -> None:
+    fleet = simulation.discover({"faults": {"down": 0.5}}, NOW)
+    assert live.unpack(json.loads(json.dumps(live.pack(fleet)))) == fleet
+
+
+def test_what_no_release_packed_is_not_unpacked() -> None:
+    for packed in (None, [], "x", {}, {"format": 0, "observations": []}):
+        assert live.unpack(packed) is None

@@ -1,0 +1,101 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation as racks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file as files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, fabric_file, simulation
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = "2026-11-21T05:00:00Z"
+
+
+def seen(tray: str, source: str, reachable: bool = True) -> Observation:
+    return Observation(tray, source, reachable=reachable)
+
+
+def test_the_most_trusted_source_that_reached_a_tray_decides() -> None:
+    first = [seen("a", "first"), seen("b", "first", reachable=False), seen("c", "first", reachable=False)]
+    second = [seen("a", "second"), seen("b", "second"), seen("c", "second", reachable=False), seen("d", "second")]
+    assert [(row.tray, row.source) for row in sources.most_trusted([first, second])] == [
+        ("a", "first"),
+        ("b", "second"),
+        ("c", "first"),
+        ("d", "second"),
+    ]
+
+
+@pytest.mark.parametrize("known", sources.LIVE)
+def test_every_live_source_in_the_table_can_be_asked(known: str) -> None:
+    assert isinstance(sources.observe(known, None, NOW), list)
+
+
+@pytest.mark.parametrize(
+    "names", [None, "simulation", [], ["simulatoin"], ["simulation"] * 2, [None], [["simulation"]]]
+)
+def test_wrong_lists_of_sources_are_told(names: object) -> None:
+    with pytest.raises(sources.SourceError, match=r"^sources: .*[^.]$"):
+        sources.check_names(names)
+
+
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [("fabric.json", "/site/fabric.json"), ("../f.json", "/f.json"), ("/etc/f.json", "/etc/f.json")],
+)
+def test_a_relative_path_starts_at_the_inventory_files_directory(option: str, path: str) -> None:
+    assert fabric_file.path_of(option, "/site") == path
+
+
+def test_a_fabric_file_needs_no_state(tmp_path: Path) -> None:
+    fabric = fabrics.fabric(racks=1, trays=1)
+    path = tmp_path / "fabric.json"
+    path.write_bytes(files.serialise(fabric))
+    assert fabric_file.read(str(path)) == (fabric, None)
+
+
+@given(
+    shape=st.fixed_dictionaries(
+        {
+            "racks": st.integers(1, 3),
+            "trays_per_rack": st.integers(1, 5),
+            "gpus_per_tray": st.integers(1, 9),
+            "seed": st.integers(-5, 5000),
+        }
+    )
+)
+def test_simulated_trays_are_seen_as_fabric_facts_would_see_them(shape: dict[str, int]) -> None:
+    split = {1: 1 + shape["trays_per_rack"] // 2}
+    facts = racks.fleet(**shape, split=split, observed_at=NOW)
+    assert simulation.discover({**shape, "split": split}, NOW) == [
+        ansible_facts.from_facts(tray, row, simulation.SOURCE) for tray, row in facts.items()
+    ]
+
+
+def test_named_faults_strike_their_trays_alone() -> None:
+    faults = {"down": ["r01t01"], "detached": ["r01t02"], "unhealthy": ["r01t03"], "degraded": ["r01t04", "r01t01"]}
+    found = {row.tray: row for row in simulation.discover({"faults": faults}, NOW)}
+    assert not found["r01t01"].reachable
+    assert found["r01t02"].identity is None
+    assert [row.tray for row in found.values() if row.health != "healthy" and row.reachable] == ["r01t03", "r01t04"]
+
+
+@pytest.mark.parametrize(("rate", "least", "most"), [(0, 0, 0), (0.0, 0, 0), (0.1, 60, 120), (1, 900, 900)])
+def test_faults_strike_at_about_their_rate(rate: float, least: int, most: int) -> None:
+    struck = simulation.discover({"racks": 50, "faults": {"unhealthy": rate}}, NOW)
+    assert least <= sum(row.health == "unhealthy" for row in struck) <= most
+
+
+def test_a_larger_fleet_keeps_the_faults_of_a_smaller_one() -> None:
+    def unhealthy(racks: int) -> list[str]:
+        fleet = simulation.discover({"racks": racks, "faults": {"unhealthy": 0.3}}, NOW)
+        return [row.tray for row in fleet if row.health == "unhealthy"]
+
+    assert unhealthy(20)[: len(unhealthy(10))] == unhealthy(10)
