@@ -87,6 +87,7 @@ attributes:
   idempotent:
     support: full
   platform:
+    support: full
     platforms: linux
 seealso:
   - module: rackscale.nvlink.fabric_facts

@@ -11,13 +11,17 @@ import netaddr
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address
 
+if TYPE_CHECKING:
+    import netaddr
+
 
 class NetworkError(NvlinkError):
-    """A network that a person wrote is none."""
+    """A network that a person wrote is none, or networks cannot be read here."""
 
 
 def networks(texts: Iterable[str]) -> tuple[netaddr.IPNetwork, ...]:
     """The networks that texts in CIDR notation name; host bits may be set, as `ip address` prints them."""
+    netaddr = _netaddr()
     found = []
     for text in texts:
         try:
@@ -39,6 +43,7 @@ def candidates(
     With networks: those in the first network that holds any, then those in the next. Without: the one that Ansible
     connects to, then IPv4 before IPv6, each in interface order. Never an address that is not unique beyond its link.
     """
+    netaddr = _netaddr()
     texts = [address.address for address in addresses]
     if wanted:
         parsed = [(text, netaddr.IPAddress(text)) for text in texts]
@@ -49,8 +54,19 @@ def candidates(
 
 def within(text: str, wanted: Sequence[netaddr.IPNetwork]) -> bool:
     """Whether an address is one that the networks allow; without networks every address is."""
-    return not wanted or any(netaddr.IPAddress(text) in network for network in wanted)
+    return not wanted or any(_netaddr().IPAddress(text) in network for network in wanted)
 
 
 def _beyond_link(address: netaddr.IPAddress) -> bool:
     return not (address.is_loopback() or address.is_link_local() or address.is_multicast() or int(address) == 0)
+
+
+def _netaddr() -> ModuleType:
+    """The library, imported when it is first needed: Ansible loads this file on controllers that lack it, too."""
+    try:
+        import netaddr
+    except ImportError:
+        raise NetworkError(
+            "netaddr: the Python library is missing; install it on the controller (requirements.txt of the collection)"
+        ) from None
+    return netaddr

@@ -280,7 +280,7 @@ def test_two_runs_at_once_both_end_well_or_one_is_told(site: Site) -> None:
         codes.append(done.returncode)
 
     (site.directory / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": site.hosts}}))
-    runs = [threading.Thread(target=run) for _ in range(2)]
+    runs = [threading.Thread(target=run) for _run in range(2)]
     for thread in runs:
         thread.start()
     for thread in runs:

@@ -347,7 +347,7 @@ def test_many_writers_never_hold_the_lock_together(path: str) -> None:
             except fabric_file.FabricFileError:
                 pass
     """
-    writers = [python(code, path) for _ in range(4)]
+    writers = [python(code, path) for _writer in range(4)]
     assert [writer.wait(30) for writer in writers] == [0, 0, 0, 0]
 
 
