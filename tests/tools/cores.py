@@ -82,7 +82,7 @@ def in_tree(core: str) -> int:
         "HOME=/root",
         "LANG=C.UTF-8",
         "PATH=/opt/libraries/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONPATH=/opt/libraries",
+        "PYTHONPATH=/opt/collections:/opt/libraries",
         "PYTHONDONTWRITEBYTECODE=1",
         "HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis",
         "ANSIBLE_COLLECTIONS_PATH=/opt/collections",
