@@ -87,10 +87,14 @@ def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **wish: Any) -> contro
     return controller.plan(survey(slurmctld), controller.Wish(blocks=blocks, **wish))
 
 
+def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
+    """The configuration folder, byte by byte."""
+    return {path.name: path.read_bytes() for path in slurmctld.conf_dir.iterdir()}
+
+
 def state(slurmctld: Slurmctld) -> tuple[dict[str, bytes], str]:
-    """The configuration folder, byte by byte, and what runs."""
-    contents = {path.name: path.read_bytes() for path in slurmctld.conf_dir.iterdir()}
-    return contents, slurmctld.run("scontrol", "show", "topology").stdout
+    """The configuration folder and what runs."""
+    return contents(slurmctld), slurmctld.run("scontrol", "show", "topology").stdout
 
 
 def identity(path: Path) -> tuple[int, int, int]:
@@ -102,11 +106,18 @@ def identity(path: Path) -> tuple[int, int, int]:
 # ------------------------------------------------------------------------------------ the daemon is the oracle
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# Some cases are about settings that 24.11 does not have.
+ASKED = [
+    pytest.param(suite, case, id=f"{suite}-{case.name}")
+    for suite, version in sorted(SUITES.items())
+    for case in CASES
+    if case.codes((*version, 5)) is not None
+]
+
+
+@pytest.mark.parametrize(("shared", "case"), ASKED, indirect=["shared"])
 def test_linter_and_daemon_agree(shared: Slurmctld, case: Case) -> None:
     version = survey(shared).version
-    if case.codes(version) is None:
-        return  # this version has no such setting
     candidate = case.candidate(version)
     path = shared.conf_dir / FILE[shared.suite]
     before = path.read_bytes(), (shared.conf_dir / "slurm.conf").read_bytes()
@@ -273,7 +284,7 @@ def test_a_slurmctld_that_dies_meanwhile_finds_the_old_file(slurmctld: Slurmctld
     )
     with pytest.raises(SlurmError, match=r"the old .* is back, but slurmctld does not run it: .* restart it\."):
         controller.apply(wanted)
-    assert state(slurmctld)[0] == before[0]
+    assert contents(slurmctld) == before[0]
     slurmctld.launch()
     assert state(slurmctld) == before
 
@@ -315,11 +326,11 @@ def test_what_a_cut_off_run_left_is_taken_back(slurmctld: Slurmctld) -> None:
 
 
 def test_a_slurmctld_that_does_not_answer_stops_it_before_anything(slurmctld: Slurmctld) -> None:
-    before = state(slurmctld)[0]
+    before = contents(slurmctld)
     slurmctld.kill_slurmctld()
     with pytest.raises(SlurmError, match="scontrol show config failed"):
         controller.survey(slurm_of(slurmctld, 2), str(slurmctld.conf_dir), "auto")
-    assert state(slurmctld)[0] == before
+    assert contents(slurmctld) == before
 
 
 def test_two_applies_at_once_wait_for_each_other(slurmctld: Slurmctld) -> None:
@@ -550,6 +561,96 @@ def test_a_bad_fabric_file_is_one_sentence(
     failed = site.play(*arguments)
     assert failed.returncode != 0
     assert sentence in failed.stdout
+    assert "Traceback" not in failed.stdout + failed.stderr
+    assert state(site.slurmctld) == before
+
+
+def test_a_site_moves_from_conf_to_yaml(tmp_path: Path) -> None:
+    """An upgraded site: 26.05 still runs its topology.conf."""
+    with sandbox("forky", tmp_path / "slurm") as slurmctld:
+        configure(slurmctld, plugin="topology/block")
+        old = slurmctld.conf_dir / "topology.conf"
+        old.write_text(files.render([Case("").candidate((24, 11, 5)).topology], "conf"))
+        slurmctld.start()
+        before = state(slurmctld)
+        bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
+        with pytest.raises(SlurmError, match=r"the new topology.yaml is removed again and running\."):
+            controller.apply(bad)
+        assert state(slurmctld) == before
+        moved = plan(slurmctld, SPLIT)
+        assert [found["code"] for found in moved.findings] == ["slurm_twin_left"]
+        assert "r02t18: r02 -> r02b" in moved.difference
+        controller.apply(moved)
+        old.unlink()
+        assert plan(slurmctld, SPLIT).findings == []
+        assert not plan(slurmctld, SPLIT).changed
+
+
+def test_the_other_way_is_refused(tmp_path: Path) -> None:
+    with sandbox("forky", tmp_path / "slurm") as slurmctld:
+        start(slurmctld)
+        seen = controller.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "conf")
+        assert "slurm_twin_hides" in [
+            found["code"] for found in controller.plan(seen, controller.Wish(blocks=SPLIT)).stopped_by()
+        ]
+
+
+def info(slurmctld: Slurmctld) -> dict[str, Any]:
+    """The result of slurm_topology_info, as a task gets it."""
+    arguments = json.dumps({"conf_dir": str(slurmctld.conf_dir), "bin_dir": str(slurmctld.bin_dir)})
+    done = ansible(
+        "ansible",
+        "localhost",
+        "-m",
+        "rackscale.nvlink.slurm_topology_info",
+        "-a",
+        arguments,
+        ANSIBLE_CALLBACK_RESULT_FORMAT="json",
+    )
+    result: dict[str, Any] = json.loads(done.stdout.partition("=>")[2])
+    return result
+
+
+def test_info_tells_what_runs(slurmctld: Slurmctld) -> None:
+    before = state(slurmctld)
+    told = info(slurmctld)
+    assert not told["changed"]
+    assert [(block["name"], len(block["nodes"])) for block in told["topology"]["blocks"]] == [("r01", 18), ("r02", 18)]
+    assert told["topology"]["block_sizes"] == [18]
+    assert told["file"] == {"path": str(slurmctld.conf_dir / FILE[slurmctld.suite]), "exists": True, "running": True}
+    assert told["findings"] == []
+    assert state(slurmctld) == before
+    path = slurmctld.conf_dir / FILE[slurmctld.suite]
+    path.write_text(path.read_text().replace("r02t[01-18]", "r02t[02-18],r01t01"))
+    told = info(slurmctld)
+    assert told["file"]["running"] is False
+    assert [finding["code"] for finding in told["findings"]] == ["slurm_topology_differs"]
+
+
+@pytest.mark.parametrize("slurmctld", ["forky"], indirect=True)
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("slurm_topology_block_sizes", "large", "block_sizes"),
+        ("slurm_topology_block_sizes", [18, -1], "The block size -1 is not a count of nodes"),
+        ("slurm_topology_format", "json", "must be one of: auto, yaml, conf"),
+        ("slurm_topology_conf_dir", "/nowhere", "/nowhere cannot be opened"),
+        ("slurm_topology_bin_dir", "/nowhere", "Neither slurmctld -V nor scontrol --version"),
+        ("slurm_topology_timeout", 0, "slurm_topology_timeout is 0"),
+        ("slurm_topology_timeout", "soon", "timeout"),
+        ("slurm_topology_manage_conf", "perhaps", "manage_conf"),
+        ("slurm_topology_segments", [0], "The segment 0 is not a count of nodes"),
+        ("slurm_topology_segments", {"a": 1}, "segments"),
+    ],
+)
+def test_a_bad_option_is_one_sentence_and_nothing_is_written(
+    site: Site, option: str, value: Any, sentence: str
+) -> None:
+    site.write({"r01": "r01t[01-18]", "r02": "r02t[01-17]"})
+    before = state(site.slurmctld)
+    failed = site.play("-e", json.dumps({option: value}))
+    assert failed.returncode != 0
+    assert sentence in failed.stdout + failed.stderr
     assert "Traceback" not in failed.stdout + failed.stderr
     assert state(site.slurmctld) == before
 

@@ -64,6 +64,8 @@ class Slurm:
     """Slurm's own programs on this host. Every call is bounded by ``timeout`` seconds; SlurmError where one fails."""
 
     def __init__(self, bin_dir: str = "", timeout: float = 60.0, conf_dir: str = "") -> None:
+        if timeout <= 0:
+            raise SlurmError(f"slurm_topology_timeout is {timeout}: use a number of seconds above 0.")
         self.bin_dir = bin_dir
         self.timeout = timeout
         self.conf = os.path.join(conf_dir, "slurm.conf") if conf_dir else ""
@@ -134,7 +136,11 @@ class Slurm:
         """What topology.yaml gave the running slurmctld; nothing before 25.05."""
         if version < rules.YAML_SINCE:
             return []
-        return [known for known in files.parse_yaml(self.ask("show", "topoconf")) if known.kind != "none"]
+        text = self.ask("show", "topoconf")
+        try:
+            return [known for known in files.parse_yaml(text) if known.kind != "none"]
+        except SlurmError as error:
+            raise SlurmError(f"The answer of scontrol show topoconf: {error}") from None
 
     def shown(self) -> list[ShownBlock]:
         """The blocks that run, whatever file they came from; none where another plugin runs."""
@@ -592,7 +598,10 @@ def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def locked(conf_dir: str, timeout: float) -> Iterator[None]:
     """One apply at a time on this host: a lock on the folder itself, so that nothing is left behind."""
-    handle = os.open(conf_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        handle = os.open(conf_dir, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise SlurmError(f"{conf_dir} cannot be opened ({error.strerror}): set slurm_topology_conf_dir.") from None
     try:
         deadline = time.monotonic() + timeout
         while True:

@@ -241,6 +241,16 @@ def _block_names(candidate: Candidate) -> Iterator[Objection]:
             )
 
 
+def _topology_name(candidate: Candidate) -> Iterator[Objection]:
+    name = candidate.topology.name
+    if not _NAME.match(name):
+        yield (
+            f"The topology name {name[:80]!r} cannot stand in slurm.conf: set slurm_topology_name to letters, digits,"
+            " '.', '_' and '-' only.",
+            {},
+        )
+
+
 def _duplicate_blocks(candidate: Candidate) -> Iterator[Objection]:
     for name, count in Counter(block.name for block in candidate.topology.blocks).items():
         if count > 1:
@@ -484,6 +494,8 @@ def _segments(candidate: Candidate) -> Iterator[Objection]:
                 f" {show_version(candidate.version)} takes no larger segment: use at most {limit}.",
                 {},
             )
+        elif segment < 1:
+            yield f"The segment {segment} is not a count of nodes: set slurm_topology_segments to sizes from 1.", {}
         elif segment > largest:
             yield f"No block has room for --segment={segment}: the largest has {largest} nodes, use at most that.", {}
 
@@ -524,6 +536,7 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_no_nodes", _has_nodes, "ours", SEEN, since=YAML_SINCE),
     Rule("slurm_no_nodes", _has_a_base, "fatal", SEEN, since=YAML_SINCE),
     Rule("slurm_block_name", _block_names, "ours", SEEN),
+    Rule("slurm_topology_name", _topology_name, "ours", SEEN),
     Rule("slurm_block_duplicate", _duplicate_blocks, "fatal", SEEN),
     Rule("slurm_block_empty", _empty_blocks, "fatal", SEEN, before=YAML_SINCE),
     Rule("slurm_block_short", _short_blocks, "fatal", SEEN, before=YAML_SINCE),

@@ -185,11 +185,17 @@ def test_a_block_that_goes_shifts_the_pairs_after_it() -> None:
         ((25, 5, 5), (18,), ["slurm_segment"]),
         ((25, 11, 4), (18,), []),
         ((25, 11, 4), (19,), ["slurm_segment"]),
+        ((24, 11, 5), (0,), ["slurm_segment"]),
     ],
 )
 def test_segments(version: rules.Version, segments: tuple[int, ...], stopped: list[str]) -> None:
     candidate = Candidate(version, rules.choose_style("auto", version), racks(18, 16, base=(16,)), segments=segments)
     assert [code for code in codes(candidate) if code == "slurm_segment"] == stopped
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a,b", "x" * 200, "{{ x }}", "a\nb"])
+def test_a_topology_name_that_slurm_conf_cannot_hold(name: str) -> None:
+    assert codes(Candidate(NEW, "yaml", racks(4, base=(4,), name=name))) == ["slurm_topology_name"]
 
 
 @pytest.mark.parametrize(("version", "bad"), [((25, 11, 0), True), ((25, 11, 2), True), ((25, 11, 3), False)])
