@@ -236,6 +236,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 f"{path}: needs the Python library {error.name} on the controller; "
                 "install what requirements.txt of the collection names"
             ) from error
+        for name in made.unfit:
+            self.display.warning(
+                f"{file or path}: its state holds {sources.shown(name)}, which is no name for a tray; left out"
+            )
         self._fill(made, file)
         self._construct(made, file)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     TrayState,
     natural_sorted,
 )
+
+# The fabric file's rule, which the state file does not have: no finding may fail over the name that it is about.
+TRAY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 ROOT = "nvlink"
 UNPLACED_GROUP = "nvlink_unplaced"
@@ -52,10 +56,12 @@ class Plan:
 
     hosts: tray -> its own vars, block after block, each in the natural order of names, unplaced trays last.
     groups: name -> group, a parent always before its children; ROOT, which holds every host, is none of them.
+    unfit: names in the state that no tray can have; they are left out.
     """
 
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
+    unfit: list[str] = field(default_factory=list)
 
 
 def plan(fabric: Fabric, state: State | None) -> Plan:
@@ -75,6 +81,9 @@ def plan(fabric: Fabric, state: State | None) -> Plan:
             made.hosts[name] = _placed(fabric.trays[name], states.get(name))
     unplaced = (name for name, row in states.items() if row["state"] == UNPLACED and name not in fabric.trays)
     for name in natural_sorted(unplaced):
+        if not TRAY_NAME.fullmatch(name):
+            made.unfit.append(name)
+            continue
         made.hosts[name] = _unplaced(name, states[name])
         made.groups[UNPLACED_GROUP].hosts.append(name)
     for name, own in made.hosts.items():

@@ -13,6 +13,7 @@ import pytest
 from ansible.errors import AnsibleError, AnsibleParserError
 from ansible.inventory.data import InventoryData
 from ansible.template import is_trusted_as_template
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, live, sources
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
@@ -188,15 +189,19 @@ def test_only_what_can_be_no_template_is_trusted(text: str) -> None:
     assert not is_trusted_as_template(plain(text)) or not set("{}#\n") & set(text)
 
 
-@pytest.mark.parametrize("text", HOSTILE[:5])
-def test_hostile_names_in_the_state_file_stay_as_they_are(site: Path, parse: Parse, text: str) -> None:
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_in_the_state_file_are_left_out(
+    site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     state = json.loads((site / "fabric.state.json").read_text())
     state["trays"][text] = state["trays"]["spare01"]
     (site / "fabric.state.json").write_text(json.dumps(state))
-    inventory = parse(FROM_FILE)
-    node = variables(inventory, text)["nvlink_slurm_node"]
-    assert node == text
-    assert not is_trusted_as_template(node)
+    warnings: list[str] = []
+    monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
+    assert text not in parse(FROM_FILE).hosts
+    assert [warning[:200] for warning in warnings] == [
+        f"{site / 'fabric.json'}: its state holds {sources.shown(text)}, which is no name for a tray; left out"[:200]
+    ]
 
 
 def test_hostile_findings_in_the_state_file_reach_no_variable(site: Path, parse: Parse) -> None:
