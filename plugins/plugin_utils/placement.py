@@ -139,7 +139,9 @@ def awaiting(placement: Placement, accepted: Fabric | None) -> State:
         tray = cast(TrayState, dict(trays[name]))
         tray["findings"] = [*tray["findings"], finding("awaiting_acceptance", message, tray=name)]
         if name not in places:
-            tray["state"] = UNPLACED
+            # The fabric file does not tell what it would tell of a placed tray, so the state does.
+            seen = placement.fabric.trays[name]
+            tray["state"], tray["tray_index"], tray["gpu_count"] = UNPLACED, seen["tray_index"], len(seen["gpu_uuids"])
         trays[name] = tray
     return replace(placement.state, trays=trays)
 
@@ -153,6 +155,8 @@ def settled(state: State, accepted: Fabric) -> State:
             tray = cast(TrayState, {**tray, "findings": kept})
             if tray["state"] == UNPLACED and name in accepted.trays:
                 tray["state"] = PRESENT
+                tray.pop("tray_index", None)
+                tray.pop("gpu_count", None)
         trays[name] = tray
     return replace(state, trays=trays)
 

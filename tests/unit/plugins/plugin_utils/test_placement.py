@@ -664,6 +664,8 @@ def test_trays_wait_unplaced_until_a_person_accepts() -> None:
     placement = site.discover()
     waiting = awaiting(placement, None)
     assert {tray["state"] for tray in waiting.trays.values()} == {"unplaced"}
+    assert waiting.trays["r01t02"]["tray_index"] == placement.fabric.trays["r01t02"]["tray_index"] == 1
+    assert waiting.trays["r01t02"]["gpu_count"] == 4
     assert settled(waiting, placement.fabric).essence() == placement.state.essence()
 
 
