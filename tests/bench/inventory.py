@@ -1,0 +1,120 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The inventory plugin against a script that prints the same as ready JSON, and against itself with more trays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Policy, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
+from measure import Cost, interleaved
+
+NAME = "inventory"
+NOW = "2026-11-21T05:00:00Z"
+TRAYS_PER_RACK = 18
+AIMS = {"fabric file": 1.15, "simulation": 1.5}
+SCRIPT = "script with ready JSON"
+
+
+def table(racks: int, grown_racks: int, rounds: int, scratch: Path) -> str:
+    """The whole comparison as a Markdown table."""
+    small = _compare(racks, rounds, scratch / "small", (SCRIPT, *AIMS))
+    lines = [
+        "| trays | command | inventory | wall s | CPU s | memory MB | wall ratio | CPU ratio | memory ratio | aim |",
+        "|--:|---|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    lines += _rows(racks, small)
+    if grown_racks:
+        grown = _compare(grown_racks, 1, scratch / "grown", (SCRIPT, "fabric file"))
+        lines += _rows(grown_racks, grown)
+        hosts = grown_racks / racks
+        lines += ["", f"Growth of the fabric file's cost from {_count(racks)} to {_count(grown_racks)} trays:", ""]
+        lines += ["| command | hosts | wall | CPU | memory |", "|---|--:|--:|--:|--:|"]
+        for command, costs in grown.items():
+            before, after = small[command]["fabric file"], costs["fabric file"]
+            parts = (after.wall / before.wall, after.cpu / before.cpu, after.memory / before.memory)
+            lines.append(f"| `{command}` | {hosts:.2f}x | " + " | ".join(f"{part:.2f}x" for part in parts) + " |")
+    return "\n".join(lines)
+
+
+def _compare(racks: int, rounds: int, scratch: Path, wanted: Sequence[str]) -> dict[str, dict[str, Cost]]:
+    """Command -> inventory -> cost. Order matters: what is divided by stands first."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    tools = Path(sys.executable).parent
+    environment = _environment(scratch)
+    inventories = _inventories(racks, scratch, tools, environment)
+    commands = {
+        "ansible all --list-hosts": lambda path: [str(tools / "ansible"), "-i", path, "all", "--list-hosts"],
+        "ansible-inventory --list": lambda path: [str(tools / "ansible-inventory"), "-i", path, "--list"],
+    }
+    costs = {}
+    for text, command in commands.items():
+        runs = {name: command(str(path)) for name, path in inventories.items() if name in wanted}
+        costs[text] = interleaved(runs, environment, scratch, rounds)
+    # The last outputs are those of --list: the script must have said the same as the fabric file.
+    if json.loads((scratch / SCRIPT).read_text()) != json.loads((scratch / "fabric file").read_text()):
+        raise SystemExit("the script and the fabric file do not give the same inventory: nothing was compared")
+    return costs
+
+
+def _inventories(racks: int, scratch: Path, tools: Path, environment: Mapping[str, str]) -> dict[str, Path]:
+    shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
+    seen = discover(shape, NOW)
+    placed = place(None, None, seen, [row.tray for row in seen], NOW, Policy())
+    (scratch / "fabric.json").write_bytes(fabric_file.serialise(placed.fabric))
+    (scratch / "fabric.state.json").write_bytes(fabric_file.serialise(placed.state))
+    paths = {
+        SCRIPT: scratch / "script.sh",
+        "fabric file": scratch / "file.nvlink.yml",
+        "simulation": scratch / "simulated.nvlink.yml",
+    }
+    plugin = "plugin: rackscale.nvlink.fabric\n"
+    paths["fabric file"].write_text(f"{plugin}sources: [fabric_file]\nfabric_file: fabric.json\n")
+    paths["simulation"].write_text(f"{plugin}sources: [simulation]\nsimulation: {json.dumps(shape)}\n")
+    command = [str(tools / "ansible-inventory"), "-i", str(paths["fabric file"]), "--list", "--export"]
+    with (scratch / "ready.json").open("wb") as file:
+        subprocess.run(command, env=environment, stdout=file, check=True)
+    paths[SCRIPT].write_text(f"#!/bin/sh\nexec cat {scratch}/ready.json\n")
+    paths[SCRIPT].chmod(0o755)
+    return paths
+
+
+def _rows(racks: int, compared: Mapping[str, Mapping[str, Cost]]) -> list[str]:
+    rows = []
+    for command, costs in compared.items():
+        floor = costs[SCRIPT]
+        for name, cost in costs.items():
+            ratios = (cost.wall / floor.wall, cost.cpu / floor.cpu, cost.memory / floor.memory)
+            shown = " | ".join(f"{ratio:.2f}" for ratio in ratios)
+            used = f"{cost.wall:.2f} | {cost.cpu:.2f} | {cost.memory:.0f}"
+            aim = AIMS.get(name, "")
+            rows.append(f"| {_count(racks)} | `{command}` | {name} | {used} | {shown} | {aim} |")
+    return rows
+
+
+def _count(racks: int) -> str:
+    return f"{racks * TRAYS_PER_RACK:,}"
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """Ansible's defaults, whatever the user has configured."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    empty = scratch / "ansible.cfg"
+    empty.touch()
+    collections = next((Path(sys.prefix) / "lib").glob("python3*")) / "site-packages"
+    return {
+        **kept,
+        "ANSIBLE_CONFIG": str(empty),
+        "ANSIBLE_COLLECTIONS_PATH": str(collections),
+        "ANSIBLE_HOME": str(scratch / "home"),
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+        "ANSIBLE_NOCOLOR": "true",
+    }

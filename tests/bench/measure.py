@@ -1,0 +1,61 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs commands side by side and says what they cost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one run with all its children: seconds of wall clock, seconds of user and system time, MB of the largest."""
+
+    wall: float
+    cpu: float
+    memory: float
+
+
+def once(command: Sequence[str], environment: Mapping[str, str], output: Path) -> Cost:
+    """Run a command to its end, its standard output into a file; SystemExit if it fails."""
+    with output.open("wb") as file:
+        started = time.perf_counter()
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=file)
+        _pid, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    return Cost(wall, used.ru_utime + used.ru_stime, _megabytes(used))
+
+
+def interleaved(
+    commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], outputs: Path, rounds: int
+) -> dict[str, Cost]:
+    """The median cost of each command, all of them run once in every round, so that a busy machine is busy for all.
+
+    A first round warms the disk's cache and is not counted. The last outputs stand in outputs/<name>.
+    """
+    costs: dict[str, list[Cost]] = {name: [] for name in commands}
+    for number in range(rounds + 1):
+        for name, command in commands.items():
+            cost = once(command, environment, outputs / name)
+            if number or not rounds:
+                costs[name].append(cost)
+    return {name: _median(measured) for name, measured in costs.items()}
+
+
+def _median(costs: Sequence[Cost]) -> Cost:
+    return Cost(*(statistics.median(getattr(cost, part) for cost in costs) for part in ("wall", "cpu", "memory")))
+
+
+def _megabytes(used: resource.struct_rusage) -> float:
+    return used.ru_maxrss / 1024

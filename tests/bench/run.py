@@ -1,0 +1,61 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measure and print the tables of docs/performance.md; with --write, put them there too.
+
+A table stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`. Ratios come from one run on one machine:
+seconds of two runs, or of two machines, say nothing about each other. Nothing here fails a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+from ansible.release import __version__ as core
+
+import inventory
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PAGE = CHECKOUT / "docs" / "performance.md"
+
+
+def main() -> int:
+    """Run the benchmarks of the command line."""
+    parser = argparse.ArgumentParser(description="Measure and print the tables of docs/performance.md.")
+    parser.add_argument("--racks", type=int, default=576, help="racks of 18 trays (576)")
+    parser.add_argument("--grown-racks", type=int, default=5556, help="racks to grow to; 0 leaves that out (5556)")
+    parser.add_argument("--rounds", type=int, default=7, help="measured runs of each command (7)")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
+    options = parser.parse_args()
+    scratch = CHECKOUT / "build" / "bench"
+    text = f"{_machine(options.rounds)}\n\n" + inventory.table(
+        options.racks, options.grown_racks, options.rounds, scratch / inventory.NAME
+    )
+    print(text)
+    if options.write:
+        _write(inventory.NAME, text)
+    return 0
+
+
+def _machine(rounds: int) -> str:
+    return (
+        f"ansible-core {core}, Python {platform.python_version()}, {os.cpu_count()} CPUs ({platform.machine()}), "
+        f"medians of {rounds} interleaved runs."
+    )
+
+
+def _write(name: str, text: str) -> None:
+    page = PAGE.read_text()
+    marks = re.compile(f"(<!-- bench:{name} -->\n).*?(<!-- /bench:{name} -->)", re.DOTALL)
+    if not marks.search(page):
+        raise SystemExit(f"{PAGE.name} has no place for the table {name}; add its two marks")
+    PAGE.write_text(marks.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
