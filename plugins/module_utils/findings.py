@@ -197,6 +197,24 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "tray_replaced": Entry(INFO, "all GPUs of a tray are new", "accept the proposal if the tray was swapped"),
     "tray_unreachable": Entry(WARNING, "a tray could not be asked", "bring it back, then discover again"),
+    # What other services keep of trays: plugin_utils/sources and plugin_utils/gathering.py.
+    "clique_label_unusable": Entry(
+        WARNING, "a node's label nvidia.com/gpu.clique names no clique", "see which pod writes the label, and its log"
+    ),
+    "domain_no_clique": Entry(
+        WARNING,
+        "Topograph's domain of a tray is no clique, so it says nothing of its place",
+        "let Topograph ask nvidia-smi or the label nvidia.com/gpu.clique, and write topology.conf",
+    ),
+    "node_not_ready": Entry(
+        INFO, "a tray's Kubernetes node is NotReady, so its labels may be old", "see kubectl describe node"
+    ),
+    "tray_listed_twice": Entry(
+        WARNING, "a source lists one tray twice", "correct its list, or the expression that gives a tray's name"
+    ),
+    "trays_unnamed": Entry(
+        WARNING, "a source lists trays without a usable name", "correct its list, or the expression that gives the name"
+    ),
     # IMEX node lists: plugin_utils/render/imex.py.
     "imex_address_duplicate": Entry(
         ERROR, "two trays of a clique have one IMEX address, no list is written", "give each tray its own address"
