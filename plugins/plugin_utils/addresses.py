@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation, Tray
 
 if TYPE_CHECKING:
     import netaddr
@@ -36,25 +37,58 @@ def networks(texts: Iterable[str]) -> tuple[netaddr.IPNetwork, ...]:
     return tuple(found)
 
 
-def candidates(
-    addresses: Sequence[Address], wanted: Sequence[netaddr.IPNetwork], ansible_host: str | None
-) -> list[str]:
+def imex_addresses(
+    claims: Mapping[str, Observation],
+    places: Mapping[str, str],
+    trays: Mapping[str, Tray],
+    wanted: Sequence[netaddr.IPNetwork],
+) -> dict[str, str | None]:
+    """An address for every claim, unique in its clique: the one it has while that still serves, else the best.
+
+    claims and places (its clique) by tray name; trays as the fabric has them; wanted: networks to choose from. An
+    address that several trays show, as a container bridge has it, is no tray's own.
+    """
+    last = {name: tray["imex_address"] for name, tray in trays.items()}
+    taken = {(tray["clique"], last[name]) for name, tray in trays.items() if name not in claims}
+    chosen: dict[str, str | None] = {}
+
+    def take(name: str, address: str | None) -> bool:
+        if address is None or (places[name], address) in taken or not _within(address, wanted):
+            return False
+        taken.add((places[name], address))
+        chosen[name] = address
+        return True
+
+    others = []
+    for name, claim in claims.items():
+        # A tray that shows no address at all was not asked for any.
+        shows = not claim.addresses or any(row.address == last.get(name) for row in claim.addresses)
+        if not (shows and take(name, last.get(name))):
+            others.append(name)
+    if others:
+        shown = Counter(text for claim in claims.values() for text in {row.address for row in claim.addresses})
+        for name in others:
+            best = [text for text in _candidates(claims[name], wanted) if shown[text] == 1]
+            # An interface that is down loses no address, so the last one stands where nothing better is shown.
+            if not any(take(name, text) for text in [*best, last.get(name)]):
+                chosen[name] = None
+    return chosen
+
+
+def _candidates(claim: Observation, wanted: Sequence[netaddr.IPNetwork]) -> list[str]:
     """A tray's usable addresses, the best first.
 
     With networks: those in the first network that holds any, then those in the next. Without: the one that Ansible
     connects to, then IPv4 before IPv6, each in interface order. Never an address that is not unique beyond its link.
     """
-    netaddr = _netaddr()
-    texts = [address.address for address in addresses]
+    parsed = {row.address: _netaddr().IPAddress(row.address) for row in claim.addresses}
     if wanted:
-        parsed = [(text, netaddr.IPAddress(text)) for text in texts]
-        return list(dict.fromkeys(text for network in wanted for text, address in parsed if address in network))
-    usable = [text for text in texts if _beyond_link(netaddr.IPAddress(text))]
-    return sorted(usable, key=lambda text: (text != ansible_host, ":" in text))
+        return list(dict.fromkeys(text for network in wanted for text, address in parsed.items() if address in network))
+    usable = [text for text, address in parsed.items() if _beyond_link(address)]
+    return sorted(usable, key=lambda text: (text != claim.ansible_host, ":" in text))
 
 
-def within(text: str, wanted: Sequence[netaddr.IPNetwork]) -> bool:
-    """Whether an address is one that the networks allow; without networks every address is."""
+def _within(text: str, wanted: Sequence[netaddr.IPNetwork]) -> bool:
     return not wanted or any(_netaddr().IPAddress(text) in network for network in wanted)
 
 

@@ -18,6 +18,9 @@ from typing import Any, NotRequired, TypedDict
 SCHEMA_VERSION = 1
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 
+Identity = tuple[str, int]
+"""A clique: (cluster UUID, clique ID)."""
+
 Finding = dict[str, Any]
 """code, severity, message and the subject: tray, clique, domain, block (strings), gpu (index)."""
 
@@ -200,7 +203,7 @@ class Observation:
     reachable: bool = True
     problem: str = ""
     observed_at: str | None = None
-    identity: tuple[str, int] | None = None
+    identity: Identity | None = None
     contrary: bool = False
     node_local: bool = False
     chassis_serial: str | None = None

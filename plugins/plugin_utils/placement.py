@@ -8,25 +8,23 @@ Pure: no file and no clock, so equal input gives equal bytes, whatever the order
 - A tray is placed, or moved, only by an attached observation. One that is down, in progress, unhealthy or in conflict
   keeps the place it has.
 - Only a target of this run may become stale.
-- Names and block positions are given once, never changed and never given again: domains and cliques are never removed.
+- Names and block positions are given once, never changed and never given again (naming.py).
 - A domain is its cluster UUID, a clique is (cluster UUID, clique ID); a clique ID alone means nothing.
-- A GPU belongs to one tray. A second tray that claims it is in conflict and changes nothing.
+- A GPU belongs to one tray. A second tray that claims it is in conflict and changes nothing (claims.py).
 """
 
 from __future__ import annotations
 
-import itertools
-import re
-import string
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import addresses
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.claims import double_claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gates import fleet_findings, objections
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     CONFLICT,
     PRESENT,
@@ -34,10 +32,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     UNKNOWN,
     UNPLACED,
     Change,
-    Clique,
-    Domain,
     Fabric,
     Finding,
+    Identity,
     Observation,
     State,
     Tray,
@@ -45,44 +42,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     natural_key,
     natural_sorted,
 )
-
-_DOMAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
-
-Identity = tuple[str, int]
-"""(cluster UUID, clique ID)"""
-
-
-class PlacementError(NvlinkError):
-    """What a site has written about its trays cannot be followed."""
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a site decides about placement.
-
-    imex_networks: CIDRs, the preferred first, of which a tray's imex_address is taken.
-    domain_names: cluster UUID or chassis serial -> name of the NVLink domain, used when the domain is first seen.
-    expected_trays: trays that every domain should have; None counts them when a domain is first seen.
-    moved_percent: gate; more of the placed trays than this must not move in one go. One tray alone may, unless it is 0.
-    """
-
-    imex_networks: tuple[str, ...] = ()
-    domain_names: Mapping[str, str] = field(default_factory=dict)
-    expected_trays: int | None = None
-    moved_percent: float = 10
-
-    def __post_init__(self) -> None:
-        addresses.networks(self.imex_networks)
-        for key, name in self.domain_names.items():
-            if not (isinstance(name, str) and _DOMAIN_NAME.fullmatch(name)):
-                raise PlacementError(
-                    f"domain_names: {name!r} of {key!r} is not fit for a group name; "
-                    "use 1 to 64 letters, digits and underscores"
-                )
-        if self.expected_trays is not None and self.expected_trays < 1:
-            raise PlacementError(f"expected_trays: {self.expected_trays} must be at least 1; leave it out to count")
-        if not 0 <= self.moved_percent <= 100:
-            raise PlacementError(f"moved_percent: {self.moved_percent} must be a number from 0 to 100")
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.naming import Register
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import PlacementError, Policy
 
 
 @dataclass(frozen=True)
@@ -114,17 +75,17 @@ def place(
     target is ignored. now is UTC as in 2026-11-21T05:00:00Z. PlacementError if what the site says contradicts itself.
     """
     previous = previous or Fabric()
-    seen = {name: Observation(name, "", reachable=False, problem="no answer in this run") for name in targets}
-    seen.update((observation.tray, observation) for observation in observations if observation.tray in seen)
+    answers = {observation.tray: observation for observation in observations}
+    # Sorted once: everything below goes through the trays in this order.
+    seen = {name: answers.get(name) or _silent(name) for name in natural_sorted(targets)}
     run = _Run(previous, seen, now, policy)
     run.settle_claims()
     run.place_claims()
     run.follow_the_site()
-    fabric = Fabric(run.domains, run.cliques, run.trays, previous.overrides)
+    fabric = Fabric(run.register.domains, run.register.cliques, run.trays, previous.overrides)
     trays = run.tray_states(previous_state)
-    findings = [*run.fabric_findings(previous_state), *_fleet_findings(fabric, trays)]
-    objections = [objection for gate in _GATES for objection in gate(previous, run.changes, policy)]
-    return Placement(fabric, State(trays, findings, now), run.changes, objections)
+    findings = [*run.fabric_findings(previous_state), *fleet_findings(fabric, trays)]
+    return Placement(fabric, State(trays, findings, now), run.changes, objections(previous, run.changes, policy))
 
 
 def awaiting(placement: Placement, accepted: Fabric | None) -> State:
@@ -166,23 +127,20 @@ class _Run:
 
     def __init__(self, previous: Fabric, seen: Mapping[str, Observation], now: str, policy: Policy) -> None:
         self.previous, self.seen, self.now, self.policy = previous, seen, now, policy
-        self.domains: dict[str, Domain] = dict(previous.domains)
-        self.cliques: dict[str, Clique] = dict(previous.cliques)
+        self.register = Register(previous, policy.domain_names)
         self.trays: dict[str, Tray] = dict(previous.trays)
         self.changes: list[Change] = []
-        # Attached observations that may place their tray, in natural order, and for those that may not: whose GPUs.
-        self.claims: dict[str, Observation] = {}
-        self.rivals: dict[str, str] = {}
+        # Attached observations that may place their tray, and for those that may not: whose GPUs they claim.
+        self._claims: dict[str, Observation] = {}
+        self._rivals: dict[str, str] = {}
         self._findings: dict[str, list[Finding]] = defaultdict(list)
         self._fabric_findings: list[Finding] = []
-        self._imex_networks = addresses.networks(policy.imex_networks)
 
     # --- who may be placed ---
 
     def settle_claims(self) -> None:
         """Collect the attached trays, less those that claim a GPU of another tray."""
-        for name in natural_sorted(self.seen):
-            observation = self.seen[name]
+        for name, observation in self.seen.items():
             if observation.identity is None:
                 continue
             if not NODE_NAME.fullmatch(name):
@@ -190,109 +148,30 @@ class _Run:
             elif not observation.gpu_uuids:
                 self._say(name, "unusable_value", "reports no usable GPU UUID", "check its driver")
             else:
-                self.claims[name] = observation
-        self._drop_double_claims()
-
-    def _drop_double_claims(self) -> None:
-        """Let each GPU have one tray: the one that has it in the fabric, else the first by name.
-
-        A claim that is dropped falls back to the GPUs that the fabric knows of its tray, which may in turn be claimed
-        by another, so a list of contested GPUs is worked off.
-        """
-        holders: dict[str, set[str]] = defaultdict(set)
-        for name in self.trays.keys() | self.claims.keys():
-            for uuid in self._gpus_of(name):
-                holders[uuid].add(name)
-        contested = sorted(uuid for uuid, names in holders.items() if len(names) > 1)
-        while contested:
-            uuid = contested.pop()
-            names = natural_sorted(holders[uuid])
-            if len(names) < 2:
-                continue
-            owner = next((name for name in names if uuid in self._known_gpus(name)), names[0])
-            for loser in names:
-                if loser == owner:
-                    continue
-                for claimed in self._gpus_of(loser):
-                    holders[claimed].discard(loser)
-                del self.claims[loser]
-                self.rivals[loser] = owner
-                for known in self._known_gpus(loser):
-                    holders[known].add(loser)
-                    contested.append(known)
-        for name, owner in self.rivals.items():
+                self._claims[name] = observation
+        known = {name: tray["gpu_uuids"] for name, tray in self.previous.trays.items()}
+        self._rivals = double_claims(known, {name: claim.gpu_uuids for name, claim in self._claims.items()})
+        for name, owner in self._rivals.items():
+            del self._claims[name]
             self._say(name, "tray_known_twice", f"has GPUs of {owner}", "give one tray one name in the inventory")
-
-    def _gpus_of(self, name: str) -> Collection[str]:
-        claim = self.claims.get(name)
-        return claim.gpu_uuids if claim else self._known_gpus(name)
-
-    def _known_gpus(self, name: str) -> Collection[str]:
-        known = self.previous.trays.get(name)
-        return known["gpu_uuids"] if known else ()
 
     # --- places ---
 
     def place_claims(self) -> None:
         """Give every claim its clique, new names where there are none, and bring its tray up to date."""
-        names = self._name_cliques()
-        places = {name: names[cast(Identity, claim.identity)] for name, claim in self.claims.items()}
-        imex = self._imex_addresses(places)
-        for name, claim in self.claims.items():
+        self.register.admit((_identity(claim), claim.chassis_serial) for claim in self._claims.values())
+        places = {name: self.register.clique_of(_identity(claim)) for name, claim in self._claims.items()}
+        networks = addresses.networks(self.policy.imex_networks)
+        imex = addresses.imex_addresses(self._claims, places, self.previous.trays, networks)
+        for name, claim in self._claims.items():
             self._place(name, claim, places[name], imex[name])
+            if imex[name] is None:
+                remedy = "check its addresses and imex_network"
+                self._say(name, "imex_address_missing", "has no address of its own for its IMEX domain", remedy)
         self._describe_domains(places)
 
-    def _name_cliques(self) -> dict[Identity, str]:
-        """Every clique's name by its identity; new ones in the order of their domains' and their own first trays."""
-        uuid_of = {name: domain["cluster_uuid"] for name, domain in self.domains.items()}
-        domain_of = {uuid: name for name, uuid in uuid_of.items()}
-        names = {(uuid_of[row["domain"]], row["clique_id"]): name for name, row in self.cliques.items()}
-        new: dict[str, list[Identity]] = defaultdict(list)
-        serials: dict[str, set[str]] = defaultdict(set)
-        for claim in self.claims.values():
-            identity = cast(Identity, claim.identity)
-            uuid = identity[0]
-            if claim.chassis_serial:
-                serials[uuid].add(claim.chassis_serial)
-            if identity not in names and identity not in new[uuid]:
-                new[uuid].append(identity)
-        used = {*self.domains, *self.cliques, *(row["block"]["name"] for row in self.cliques.values())}
-        positions = itertools.count(1 + max((row["block"]["position"] for row in self.cliques.values()), default=-1))
-        for uuid, identities in new.items():
-            if not identities:
-                continue
-            domain = domain_of.get(uuid)
-            if domain is None:
-                domain = self._new_domain(uuid, natural_sorted(serials[uuid]), used)
-                free = iter([domain]) if len(identities) == 1 else _suffixed(domain, used)
-            else:
-                free = _suffixed(domain, used)
-            for identity in identities:
-                name = next(free)
-                used.add(name)
-                names[identity] = name
-                block = {"name": name, "position": next(positions)}
-                self.cliques[name] = cast(Clique, {"domain": domain, "clique_id": identity[1], "block": block})
-        return names
-
-    def _new_domain(self, uuid: str, serials: list[str], used: set[str]) -> str:
-        wanted = [self.policy.domain_names[key] for key in (uuid, *serials) if key in self.policy.domain_names]
-        name = next((name for name in wanted if name not in used), None)
-        if name is None:
-            numbers = itertools.count(len(self.domains) + 1)
-            name = next(auto for auto in (f"r{number:02d}" for number in numbers) if auto not in used)
-            if wanted:
-                message = (
-                    f"NVLink domain {uuid} is named {name}, since {wanted[0]} is in use; "
-                    f"give it a name of its own in domain_names before accepting it."
-                )
-                self._fabric_findings.append(finding("domain_name_taken", message, domain=name))
-        used.add(name)
-        self.domains[name] = {"cluster_uuid": uuid, "chassis_serials": [], "expected_trays": 0}
-        return name
-
     def _place(self, name: str, claim: Observation, clique: str, imex_address: str | None) -> None:
-        uuid, clique_id = cast(Identity, claim.identity)
+        uuid, clique_id = _identity(claim)
         where, date = f"attached in clique {uuid}.{clique_id}", self.now[:10]
         old = self.previous.trays.get(name)
         if old is None:
@@ -340,62 +219,22 @@ class _Run:
             "why": why,
         }
 
-    def _imex_addresses(self, places: Mapping[str, str]) -> dict[str, str | None]:
-        """An address for every claim, unique in its clique: the one it has while that still serves, else the best.
-
-        An address that several trays show, as a container bridge has it, is no tray's own.
-        """
-        shown = Counter(row.address for claim in self.claims.values() for row in set(claim.addresses))
-        taken: dict[tuple[str, str], str] = {}
-        for name, tray in self.trays.items():
-            if name not in self.claims and tray["imex_address"]:
-                taken[tray["clique"], tray["imex_address"]] = name
-        chosen: dict[str, str | None] = {}
-        for name, claim in self.claims.items():
-            old = self.previous.trays.get(name)
-            address = old["imex_address"] if old else None
-            # Without a look at its addresses, what was last known stands; so it does while an allowed one is only down.
-            if address and not addresses.within(address, self._imex_networks):
-                address = None
-            shows = address in [row.address for row in claim.addresses] or not claim.addresses
-            if address and shows and (places[name], address) not in taken:
-                taken[places[name], address] = name
-                chosen[name] = address
-        for name, claim in self.claims.items():
-            if name in chosen:
-                continue
-            best = addresses.candidates(claim.addresses, self._imex_networks, claim.ansible_host)
-            free = (text for text in best if shown[text] == 1 and (places[name], text) not in taken)
-            chosen[name] = address = next(free, None) or self._last_address(name, places[name], taken)
-            if address:
-                taken[places[name], address] = name
-            else:
-                remedy = "check its addresses and imex_network"
-                self._say(name, "imex_address_missing", "has no address of its own for its IMEX domain", remedy)
-        return chosen
-
-    def _last_address(self, name: str, clique: str, taken: Mapping[tuple[str, str], str]) -> str | None:
-        """What the fabric says, while the tray shows nothing better: an interface that is down loses no address."""
-        old = self.previous.trays.get(name)
-        address = old["imex_address"] if old else None
-        allowed = address and addresses.within(address, self._imex_networks) and (clique, address) not in taken
-        return address if allowed else None
-
     def _describe_domains(self, places: Mapping[str, str]) -> None:
         """Keep what a domain knows of its chassis and size: serials are collected, the expected size only grows."""
-        sizes = Counter(self.cliques[tray["clique"]]["domain"] for tray in self.trays.values())
+        domains, cliques = self.register.domains, self.register.cliques
+        sizes = Counter(cliques[tray["clique"]]["domain"] for tray in self.trays.values())
         serials: dict[str, set[str]] = defaultdict(set)
-        for name, claim in self.claims.items():
+        for name, claim in self._claims.items():
             if claim.chassis_serial:
-                serials[self.cliques[places[name]]["domain"]].add(claim.chassis_serial)
-        for name, domain in self.domains.items():
-            known = domain["chassis_serials"]
-            declared = self.policy.expected_trays or domain["expected_trays"]
-            expected = max(declared, sizes[name]) if sizes[name] else domain["expected_trays"]
-            if expected != domain["expected_trays"] or not serials[name].issubset(known):
-                self.domains[name] = {
+                serials[cliques[places[name]]["domain"]].add(claim.chassis_serial)
+        for name, domain in domains.items():
+            expected = domain["expected_trays"]
+            if sizes[name]:
+                expected = max(self.policy.expected_trays or expected, sizes[name])
+            if expected != domain["expected_trays"] or not serials[name].issubset(domain["chassis_serials"]):
+                domains[name] = {
                     "cluster_uuid": domain["cluster_uuid"],
-                    "chassis_serials": natural_sorted({*known, *serials[name]}),
+                    "chassis_serials": natural_sorted({*domain["chassis_serials"], *serials[name]}),
                     "expected_trays": expected,
                 }
 
@@ -403,15 +242,10 @@ class _Run:
 
     def follow_the_site(self) -> None:
         """Take node names and connection addresses from the site, of every target that has a place; it may say none."""
-        for name in natural_sorted(self.seen.keys() & self.trays.keys()):
-            observation, tray = self.seen[name], self.trays[name]
-            said = {
-                "slurm_node": observation.slurm_node,
-                "kubernetes_node": observation.kubernetes_node,
-                "ansible_host": observation.ansible_host if observation.ansible_host != name else None,
-            }
-            news = {key: value for key, value in said.items() if value and value != tray.get(key)}
-            if news:
+        for name, observation in self.seen.items():
+            tray = self.trays.get(name)
+            news = _said_by_the_site(observation, tray) if tray else None
+            if tray and news:
                 steps = "; ".join(f"{key} {_shown(tray.get(key))} -> {value}" for key, value in news.items())
                 self.trays[name] = cast(Tray, {**tray, **news})
                 if name in self.previous.trays:
@@ -443,8 +277,7 @@ class _Run:
                 states[name] = cast(TrayState, {**tray, "state": STALE})
             elif name in self.trays or tray["state"] == UNPLACED:
                 states[name] = tray
-        for name in natural_sorted(self.seen):
-            observation = self.seen[name]
+        for name, observation in self.seen.items():
             if name in self.trays or observation.gpu_count or not observation.reachable:
                 states[name] = self._tray_state(name, observation, before.get(name))
             else:
@@ -458,12 +291,12 @@ class _Run:
         if not observation.reachable:
             word = STALE
             self._say(name, "tray_unreachable", f"{keeps}: {observation.problem}", "bring it back and discover again")
-        elif observation.contrary or name in self.rivals:
+        elif observation.contrary or name in self._rivals:
             word = CONFLICT
             if observation.contrary:
                 remedy = "give its GPUs one NVLink partition"
                 self._say(name, "tray_not_attached", f"{keeps}: its GPUs are in different cliques", remedy)
-        elif name in self.claims:
+        elif name in self._claims:
             word = PRESENT
         elif observation.node_local and not placed:
             # A host whose NVLink ends within it has nothing to be attached to.
@@ -491,7 +324,7 @@ class _Run:
         """Findings of this run that no tray's state holds, and earlier ones about hosts that were no target now."""
         before = previous_state.findings if previous_state else []
         kept = [row for row in before if row["code"] == "not_a_tray" and row.get("tray") not in self.seen]
-        return sorted([*kept, *self._fabric_findings], key=_finding_key)
+        return sorted([*kept, *self._fabric_findings, *self.register.findings], key=_finding_key)
 
     # --- small words ---
 
@@ -502,43 +335,20 @@ class _Run:
         self._findings[name].append(finding(code, f"Tray {name} {what}; {remedy}.", tray=name))
 
 
-def _fleet_findings(fabric: Fabric, trays: Mapping[str, TrayState]) -> Iterator[Finding]:
-    """What only all trays of a domain or clique together show."""
-    sizes = Counter(fabric.cliques[tray["clique"]]["domain"] for tray in fabric.trays.values())
-    for name in natural_sorted(fabric.domains):
-        expected = fabric.domains[name]["expected_trays"]
-        if 0 < sizes[name] < expected:
-            message = f"NVLink domain {name} has {sizes[name]} of {expected} expected trays; discover the others."
-            yield finding("domain_incomplete", message, domain=name)
-    for clique, members in fabric.members.items():
-        versions = {trays[name]["driver_version"] for name in members if name in trays} - {None}
-        if len(versions) > 1:
-            told = ", ".join(natural_sorted(map(str, versions)))
-            message = f"Clique {clique} runs drivers {told}; install one version on all its trays."
-            yield finding("drivers_differ", message, clique=clique)
+def _silent(name: str) -> Observation:
+    return Observation(name, "", reachable=False, problem="no answer in this run")
 
 
-def _moved_too_many(previous: Fabric, changes: Iterable[Change], policy: Policy) -> Iterator[Finding]:
-    moved = sum(change["kind"] == "moved" for change in changes)
-    allowed = int(len(previous.trays) * policy.moved_percent / 100)
-    if moved > (max(1, allowed) if policy.moved_percent else 0):
-        message = (
-            f"{moved} of {len(previous.trays)} placed trays move at once, more than moved_percent "
-            f"{policy.moved_percent:g}; look at the proposal and accept it by its sha256 if that is meant."
-        )
-        yield finding("moved_percent", message)
+def _identity(claim: Observation) -> Identity:
+    """Of an attached observation, which always has one."""
+    return cast(Identity, claim.identity)
 
 
-Gate = Callable[[Fabric, Iterable[Change], Policy], Iterator[Finding]]
-# A gate is one function and a row here.
-_GATES: tuple[Gate, ...] = (_moved_too_many,)
-
-
-def _suffixed(domain: str, used: Collection[str]) -> Iterator[str]:
-    """Free clique names of a domain: r01a ... r01z, r01aa ... One that is used meanwhile is not given again."""
-    words = (itertools.product(string.ascii_lowercase, repeat=size) for size in itertools.count(1))
-    names = (f"{domain}{''.join(word)}" for word in itertools.chain.from_iterable(words))
-    return (name for name in names if name not in used)
+def _said_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:
+    """The names that the site gives this tray and the fabric does not know yet."""
+    address = observation.ansible_host if observation.ansible_host != observation.tray else None
+    said = (("slurm_node", observation.slurm_node), ("kubernetes_node", observation.kubernetes_node))
+    return {key: value for key, value in (*said, ("ansible_host", address)) if value and value != tray.get(key)}
 
 
 def _shown(value: object) -> str:

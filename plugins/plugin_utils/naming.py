@@ -1,0 +1,95 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Gives domains, cliques and blocks their names and positions: once, kept, never given again."""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+    Block,
+    Clique,
+    Domain,
+    Fabric,
+    Finding,
+    Identity,
+    natural_sorted,
+)
+
+Newcomer = tuple[Identity, str | None]
+"""The clique that an attached tray is in, and its chassis serial."""
+
+
+class Register:
+    """Every domain and clique that ever had a name. None is ever taken out, so no name or position comes twice."""
+
+    def __init__(self, fabric: Fabric, domain_names: Mapping[str, str]) -> None:
+        self.domains: dict[str, Domain] = dict(fabric.domains)
+        self.cliques: dict[str, Clique] = dict(fabric.cliques)
+        self.findings: list[Finding] = []
+        self._domain_names = domain_names
+        self._domain_of = {domain["cluster_uuid"]: name for name, domain in fabric.domains.items()}
+        self._clique_of = {
+            (fabric.domains[clique["domain"]]["cluster_uuid"], clique["clique_id"]): name
+            for name, clique in fabric.cliques.items()
+        }
+        blocks = [clique["block"] for clique in fabric.cliques.values()]
+        self._used = {*fabric.domains, *fabric.cliques, *(block["name"] for block in blocks)}
+        self._positions = itertools.count(1 + max((block["position"] for block in blocks), default=-1))
+
+    def clique_of(self, identity: Identity) -> str:
+        """The name of a clique that has been admitted."""
+        return self._clique_of[identity]
+
+    def admit(self, newcomers: Iterable[Newcomer]) -> None:
+        """Name what has no name yet, in the order in which the newcomers first show it."""
+        cliques: dict[str, dict[Identity, None]] = defaultdict(dict)
+        serials: dict[str, set[str]] = defaultdict(set)
+        for identity, serial in newcomers:
+            if identity not in self._clique_of:
+                cliques[identity[0]][identity] = None
+                if serial:
+                    serials[identity[0]].add(serial)
+        for uuid, identities in cliques.items():
+            domain = self._domain_of.get(uuid)
+            if domain is None:
+                domain = self._new_domain(uuid, natural_sorted(serials[uuid]))
+                names = iter([domain]) if len(identities) == 1 else self._suffixed(domain)
+            else:
+                names = self._suffixed(domain)
+            for identity in identities:
+                self._new_clique(next(names), domain, identity)
+
+    def _new_domain(self, uuid: str, serials: Collection[str]) -> str:
+        wanted = [self._domain_names[key] for key in (uuid, *serials) if key in self._domain_names]
+        name = next((name for name in wanted if name not in self._used), None)
+        if name is None:
+            numbers = itertools.count(len(self.domains) + 1)
+            name = next(auto for auto in map("r{:02d}".format, numbers) if auto not in self._used)
+            if wanted:
+                message = (
+                    f"NVLink domain {uuid} is named {name}, since {wanted[0]} is in use; "
+                    "give it a name of its own in domain_names before accepting it."
+                )
+                self.findings.append(finding("domain_name_taken", message, domain=name))
+        self._used.add(name)
+        self._domain_of[uuid] = name
+        self.domains[name] = {"cluster_uuid": uuid, "chassis_serials": [], "expected_trays": 0}
+        return name
+
+    def _new_clique(self, name: str, domain: str, identity: Identity) -> None:
+        self._used.add(name)
+        self._clique_of[identity] = name
+        block: Block = {"name": name, "position": next(self._positions)}
+        self.cliques[name] = {"domain": domain, "clique_id": identity[1], "block": block}
+
+    def _suffixed(self, domain: str) -> Iterator[str]:
+        """Free clique names of a domain: r01a ... r01z, r01aa ..."""
+        words = (itertools.product(string.ascii_lowercase, repeat=size) for size in itertools.count(1))
+        names = (f"{domain}{''.join(word)}" for word in itertools.chain.from_iterable(words))
+        return (name for name in names if name not in self._used)
