@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import CASES, Case
 
 from .commands import ansible
+from .conftest import LabFactory
 from .slurmctld import SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
@@ -133,6 +134,8 @@ def test_linter_and_daemon_agree(shared: Slurmctld, case: Case) -> None:
             assert "fatal: " in log
         if refused:
             assert any(found["severity"] == "error" for _rule, found in linted), f"the linter let it through: {log}"
+        if all(rule.slurmctld in ("silent", "warning") for rule, _found in linted):
+            assert not refused, f"the linter calls it loadable: {log}"
         warned = {
             "slurm_node_unknown": "Invalid hostnames in block configuration",
             "slurm_node_uncovered": "lack access",
@@ -653,6 +656,38 @@ def test_a_bad_option_is_one_sentence_and_nothing_is_written(
     assert sentence in failed.stdout + failed.stderr
     assert "Traceback" not in failed.stdout + failed.stderr
     assert state(site.slurmctld) == before
+
+
+@pytest.mark.parametrize("scenario", ["four.yml", "four-forky.yml"])
+def test_jobs_and_configless_trays_come_through_the_first_apply(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
+    """A cluster without any topology gets one, on 24.11 with another TopologyPlugin, while a job runs on all its trays."""
+    with lab(scenario) as racks:
+        job = racks.exec(
+            "ctl", "sbatch", "--parsable", "-N4", "-o", "/dev/null", "--wrap", "srun sleep 300"
+        ).stdout.strip()
+        show = ("ctl", "squeue", "-h", "-j", job, "-t", "RUNNING", "-o", "%N")
+        wait_for(lambda: racks.exec(*show).stdout.strip() == "r01t[01-04]")
+        file = tmp_path / "fabric.json"
+        file.write_text(json.dumps(fabric({"r01": "r01t[01-02]", "r02": "r01t[03-04]"})))
+        variables = {"fabric_file": str(file), "slurm_topology_manage_conf": True}
+        play = ("ansible-playbook", "-i", racks.inventory, "rackscale.nvlink.slurm", "-e", json.dumps(variables))
+        assert "changed=1" in ansible(*play).stdout
+        assert "changed=0" in ansible(*play).stdout
+        assert "BlockName=r02 " in racks.exec("ctl", "scontrol", "show", "topology").stdout
+        assert racks.exec(*show).stdout.strip() == "r01t[01-04]"
+        names = racks.exec("r01t01", "ls", "/var/spool/slurmd/conf-cache").stdout.split()
+        assert {"nvlink_topology.conf", "topology.conf" if scenario == "four.yml" else "topology.yaml"} <= set(names)
+        wait_for(
+            lambda: racks.exec("ctl", "sinfo", "-h", "-t", "mix,alloc", "-o", "%N").stdout.strip() == "r01t[01-04]"
+        )
+        racks.exec("ctl", "scancel", job)
+
+
+def wait_for(happens: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def test_a_module_that_is_ended_puts_the_old_file_back(slurmctld: Slurmctld, tmp_path: Path) -> None:
