@@ -677,9 +677,8 @@ def test_jobs_and_configless_trays_come_through_the_first_apply(lab: LabFactory,
         assert racks.exec(*show).stdout.strip() == "r01t[01-04]"
         names = racks.exec("r01t01", "ls", "/var/spool/slurmd/conf-cache").stdout.split()
         assert {"nvlink_topology.conf", "topology.conf" if scenario == "four.yml" else "topology.yaml"} <= set(names)
-        wait_for(
-            lambda: racks.exec("ctl", "sinfo", "-h", "-t", "mix,alloc", "-o", "%N").stdout.strip() == "r01t[01-04]"
-        )
+        busy = ("ctl", "sinfo", "-h", "-t", "mix,alloc", "-o", "%N")
+        wait_for(lambda: racks.exec(*busy).stdout.strip() == "r01t[01-04]")
         racks.exec("ctl", "scancel", job)
 
 
