@@ -31,9 +31,13 @@ notes:
 requirements:
   - fastjsonschema, for the source V(fabric_file)
   - netaddr, for live sources
+  - jmespath, for the source V(rest) and wherever an option is a JMESPath expression
 extends_documentation_fragment:
   - constructed
   - inventory_cache
+  - rackscale.nvlink.source_kubernetes
+  - rackscale.nvlink.source_topograph
+  - rackscale.nvlink.source_rest
 options:
   plugin:
     description: Says that the file is one for this plugin.
@@ -45,6 +49,7 @@ options:
       - Where to look, in the order of trust.
       - V(fabric_file) is what was accepted. It alone gives lasting names, so keep it first.
       - V(simulation) makes trays up; see O(simulation). It is a live source.
+      - V(kubernetes), V(topograph) and V(rest) are live sources that ask other services; see the option of each name.
       - Live sources on top of V(fabric_file) change the state and health of its trays and add those that it does not
         hold as unplaced; they move no tray.
       - Live sources alone use provisional names, C(new_<first 8 digits of the cluster UUID>) for a domain, the same
@@ -142,6 +147,45 @@ cache: true
 cache_plugin: ansible.builtin.jsonfile
 cache_connection: ~/.cache/rackscale.nvlink/inventory
 cache_timeout: 600
+
+---
+# nodes.nvlink.yml: what a Kubernetes cluster knows of its nodes
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, kubernetes]
+fabric_file: fabric.json
+kubernetes:
+  kubeconfig: ~/.kube/config
+  context: prod
+  tray_name: split('.', metadata.name)[0]
+
+---
+# topograph.nvlink.yml: the blocks that NVIDIA Topograph finds
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, topograph]
+fabric_file: fabric.json
+topograph:
+  url: http://topograph.example.org:49021
+  provider:
+    name: infiniband-bm
+  deadline: 600
+
+---
+# cmdb.nvlink.yml: whatever else knows the trays; docs/sources.md has more of these
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, rest]
+fabric_file: fabric.json
+rest:
+  url: https://cmdb.example.org/api/trays?limit=500
+  token_file: ~/.config/cmdb.token
+  ca_file: /etc/ssl/certs/example-ca.pem
+  trays: items[?kind == 'gpu-tray']
+  next: links.next
+  fields:
+    name: hostname
+    clique: nvlink.clique
+    tray_index: nvlink.tray
+    gpu_uuids: gpus[].uuid
+    addresses: interfaces[?name == 'mgmt0'].address
 
 ---
 # grouped.nvlink.yml: more groups and vars by expressions

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
 
 FABRIC_FILE = "fabric_file"
-LIVE: tuple[str, ...] = ("simulation",)
+LIVE: tuple[str, ...] = ("simulation", "kubernetes", "topograph", "rest")
 KNOWN: tuple[str, ...] = (FABRIC_FILE, *LIVE)
 
 

@@ -1,0 +1,58 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The option of the inventory's source kubernetes."""
+
+from __future__ import annotations
+
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments.source_http import CONNECTION
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = (
+        r"""
+options:
+  kubernetes:
+    description:
+      - The cluster whose nodes the source V(kubernetes) lists. It reads their label C(nvidia.com/gpu.clique), which GPU
+        Feature Discovery or the NVIDIA DRA driver writes, their number of GPUs and their internal addresses.
+      - A node that is not ready keeps the clique that its label names. Its observation is as old as its last heartbeat,
+        and a finding says so. Labels say nothing of health, so it is unknown.
+      - The account needs the right to list nodes and nothing else.
+    type: dict
+    suboptions:
+      kubeconfig:
+        description:
+          - A kubeconfig file with a token, a token file or a client certificate, as an absolute path or one that
+            starts with C(~/).
+          - Logging in by C(exec) or C(auth-provider), impersonation, C(proxy-url) and C(tls-server-name) are not
+            supported. Give O(kubernetes.api_url) a service account's token then.
+        type: path
+      context:
+        description: The context of that file. The default is its current context.
+        type: str
+      api_url:
+        description:
+          - The API server, instead of O(kubernetes.kubeconfig). The options below belong to it.
+          - In a pod it is C(https://kubernetes.default.svc), with the files C(token) and C(ca.crt) of
+            C(/var/run/secrets/kubernetes.io/serviceaccount).
+        type: str
+      label_selector:
+        description:
+          - Which nodes are trays, as in C(node-role.example.org/tray=true).
+          - Without it they are those that a label or their capacity says GPUs of.
+        type: str
+      tray_name:
+        description:
+          - A JMESPath expression over the node's object that gives the tray's inventory name, as in
+            C(split('.', metadata.name)[0]) or C(metadata.labels."example.org/tray").
+          - The default is the node's name.
+        type: str
+      page_size:
+        description: How many nodes one answer of the API server holds.
+        type: int
+        default: 500
+""".rstrip()
+        + CONNECTION.replace("{source}", "kubernetes")
+    )

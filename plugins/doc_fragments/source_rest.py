@@ -1,0 +1,114 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The option of the inventory's source rest."""
+
+from __future__ import annotations
+
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments.source_http import CONNECTION
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = (
+        r"""
+options:
+  rest:
+    description:
+      - The service or file that the source V(rest) reads trays from, whatever its JSON looks like.
+      - Expressions are JMESPath, with the functions C(lower(text)), C(split(separator, text)),
+        C(sub(pattern, replacement, text)) (a regular expression) and C(pick(object, key)) added.
+      - A value that cannot be what its field wants becomes unknown and leaves a finding with the tray.
+    type: dict
+    suboptions:
+      url:
+        description: The address of the first page.
+        type: str
+      file:
+        description: A file with the same JSON, instead of O(rest.url), as an absolute path or starting with C(~/).
+        type: path
+      trays:
+        description: Gives the list of trays on a page, as in C(results[?role.slug == 'gpu-tray']).
+        type: str
+        required: true
+      fields:
+        description:
+          - What is known of a tray, each field by an expression over its item of the list.
+          - A tray is in a clique if C(clique), or both C(cluster_uuid) and C(clique_id), are there.
+        type: dict
+        required: true
+        suboptions:
+          name:
+            description: The tray's inventory name.
+            type: str
+            required: true
+          clique:
+            description: The clique as C(<cluster UUID>.<clique ID>).
+            type: str
+          cluster_uuid:
+            description: The UUID of the NVLink domain as the GPUs report it. NMX-M's C(DomainUUID) is another one.
+            type: str
+          clique_id:
+            description: The clique's ID, a number or a text that is one.
+            type: str
+          chassis_serial:
+            description: The chassis' serial number.
+            type: str
+          tray_index:
+            description: The tray's index in its chassis, from 0.
+            type: str
+          gpu_uuids:
+            description: A list of the GPUs' UUIDs, each as in C(GPU-<uuid>).
+            type: str
+          gpu_count:
+            description: The number of GPUs.
+            type: str
+          addresses:
+            description: >-
+              One address, or a list of addresses, each a text (C(/<prefix length>) may follow) or an object with
+              C(address), C(interface) and C(prefix).
+            type: str
+          driver_version:
+            description: The version of the NVIDIA driver.
+            type: str
+          health:
+            description: V(healthy), V(degraded), V(unhealthy) or V(unknown).
+            type: str
+          observed_at:
+            description: When this was seen, as in C(2026-11-21T05:00:00Z). The default is now.
+            type: str
+          problem:
+            description: A text if the tray cannot be asked at present. It then counts as unreachable.
+            type: str
+          slurm_node:
+            description: Slurm's name of the tray.
+            type: str
+          kubernetes_node:
+            description: Kubernetes' name of the tray.
+            type: str
+          ansible_host:
+            description: The address or name by which Ansible reaches the tray.
+            type: str
+      next:
+        description:
+          - How the next page is found; an expression over the page that gives its address, or V(link) for the HTTP
+            header C(Link).
+          - Only path and query of that address are followed, and only if it is on the same host.
+          - Without it there is one page.
+        type: str
+      max_pages:
+        description: More pages than this are an error.
+        type: int
+        default: 1000
+      token_header:
+        description: The header that holds the token.
+        type: str
+        default: Authorization
+      token_prefix:
+        description:
+          - The word before the token in that header.
+          - The default is V(Bearer) in the header C(Authorization), and no word in another.
+        type: str
+""".rstrip()
+        + CONNECTION.replace("{source}", "rest")
+    )

@@ -1,0 +1,94 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""JMESPath expressions of the inventory file, checked as far as can be before anything is asked.
+
+Beside JMESPath's own functions there are:
+
+- lower(text)
+- split(separator, text) -> list of texts
+- sub(pattern, replacement, text): every match of a Python regular expression replaced
+- pick(object, key): the value of a key that is known only from the data, null if the object lacks it
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jmespath
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, nearest, shown
+from jmespath import exceptions, functions
+
+# A pattern is a site's own, the text is not: this bounds what the two can do together.
+MAX_TEXT = 1024
+
+
+class _Functions(functions.Functions):
+    @functions.signature({"types": ["string"]})
+    def _func_lower(self, text: str) -> str:
+        return text.lower()
+
+    @functions.signature({"types": ["string"]}, {"types": ["string"]})
+    def _func_split(self, separator: str, text: str) -> list[str]:
+        return text.split(separator) if separator else [text]
+
+    @functions.signature({"types": ["string"]}, {"types": ["string"]}, {"types": ["string"]})
+    def _func_sub(self, pattern: str, replacement: str, text: str) -> str | None:
+        return re.sub(pattern, replacement, text) if len(text) <= MAX_TEXT else None
+
+    @functions.signature({"types": ["object"]}, {"types": ["string", "number", "null"]})
+    def _func_pick(self, table: Mapping[str, Any], key: Any) -> Any:
+        return None if key is None else table.get(str(key))
+
+
+_OPTIONS = jmespath.Options(custom_functions=_Functions())
+_TABLE = _OPTIONS.custom_functions.FUNCTION_TABLE
+
+
+class Expression:
+    """One expression; where is the option that holds it, as in `rest: fields: name`."""
+
+    def __init__(self, text: Any, where: str) -> None:
+        self._where = where
+        if not isinstance(text, str) or not text.strip():
+            raise SourceError(f"{where} is {shown(text)}, write a JMESPath expression")
+        try:
+            self._parsed = jmespath.compile(str(text))
+        except exceptions.JMESPathError as error:
+            raise SourceError(f"{where} is no JMESPath expression ({_reason(error)}); correct it") from None
+        for name, count in _calls(self._parsed.parsed):
+            self._check_call(name, count)
+
+    def __call__(self, data: Any) -> Any:
+        """What it finds in the data; None also where the data are of another kind than a function in it wants."""
+        try:
+            return self._parsed.search(data, options=_OPTIONS)
+        except re.error:
+            raise SourceError(f"{self._where} calls sub() with a pattern that is wrong; correct it") from None
+        except (exceptions.JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError):
+            return None
+
+    def _check_call(self, name: str, count: int) -> None:
+        if name not in _TABLE:
+            raise SourceError(f"{self._where} calls {shown(name)}, which is no function{nearest(name, _TABLE)}")
+        signature = _TABLE[name]["signature"]
+        variadic = bool(signature) and bool(signature[-1].get("variadic"))
+        if count < len(signature) or (count > len(signature) and not variadic):
+            raise SourceError(f"{self._where} gives {name}() {count} arguments, it takes {len(signature)}; correct it")
+
+
+def _calls(node: Any) -> Iterator[tuple[str, int]]:
+    """(name, number of arguments) of every function call in a parsed expression."""
+    if not isinstance(node, dict):
+        return
+    if node.get("type") == "function_expression":
+        yield node["value"], len(node["children"])
+    for child in node.get("children", ()):
+        yield from _calls(child)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of jmespath's text, the rest of which draws the expression."""
+    return (str(error).splitlines() or ["it cannot be parsed"])[0].rstrip(":. ")[:160]

@@ -1,0 +1,140 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A source's own option, read key by key: what a person wrote wrongly is a SourceError that names source and key."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, check_options, shown
+
+MAX_SECRET_BYTES = 64 * 1024
+
+
+class Options:
+    """The mapping behind `name:` in an inventory file, each key of it checked when it is read."""
+
+    def __init__(self, values: Any, known: Sequence[str], name: str) -> None:
+        self.name, self._values = name, check_options(values, known, name)
+
+    def __contains__(self, key: str) -> bool:
+        return self._values.get(key) is not None
+
+    def wrong(self, key: str, what: str) -> SourceError:
+        """The error to raise about a key: `what` goes on after its name and holds the remedy."""
+        return SourceError(f"{self.name}: {key} {what}")
+
+    def text(self, key: str) -> str | None:
+        """A text that is not empty; None where the key is left out."""
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            raise self.wrong(key, f"is {shown(value)}, write a text")
+        return str(value)
+
+    def secret(self, key: str) -> str | None:
+        """As text(), for what must never be shown: not even a wrong value is."""
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            raise self.wrong(key, "is no text; correct it (its value is not shown)")
+        return str(value).strip()
+
+    def needed(self, key: str, meaning: str) -> str:
+        """A text that must be there; meaning says in a few words what to write."""
+        value = self.text(key)
+        if value is None:
+            raise self.wrong(key, f"is missing; write {meaning}")
+        return value
+
+    def number(self, key: str, default: float, low: float, high: float) -> float:
+        """A number from low to high."""
+        value = self._values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            raise self.wrong(key, f"is {shown(value)}, use a number from {low:g} to {high:g}")
+        return float(value)
+
+    def whole(self, key: str, default: int, low: int, high: int) -> int:
+        """A whole number from low to high."""
+        value = self._values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.wrong(key, f"is {shown(value)}, use a whole number from {low} to {high}")
+        return int(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self._values.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.wrong(key, f"is {shown(value)}, use true or false")
+        return bool(value)
+
+    def mapping(self, key: str) -> Mapping[str, Any] | None:
+        """A mapping, whatever it holds."""
+        value = self._values.get(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise self.wrong(key, f"is {shown(value)}, write a mapping")
+        return value
+
+    def sequence(self, key: str) -> list[Any] | None:
+        """A list, whatever it holds."""
+        value = self._values.get(key)
+        if value is not None and not isinstance(value, list):
+            raise self.wrong(key, f"is {shown(value)}, write a list")
+        return value
+
+    def path(self, key: str) -> str | None:
+        """A file's absolute path, with ~ resolved: a source knows no folder that a relative one could start at."""
+        value = self.text(key)
+        if value is None:
+            return None
+        path = os.path.expanduser(value)
+        if not os.path.isabs(path):
+            raise self.wrong(key, f"is {shown(value)}, write an absolute path or one that starts with ~/")
+        return path
+
+    def content(self, key: str, limit: int) -> bytes | None:
+        """What the file that a key names holds, at most `limit` bytes."""
+        path = self.path(key)
+        if path is None:
+            return None
+        try:
+            return read(path, limit)
+        except OSError as error:
+            raise self.wrong(key, f"{path} cannot be read ({error.strerror or 'it is odd'}); correct it") from None
+
+    def secret_or_file(self, key: str) -> str | None:
+        """The secret in KEY, or in the file that KEY_file names."""
+        file_key = f"{key}_file"
+        if key in self and file_key in self:
+            raise self.wrong(key, f"and {file_key} are both set; keep one")
+        content = self.content(file_key, MAX_SECRET_BYTES)
+        if content is None:
+            return self.secret(key)
+        secret = content.decode("utf-8", "replace").strip()
+        if not secret:
+            raise self.wrong(file_key, f"{self.path(file_key)} is empty; write the secret into it")
+        return secret
+
+
+def read(path: str, limit: int) -> bytes:
+    """A regular file's bytes; OSError, with its reason, if it is none or too large. Never waits on a pipe."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(0, "it is no regular file")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(0, f"it is larger than {limit} bytes")
+    return content

@@ -1,0 +1,174 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Source kubernetes: the labels of a cluster's nodes, read page by page as plain JSON.
+
+The label nvidia.com/gpu.clique (`<uuid>.<id>`) is written by GPU Feature Discovery or by the DRA driver from NVML, and
+stands until one of them writes another. A node that is NotReady has therefore not lost its place: its label counts, as
+old as the node's last heartbeat, and a finding says so. Labels say nothing of health, which stays unknown.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http, kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import Gathering, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TIME, identity, listed, mapped, text, whole
+
+SOURCE = "kubernetes"
+OPTIONS = ("kubeconfig", "context", "api_url", "label_selector", "tray_name", "page_size", *http.OPTIONS)
+
+CLIQUE = "nvidia.com/gpu.clique"
+COUNT = "nvidia.com/gpu.count"
+RESOURCE = "nvidia.com/gpu"
+# Any of these says that a node has GPUs: from GPU Feature Discovery, the GPU Operator and node-feature-discovery.
+GPU_LABELS = (
+    CLIQUE,
+    COUNT,
+    "nvidia.com/gpu.product",
+    "nvidia.com/gpu.present",
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+)
+MAX_PAGES = 10_000
+MAX_ADDRESSES = 16
+
+_time = text(TIME)
+
+
+class _Expired(Exception):
+    """The API server has forgotten the list that was being read."""
+
+
+def discover(options: Any, now: str) -> list[Observation]:
+    """One observation for each node with GPUs, or for each that label_selector selects."""
+    checked = Options(options, OPTIONS, SOURCE)
+    name = _name_expression(checked)
+    selector = checked.text("label_selector")
+    limit = checked.whole("page_size", 500, 1, 10_000)
+    server, way = kubeconfig.way(checked)
+    client = http.Client(SOURCE, way)
+    url = f"{server.rstrip('/')}/api/v1/nodes"
+    query = {"limit": str(limit), **({"labelSelector": selector} if selector else {})}
+    for _attempt in (1, 2):
+        trays = Gathering(SOURCE, "nodes")
+        try:
+            for page in _pages(client, url, query):
+                for node in page:
+                    if selector or _has_gpus(node):
+                        trays.add(_observation(node, name, now))
+        except _Expired:
+            # Nodes that changed meanwhile could be missing from a list of two halves, so it starts anew, once.
+            continue
+        return trays.result("correct tray_name")
+    client.fail(url, "lets its list of nodes expire while it is read (HTTP 410)", "use a larger page_size")
+
+
+def _name_expression(options: Options) -> Any:
+    if "tray_name" not in options:
+        return None
+    # Only here: most sites need no expression, and then no jmespath either.
+    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.expressions import Expression
+
+    return Expression(options.text("tray_name"), f"{SOURCE}: tray_name")
+
+
+def _pages(client: http.Client, url: str, query: Mapping[str, str]) -> Iterable[list[Any]]:
+    """The items of each page. _Expired if the server no longer has the list that the continue token belongs to."""
+    token, tokens = "", set()
+    for _number in range(MAX_PAGES):
+        asked = {**query, "continue": token} if token else query
+        answer = client.get(f"{url}?{urllib.parse.urlencode(asked)}", passed=(410,))
+        if answer.status == 410:
+            raise _Expired
+        page = client.json(answer)
+        items = page.get("items") if isinstance(page, Mapping) else None
+        if not isinstance(items, list):
+            client.fail(url, "gives no list of nodes", "write the address of a Kubernetes API server")
+        yield items
+        token = mapped(page.get("metadata")).get("continue") or ""
+        if not token:
+            return
+        if not isinstance(token, str) or token in tokens:
+            client.fail(url, "gives the same page over and over", "look at what stands between here and the API server")
+        tokens.add(token)
+    client.fail(url, f"gives more than {MAX_PAGES} pages", "use a larger page_size")
+
+
+def _has_gpus(node: Any) -> bool:
+    node = mapped(node)
+    labels = mapped(mapped(node.get("metadata")).get("labels"))
+    capacity = mapped(mapped(node.get("status")).get("capacity"))
+    return any(label in labels for label in GPU_LABELS) or capacity.get(RESOURCE) not in (None, "0")
+
+
+def _observation(node: Any, expression: Any, now: str) -> Observation | None:
+    """What a node's object says; None if it has no usable name."""
+    metadata, status = mapped(node.get("metadata")), mapped(node.get("status"))
+    labels = mapped(metadata.get("labels"))
+    own_name = tray_name(metadata.get("name"))
+    tray = tray_name(expression(node)) if expression else own_name
+    if tray is None or own_name is None:
+        return None
+    findings: list[Finding] = []
+    observed_at = _observed_at(status, tray, now, findings)
+    return Observation(
+        tray=tray,
+        source=SOURCE,
+        observed_at=observed_at,
+        identity=_identity(labels.get(CLIQUE), tray, findings),
+        gpu_count=_gpu_count(labels, status, tray, findings),
+        addresses=_addresses(status),
+        findings=tuple(findings),
+        kubernetes_node=own_name,
+    )
+
+
+def _observed_at(status: Mapping[str, Any], tray: str, now: str, findings: list[Finding]) -> str:
+    """When the node could last have written its labels: now, or its last heartbeat if it is NotReady."""
+    for row in listed(status.get("conditions")):
+        if isinstance(row, Mapping) and row.get("type") == "Ready" and row.get("status") != "True":
+            heard = _time(row.get("lastHeartbeatTime"))
+            since = f" since {heard}" if heard else ""
+            message = f"Node of tray {tray} is NotReady{since}, its labels may be old; see kubectl describe node."
+            findings.append(finding("node_not_ready", message, tray=tray))
+            return heard or now
+    return now
+
+
+def _identity(label: Any, tray: str, findings: list[Finding]) -> tuple[str, int] | None:
+    if label is None:
+        return None
+    place = identity(label)
+    if place is None:
+        message = f"Node of tray {tray} has a label {CLIQUE} that names no clique; see which pod writes it and its log."
+        findings.append(finding("clique_label_unusable", message, tray=tray))
+    return place
+
+
+def _gpu_count(labels: Mapping[str, Any], status: Mapping[str, Any], tray: str, findings: list[Finding]) -> int:
+    """The label's number, else the node's capacity (which time-slicing multiplies); 0 where neither says one."""
+    for value in (labels.get(COUNT), mapped(status.get("capacity")).get(RESOURCE)):
+        if value is None:
+            continue
+        count = whole(int(value)) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else None
+        if count is not None:
+            return count
+        message = f"Node of tray {tray} says an unusable number of GPUs; see GPU Feature Discovery's log."
+        findings.append(finding("unusable_value", message, tray=tray))
+    return 0
+
+
+def _addresses(status: Mapping[str, Any]) -> tuple[Address, ...]:
+    """The addresses of type InternalIP, as Kubernetes orders them."""
+    rows = listed(status.get("addresses"))[:MAX_ADDRESSES]
+    said = [row.get("address") for row in rows if isinstance(row, Mapping) and row.get("type") == "InternalIP"]
+    return tuple(Address("InternalIP", text, 0) for text in said if isinstance(text, str) and is_address(text))
