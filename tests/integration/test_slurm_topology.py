@@ -660,7 +660,7 @@ def test_a_bad_option_is_one_sentence_and_nothing_is_written(
 
 @pytest.mark.parametrize("scenario", ["four.yml", "four-forky.yml"])
 def test_jobs_and_configless_trays_come_through_the_first_apply(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
-    """A cluster without any topology gets one, on 24.11 with another TopologyPlugin, while a job runs on all its trays."""
+    """A cluster without any topology gets one (24.11: with another TopologyPlugin) while a job runs on all trays."""
     with lab(scenario) as racks:
         job = racks.exec(
             "ctl", "sbatch", "--parsable", "-N4", "-o", "/dev/null", "--wrap", "srun sleep 300"
