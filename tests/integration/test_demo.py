@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from .commands import ansible
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 INVENTORY = CHECKOUT / "playbooks" / "files" / "demo.nvlink.yml"
@@ -39,21 +38,9 @@ class Demo:
 
 
 def playbook(*arguments: str, check: bool = True) -> str:
-    """Run ansible-playbook of the environment that runs the tests, and give what it printed."""
-    environment = {
-        **os.environ,
-        "ANSIBLE_INJECT_FACT_VARS": "false",
-        "ANSIBLE_DEPRECATION_WARNINGS": "true",
-        "ANSIBLE_NOCOLOR": "1",
-        "COLUMNS": "120",
-    }
-    command = [str(Path(sys.executable).parent / "ansible-playbook"), *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, env=environment, stdin=subprocess.DEVNULL
-    )
-    output = done.stdout + done.stderr
-    assert not check or done.returncode == 0, output
-    return output
+    """What a run of ansible-playbook printed."""
+    done = ansible("ansible-playbook", *arguments, check=check, COLUMNS="120")
+    return done.stdout + done.stderr
 
 
 def run_demo(directory: Path) -> Demo:
