@@ -53,6 +53,8 @@ OPTIONS = (
 MAX_BYTES = 64 * 1024 * 1024
 MAX_REDIRECTS = 5
 TRIES = 3
+PAUSE = 0.5
+"""Seconds before the second try; twice as many before the third."""
 
 _CHUNK = 256 * 1024
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -175,7 +177,7 @@ class Client:
                 answer = self._follow(url, accept)
                 return self._judged(answer, "GET", passed)
             except _Trouble as trouble:
-                pause = max(0.5 * 2 ** (attempt - 1), trouble.pause)
+                pause = max(PAUSE * 2 ** (attempt - 1), trouble.pause)
                 if not trouble.passing or attempt == TRIES or self.left() <= pause:
                     self._fail(url, trouble, attempt)
                 time.sleep(pause)

@@ -1,0 +1,432 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import base64
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
+    Asked,
+    Authority,
+    Reply,
+    served,
+)
+
+SECRET = "s3cr3t-t0ken-of-the-cmdb"
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy between a test and its server, and no waiting between attempts longer than a test likes."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(http, "PAUSE", 0.02)
+
+
+def client(**options: Any) -> http.Client:
+    return http.Client("rest", way(**options))
+
+
+def way(**options: Any) -> http.Access:
+    return http.access(Options({"timeout": 5, **options}, http.OPTIONS, "rest"))
+
+
+def refused(url: str, **options: Any) -> str:
+    """The sentence with which a GET fails; checked for form and for secrets."""
+    asking = client(**options)
+    with pytest.raises(http.HttpError) as caught:
+        asking.json(asking.get(url))
+    message = str(caught.value)
+    assert re.fullmatch(r"rest: [^\n]*; [^\n]*[^.]", message), message
+    assert SECRET not in message
+    assert "Bearer" not in message
+    return message
+
+
+def test_an_answer_is_read_with_the_token_and_as_json() -> None:
+    with served(lambda _asked, reply: reply.json({"a": [1]})) as server:
+        asking = client(token=SECRET)
+        assert asking.json(asking.get(f"{server.url}/x?y=1")) == {"a": [1]}
+    (asked,) = server.asked
+    assert (asked.method, asked.target, asked.headers["authorization"]) == ("GET", "/x?y=1", f"Bearer {SECRET}")
+
+
+def test_basic_authentication_takes_its_password_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(f"{SECRET}\n")
+    with served(lambda _asked, reply: reply.json({})) as server:
+        client(username="ro-user", password_file=str(tmp_path / "password")).get(server.url)
+    said = server.asked[0].headers["authorization"].removeprefix("Basic ")
+    assert base64.b64decode(said).decode() == f"ro-user:{SECRET}"
+
+
+def test_a_netrc_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password other\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with served(lambda _asked, reply: reply.json({})) as server:
+        client(token=SECRET).get(server.url)
+    assert server.asked[0].headers["authorization"] == f"Bearer {SECRET}"
+
+
+# ------------------------------------------------------------------------------------------------------- bad servers
+
+
+def drip_headers(_asked: Asked, reply: Reply) -> None:
+    reply.raw.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    while reply.pause(0.05):
+        reply.raw.write(b"a")
+
+
+def drip_body(_asked: Asked, reply: Reply) -> None:
+    reply.send(200, b"", Content_Length="100000")
+    while reply.pause(0.05):
+        reply.raw.write(b" ")
+
+
+def drip_continues(_asked: Asked, reply: Reply) -> None:
+    while reply.pause(0.01):
+        reply.raw.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def silence(_asked: Asked, reply: Reply) -> None:
+    reply.pause(30)
+
+
+@pytest.mark.parametrize("answering", [drip_headers, drip_body, drip_continues, silence])
+def test_a_slow_server_ends_at_the_timeout(answering: Any) -> None:
+    with served(answering) as server:
+        start = time.monotonic()
+        message = refused(server.url, token=SECRET, timeout=0.5)
+        assert time.monotonic() - start < 1.5
+    assert "gave no whole answer in 0.5 seconds" in message
+    assert len(server.asked) == 1
+
+
+def test_a_slow_tls_handshake_ends_at_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        start = time.monotonic()
+        message = refused(f"https://127.0.0.1:{listening.getsockname()[1]}/", timeout=0.5)
+        assert time.monotonic() - start < 1.5
+    assert "gave no whole answer in 0.5 seconds" in message
+
+
+def test_the_deadline_holds_for_all_requests_together() -> None:
+    def slow(_asked: Asked, reply: Reply) -> None:
+        reply.pause(0.3)
+        reply.json({})
+
+    with served(slow) as server:
+        asking, start = client(deadline=0.8), time.monotonic()
+        with pytest.raises(http.HttpError, match=r"gave no whole answer in 0\.8 seconds; .*deadline"):  # noqa: PT012
+            for _number in range(10):
+                asking.get(server.url)
+        assert time.monotonic() - start < 1.5
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    assert "refuses the connection, 3 times" in refused(f"http://127.0.0.1:{port}/api", token=SECRET)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_failing_server_is_asked_three_times(status: int) -> None:
+    with served(lambda _asked, reply: reply.send(status, SECRET.encode())) as server:
+        assert f"failed with HTTP {status}, 3 times" in refused(server.url, token=SECRET)
+    assert len(server.asked) == 3
+
+
+def test_a_failure_that_passes_is_no_failure() -> None:
+    def second_time(_asked: Asked, reply: Reply) -> None:
+        reply.json({}, status=200 if len(server.asked) > 1 else 503, Retry_After="1")
+
+    with served(second_time) as server:
+        start = time.monotonic()
+        assert client().get(server.url).status == 200
+        assert time.monotonic() - start >= 1
+
+
+def test_no_wait_outlasts_the_deadline() -> None:
+    with served(lambda _asked, reply: reply.send(503, Retry_After="3600")) as server:
+        start = time.monotonic()
+        refused(server.url, deadline=2)
+        assert time.monotonic() - start < 1
+
+
+def test_a_post_is_sent_once() -> None:
+    with (
+        served(lambda _asked, reply: reply.send(503)) as server,
+        pytest.raises(http.HttpError, match="failed with HTTP 503; "),
+    ):
+        client().post(server.url, {"a": 1})
+    assert [(asked.method, asked.body) for asked in server.asked] == [("POST", b'{"a": 1}')]
+
+
+@pytest.mark.parametrize(
+    ("status", "token", "said"),
+    [
+        (401, SECRET, "does not accept the credentials (HTTP 401); check the token or password"),
+        (401, None, "wants credentials (HTTP 401)"),
+        (403, SECRET, "refuses access (HTTP 403); give the account the right"),
+        (404, SECRET, "does not exist (HTTP 404); correct the address"),
+        (418, SECRET, "answered HTTP 418"),
+    ],
+)
+def test_a_refusal_is_told_at_once(status: int, token: str | None, said: str) -> None:
+    with served(lambda _asked, reply: reply.send(status, SECRET.encode(), WWW_Authenticate=SECRET)) as server:
+        assert said in refused(f"{server.url}/{token}?key={SECRET}", token=token)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"items": [', "gave 11 bytes that are no whole JSON document"),
+        (b"", "gave 0 bytes"),
+        (b"<html>log in</html>", "no whole JSON document"),
+        (b"\xff\xfe\x00", "no whole JSON document"),
+        (b"[" * 100_000, "JSON"),
+    ],
+)
+def test_broken_json(body: bytes, said: str) -> None:
+    with served(lambda _asked, reply: reply.send(200, body)) as server:
+        assert said in refused(server.url)
+
+
+def test_a_cut_off_answer() -> None:
+    with served(lambda _asked, reply: reply.send(200, b"{", Content_Length="100")) as server:
+        assert "broke off before the end of its answer, 3 times" in refused(server.url)
+
+
+def test_what_is_no_http() -> None:
+    def ssh(_asked: Asked, reply: Reply) -> None:
+        reply.raw.write(b"SSH-2.0-x\r\n")
+
+    with served(ssh) as server:
+        assert "does not answer in HTTP; correct the address" in refused(server.url)
+
+
+# --------------------------------------------------------------------------------------------------------- redirects
+
+
+def test_redirects_on_the_same_host_are_followed() -> None:
+    def answering(asked: Asked, reply: Reply) -> None:
+        if asked.target == "/old":
+            reply.send(301, Location="/new?x=1")
+        else:
+            reply.json({"at": asked.target})
+
+    with served(answering) as server:
+        asking = client(token=SECRET)
+        assert asking.json(asking.get(f"{server.url}/old")) == {"at": "/new?x=1"}
+    assert server.asked[1].headers["authorization"] == f"Bearer {SECRET}"
+
+
+def test_a_redirect_loop() -> None:
+    other = {"/a": "/b", "/b": "/a"}
+    with served(lambda asked, reply: reply.send(302, Location=other[asked.target])) as server:
+        assert "redirects in a loop" in refused(f"{server.url}/a", token=SECRET)
+    assert len(server.asked) == 2
+
+
+def test_endless_redirects() -> None:
+    with served(lambda asked, reply: reply.send(307, Location=f"{asked.target}x")) as server:
+        assert "redirects more than 5 times" in refused(f"{server.url}/a")
+    assert len(server.asked) == 6
+
+
+def test_no_token_goes_to_another_endpoint() -> None:
+    with (
+        served(lambda _asked, reply: reply.json({})) as elsewhere,
+        served(lambda _asked, reply: reply.send(302, Location=f"{elsewhere.url}/")) as server,
+    ):
+        assert "redirects to another endpoint" in refused(server.url, token=SECRET)
+    assert elsewhere.asked == []
+
+
+@pytest.mark.parametrize(
+    ("url", "target", "same"),
+    [
+        ("https://a.example/x", "https://a.example/y?z", True),
+        ("https://a.example/x", "https://a.example:443/y", True),
+        ("https://a.example/x", "https://A.example/y", True),
+        ("http://a.example:8080/x", "https://a.example/x", True),
+        ("https://a.example/x", "http://a.example/x", False),
+        ("https://a.example/x", "https://a.example:8443/x", False),
+        ("https://a.example/x", "https://b.example/x", False),
+        ("https://a.example/x", "https://a.example@b.example/x", False),
+        ("https://a.example/x", "file:///etc/passwd", False),
+        ("https://a.example/x", "https://a.example/x y", False),
+        ("https://a.example/x", "https://[a.example/x", False),
+    ],
+)
+def test_where_credentials_may_go(url: str, target: str, same: bool) -> None:
+    assert http.same_endpoint(url, target) is same
+
+
+# --------------------------------------------------------------------------------------------------------------- TLS
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_the_sites_own_ca(authority: Authority) -> None:
+    with served(lambda _asked, reply: reply.json({}), authority.server_context()) as server:
+        assert client(ca_file=str(authority.ca_file)).get(server.url).status == 200
+        assert client(validate_certs=False).get(server.url).status == 200
+
+
+def test_the_wrong_ca_gets_no_token(authority: Authority, tmp_path: Path) -> None:
+    other = Authority(tmp_path, "other")
+    with served(lambda _asked, reply: reply.json({}), authority.server_context()) as server:
+        for options in ({}, {"ca_file": str(other.ca_file)}):
+            message = refused(server.url, token=SECRET, **options)
+            assert "shows a certificate that cannot be accepted" in message
+            assert "set ca_file" in message
+        assert "certificate that cannot be accepted" in refused(
+            server.url.replace("127.0.0.1", "localhost"), ca_file=str(authority.ca_file)
+        )
+    assert server.asked == []
+
+
+def test_a_client_certificate(authority: Authority) -> None:
+    certificate, key = authority.issue("client")
+    with served(lambda _asked, reply: reply.json({}), authority.server_context(wants_client=True)) as server:
+        options = {"ca_file": str(authority.ca_file)}
+        assert client(client_cert=str(certificate), client_key=str(key), **options).get(server.url).status == 200
+        refused(server.url, **options)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ca_file": "/nowhere/ca.pem"}, "rest: ca_file No such file"),
+        ({"ca_file": __file__}, "rest: ca_file cannot be used"),
+        ({"validate_certs": False, "client_cert": "/nowhere/c.pem"}, "rest: client_cert or client_key No such file"),
+        ({"validate_certs": False, "client_cert": __file__}, "rest: client_cert or client_key cannot be used"),
+    ],
+)
+def test_unusable_certificate_files(options: dict[str, Any], said: str) -> None:
+    assert said in refused("https://127.0.0.1:1/", **options)
+
+
+# ------------------------------------------------------------------------------------------------------------ memory
+
+
+HUGE = r"""
+import resource, sys, time
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+asking = http.Client("rest", http.Access(timeout=60))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.monotonic()
+try:
+    asking.json(asking.get(sys.argv[1]))
+except http.HttpError as error:
+    print(error)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, round(time.monotonic() - start, 1))
+"""
+
+
+@pytest.mark.parametrize("honest", [True, False], ids=["says its length", "chunked"])
+def test_a_100_mb_answer_costs_no_more_than_the_limit(honest: bool) -> None:
+    chunk = b" " * 1_000_000
+
+    def huge(_asked: Asked, reply: Reply) -> None:
+        if honest:
+            reply.send(200, b"", Content_Length=str(100 * len(chunk)))
+        else:
+            reply.raw.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _number in range(100):
+            reply.raw.write(chunk if honest else b"%x\r\n%s\r\n" % (len(chunk), chunk))
+
+    with served(huge) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", HUGE, server.url], capture_output=True, text=True, timeout=100, check=True
+        )
+    message, figures = done.stdout.splitlines()
+    megabytes, seconds = map(float, figures.split())
+    assert message.endswith("answers with more than 67108864 bytes; ask for smaller pages, or raise max_bytes")
+    assert megabytes < (10 if honest else 100)
+    assert seconds < 60
+
+
+# ----------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(f" {SECRET}\n")
+    return path
+
+
+def test_a_token_file(token_file: Path) -> None:
+    assert way(token_file=str(token_file)).headers == {"Authorization": f"Bearer {SECRET}"}
+
+
+def test_access_shows_no_secret(token_file: Path) -> None:
+    assert SECRET not in repr(way(token_file=str(token_file)))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"token": SECRET, "token_file": "/x"}, "token and token_file are both set"),
+        ({"token": SECRET, "username": "u", "password": SECRET}, "username and a token are both set"),
+        ({"username": "u"}, "username needs a password"),
+        ({"password": SECRET}, "username needs a password"),
+        ({"username": "u:v", "password": SECRET}, "username holds a colon"),
+        ({"token": f"{SECRET}\nX-Evil: 1"}, "token cannot stand in an HTTP header"),
+        ({"token": [SECRET]}, "token is no text"),
+        ({"token": ""}, "token is no text"),
+        ({"token_file": "token"}, "token_file is 'token', write an absolute path"),
+        ({"token_file": "/nowhere/token"}, "token_file /nowhere/token cannot be read (No such file"),
+        ({"token_file": "/dev/zero"}, "token_file /dev/zero cannot be read (it is no regular file)"),
+        ({"client_key": "/x"}, "client_key is set without client_cert"),
+        ({"timeout": 0}, "timeout is 0, use a number from 0.1 to 3600"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"timeout": True}, "timeout is True"),
+        ({"max_bytes": 1.5}, "max_bytes is 1.5, use a whole number"),
+        ({"validate_certs": "no"}, "validate_certs is 'no', use true or false"),
+        ({"tokn": SECRET}, "'tokn' is not a known option; did you mean token?"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        way(**options)
+    assert str(caught.value).startswith(f"rest: {said}")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [None, 7, "", "example.org", "ftp://example.org/", "file:///etc/passwd", "https://", "https://a b/", "http://[::1/",
+     "https://example.org:99999/", "https://exämple.org/"],
+)  # fmt: skip
+def test_what_is_no_address(url: Any) -> None:
+    with pytest.raises(SourceError, match=r"^rest: url .*; write an|^rest: url .*, write a"):
+        http.endpoint(Options({"url": url}, ("url",), "rest"), "url", "an address")
+
+
+def test_an_address_with_a_password_is_not_shown() -> None:
+    with pytest.raises(SourceError, match="holds a user name or password") as caught:
+        http.endpoint(Options({"url": f"https://me:{SECRET}@example.org/"}, ("url",), "rest"), "url", "an address")
+    assert SECRET not in str(caught.value)
+
+
+def test_a_sentence_shows_an_address_without_its_query() -> None:
+    assert http.address("https://u:p@example.org:8443/a/b?token=x#y") == "https://example.org:8443/a/b"
+    assert len(http.address("https://example.org/" + "a" * 1000)) == 120
