@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,23 @@ from ansible_collections.rackscale.nvlink.plugins.inventory import fabric
 NAME = "rackscale.nvlink.fabric"
 
 
+class Fragments:
+    """Ansible's own documentation fragments and this collection's, for which Ansible's loader wants a whole set-up."""
+
+    def get(self, name: str) -> Any:
+        namespace, _dot, own = name.rpartition(".")
+        if namespace != "rackscale.nvlink":
+            return fragment_loader.get(name)
+        found = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.doc_fragments.{own}")
+        found.ModuleDocFragment.ansible_name = name
+        return found.ModuleDocFragment
+
+
 @pytest.fixture(scope="session", autouse=True)
 def options() -> dict[str, Any]:
     """The plugin's documented options, known to Ansible's configuration as its loader would make them known."""
     documentation = read_docstring(fabric.__file__)["doc"]
-    add_fragments(documentation, fabric.__file__, fragment_loader=fragment_loader)
+    add_fragments(documentation, fabric.__file__, fragment_loader=Fragments())
     constants.config.initialize_plugin_configuration_definitions("inventory", NAME, documentation["options"])
     found: dict[str, Any] = documentation["options"]
     return found
