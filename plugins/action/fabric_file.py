@@ -150,7 +150,6 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[], l
     observations = observe()
     targets = {observation.tray for observation in observations}
     placement = place(files.fabric, files.state, observations, targets, files.now, policy)
-    fabric_file.check(placement.fabric.as_dict(), files.path)
     result = _outcome(
         None if files.base is None else fabric_file.digest(files.base),
         changes=placement.changes,
@@ -162,6 +161,7 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[], l
         ending = f"places are unchanged in {files.path}" if files.base else "no tray has a place yet"
         changed = files.drop_proposal()
     else:
+        fabric_file.check(placement.fabric.as_dict(), files.path)
         next_one = proposal.propose(files.base, placement.fabric, placement.changes, placement.objections, files.now)
         if options["accept"] == "gates" and not placement.objections:
             files.write_fabric(next_one.data)

@@ -219,44 +219,46 @@ def _in_words(rule: str | None, definition: Mapping[str, Any], value: Any) -> st
 def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     """What a schema cannot see: parts of the file that deny each other. A sentence's end each, field first."""
     domains, cliques, trays = document["domains"], document["cliques"], document["trays"]
-    unique = _Unique()
     for name, domain in domains.items():
         if domain["cluster_uuid"] == ZERO_UUID:
             yield f"domains.{name}.cluster_uuid is all zero, which names no domain; put the real UUID there"
-        yield from unique(domain["cluster_uuid"], f"domains.{name}.cluster_uuid")
     for name, clique in cliques.items():
         if clique["domain"] not in domains:
             yield f"cliques.{name}.domain names the unknown domain {_brief(clique['domain'])}; add it to domains"
-        yield from unique(("clique", clique["domain"], clique["clique_id"]), f"cliques.{name}.clique_id")
-        yield from unique(("position", clique["block"]["position"]), f"cliques.{name}.block.position")
-        yield from unique(("block", clique["block"]["name"]), f"cliques.{name}.block.name")
     for name, tray in trays.items():
         if tray["clique"] not in cliques:
             yield f"trays.{name}.clique names the unknown clique {_brief(tray['clique'])}; add it to cliques"
-        yield from unique(("slurm", tray["slurm_node"]), f"trays.{name}.slurm_node")
-        yield from unique(("kubernetes", tray["kubernetes_node"]), f"trays.{name}.kubernetes_node")
-        for uuid in tray["gpu_uuids"]:
-            yield from unique(uuid, f"trays.{name}.gpu_uuids")
         address = tray["imex_address"]
-        if address is not None:
-            if not is_address(address):
-                yield f"trays.{name}.imex_address is {_brief(address)}, which is no IP address; correct it"
-            # Racks may use one private range each, so an address is unique only within its clique.
-            yield from unique((tray["clique"], address), f"trays.{name}.imex_address")
+        if address is not None and not is_address(address):
+            yield f"trays.{name}.imex_address is {_brief(address)}, which is no IP address; correct it"
+    yield from _repeated("domains.{}.cluster_uuid", [(row["cluster_uuid"], name) for name, row in domains.items()])
+    clique_ids = [((row["domain"], row["clique_id"]), name) for name, row in cliques.items()]
+    yield from _repeated("cliques.{}.clique_id", clique_ids)
+    yield from _repeated(
+        "cliques.{}.block.position", [(row["block"]["position"], name) for name, row in cliques.items()]
+    )
+    yield from _repeated("cliques.{}.block.name", [(row["block"]["name"], name) for name, row in cliques.items()])
+    yield from _repeated("trays.{}.slurm_node", [(row["slurm_node"], name) for name, row in trays.items()])
+    yield from _repeated("trays.{}.kubernetes_node", [(row["kubernetes_node"], name) for name, row in trays.items()])
+    yield from _repeated(
+        "trays.{}.gpu_uuids", [(uuid, name) for name, row in trays.items() for uuid in row["gpu_uuids"]]
+    )
+    # Racks may use one private range each, so an address is unique only within its clique.
+    addresses = [((row["clique"], row["imex_address"]), name) for name, row in trays.items() if row["imex_address"]]
+    yield from _repeated("trays.{}.imex_address", addresses)
 
 
-class _Unique:
-    """Remembers where each value stood first, to name both places when it stands again."""
-
-    def __init__(self) -> None:
-        self._first: dict[Any, str] = {}
-
-    def __call__(self, value: Any, where: str) -> tuple[str, ...]:
-        first = self._first.setdefault(value, where)
-        if first is where:
-            return ()
-        shown = value if isinstance(value, str) else value[-1]
-        return (f"{where} says {_brief(str(shown))}, which {first} says too; let one of them be another",)
+def _repeated(field: str, values: list[tuple[Any, str]]) -> Iterator[str]:
+    """Which of the values stand twice; each comes with the name that completes its field, the shown part last."""
+    if len({value for value, _name in values}) == len(values):
+        return
+    first: dict[Any, str] = {}
+    for value, name in values:
+        if value in first:
+            shown = value[-1] if isinstance(value, tuple) else value
+            where, before = field.format(name), field.format(first[value])
+            yield f"{where} says {_brief(str(shown))}, which {before} says too; let one of them be another"
+        first[value] = name
 
 
 def is_address(text: str) -> bool:

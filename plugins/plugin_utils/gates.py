@@ -57,12 +57,15 @@ def _incomplete_domains(fabric: Fabric, trays: TrayStates) -> Iterator[Finding]:
 
 
 def _differing_drivers(fabric: Fabric, trays: TrayStates) -> Iterator[Finding]:
-    for clique, members in fabric.members.items():
-        versions = {trays[name]["driver_version"] for name in members if name in trays} - {None}
-        if len(versions) > 1:
-            told = ", ".join(natural_sorted(map(str, versions)))
-            message = f"Clique {clique} runs drivers {told}; install one version on all its trays."
-            yield finding("drivers_differ", message, clique=clique)
+    versions: dict[str, set[str]] = {clique: set() for clique in fabric.cliques}
+    for name, tray in fabric.trays.items():
+        version = trays[name]["driver_version"] if name in trays else None
+        if version:
+            versions[tray["clique"]].add(version)
+    for clique in natural_sorted(clique for clique, several in versions.items() if len(several) > 1):
+        told = ", ".join(natural_sorted(versions[clique]))
+        message = f"Clique {clique} runs drivers {told}; install one version on all its trays."
+        yield finding("drivers_differ", message, clique=clique)
 
 
 _GATES: tuple[Callable[[Fabric, Changes, Policy], Iterator[Finding]], ...] = (_moved_too_many,)

@@ -171,14 +171,24 @@ class _Run:
         self._describe_domains(places)
 
     def _place(self, name: str, claim: Observation, clique: str, imex_address: str | None) -> None:
-        uuid, clique_id = _identity(claim)
-        where, date = f"attached in clique {uuid}.{clique_id}", self.now[:10]
         old = self.previous.trays.get(name)
         if old is None:
-            new = self._new_tray(name, claim, clique, imex_address, f"placed {date}: {where}")
-            self.trays[name] = new
-            self._change(name, None, clique, "placed", new["why"])
-            return
+            why = f"placed {self.now[:10]}: {_where(claim)}"
+            self.trays[name] = {
+                "clique": clique,
+                "tray_index": claim.tray_index,
+                "gpu_uuids": list(claim.gpu_uuids),
+                "imex_address": imex_address,
+                "slurm_node": claim.slurm_node or name,
+                "kubernetes_node": claim.kubernetes_node or name,
+                "why": why,
+            }
+            self._change(name, None, clique, "placed", why)
+        elif (clique, imex_address) != (old["clique"], old["imex_address"]) or not _same_hardware(claim, old):
+            self._update(name, old, claim, clique, imex_address)
+
+    def _update(self, name: str, old: Tray, claim: Observation, clique: str, imex_address: str | None) -> None:
+        date, where = self.now[:10], _where(claim)
         known, gpus = set(old["gpu_uuids"]), set(claim.gpu_uuids)
         new = cast(Tray, dict(old))
         steps: list[tuple[str, str]] = []
@@ -207,17 +217,6 @@ class _Run:
         if steps:
             self.trays[name] = new
             self._change(name, old["clique"], clique, steps[0][0], "; ".join(text for _kind, text in steps))
-
-    def _new_tray(self, name: str, claim: Observation, clique: str, imex_address: str | None, why: str) -> Tray:
-        return {
-            "clique": clique,
-            "tray_index": claim.tray_index,
-            "gpu_uuids": list(claim.gpu_uuids),
-            "imex_address": imex_address,
-            "slurm_node": claim.slurm_node or name,
-            "kubernetes_node": claim.kubernetes_node or name,
-            "why": why,
-        }
 
     def _describe_domains(self, places: Mapping[str, str]) -> None:
         """Keep what a domain knows of its chassis and size: serials are collected, the expected size only grows."""
@@ -342,6 +341,15 @@ def _silent(name: str) -> Observation:
 def _identity(claim: Observation) -> Identity:
     """Of an attached observation, which always has one."""
     return cast(Identity, claim.identity)
+
+
+def _where(claim: Observation) -> str:
+    uuid, clique_id = _identity(claim)
+    return f"attached in clique {uuid}.{clique_id}"
+
+
+def _same_hardware(claim: Observation, tray: Tray) -> bool:
+    return claim.tray_index in (None, tray["tray_index"]) and list(claim.gpu_uuids) == tray["gpu_uuids"]
 
 
 def _said_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:
