@@ -109,7 +109,8 @@ def _clique_group(fabric: Fabric, name: str) -> Group:
 def _placed(tray: Tray, seen: TrayState | None) -> dict[str, Any]:
     own = {
         "nvlink_tray_index": tray["tray_index"],
-        "nvlink_gpu_count": len(tray["gpu_uuids"]),
+        # A live source may count GPUs without knowing their UUIDs.
+        "nvlink_gpu_count": len(tray["gpu_uuids"]) or (seen.get("gpu_count", 0) if seen else 0),
         "nvlink_health": seen["health"] if seen else UNKNOWN,
         "nvlink_state": _state_of_placed(seen),
         "nvlink_imex_address": tray["imex_address"],

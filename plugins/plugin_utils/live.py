@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
@@ -16,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     Observation,
     State,
     Tray,
+    TrayState,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Policy, awaiting, place
 
@@ -34,7 +36,7 @@ def provisional(observations: Collection[Observation], now: str) -> tuple[Fabric
         for name, clique in fabric.cliques.items()
     }
     trays = {name: cast(Tray, {**tray, "clique": renamed[tray["clique"]]}) for name, tray in fabric.trays.items()}
-    return Fabric(fabric.domains, cliques, trays), placed.state
+    return Fabric(fabric.domains, cliques, trays), _counted(placed.state, observations)
 
 
 def overlaid(
@@ -42,13 +44,22 @@ def overlaid(
 ) -> tuple[Fabric, State]:
     """Every tray in its accepted place, in the state in which it is seen now."""
     placed = place(fabric, state, observations, [seen.tray for seen in observations], now, Policy())
-    return fabric, awaiting(placed, fabric)
+    return fabric, _counted(awaiting(placed, fabric), observations)
 
 
 def _domain_names(uuids: Collection[str]) -> dict[str, str]:
     """Cluster UUID -> new_<its first 8 digits>, or all its digits where two domains share the first 8."""
     shared = Counter(uuid[:8] for uuid in uuids)
     return {uuid: f"new_{uuid[:8] if shared[uuid[:8]] == 1 else uuid.replace('-', '')}" for uuid in uuids}
+
+
+def _counted(state: State, observations: Collection[Observation]) -> State:
+    """The state with the number of GPUs of trays whose GPUs have no UUIDs: nothing else holds it."""
+    counts = {seen.tray: seen.gpu_count for seen in observations if seen.gpu_count and not seen.gpu_uuids}
+    if not counts:
+        return state
+    rows = {name: {**row, "gpu_count": counts[name]} if name in counts else row for name, row in state.trays.items()}
+    return replace(state, trays=cast(Mapping[str, TrayState], rows))
 
 
 def pack(observations: Collection[Observation]) -> dict[str, Any]:

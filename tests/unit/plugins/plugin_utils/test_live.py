@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import simulation
 from hypothesis import given
@@ -46,6 +47,11 @@ def test_a_tray_that_nobody_has_placed_and_nobody_reaches_is_unplaced() -> None:
     fabric, state = live.provisional([Observation("a", "test", reachable=False, problem="off")], NOW)
     assert fabric == Fabric()
     assert state.trays["a"]["state"] == "unplaced"
+
+
+def test_gpus_that_a_source_only_counts_are_counted() -> None:
+    seen = Observation("a", "test", observed_at=NOW, identity=(UUID, 1), gpu_count=4)
+    assert plan(*live.provisional([seen], NOW)).hosts["a"]["nvlink_gpu_count"] == 4
 
 
 def test_a_tray_seen_elsewhere_keeps_its_accepted_place() -> None:
