@@ -10,6 +10,7 @@ old as the node's last heartbeat, and a finding says so. Labels say nothing of h
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -112,6 +113,7 @@ def _has_gpus(node: Any) -> bool:
 
 def _observation(node: Any, expression: Any, now: str) -> Observation | None:
     """What a node's object says; None if it has no usable name."""
+    node = mapped(node)
     metadata, status = mapped(node.get("metadata")), mapped(node.get("status"))
     labels = mapped(metadata.get("labels"))
     own_name = tray_name(metadata.get("name"))
@@ -159,7 +161,7 @@ def _gpu_count(labels: Mapping[str, Any], status: Mapping[str, Any], tray: str, 
     for value in (labels.get(COUNT), mapped(status.get("capacity")).get(RESOURCE)):
         if value is None:
             continue
-        count = whole(int(value)) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else None
+        count = whole(int(value)) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,10}", value) else None
         if count is not None:
             return count
         message = f"Node of tray {tray} says an unusable number of GPUs; see GPU Feature Discovery's log."

@@ -16,10 +16,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+
+def ask_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy between a test and its server, and no waiting between attempts longer than a test likes."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(http, "PAUSE", 0.02)
 
 
 class Asked(NamedTuple):

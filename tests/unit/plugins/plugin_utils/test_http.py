@@ -20,6 +20,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_s
     Asked,
     Authority,
     Reply,
+    ask_directly,
     served,
 )
 
@@ -28,10 +29,7 @@ SECRET = "s3cr3t-t0ken-of-the-cmdb"
 
 @pytest.fixture(autouse=True)
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No proxy between a test and its server, and no waiting between attempts longer than a test likes."""
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(http, "PAUSE", 0.02)
+    ask_directly(monkeypatch)
 
 
 def client(**options: Any) -> http.Client:

@@ -1,0 +1,309 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import base64
+import json
+import urllib.parse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, kubernetes
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
+    Asked,
+    Authority,
+    Reply,
+    ask_directly,
+    served,
+)
+
+NOW = "2026-11-21T05:00:00Z"
+UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
+CLIQUE = f"{UUID}.32766"
+SECRET = "eyJhbGciOiJSUzI1NiJ9.service-account-token"
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_directly(monkeypatch)
+
+
+def node(name: Any, clique: Any = CLIQUE, ready: str = "True", **labels: Any) -> dict[str, Any]:
+    """A node as the API server describes it, less what no source reads."""
+    said = {"nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": "NVIDIA-GB200", "nvidia.com/gpu.clique": clique}
+    return {
+        "metadata": {"name": name, "labels": {key: value for key, value in {**said, **labels}.items() if value}},
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": "10.0.1.1"},
+                {"type": "Hostname", "address": "10.9.9.9"},
+                {"type": "InternalIP", "address": "fd00::1"},
+            ],
+            "conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": "2026-11-20T01:02:03Z"}],
+        },
+    }
+
+
+class ApiServer:
+    """Answers as a Kubernetes API server does: pages of `limit` nodes, each but the last with a continue token."""
+
+    def __init__(self, nodes: Sequence[Any], expire: int = 0) -> None:
+        self.nodes, self.expire = nodes, expire
+
+    def __call__(self, asked: Asked, reply: Reply) -> None:
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(asked.target).query))
+        start, limit = int(query.get("continue", "0").partition("-")[2] or 0), int(query["limit"])
+        if start and self.expire:
+            self.expire -= 1
+            reply.json({"kind": "Status", "code": 410, "reason": "Expired"}, status=410)
+            return
+        more = f"page-{start + limit}" if start + limit < len(self.nodes) else ""
+        items = self.nodes[start : start + limit]
+        reply.json({"kind": "NodeList", "metadata": {"continue": more}, "items": items})
+
+
+def discover(url: str, **options: Any) -> list[Observation]:
+    return kubernetes.discover({"api_url": url, "timeout": 5, **options}, NOW)
+
+
+def found(*nodes: Any, **options: Any) -> list[Observation]:
+    with served(ApiServer(nodes)) as server:
+        return discover(server.url, **options)
+
+
+def test_a_node_becomes_an_observation() -> None:
+    assert found(node("r01t01")) == [
+        Observation(
+            "r01t01",
+            "kubernetes",
+            observed_at=NOW,
+            identity=(UUID, 32766),
+            gpu_count=4,
+            addresses=(Address("InternalIP", "10.0.1.1", 0), Address("InternalIP", "fd00::1", 0)),
+            kubernetes_node="r01t01",
+        )
+    ]
+
+
+def test_all_pages_are_read_once() -> None:
+    nodes = [node(f"t{number}") for number in range(7)]
+    with served(ApiServer(nodes)) as server:
+        seen = discover(server.url, token=SECRET, page_size=3, label_selector="a=b,c in (d)")
+    assert [row.tray for row in seen] == [f"t{number}" for number in range(7)]
+    first, second, third = (urllib.parse.parse_qs(asked.target.partition("?")[2]) for asked in server.asked)
+    assert first == {"limit": ["3"], "labelSelector": ["a=b,c in (d)"]}
+    assert (second["continue"], third["continue"]) == (["page-3"], ["page-6"])
+    assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {SECRET}"}
+    assert server.asked[0].target.startswith("/api/v1/nodes?")
+
+
+def test_an_expired_list_is_read_anew_once() -> None:
+    nodes = [node(f"t{number}") for number in range(4)]
+    with served(ApiServer(nodes, expire=1)) as server:
+        assert [row.tray for row in discover(server.url, page_size=2)] == ["t0", "t1", "t2", "t3"]
+    with served(ApiServer(nodes, expire=9)) as server, pytest.raises(NvlinkError, match=r"expire.*larger page_size"):
+        discover(server.url, page_size=2)
+    assert len(server.asked) == 4
+
+
+def test_nodes_without_gpus_are_no_trays_unless_selected() -> None:
+    control = {"metadata": {"name": "cp1", "labels": {}}, "status": {"capacity": {"nvidia.com/gpu": "0"}}}
+    plugin_only = {"metadata": {"name": "t2"}, "status": {"capacity": {"nvidia.com/gpu": "4"}}}
+    assert [(row.tray, row.gpu_count) for row in found(control, node("t1"), plugin_only)] == [("t1", 4), ("t2", 4)]
+    assert [row.tray for row in found(control, node("t1"), label_selector="x")] == ["cp1", "t1"]
+
+
+def test_a_node_that_is_not_ready_keeps_its_clique_as_old_as_its_heartbeat() -> None:
+    (seen,) = found(node("t1", ready="Unknown"))
+    assert seen.reachable
+    assert (seen.identity, seen.observed_at, seen.health) == ((UUID, 32766), "2026-11-20T01:02:03Z", "unknown")
+    assert [row["code"] for row in seen.findings] == ["node_not_ready"]
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["32766", f"{UUID}", f"{UUID}.", f"{UUID}.-1", f"{UUID}.4294967296", f"{UUID}.01", "{{ 1 }}.1", 7,
+     "00000000-0000-0000-0000-000000000000.1", f"{UUID}.1\n"],
+)  # fmt: skip
+def test_a_malformed_clique_label_is_a_finding(label: Any) -> None:
+    bad, good = found(node("t1", clique=label), node("t2"))
+    assert bad.identity is None
+    assert [(row["code"], row["tray"]) for row in bad.findings] == [("clique_label_unusable", "t1")]
+    assert "{{" not in bad.findings[0]["message"]
+    assert good.identity == (UUID, 32766)
+
+
+def test_no_clique_label_is_no_finding() -> None:
+    (seen,) = found(node("t1", clique=None))
+    assert (seen.identity, seen.findings, seen.gpu_count) == (None, (), 4)
+
+
+@pytest.mark.parametrize("count", ["four", "-1", "4.0", "9" * 40, "²"])
+def test_an_unusable_number_of_gpus_is_a_finding(count: str) -> None:
+    (seen,) = found(node("t1", **{"nvidia.com/gpu.count": count}))
+    assert (seen.gpu_count, [row["code"] for row in seen.findings]) == (0, ["unusable_value"])
+
+
+def test_a_site_names_its_trays_by_expression() -> None:
+    nodes = [node("r01t01.example.org"), node("r01t02.example.org")]
+    seen = found(*nodes, tray_name="split('.', metadata.name)[0]")
+    assert [(row.tray, row.kubernetes_node) for row in seen] == [
+        ("r01t01", "r01t01.example.org"),
+        ("r01t02", "r01t02.example.org"),
+    ]
+
+
+def test_nodes_without_a_usable_name_are_counted_and_left_out() -> None:
+    (seen,) = found(node("{{ evil }}"), node("t1"), node(None), None, "x", label_selector="all")
+    assert seen.tray == "t1"
+    assert [row["code"] for row in seen.findings] == ["trays_unnamed"]
+    assert "4 of 5 nodes" in seen.findings[0]["message"]
+
+
+def test_one_name_for_all_nodes_is_found() -> None:
+    (seen,) = found(node("a"), node("b"), tray_name="'t1'")
+    assert (seen.identity, [row["code"] for row in seen.findings]) == ((UUID, 32766), ["tray_listed_twice"])
+    (seen,) = found(node("a"), node("b", clique=f"{UUID}.1"), tray_name="'t1'")
+    assert (seen.identity, [row["code"] for row in seen.findings]) == (None, ["tray_listed_twice"])
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [None, 7, [], {}, {"metadata": []}, {"metadata": {"name": "t1", "labels": 7}, "status": []},
+     {"metadata": {"name": "t1"}, "status": {"conditions": [None, {"type": "Ready"}], "addresses": [7, {"type": []}]}}],
+)  # fmt: skip
+def test_hostile_nodes_do_not_stop_the_others(hostile: Any) -> None:
+    assert "t9" in [row.tray for row in found(hostile, node("t9"), label_selector="all")]
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ({"kind": "Status"}, "gives no list of nodes"),
+        ([], "gives no list of nodes"),
+        ({"items": {}}, "gives no list of nodes"),
+        ({"items": [], "metadata": {"continue": "again"}}, "gives the same page over and over"),
+        ({"items": [], "metadata": {"continue": 7}}, "gives the same page over and over"),
+    ],
+)
+def test_what_is_no_kubernetes_api(page: Any, said: str) -> None:
+    with served(lambda _asked, reply: reply.json(page)) as server, pytest.raises(NvlinkError, match=said):
+        discover(server.url)
+
+
+def test_a_wrong_token_is_told_without_it() -> None:
+    with (
+        served(lambda _asked, reply: reply.json({"message": SECRET}, status=401)) as server,
+        pytest.raises(NvlinkError) as caught,
+    ):
+        discover(server.url, token=SECRET)
+    assert "does not accept the credentials (HTTP 401)" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+# -------------------------------------------------------------------------------------------------------- kubeconfig
+
+
+def kubeconfig(folder: Path, server: str, user: dict[str, Any], **cluster: Any) -> Path:
+    path = folder / "config"
+    document = {
+        "current-context": "prod",
+        "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+def encoded(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+def test_a_kubeconfig_with_a_client_certificate_as_data(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("admin")
+    user = {"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}
+    with served(ApiServer([node("t1")]), authority.server_context(wants_client=True)) as server:
+        data = {"certificate-authority-data": encoded(authority.ca_file)}
+        path = kubeconfig(tmp_path, server.url, user, **data)
+        assert [row.tray for row in kubernetes.discover({"kubeconfig": str(path)}, NOW)] == ["t1"]
+
+
+def test_a_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    (tmp_path / "sa.token").write_text(f"{SECRET}\n")
+    with served(ApiServer([node("t1")]), authority.server_context()) as server:
+        path = kubeconfig(tmp_path, server.url, {"tokenFile": "sa.token"}, **{"certificate-authority": "ca.pem"})
+        assert len(kubernetes.discover({"kubeconfig": str(path), "context": "prod", "timeout": 5}, NOW)) == 1
+        skipping = kubeconfig(tmp_path, server.url, {"token": SECRET}, **{"insecure-skip-tls-verify": True})
+        assert len(kubernetes.discover({"kubeconfig": str(skipping)}, NOW)) == 1
+    assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {SECRET}"}
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "said"),
+    [
+        ({"exec": {"command": "aws"}}, {}, "has a user with exec, which this source does not support; use api_url"),
+        ({"auth-provider": {"name": "gcp"}}, {}, "has a user with auth-provider"),
+        ({"username": "u", "password": SECRET}, {}, "has a user with username"),
+        ({"token": [SECRET]}, {}, "has a token that is no text"),
+        ({"token": f"{SECRET}\nX: y"}, {}, "cannot stand in an HTTP header"),
+        ({"tokenFile": "missing"}, {}, "names as tokenFile"),
+        ({"client-certificate-data": "LS0="}, {}, "has a client-certificate that is no PEM"),
+        ({"client-key-data": base64.b64encode(b"-----BEGIN X").decode()}, {}, "without its key, or the reverse"),
+        ({}, {"proxy-url": "http://proxy"}, "has a cluster with proxy-url"),
+        ({}, {"certificate-authority-data": "*"}, "certificate-authority that is no PEM"),
+        ({}, {"server": f"https://u:{SECRET}@example.org"}, "server holds a user name or password"),
+        ({}, {"server": 7}, "server is 7, write a text"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_followed(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], said: str
+) -> None:
+    path = kubeconfig(tmp_path, "https://127.0.0.1:1", user)
+    document = json.loads(path.read_text())
+    document["clusters"][0]["cluster"].update(cluster)
+    path.write_text(json.dumps(document))
+    with pytest.raises(SourceError) as caught:
+        kubernetes.discover({"kubeconfig": str(path)}, NOW)
+    assert str(caught.value).startswith("kubernetes: ")
+    assert said in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "a: [", "{}", "current-context: x", "contexts: 7\ncurrent-context: [1]"])
+def test_what_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(SourceError, match=r"^kubernetes: kubeconfig [^\n]*; [^\n]*[^.]$"):
+        kubernetes.discover({"kubeconfig": str(tmp_path / "config")}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "kubeconfig or api_url must be set"),
+        ({"api_url": "http://x", "kubeconfig": "/x"}, "kubeconfig or api_url must be set"),
+        ({"api_url": "http://x", "context": "c"}, "context belongs to kubeconfig"),
+        ({"kubeconfig": "/x", "token": SECRET}, "token belongs to api_url"),
+        ({"kubeconfig": "config"}, "kubeconfig is 'config', write an absolute path"),
+        ({"kubeconfig": "/nowhere/config"}, "kubeconfig /nowhere/config cannot be read"),
+        ({"api_url": "example.org"}, "api_url is no usable http or https address"),
+        ({"api_url": "http://x", "page_size": 0}, "page_size is 0"),
+        ({"api_url": "http://x", "tray_name": "a["}, "tray_name is no JMESPath expression"),
+        ({"api_url": "http://x", "tray_name": "splt(a)"}, "tray_name calls 'splt', which is no function; did you mean"),
+        ({"api_url": "http://x", "tray_name": "split(a)"}, "tray_name gives split() 1 arguments, it takes 2"),
+        ({"api_ulr": "http://x"}, "'api_ulr' is not a known option; did you mean api_url?"),
+        ("x", "must be a mapping of options"),
+    ],
+)
+def test_wrong_options(options: Any, said: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        kubernetes.discover(options, NOW)
+    assert str(caught.value).startswith(f"kubernetes: {said}")
+    assert SECRET not in str(caught.value)
