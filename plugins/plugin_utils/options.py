@@ -19,6 +19,9 @@ class Options:
     """The mapping behind `name:` in an inventory file, each key of it checked when it is read."""
 
     def __init__(self, values: Any, known: Sequence[str], name: str) -> None:
+        if values is not None and not isinstance(values, Mapping):
+            # Not shown, as it may hold a secret.
+            raise SourceError(f"{name}: is no mapping of options; write key: value lines under it")
         self.name, self._values = name, check_options(values, known, name)
 
     def __contains__(self, key: str) -> bool:
@@ -81,10 +84,10 @@ class Options:
         return bool(value)
 
     def mapping(self, key: str) -> Mapping[str, Any] | None:
-        """A mapping, whatever it holds."""
+        """A mapping, whatever it holds; a wrong value is not shown, it may hold a secret."""
         value = self._values.get(key)
         if value is not None and not isinstance(value, Mapping):
-            raise self.wrong(key, f"is {shown(value)}, write a mapping")
+            raise self.wrong(key, "is no mapping; write key: value lines under it")
         return value
 
     def sequence(self, key: str) -> list[Any] | None:

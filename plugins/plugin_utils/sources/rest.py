@@ -224,7 +224,8 @@ def _number(value: Any) -> int | None:
 
 
 def _serial(value: Any) -> str | None:
-    return text(SERIAL)(str(value) if whole(value) is not None else value)
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**18
+    return text(SERIAL)(str(value) if is_number else value)
 
 
 def _gpu_uuids(value: Any) -> tuple[str, ...] | None:

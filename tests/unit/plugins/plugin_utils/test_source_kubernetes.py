@@ -299,7 +299,7 @@ def test_what_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
         ({"api_url": "http://x", "tray_name": "splt(a)"}, "tray_name calls 'splt', which is no function; did you mean"),
         ({"api_url": "http://x", "tray_name": "split(a)"}, "tray_name gives split() 1 arguments, it takes 2"),
         ({"api_ulr": "http://x"}, "'api_ulr' is not a known option; did you mean api_url?"),
-        ("x", "must be a mapping of options"),
+        ([{"token": SECRET}], "is no mapping of options"),
     ],
 )
 def test_wrong_options(options: Any, said: str) -> None:

@@ -1,0 +1,292 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import rest
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
+    Asked,
+    Reply,
+    ask_directly,
+    served,
+)
+
+NOW = "2026-11-21T05:00:00Z"
+UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
+SECRET = "0123456789abcdef-netbox-token"
+COOKBOOK = Path(__file__).parents[4].parent / "docs" / "sources.md"
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_directly(monkeypatch)
+
+
+def discover(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> list[Observation]:
+    path = folder / "cmdb.json"
+    path.write_text(json.dumps(document))
+    options = {"file": str(path), "trays": trays, "fields": {"name": "name", **(fields or {})}}
+    return rest.discover(options, NOW)
+
+
+def from_web(url: str, **options: Any) -> list[Observation]:
+    asked = {"url": url, "trays": "items", "fields": {"name": "name"}, "timeout": 5, **options}
+    return rest.discover(asked, NOW)
+
+
+FULL = {
+    "name": "r01t01",
+    "clique": f"{UUID.upper()}.32766",
+    "serial": 1820925000123,
+    "slot": "3",
+    "gpus": ["GPU-11111111-2222", "GPU-11111111-3333"],
+    "count": 4,
+    "addresses": ["198.51.100.11/24", {"address": "fd00::1", "interface": "host0", "prefix": 64}],
+    "driver": "580.95.05",
+    "health": "Healthy",
+    "at": "2026-11-21T04:00:00Z",
+    "slurm": "s1",
+    "k8s": "k1",
+    "host": "198.51.100.11",
+}
+FIELDS = {
+    "clique": "clique",
+    "chassis_serial": "serial",
+    "tray_index": "slot",
+    "gpu_uuids": "gpus",
+    "gpu_count": "count",
+    "addresses": "addresses",
+    "driver_version": "driver",
+    "health": "health",
+    "observed_at": "at",
+    "slurm_node": "slurm",
+    "kubernetes_node": "k8s",
+    "ansible_host": "host",
+}
+
+
+def test_every_field_arrives(tmp_path: Path) -> None:
+    assert discover([FULL], tmp_path, FIELDS) == [
+        Observation(
+            "r01t01",
+            "rest",
+            observed_at="2026-11-21T04:00:00Z",
+            identity=(UUID, 32766),
+            chassis_serial="1820925000123",
+            tray_index=3,
+            gpu_uuids=("GPU-11111111-2222", "GPU-11111111-3333"),
+            gpu_count=4,
+            addresses=(Address("", "198.51.100.11", 24), Address("host0", "fd00::1", 64)),
+            driver_version="580.95.05",
+            health="healthy",
+            slurm_node="s1",
+            kubernetes_node="k1",
+            ansible_host="198.51.100.11",
+        )
+    ]
+
+
+def test_what_is_not_there_is_unknown_and_no_finding(tmp_path: Path) -> None:
+    assert discover([{"name": "t1"}], tmp_path, FIELDS) == [Observation("t1", "rest", observed_at=NOW)]
+
+
+def test_a_clique_by_its_two_parts(tmp_path: Path) -> None:
+    fields = {"cluster_uuid": "uuid", "clique_id": "id"}
+    rows = [
+        {"name": "t1", "uuid": UUID, "id": "7"},
+        {"name": "t2", "uuid": UUID},
+        {"name": "t3", "uuid": "00000000-0000-0000-0000-000000000000", "id": 7},
+    ]
+    assert [row.identity for row in discover(rows, tmp_path, fields)] == [(UUID, 7), None, None]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("clique", "32766"),
+        ("clique", 7),
+        ("cluster_uuid", "x"),
+        ("clique_id", -1),
+        ("clique_id", "1.5"),
+        ("clique_id", True),
+        ("clique_id", 2**32),
+        ("chassis_serial", "{{ evil }}"),
+        ("chassis_serial", "a\nb"),
+        ("tray_index", "first"),
+        ("gpu_uuids", "GPU-1"),
+        ("gpu_uuids", ["GPU-1", None]),
+        ("gpu_uuids", ["GPU-1"] * 2000),
+        ("gpu_count", 4.5),
+        ("addresses", "nowhere"),
+        ("addresses", ["10.0.0.1", "10.0.0.1/x"]),
+        ("addresses", {"interface": "x"}),
+        ("driver_version", "1; rm"),
+        ("health", "meh"),
+        ("health", {}),
+        ("observed_at", "yesterday"),
+        ("problem", True),
+        ("slurm_node", "a b"),
+        ("kubernetes_node", ["x"]),
+        ("ansible_host", "-oProxyCommand=x"),
+    ],
+)
+def test_an_unusable_value_is_a_finding_and_null(tmp_path: Path, field: str, value: Any) -> None:
+    (seen,) = discover([{"name": "t1", "v": value}], tmp_path, {field: "v"})
+    assert [(row["code"], row["tray"]) for row in seen.findings] == [("unusable_value", "t1")]
+    assert field in seen.findings[0]["message"]
+    assert seen == Observation("t1", "rest", observed_at=NOW, findings=seen.findings)
+
+
+def test_a_tray_with_a_problem_is_unreachable(tmp_path: Path) -> None:
+    problem = "power != 'On' && 'its BMC says that it is off' || null"
+    on, off = discover([{"name": "a", "power": "On"}, {"name": "b", "power": "Off"}], tmp_path, {"problem": problem})
+    assert (on.reachable, off.reachable, off.problem) == (True, False, "its BMC says that it is off")
+
+
+def test_trays_without_a_name_are_counted_and_none_at_all_is_an_error(tmp_path: Path) -> None:
+    (seen,) = discover([{"name": "[all]"}, {"name": "t1"}, 7], tmp_path)
+    assert (seen.tray, [row["code"] for row in seen.findings]) == ("t1", ["trays_unnamed"])
+    with pytest.raises(NvlinkError, match="rest: none of 1 items has a usable tray name; correct the expression name"):
+        discover([{"nam": "t1"}], tmp_path)
+
+
+def test_an_empty_list_is_an_answer(tmp_path: Path) -> None:
+    assert discover([], tmp_path) == []
+
+
+def test_added_functions(tmp_path: Path) -> None:
+    row = {"name": "R01T01.example.org", "domain": "nmx-1", "x": 1}
+    expression = "sub('^r', 'rack', lower(split('.', name)[0]))"
+    (seen,) = discover([row], tmp_path, {"name": expression, "cluster_uuid": f'pick(`{{"nmx-1": "{UUID}"}}`, domain)',
+                                         "clique_id": "x"})  # fmt: skip
+    assert (seen.tray, seen.identity) == ("rack01t01", (UUID, 1))
+
+
+# ------------------------------------------------------------------------------------------------------------- pages
+
+
+def pages(asked: Asked, reply: Reply) -> None:
+    """Three pages of one tray each, which name the next one in the document and in the header Link."""
+    number = int(asked.target.partition("page=")[2] or 1)
+    there = f"/api/trays?page={number + 1}" if number < 3 else None
+    link = {"Link": f'</first>; rel="first", <{there}>; title="a, b"; rel="next"'} if there else {}
+    reply.json(
+        {"items": [{"name": f"t{number}"}], "next": there, "n": {"other": f"http://198.51.100.1{there}"}}, **link
+    )
+
+
+@pytest.mark.parametrize("follow", ["next", "link"])
+def test_pages_are_followed(follow: str) -> None:
+    with served(pages) as server:
+        seen = from_web(f"{server.url}/api/trays", next=follow, token=SECRET, token_prefix="Token")
+    assert [row.tray for row in seen] == ["t1", "t2", "t3"]
+    assert {asked.headers["authorization"] for asked in server.asked} == {f"Token {SECRET}"}
+
+
+def test_one_page_without_next_and_a_header_of_its_own() -> None:
+    with served(pages) as server:
+        assert len(from_web(f"{server.url}/api/trays", token=SECRET, token_header="X-Auth-Token")) == 1
+    assert server.asked[0].headers["x-auth-token"] == SECRET
+
+
+def test_a_next_page_by_the_scheme_and_port_that_the_server_sees_itself() -> None:
+    def answering(asked: Asked, reply: Reply) -> None:
+        there = "https://127.0.0.1/b" if asked.target == "/a" else None
+        reply.json({"items": [{"name": asked.target[1:]}], "next": there})
+
+    with served(answering) as server:
+        assert [row.tray for row in from_web(f"{server.url}/a", next="next")] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("/loop", "is named as the page after itself"),
+        ("http://localhost/x", "names a next page on another host"),
+        ("file:///etc/passwd", "names a next page on another host"),
+        ("/a b\r\nX: y", "names a next page that is no usable address"),
+        (7, "names a next page that is no text"),
+        ({"a": 1}, "names a next page that is no text"),
+    ],
+)
+def test_a_next_page_that_leads_astray(target: Any, said: str) -> None:
+    with (
+        served(lambda _asked, reply: reply.json({"items": [], "next": target})) as server,
+        pytest.raises(NvlinkError, match=said) as caught,
+    ):
+        from_web(f"{server.url}/loop", next="next", token=SECRET)
+    assert SECRET not in str(caught.value)
+
+
+def test_too_many_pages() -> None:
+    with (
+        served(lambda asked, reply: reply.json({"items": [], "next": f"{asked.target}x"})) as server,
+        pytest.raises(NvlinkError, match="would be page 5; raise max_pages"),
+    ):
+        from_web(f"{server.url}/a", next="next", max_pages=4)
+    assert len(server.asked) == 4
+
+
+def test_a_page_without_the_list() -> None:
+    with (
+        served(lambda _asked, reply: reply.json({"detail": SECRET})) as server,
+        pytest.raises(NvlinkError, match=r"rest: trays gives no list on the page http://127\.0\.0\.1:\d+/a; correct"),
+    ):
+        from_web(f"{server.url}/a?key={SECRET}")
+
+
+# ----------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "trays is missing"),
+        ({"trays": "a[", "fields": {"name": "n"}}, "trays is no JMESPath expression"),
+        ({"trays": "a", "fields": {}}, "fields: name is missing"),
+        ({"trays": "a", "fields": "name"}, "fields is no mapping"),
+        ({"trays": "a", "fields": {"name": "n", "uuid": "u"}}, "fields: 'uuid' is not a known option"),
+        ({"trays": "a", "fields": {"name": "n.[", "health": "h"}}, "fields: name is no JMESPath expression"),
+        ({"trays": "a", "fields": {"name": "n", "health": "lenght(h)"}}, "fields: health calls 'lenght', which is no"),
+        ({"trays": "a", "fields": {"name": "n", "health": ["h"]}}, "fields: health is ['h'], write a JMESPath"),
+        ({"trays": "a", "fields": {"name": "n"}}, "url or file must be set"),
+        ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "file": "/x"}, "url or file must be set"),
+        ({"trays": "a", "fields": {"name": "n"}, "file": "cmdb.json"}, "file is 'cmdb.json', write an absolute path"),
+        (
+            {"trays": "a", "fields": {"name": "n"}, "file": "/nowhere.json"},
+            "file /nowhere.json cannot be read (No such file",
+        ),
+        ({"trays": "a", "fields": {"name": "n"}, "file": "/dev/zero"}, "file /dev/zero cannot be read (it is no reg"),
+        ({"trays": "a", "fields": {"name": "n"}, "file": __file__}, f"file {__file__} is no whole JSON document"),
+        ({"trays": "a", "fields": {"name": "n"}, "file": "/x", "next": "n"}, "next belongs to url"),
+        ({"trays": "a", "fields": {"name": "n"}, "file": "/x", "token": SECRET}, "token belongs to url"),
+        ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "next": "]"}, "next is no JMESPath expression"),
+        ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "token_header": "A: b"}, "token_header is no"),
+        ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "max_pages": 0}, "max_pages is 0"),
+    ],
+)
+def test_wrong_options(options: Any, said: str) -> None:
+    with pytest.raises(NvlinkError) as caught:
+        rest.discover(options, NOW)
+    assert str(caught.value).startswith(f"rest: {said}")
+    assert "\n" not in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_wrong_pattern_of_sub_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NvlinkError, match=r"rest: fields: name calls sub\(\) with a pattern that is wrong"):
+        discover([{"name": "t1"}], tmp_path, {"name": "sub('(', '', name)"})
+
+
+def test_a_file_larger_than_allowed(tmp_path: Path) -> None:
+    (tmp_path / "big.json").write_text("[" + " " * 5000 + "]")
+    options = {"file": str(tmp_path / "big.json"), "trays": "@", "fields": {"name": "n"}, "max_bytes": 4096}
+    with pytest.raises(NvlinkError, match="cannot be read \\(it is larger than 4096 bytes\\)"):
+        rest.discover(options, NOW)

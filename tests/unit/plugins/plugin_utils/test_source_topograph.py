@@ -1,0 +1,207 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import topograph
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
+    Asked,
+    Reply,
+    ask_directly,
+    served,
+)
+
+NOW = "2026-11-21T05:00:00Z"
+UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
+SECRET = "creds-of-the-fabric-manager"
+CONF = f"""# block001={UUID}.32766
+BlockName=block001 Nodes=r01t[01-02]
+# block002={UUID}.1
+BlockName=block002 Nodes=r02t01
+BlockName=block003
+BlockSizes=2
+"""
+YAML = """- topology: blocks
+  cluster_default: true
+  block:
+    block_sizes:
+        - 2
+    blocks:
+        - block: block1
+          nodes: r01t[01-02]
+        - block: block2
+- topology: rest
+  cluster_default: false
+  flat: true
+"""
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_directly(monkeypatch)
+
+
+class Topograph:
+    """Answers as Topograph does: a request ID, 202 so many times, then what it ends with."""
+
+    def __init__(self, body: str = CONF, status: int = 200, pending: int = 0, request: str = "1f2e3d") -> None:
+        self.body, self.status, self.pending, self.request = body, status, pending, request
+
+    def __call__(self, asked: Asked, reply: Reply) -> None:
+        if asked.method == "POST":
+            reply.send(202, f"{self.request}\n".encode())
+        elif self.pending:
+            self.pending -= 1
+            reply.send(202, b"pending")
+        else:
+            reply.send(self.status, self.body.encode())
+
+
+def discover(url: str, **options: Any) -> list[Observation]:
+    asked = {"url": url, "provider": {"name": "infiniband-bm"}, "poll_interval": 0.05, "timeout": 5, **options}
+    return topograph.discover(asked, NOW)
+
+
+def found(body: str, **options: Any) -> list[Observation]:
+    with served(Topograph(body)) as server:
+        return discover(server.url, **options)
+
+
+def refused(answering: Any, **options: Any) -> str:
+    with served(answering) as server, pytest.raises(NvlinkError) as caught:
+        discover(server.url, **options)
+    assert str(caught.value).startswith("topograph: http://127.0.0.1:")
+    assert SECRET not in str(caught.value)
+    return str(caught.value)
+
+
+def test_blocks_with_cliques_as_domains() -> None:
+    first, second, third = found(CONF)
+    assert first == Observation("r01t01", "topograph", observed_at=NOW, identity=(UUID, 32766), slurm_node="r01t01")
+    assert (second.tray, second.identity) == ("r01t02", (UUID, 32766))
+    assert (third.tray, third.identity) == ("r02t01", (UUID, 1))
+
+
+def test_what_is_asked_and_how_often() -> None:
+    with served(Topograph(pending=2)) as server:
+        provider = {"name": "netq", "params": {"apiUrl": "https://nmx"}, "creds": {"username": "u", "password": SECRET}}
+        discover(f"{server.url}/", provider=provider, nodes=[{"region": "local", "instances": {"i1": "r01t01"}}])
+    post, *polls = server.asked
+    assert (post.method, post.target) == ("POST", "/v1/generate")
+    assert json.loads(post.body) == {
+        "provider": provider,
+        "engine": {"name": "slurm", "params": {"plugin": "topology/block"}},
+        "nodes": [{"region": "local", "instances": {"i1": "r01t01"}}],
+    }
+    assert [(poll.method, poll.target) for poll in polls] == [("GET", "/v1/topology?uid=1f2e3d")] * 3
+
+
+@pytest.mark.parametrize("domain", ["nvl-domain-7", UUID, "00000000-0000-0000-0000-000000000000.1", "{{x}}.1"])
+def test_a_domain_that_is_no_clique_gives_no_place(domain: str) -> None:
+    (seen,) = found(f"# b1={domain}\nBlockName=b1 Nodes=t1\n")
+    assert (seen.tray, seen.reachable, seen.identity) == ("t1", True, None)
+    assert [(row["code"], row["tray"]) for row in seen.findings] == [("domain_no_clique", "t1")]
+    assert "{{" not in seen.findings[0]["message"]
+
+
+def test_the_yaml_form_names_no_domains() -> None:
+    seen = found(YAML)
+    assert [(row.tray, row.identity) for row in seen] == [("r01t01", None), ("r01t02", None)]
+    assert {row["code"] for tray in seen for row in tray.findings} == {"domain_no_clique"}
+
+
+def test_blocks_that_are_named_after_their_domain() -> None:
+    (seen,) = found(YAML.replace("block1", f"{UUID}.7").replace("[01-02]", "01"))
+    assert seen.identity == (UUID, 7)
+
+
+def test_a_site_names_its_trays_by_expression() -> None:
+    seen = found(CONF, tray_name="sub('^r', 'rack', node)")
+    assert [(row.tray, row.slurm_node) for row in seen][:1] == [("rack01t01", "r01t01")]
+
+
+def test_a_node_in_two_cliques_is_in_neither() -> None:
+    (seen,) = found(f"# a={UUID}.1\nBlockName=a Nodes=t1\n# b={UUID}.2\nBlockName=b Nodes=t1\n")
+    assert (seen.identity, [row["code"] for row in seen.findings]) == (None, ["tray_listed_twice"])
+
+
+def test_an_endless_pending_ends_at_the_deadline() -> None:
+    start = time.monotonic()
+    message = refused(Topograph(pending=10_000), deadline=0.5)
+    assert time.monotonic() - start < 1.5
+    assert "has no topology yet after 0.5 seconds; raise deadline" in message
+
+
+def test_a_forgotten_request_is_told_apart_from_a_failed_one() -> None:
+    assert "no longer knows the request 1f2e3d" in refused(Topograph(status=404))
+    assert "failed with HTTP 502, 3 times" in refused(Topograph(SECRET, status=502))
+    assert "answered HTTP 400" in refused(Topograph(SECRET, status=400))
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(400, "answered HTTP 400"), (404, "does not exist"), (500, "failed with HTTP 500; ")]
+)
+def test_a_refused_request(status: int, said: str) -> None:
+    assert said in refused(
+        lambda _asked, reply: reply.send(status, SECRET.encode()), provider={"name": "x", "creds": {"k": [SECRET]}}
+    )
+
+
+@pytest.mark.parametrize("request_id", ["", "a b", "../etc", "x" * 200, "<html>"])
+def test_what_is_no_topograph(request_id: str) -> None:
+    assert "gives no request ID" in refused(Topograph(request=request_id))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("OK", "writes its topology into a file; set the engine's plugin"),
+        ("", "gives a topology without blocks"),
+        ("SwitchName=s1 Nodes=t[1-2]\n", "gives a topology without blocks"),
+        ("- topology: a\n  flat: true\n", "gives a topology without blocks"),
+        ("BlockName=b Nodes=t[1-\n", "cannot be read (The hostlist"),
+        ("- topology: a\n  block: {\n", "cannot be read (Line 2"),
+        ("- topology: [a: b\n", "cannot be read"),
+        (f"BlockName=b Nodes={SECRET}[1-\n", "cannot be read"),
+        ("BlockName=b Nodes=t[1-65536]\n" * 10, "hold more than"),
+    ],
+)
+def test_a_topology_that_cannot_be_used(body: str, said: str) -> None:
+    assert said in refused(Topograph(body), token=SECRET)
+
+
+def test_a_topology_that_is_no_text() -> None:
+    def answering(asked: Asked, reply: Reply) -> None:
+        reply.send(202 if asked.method == "POST" else 200, b"id" if asked.method == "POST" else b"\xff\xfe")
+
+    assert "it is no UTF-8" in refused(answering)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"url": None}, "url is missing"),
+        ({"provider": None}, "provider is missing"),
+        ({"provider": "netq"}, "provider is no mapping"),
+        ({"provider": [{"creds": SECRET}]}, "provider is no mapping"),
+        ({"provider": {}}, "provider: name is missing"),
+        ({"provider": {"name": "x", "credentials": SECRET}}, "provider: 'credentials' is not a known option; did you"),
+        ({"provider": {"name": "x", "creds": SECRET}}, "provider: creds is no mapping"),
+        ({"engine": {"name": "slurm", "params": {"a": {1, 2}}}}, "engine: params: holds a value that JSON"),
+        ({"nodes": "r01t01"}, "nodes is 'r01t01', write a list"),
+        ({"poll_interval": 0}, "poll_interval is 0"),
+        ({"tray_name": ""}, "tray_name is '', write a text"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(NvlinkError) as caught:
+        discover(**{"url": "http://127.0.0.1:1", **options})
+    assert str(caught.value).startswith(f"topograph: {said}")
+    assert SECRET not in str(caught.value)
