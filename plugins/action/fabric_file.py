@@ -10,7 +10,7 @@ import datetime
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,14 +19,16 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, proposal, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gates import objections
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Finding, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import (
-    PlacementError,
-    Policy,
+    Placement,
     awaiting,
+    carried_on,
     place,
     settled,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 
 Result = dict[str, Any]
@@ -89,6 +91,15 @@ class _Files:
         self.fabric = None if self.base is None else fabric_file.parse(self.base, self.path)
         self.state = fabric_file.load_state(self.path)
 
+    @property
+    def sha256(self) -> str | None:
+        """Of the fabric file that is there; None where there is none."""
+        return None if self.base is None else fabric_file.digest(self.base)
+
+    def differ(self, fabric: Fabric) -> bool:
+        """Whether this fabric is not the one in the file; how a person has laid the file out does not matter."""
+        return fabric.as_dict() != (self.fabric or Fabric()).as_dict()
+
     def write_fabric(self, data: bytes) -> None:
         """Make these bytes the fabric file; what stood there becomes <path>.previous."""
         if not self._dry:
@@ -128,8 +139,9 @@ def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[[], An
 def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[[], Any]) -> Result:
     files.read()
     sha256 = options["proposal"]
-    if files.base is not None and fabric_file.digest(files.base) == sha256:
-        return {**_outcome(sha256), "changed": False, "diff": [], "msg": f"{files.path} is that proposal already"}
+    outcome: Result = {"sha256": sha256, "proposal": None, "changes": [], "objections": [], "diff": []}
+    if files.sha256 == sha256:
+        return {**outcome, "changed": False, "msg": f"{files.path} is that proposal already"}
     taken = proposal.accept(files.path, sha256, files.base)
     fabric = fabric_file.parse(taken.data, files.path)
     files.write_fabric(taken.data)
@@ -137,7 +149,10 @@ def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[[], A
         files.write_state(replace(settled(files.state, fabric), written_at=files.now))
     files.drop_proposal()
     return {
-        **_outcome(taken.sha256, changes=taken.changes, objections=taken.objections),
+        **outcome,
+        "sha256": taken.sha256,
+        "changes": taken.changes,
+        "objections": taken.objections,
         "changed": True,
         "diff": [*proposal.diff_text(files.fabric, fabric, taken.changes), _header(files, taken.sha256)],
         "msg": f"{files.path} is now the proposal with sha256 {taken.sha256}",
@@ -149,60 +164,120 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[], l
     files.read()
     observations = observe()
     targets = {observation.tray for observation in observations}
-    placement = place(files.fabric, files.state, observations, targets, files.now, policy)
-    result = _outcome(
-        None if files.base is None else fabric_file.digest(files.base),
-        changes=placement.changes,
-        objections=placement.objections,
-    )
-    lines = proposal.diff_text(files.fabric, placement.fabric, placement.changes)
-    state = placement.state
-    if placement.fabric.as_dict() == (files.fabric or Fabric()).as_dict():
-        ending = f"places are unchanged in {files.path}" if files.base else "no tray has a place yet"
-        changed = files.drop_proposal()
-    else:
+
+    def place_upon(fabric: Fabric) -> Placement:
+        placement = place(fabric, files.state, observations, targets, files.now, policy)
+        # The whole file that comes of it is checked, by the rules by which it will be read.
         fabric_file.check(placement.fabric.as_dict(), files.path)
-        next_one = proposal.propose(files.base, placement.fabric, placement.changes, placement.objections, files.now)
-        if options["accept"] == "gates" and not placement.objections:
-            files.write_fabric(next_one.data)
-            files.drop_proposal()
-            changed = True
-            ending = f"accepted into {files.path} with sha256 {next_one.sha256}"
-        else:
-            last = files.last_proposal()
-            changed = last is None or not next_one.repeats(last)
-            if last and not changed:
-                next_one = last
-            else:
-                files.write_proposal(next_one)
-            state = awaiting(placement, files.fabric)
-            result["proposal"] = proposal.proposal_path(files.path)
-            ending = f"accept it with: {_accept_command(files.path, next_one.sha256)}"
-            if options["accept"] == "gates":
-                gates = "; ".join(row["message"].rstrip(".") for row in placement.objections)
-                names = ", ".join(sorted({row["code"] for row in placement.objections}))
-                result["failed"] = True
-                ending = f"not accepted, since the gate {names} objects ({gates}); {ending}"
-        result["sha256"] = next_one.sha256
-        lines.append(_header(files, next_one.sha256))
-    state_changed = files.state is None or files.state.essence() != state.essence()
+        return placement
+
+    placement = place_upon(files.fabric or Fabric())
+    by_gates = options["accept"] == "gates"
+    refused_by = placement.objections if by_gates else []
+    if by_gates and not refused_by and files.differ(placement.fabric):
+        result = _accepted_by_gates(files, placement)
+    else:
+        last = files.last_proposal()
+        placement = _carry_on(files, last, placement, targets, place_upon, policy)
+        result = (
+            _left_to_a_person(files, last, placement, refused_by) if files.differ(placement.fabric) else _same(files)
+        )
+    state = awaiting(placement, files.fabric) if result["proposal"] else placement.state
+    result["changed"] |= files.state is None or files.state.essence() != state.essence()
     files.write_state(state)
-    summary = _summary(placement.fabric, state, result["changes"])
+    summary = _summary(placement.fabric, state, placement.changes)
+    lines = [
+        *proposal.diff_text(files.fabric, placement.fabric, placement.changes),
+        *result.pop("diff"),
+        *proposal.state_diff_text(files.state, state),
+    ]
     return {
         **result,
-        "changed": changed or state_changed,
-        "diff": [*lines, *proposal.state_diff_text(files.state, state)],
+        "changes": placement.changes,
+        "objections": placement.objections,
         "findings": placement.findings,
         "summary": summary,
-        "msg": f"{_counts(summary)}: {ending}",
+        "diff": lines,
+        "msg": f"{_counts(summary)}: {result['msg']}",
     }
 
 
+def _carry_on(
+    files: _Files,
+    last: proposal.Proposal | None,
+    placement: Placement,
+    targets: Collection[str],
+    place_upon: Callable[[Fabric], Placement],
+    policy: Policy,
+) -> Placement:
+    """The placement, with what the proposal that waits says of trays that are no targets now.
+
+    So job slices add to one proposal. Never done for what gates accept: they must not accept what another run has left
+    for a person to look at.
+    """
+    earlier = [change for change in last.changes if change["tray"] not in targets] if last else []
+    if last and earlier and last.base_sha256 == files.sha256:
+        fabric = files.fabric or Fabric()
+        # Where trays of both claim one GPU or address, only a run that sees both can tell whose it is.
+        with contextlib.suppress(fabric_file.FabricFileError):
+            carried = carried_on(fabric, fabric_file.parse(last.data, files.path), targets)
+            fabric_file.check(carried.as_dict(), files.path)
+            both = place_upon(carried)
+            changes = [*earlier, *both.changes]
+            return replace(both, changes=changes, objections=objections(fabric, changes, policy))
+    return placement
+
+
+def _same(files: _Files) -> Result:
+    return {
+        "changed": files.drop_proposal(),
+        "sha256": files.sha256,
+        "proposal": None,
+        "diff": [],
+        "msg": f"places are unchanged in {files.path}" if files.base else "no tray has a place yet",
+    }
+
+
+def _accepted_by_gates(files: _Files, placement: Placement) -> Result:
+    data = fabric_file.serialise(placement.fabric)
+    sha256 = fabric_file.digest(data)
+    files.write_fabric(data)
+    files.drop_proposal()
+    return {
+        "changed": True,
+        "sha256": sha256,
+        "proposal": None,
+        "diff": [_header(files, sha256)],
+        "msg": f"accepted into {files.path} with sha256 {sha256}",
+    }
+
+
+def _left_to_a_person(
+    files: _Files, last: proposal.Proposal | None, placement: Placement, refused_by: list[Finding]
+) -> Result:
+    """Write the proposal, unless the one that waits says the same; gates that were asked and refused fail the task."""
+    next_one = proposal.propose(files.base, placement.fabric, placement.changes, placement.objections, files.now)
+    repeated = last is not None and next_one.repeats(last)
+    if last and repeated:
+        next_one = last
+    else:
+        files.write_proposal(next_one)
+    result: Result = {
+        "changed": not repeated,
+        "sha256": next_one.sha256,
+        "proposal": proposal.proposal_path(files.path),
+        "diff": [_header(files, next_one.sha256)],
+        "msg": f"accept it with: {_accept_command(files.path, next_one.sha256)}",
+    }
+    if refused_by:
+        names = ", ".join(sorted({row["code"] for row in refused_by}))
+        reasons = "; ".join(row["message"].rstrip(".") for row in refused_by)
+        result["failed"] = True
+        result["msg"] = f"not accepted, since the gate {names} objects ({reasons}); {result['msg']}"
+    return result
+
+
 _STATES: dict[str, Callable[..., Result]] = {"proposed": _proposed, "accepted": _accepted, "checked": _checked}
-
-
-def _outcome(sha256: str | None, changes: Any = (), objections: Any = ()) -> Result:
-    return {"sha256": sha256, "proposal": None, "changes": list(changes), "objections": list(objections)}
 
 
 def _policy(options: Mapping[str, Any]) -> Policy:
@@ -216,8 +291,7 @@ def _policy(options: Mapping[str, Any]) -> Policy:
 
 
 def _header(files: _Files, sha256: str) -> str:
-    before = "none" if files.base is None else fabric_file.digest(files.base)
-    return f"{files.path}: sha256 {before} -> {sha256}"
+    return f"{files.path}: sha256 {files.sha256 or 'none'} -> {sha256}"
 
 
 def _accept_command(path: str, sha256: str) -> str:

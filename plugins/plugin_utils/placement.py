@@ -88,6 +88,21 @@ def place(
     return Placement(fabric, State(trays, findings, now), run.changes, objections(previous, run.changes, policy))
 
 
+def carried_on(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fabric:
+    """The fabric with what a pending proposal says of trays that are no targets now.
+
+    A run that sees some trays only, as a job slice does, so adds to what the others proposed instead of undoing it.
+    """
+    trays = {
+        name: tray for name, tray in pending.trays.items() if name not in targets and tray != fabric.trays.get(name)
+    }
+    cliques = {tray["clique"]: pending.cliques[tray["clique"]] for tray in trays.values()}
+    domains = {clique["domain"]: pending.domains[clique["domain"]] for clique in cliques.values()}
+    return Fabric(
+        {**fabric.domains, **domains}, {**fabric.cliques, **cliques}, {**fabric.trays, **trays}, fabric.overrides
+    )
+
+
 def awaiting(placement: Placement, accepted: Fabric | None) -> State:
     """The state to write while a person has yet to accept the placement: the fabric file still says the old places."""
     places = accepted.trays if accepted else {}
@@ -111,15 +126,24 @@ def settled(state: State, accepted: Fabric) -> State:
     """The state after a person has accepted: who awaited that has a place now."""
     trays = {}
     for name, tray in state.trays.items():
-        kept = [row for row in tray["findings"] if row["code"] != "awaiting_acceptance"]
-        if len(kept) != len(tray["findings"]):
-            tray = cast(TrayState, {**tray, "findings": kept})
-            if tray["state"] == UNPLACED and name in accepted.trays:
-                tray["state"] = PRESENT
-                tray.pop("tray_index", None)
-                tray.pop("gpu_count", None)
-        trays[name] = tray
+        trays[name] = settled_tray = _no_longer_awaiting(tray)
+        if settled_tray is not tray and tray["state"] == UNPLACED and name in accepted.trays:
+            trays[name] = _given_place(settled_tray, PRESENT)
     return replace(state, trays=trays)
+
+
+def _no_longer_awaiting(tray: TrayState) -> TrayState:
+    """The tray itself if it awaited nothing, else a copy."""
+    kept = [row for row in tray["findings"] if row["code"] != "awaiting_acceptance"]
+    return tray if len(kept) == len(tray["findings"]) else cast(TrayState, {**tray, "findings": kept})
+
+
+def _given_place(tray: TrayState, word: str) -> TrayState:
+    """The state of a tray that was unplaced: the fabric file now tells what only the state told."""
+    placed = cast(TrayState, {**tray, "state": word})
+    placed.pop("tray_index", None)
+    placed.pop("gpu_count", None)
+    return placed
 
 
 class _Run:
@@ -271,9 +295,10 @@ class _Run:
         for name, tray in before.items():
             if name in self.seen:
                 continue
+            tray = _no_longer_awaiting(tray)
             if name in self.trays and tray["state"] == UNPLACED:
                 # A person has placed it by hand; nobody has seen it there yet.
-                states[name] = cast(TrayState, {**tray, "state": STALE})
+                states[name] = _given_place(tray, STALE)
             elif name in self.trays or tray["state"] == UNPLACED:
                 states[name] = tray
         for name, observation in self.seen.items():

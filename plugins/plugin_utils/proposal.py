@@ -100,6 +100,8 @@ def load_proposal(path: str) -> Proposal | None:
     for key, kind in _FIELDS.items():
         if not isinstance(document.get(key), kind):
             raise FabricFileError(f"{beside}: {key} is missing or of a wrong type; discover again to write a sound one")
+    if not all(isinstance(row, dict) and row.keys() == Change.__annotations__.keys() for row in document["changes"]):
+        raise FabricFileError(f"{beside}: changes holds something else than changes; discover again")
     data = encode(document["fabric"])
     if digest(data) != document["sha256"]:
         raise FabricFileError(f"{beside}: fabric was changed after it was proposed (sha256 differs); discover again")

@@ -43,14 +43,14 @@ class Site:
         }
         self.variables: dict[str, Result] = {name: {} for name in self.results}
 
-    def run(self, *, check: bool = False, diff: bool = False, **options: Any) -> Result:
+    def run(self, *, check: bool = False, diff: bool = False, hosts: list[str] | None = None, **options: Any) -> Result:
         loader = DataLoader()
         task = Task.load({"action": "rackscale.nvlink.fabric_file", "check_mode": check, "diff": diff})
         task.args = {"fabric_file": str(self.path), **options}
         connection = Connection(PlayContext(), shell=ShellModule())
         action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
-        hosts = {name: {**self.variables[name], "seen": result} for name, result in self.results.items()}
-        return action.run(task_vars={"hostvars": HostVars(hosts), "ansible_play_hosts_all": list(hosts)})
+        variables = {name: {**self.variables[name], "seen": result} for name, result in self.results.items()}
+        return action.run(task_vars={"hostvars": HostVars(variables), "ansible_play_hosts_all": hosts or [*variables]})
 
     def discover(self, **options: Any) -> Result:
         return self.run(observations="seen", **options)
@@ -155,6 +155,56 @@ def test_the_same_proposal_on_another_day_is_left_as_it_is(site: Site) -> None:
     beside.write_bytes(fabric_file.encode(content))
     again = site.discover()
     assert (again["changed"], again["sha256"]) == (False, content["sha256"])
+
+
+def test_slices_add_to_one_proposal(site: Site) -> None:
+    for name in site.results:
+        proposed = site.discover(hosts=[name])
+    assert [change["tray"] for change in proposed["changes"]] == ["r01t01", "r01t02", "r02t01", "r02t02"]
+    assert site.discover(hosts=["r01t02"])["changed"] is False
+    site.accept(proposed["sha256"])
+    fabric = json.loads(site.path.read_text())
+    assert [block["block"]["position"] for block in fabric["cliques"].values()] == [0, 1]
+    assert sorted(fabric["trays"]) == list(site.results)
+    assert {site.state(name)["state"] for name in site.results} == {"present"}
+    assert site.discover()["changed"] is False
+
+
+def test_a_slice_takes_back_what_only_it_had_proposed(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01", "r02t01")
+    both = site.discover()
+    for gpu in site.facts("r01t01")["gpus"]:
+        gpu["fabric"]["clique_id"] = 32766
+    one = site.discover(hosts=["r01t01"])
+    assert ([row["tray"] for row in both["changes"]], [row["tray"] for row in one["changes"]]) == (
+        ["r01t01", "r02t01"],
+        ["r02t01"],
+    )
+    assert (both["objections"] != [], one["objections"]) == (True, [])
+    assert "r01a" not in json.loads(site.beside("proposed.json").read_text())["fabric"]["cliques"]
+
+
+def test_gates_accept_nothing_that_another_run_left_for_a_person(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r02t01")
+    waits = site.discover()["sha256"]
+    assert site.discover(hosts=["r01t01"], accept="gates")["sha256"] == waits
+    assert json.loads(site.path.read_text())["trays"]["r02t01"]["clique"] == "r02"
+    site.move("r01t01", "r01t02")
+    refused = site.discover(hosts=["r01t01", "r01t02"], accept="gates")
+    assert refused["failed"] is True
+    assert sorted(change["tray"] for change in refused["changes"]) == ["r01t01", "r01t02", "r02t01"]
+
+
+def test_slices_that_claim_the_same_gpus_are_not_joined(site: Site) -> None:
+    site.discover(accept="gates")
+    one, other = site.facts("r01t01"), site.facts("r01t02")
+    one["gpus"], other["gpus"] = other["gpus"], one["gpus"]
+    assert site.discover()["summary"]["conflict"] == 0
+    site.results["r01t02"] = {"unreachable": True, "msg": "down"}
+    alone = site.discover(hosts=["r01t01"])
+    assert (alone["summary"]["conflict"], alone["changes"]) == (1, [])
 
 
 def test_a_proposal_made_from_another_file_is_refused(site: Site) -> None:
