@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -28,8 +29,13 @@ class ActionModule(ActionBase):
                 raise AnsibleActionFail(
                     f"slurm_topology, option fabric_file: {path!r} is not a path, name the fabric file."
                 )
+            path = self._loader.path_dwim(path)
+            if self._task.check_mode and not os.path.exists(path):
+                # On a new site --check of the whole way comes here before anything was accepted.
+                told = f"{path}: is not there yet, so no block can be shown; discover and accept it first."
+                return {"changed": False, "findings": [], "warnings": [told]}
             try:
-                blocks = slurm.blocks(fabric_file.load(self._loader.path_dwim(path)))
+                blocks = slurm.blocks(fabric_file.load(path))
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
             arguments["blocks"] = [

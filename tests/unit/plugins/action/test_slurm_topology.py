@@ -33,3 +33,9 @@ def test_a_broken_fabric_file_is_named(run_action: Any, tmp_path: Path) -> None:
     file.write_text('{"schema_version": 7}')
     with pytest.raises(AnsibleActionFail, match=f"{file}: .*schema_version"):
         run_action(ActionModule, fabric_file=str(file))
+
+
+def test_check_of_a_new_site_goes_on_without_a_fabric_file(run_action: Any) -> None:
+    result = run_action(ActionModule, check=True, fabric_file="/nowhere/fabric.json")
+    assert result["changed"] is False
+    assert result["warnings"][0].startswith("/nowhere/fabric.json: is not there yet")
