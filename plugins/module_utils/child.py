@@ -22,7 +22,6 @@ import contextlib
 import json
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
@@ -135,6 +134,8 @@ def _memory_file(name: str) -> Any:
     try:
         descriptor = os.memfd_create(f"nvlink-{name}", os.MFD_CLOEXEC)
     except (AttributeError, OSError):  # not Linux, or hardened with the sysctl vm.memfd_noexec
+        import tempfile  # only there: its import takes longer than most children
+
         with tempfile.TemporaryFile() as file:
             yield file.fileno()
         return

@@ -16,9 +16,6 @@ import json
 import math
 import os
 import re
-import shutil
-import socket
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +29,7 @@ LONGEST_TIMEOUT = 3600
 _HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,64}")
 _IP_TIMEOUT = 5.0
+_ASK_IP = ("ip", "-j", "address", "show")
 # Findings that tell why a tray with readings is in no clique; where none of them does, it is said in general.
 _WHY_NOT_ATTACHED = {
     "no_gpu",
@@ -72,7 +70,7 @@ def gather(backend: str = "auto", nvidia_smi: str = "nvidia-smi", timeout: float
         readings,
         backend=used,
         observed_at=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        hostname=socket.gethostname(),
+        hostname=os.uname().nodename,
         addresses=own,
         findings=[*notes, *more],
     )
@@ -333,12 +331,9 @@ def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
 
 def addresses() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings)."""
-    program = shutil.which("ip", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
-    found: list[dict[str, Any]] | None = None
-    if program is not None:
-        result = child.run([program, "-j", "address", "show"], _IP_TIMEOUT)
-        if result.rc == 0:
-            found = parse_ip_json(result.stdout)
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    result = child.run(_ASK_IP, _IP_TIMEOUT, env={**os.environ, "PATH": path})
+    found = parse_ip_json(result.stdout) if result.rc == 0 else None
     if found is None:
         found = _addresses_of_the_kernel()
     if found:
@@ -387,6 +382,9 @@ def _usable(interface: Any, address: Any, prefix: Any) -> list[dict[str, Any]]:
 
 def _addresses_of_the_kernel() -> list[dict[str, Any]]:
     """Without iproute2: the first IPv4 address of each interface by ioctl, every IPv6 address from /proc."""
+    import socket  # hardly ever needed, and thousands of trays are asked at a time
+    import struct
+
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _index, name in socket.if_nameindex():

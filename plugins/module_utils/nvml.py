@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import uuid
 from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
 from typing import Any, Callable
 
@@ -291,11 +290,16 @@ def _raw_fabric(info: Any, clique_id: int | None, summary: int) -> dict[str, Any
     return {
         "state": info.state,
         "status": info.status,
-        "cluster_uuid": str(uuid.UUID(bytes=bytes(info.clusterUuid))),
+        "cluster_uuid": _uuid_text(bytes(info.clusterUuid)),
         "clique_id": clique_id,
         "mask": info.healthMask,
         "summary": summary,
     }
+
+
+def _uuid_text(raw: bytes) -> str:
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 # --- In the caller: what the numbers mean.

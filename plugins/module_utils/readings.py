@@ -10,7 +10,6 @@ unknown (null) and noted as a finding; what the tool calls absent (N/A, Not Supp
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -30,7 +29,6 @@ _GUID = re.compile(r"(0x)?[0-9a-f]{1,16}")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
 
-@dataclass
 class Readings:
     """One backend's word on one tray.
 
@@ -38,10 +36,12 @@ class Readings:
     host_id) that the contract has on the tray. ``complete`` is False when there are GPUs that the backend did not show.
     """
 
-    driver_version: str | None = None
-    gpus: list[dict[str, Any]] = field(default_factory=list)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    complete: bool = True
+    # No dataclass: importing that module takes longer than asking the GPUs.
+    def __init__(self, driver_version: str | None = None) -> None:
+        self.driver_version = driver_version
+        self.gpus: list[dict[str, Any]] = []
+        self.findings: list[dict[str, Any]] = []
+        self.complete = True
 
 
 def unknown_gpu(index: int) -> dict[str, Any]:

@@ -478,13 +478,13 @@ def test_any_json_is_a_list_of_addresses_or_none(document: Any) -> None:
 
 def test_without_iproute2_the_kernel_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with_ip, _notes = fabric_facts.addresses()
-    monkeypatch.setattr(fabric_facts.shutil, "which", lambda *_arguments, **_named: None)
+    monkeypatch.setattr(fabric_facts, "_ASK_IP", ("no-such-program",))
     without, _notes = fabric_facts.addresses()
     assert {tuple(entry.values()) for entry in without} <= {tuple(entry.values()) for entry in with_ip} or not with_ip
 
 
 def test_a_tray_without_addresses_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fabric_facts.shutil, "which", lambda *_arguments, **_named: None)
+    monkeypatch.setattr(fabric_facts, "_ASK_IP", ("no-such-program",))
     monkeypatch.setattr(fabric_facts, "_addresses_of_the_kernel", list)
     found, notes = fabric_facts.addresses()
     assert (found, [note["code"] for note in notes]) == ([], ["addresses_unknown"])
