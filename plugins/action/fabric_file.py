@@ -167,8 +167,9 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[], l
 
     def place_upon(fabric: Fabric) -> Placement:
         placement = place(fabric, files.state, observations, targets, files.now, policy)
-        # The whole file that comes of it is checked, by the rules by which it will be read.
-        fabric_file.check(placement.fabric.as_dict(), files.path)
+        if files.differ(placement.fabric):
+            # What is going to be written must be readable again.
+            fabric_file.check(placement.fabric.as_dict(), files.path)
         return placement
 
     placement = place_upon(files.fabric or Fabric())
@@ -179,9 +180,8 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[], l
     else:
         last = files.last_proposal()
         placement = _carry_on(files, last, placement, targets, place_upon, policy)
-        result = (
-            _left_to_a_person(files, last, placement, refused_by) if files.differ(placement.fabric) else _same(files)
-        )
+        differs = files.differ(placement.fabric)
+        result = _left_to_a_person(files, last, placement, refused_by) if differs else _unchanged(files)
     state = awaiting(placement, files.fabric) if result["proposal"] else placement.state
     result["changed"] |= files.state is None or files.state.essence() != state.essence()
     files.write_state(state)
@@ -228,7 +228,7 @@ def _carry_on(
     return placement
 
 
-def _same(files: _Files) -> Result:
+def _unchanged(files: _Files) -> Result:
     return {
         "changed": files.drop_proposal(),
         "sha256": files.sha256,

@@ -15,6 +15,8 @@ description:
     tray stands in which NVLink clique. It works on the controller only and touches no host.
   - A tray is placed or moved only when all its GPUs are attached to one clique. A tray that is down, rebooting,
     in progress, unhealthy or in conflict keeps the place that it has, and only targets of this play can become stale.
+  - A run on some of the trays, as a job slice is one, adds to the proposal that waits; what that says of other trays
+    stays in it. With O(accept=gates) only what this run has seen is accepted.
   - Names of domains, cliques and blocks and the positions of blocks are given once, kept, and never given again.
   - Beside the fabric file (C(fabric.json)) stand the state file (C(fabric.state.json), health and findings, not
     reviewed), the proposal (C(fabric.proposed.json)) and the file before the last acceptance (C(fabric.json.previous)).
