@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import rest
@@ -21,7 +23,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_s
 NOW = "2026-11-21T05:00:00Z"
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
 SECRET = "0123456789abcdef-netbox-token"
-COOKBOOK = Path(__file__).parents[4].parent / "docs" / "sources.md"
+COOKBOOK = Path(__file__).resolve().parents[4] / "docs" / "sources.md"
 
 
 @pytest.fixture(autouse=True)
@@ -290,3 +292,49 @@ def test_a_file_larger_than_allowed(tmp_path: Path) -> None:
     options = {"file": str(tmp_path / "big.json"), "trays": "@", "fields": {"name": "n"}, "max_bytes": 4096}
     with pytest.raises(NvlinkError, match="cannot be read \\(it is larger than 4096 bytes\\)"):
         rest.discover(options, NOW)
+
+
+# ---------------------------------------------------------------------------------------------------------- cookbook
+
+
+def cookbook() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Heading -> (the page that it shows, the inventory file that it shows) of docs/sources.md."""
+    shown = re.findall(
+        r"^### ([^\n]+)\n.*?^```json\n(.*?)^```\n.*?^```yaml\n(.*?)^```\n",
+        COOKBOOK.read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    return {name: (json.loads(page), yaml.safe_load(config)) for name, page, config in shown}
+
+
+def cooked(name: str, folder: Path) -> list[Observation]:
+    page, config = cookbook()[name]
+    options = {key: value for key, value in config["rest"].items() if key in ("trays", "fields")}
+    assert not set(config["rest"]) - set(rest.OPTIONS)
+    (folder / "page.json").write_text(json.dumps(page))
+    seen = rest.discover({**options, "file": str(folder / "page.json")}, NOW)
+    assert [finding for tray in seen for finding in tray.findings] == []
+    return seen
+
+
+def test_the_cookbook_has_three_examples() -> None:
+    assert list(cookbook()) == ["NetBox", "NMX-M", "A BMC inventory"]
+
+
+def test_the_netbox_example(tmp_path: Path) -> None:
+    first, second = cooked("NetBox", tmp_path)
+    assert (first.tray, first.identity, first.tray_index) == ("r01t01", (UUID, 32766), 0)
+    assert first.addresses == (Address("", "198.51.100.11", 24),)
+    assert (second.reachable, second.problem) == (False, "NetBox calls it offline")
+
+
+def test_the_nmx_m_example(tmp_path: Path) -> None:
+    first, second = cooked("NMX-M", tmp_path)
+    assert (first.tray, first.identity, first.health, first.tray_index) == ("r01t01", (UUID, 32766), "healthy", 0)
+    assert (second.chassis_serial, second.health) == ("1820925000123", "unknown")
+
+
+def test_the_bmc_example(tmp_path: Path) -> None:
+    first, second = cooked("A BMC inventory", tmp_path)
+    assert (first.tray, first.identity, first.tray_index, first.reachable) == ("r01t01", None, 0, True)
+    assert (second.tray, second.reachable, second.problem) == ("r01t02", False, "its BMC says that it is off")
