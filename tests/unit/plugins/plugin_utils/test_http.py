@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import re
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError
@@ -428,3 +430,14 @@ def test_an_address_with_a_password_is_not_shown() -> None:
 def test_a_sentence_shows_an_address_without_its_query() -> None:
     assert http.address("https://u:p@example.org:8443/a/b?token=x#y") == "https://example.org:8443/a/b"
     assert len(http.address("https://example.org/" + "a" * 1000)) == 120
+
+
+# ----------------------------------------------------------------------------------------------------- documentation
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "topograph", "rest"])
+def test_every_option_is_documented_and_every_documented_option_known(name: str) -> None:
+    package = "ansible_collections.rackscale.nvlink.plugins"
+    source = importlib.import_module(f"{package}.plugin_utils.sources.{name}")
+    fragment = importlib.import_module(f"{package}.doc_fragments.source_{name}").ModuleDocFragment
+    assert set(yaml.safe_load(fragment.DOCUMENTATION)["options"][name]["suboptions"]) == set(source.OPTIONS)
