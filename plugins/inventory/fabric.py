@@ -31,10 +31,12 @@ notes:
 requirements:
   - fastjsonschema, for the source V(fabric_file)
   - netaddr, for live sources
+  - ClusterShell and OpenSSH's client, for the source V(ssh)
   - jmespath, for the source V(rest) and wherever an option is a JMESPath expression
 extends_documentation_fragment:
   - constructed
   - inventory_cache
+  - rackscale.nvlink.source_ssh
   - rackscale.nvlink.source_kubernetes
   - rackscale.nvlink.source_topograph
   - rackscale.nvlink.source_rest
@@ -48,7 +50,8 @@ options:
     description:
       - Where to look, in the order of trust.
       - V(fabric_file) is what was accepted. It alone gives lasting names, so keep it first.
-      - V(simulation) makes trays up; see O(simulation). It is a live source.
+      - V(ssh) asks every tray over ssh, and V(simulation) makes trays up. They are live sources; see the option of
+        each name.
       - V(kubernetes), V(topograph) and V(rest) are live sources that ask other services; see the option of each name.
       - Live sources on top of V(fabric_file) change the state and health of its trays and add those that it does not
         hold as unplaced; they move no tray.
@@ -186,6 +189,24 @@ rest:
     tray_index: nvlink.tray
     gpu_uuids: gpus[].uuid
     addresses: interfaces[?name == 'mgmt0'].address
+
+---
+# trays.nvlink.yml: the trays of the fabric file, asked over ssh at every run
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, ssh]
+fabric_file: fabric.json
+ssh:
+  user: root
+  fanout: 128
+
+---
+# first.nvlink.yml: two racks that no fabric file holds yet, asked through gateways
+plugin: rackscale.nvlink.fabric
+sources: [ssh]
+ssh:
+  hosts: r[01-02]t[01-18]
+  ssh_options: [-i, ~/.ssh/trays]
+  topology: /etc/clustershell/topology.conf
 
 ---
 # grouped.nvlink.yml: more groups and vars by expressions
@@ -342,20 +363,23 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
 
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        observations = self._observe(asked, now, path, cache)
+        trays = {name: tray.get("ansible_host") or name for name, tray in known[0].trays.items()} if known else {}
+        observations = self._observe(asked, trays, now, path, cache)
         return live.overlaid(*known, observations, now) if known else live.provisional(observations, now)
 
-    def _observe(self, asked: Mapping[str, Any], now: str, path: str, cache: bool) -> list[Observation]:
+    def _observe(
+        self, asked: Mapping[str, Any], trays: Mapping[str, str], now: str, path: str, cache: bool
+    ) -> list[Observation]:
         """What the live sources say, from the cache where it holds the answer to the same options."""
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
 
         def ask() -> list[Observation]:
-            return sources.most_trusted(sources.observe(name, options, now) for name, options in asked.items())
+            return sources.most_trusted(sources.observe(name, options, now, trays) for name, options in asked.items())
 
         if not self.get_option("cache"):
             return ask()
         key = self.get_cache_key(path)
-        question = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+        question = hashlib.sha256(json.dumps([asked, trays], sort_keys=True, default=str).encode()).hexdigest()
         if cache:
             try:
                 held = self._cache[key]

@@ -56,14 +56,7 @@ def gather(backend: str = "auto", nvidia_smi: str = "nvidia-smi", timeout: float
     ``timeout`` (seconds) bounds the backend. With ``auto`` nvidia-smi gets the same time again where NVML has failed,
     and a quarter of it where NVML has hung, because both stand on one driver.
     """
-    if backend not in BACKENDS:
-        raise FabricFactsError(f"backend is {quoted(backend)}, use one of {', '.join(BACKENDS)}.")
-    if not isinstance(nvidia_smi, str) or not nvidia_smi.strip() or "\0" in nvidia_smi:
-        raise FabricFactsError("nvidia_smi is empty or no path, name the program or leave the option out.")
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not math.isfinite(timeout):
-        raise FabricFactsError(f"timeout is {quoted(timeout)}, use a number of seconds.")
-    if not 0 < timeout <= LONGEST_TIMEOUT:
-        raise FabricFactsError(f"timeout is {timeout:g}, use seconds above 0 and up to {LONGEST_TIMEOUT}.")
+    check_options(backend, nvidia_smi, timeout)
     readings, used, notes = _read(backend, nvidia_smi, timeout)
     own, more = addresses()
     return assemble(
@@ -74,6 +67,18 @@ def gather(backend: str = "auto", nvidia_smi: str = "nvidia-smi", timeout: float
         addresses=own,
         findings=[*notes, *more],
     )
+
+
+def check_options(backend: Any, nvidia_smi: Any, timeout: Any) -> None:
+    """Raise FabricFactsError for an option of gather() that is wrong."""
+    if backend not in BACKENDS:
+        raise FabricFactsError(f"backend is {quoted(backend)}, use one of {', '.join(BACKENDS)}.")
+    if not isinstance(nvidia_smi, str) or not nvidia_smi.strip() or "\0" in nvidia_smi:
+        raise FabricFactsError("nvidia_smi is empty or no path, name the program or leave the option out.")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not math.isfinite(timeout):
+        raise FabricFactsError(f"timeout is {quoted(timeout)}, use a number of seconds.")
+    if not 0 < timeout <= LONGEST_TIMEOUT:
+        raise FabricFactsError(f"timeout is {timeout:g}, use seconds above 0 and up to {LONGEST_TIMEOUT}.")
 
 
 def _read(backend: str, program: str, timeout: float) -> tuple[Readings | None, str | None, list[dict[str, Any]]]:

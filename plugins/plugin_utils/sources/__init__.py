@@ -10,6 +10,10 @@ A live source is one module of this package with one row in LIVE, and
 options is the inventory option of the source's own name, unchecked; now is UTC as in 2026-11-21T05:00:00Z. It gives one
 observation for each tray that it was asked for, also for those that gave no answer, and raises SourceError, or another
 NvlinkError, whose sentence starts with the option's name, for what a person wrote wrongly.
+
+A source in ASK_TRAYS, which goes to the trays themselves, is also told which trays the fabric file knows:
+
+    discover(options, now, known: Mapping[str, str])    known: tray -> the address at which ssh reaches it
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
 
 FABRIC_FILE = "fabric_file"
-LIVE: tuple[str, ...] = ("simulation", "kubernetes", "topograph", "rest")
+LIVE: tuple[str, ...] = ("ssh", "simulation", "kubernetes", "topograph", "rest")
+ASK_TRAYS: tuple[str, ...] = ("ssh",)
 KNOWN: tuple[str, ...] = (FABRIC_FILE, *LIVE)
 
 
@@ -54,10 +59,11 @@ def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[st
     return options
 
 
-def observe(source: str, options: Any, now: str) -> list[Observation]:
-    """What one live source says."""
+def observe(source: str, options: Any, now: str, known: Mapping[str, str] | None = None) -> list[Observation]:
+    """What one live source says; known: tray -> ssh address, of those that the fabric file holds."""
     module = importlib.import_module(f"{__name__}.{source}")
-    observations: list[Observation] = module.discover(options, now)
+    more = (known or {},) if source in ASK_TRAYS else ()
+    observations: list[Observation] = module.discover(options, now, *more)
     return observations
 
 

@@ -1,0 +1,118 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The probe: what the source ssh sends to a tray's Python, which answers with the facts of that tray.
+
+It is one Python program around the very files of module_utils that the module fabric_facts runs, so both say the same.
+It writes no file on the tray, and needs nothing there but Python 3.9 with its standard library.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import json
+import marshal
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts
+
+PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
+ENTRY = "fabric_facts"
+
+# Between these stand the facts as JSON on one line, whatever a login shell has printed before and after.
+BEGIN, END = "nvlink-facts-1:", ":nvlink-facts-end"
+
+# Read by python3 -c, so that standard input stays free for the program itself. No character that any shell would read
+# within single quotes. -I and -S: nothing of the tray's own environment, site-packages or home directory counts.
+BOOTSTRAP = "import marshal,sys,zlib;a=marshal.loads(zlib.decompress(sys.stdin.buffer.read()));exec(a[0],a[1])"
+FLAGS = ("-I", "-S")
+
+# A module runs when something of it is first asked for: nvidia_smi, for one, only where NVML does not answer.
+_PROGRAM = """
+import gc, marshal, os, signal, sys
+import _frozen_importlib_external
+gc.disable()
+signal.alarm(limit)
+
+class Module(type(sys)):
+    def __getattr__(self, name):
+        source, code = parts.pop(self.__name__, (None, None))
+        if source is None:
+            raise AttributeError(name)
+        same = magic == _frozen_importlib_external.MAGIC_NUMBER
+        exec(marshal.loads(code) if same else compile(source, self.__name__, "exec"), self.__dict__)
+        return getattr(self, name)
+
+package = sys.modules[PACKAGE] = type(sys)(PACKAGE)
+for part in parts:
+    sys.modules[part] = Module(part)
+    setattr(package, part.rpartition(".")[2], sys.modules[part])
+facts = package.fabric_facts.gather(*options)
+import json
+sys.stdout.write("\\n" + BEGIN + json.dumps(facts, separators=(",", ":")) + END + "\\n")
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@functools.lru_cache(maxsize=4)
+def packed(backend: str, nvidia_smi: str, timeout: float, limit: int) -> bytes:
+    """The probe as BOOTSTRAP reads it; it ends itself after `limit` seconds. Equal calls give equal bytes."""
+    names = {
+        "PACKAGE": PACKAGE,
+        "BEGIN": BEGIN,
+        "END": END,
+        "magic": importlib.util.MAGIC_NUMBER,
+        "limit": limit,
+        "options": (backend, nvidia_smi, timeout),
+        "parts": dict(parts()),
+    }
+    # Version 2 of the format has no references, so equal values give equal bytes, and every Python 3 reads it.
+    return zlib.compress(marshal.dumps((_PROGRAM, names), 2), 9)
+
+
+@functools.cache
+def parts() -> tuple[tuple[str, tuple[str, bytes]], ...]:
+    """(full module name, (its source, its byte code for this Python)) of all that fabric_facts imports of module_utils.
+
+    The byte code serves trays that have the controller's version of Python: it halves the probe's time.
+    """
+    directory = Path(fabric_facts.__file__).parent
+    found: dict[str, tuple[str, bytes]] = {}
+    waiting = [ENTRY]
+    while waiting:
+        name = waiting.pop()
+        full = f"{PACKAGE}.{name}"
+        if full not in found:
+            source = (directory / f"{name}.py").read_text(encoding="utf-8")
+            found[full] = source, marshal.dumps(compile(source, full, "exec", dont_inherit=True, optimize=2))
+            waiting += _imported(source)
+    return tuple(sorted(found.items()))
+
+
+def _imported(source: str) -> Iterator[str]:
+    """The names, as in `nvml`, of the modules of module_utils that a source text imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == PACKAGE:
+                yield from (alias.name for alias in node.names)
+            elif node.module.startswith(f"{PACKAGE}."):
+                yield node.module.removeprefix(f"{PACKAGE}.")
+
+
+def facts_in(output: bytes) -> dict[str, Any] | None:
+    """The facts in what a tray has printed; None if there are none, or no whole ones."""
+    begin = output.rfind(BEGIN.encode())
+    end = output.find(END.encode(), begin)
+    if begin < 0 or end < 0:
+        return None
+    try:
+        facts = json.loads(output[begin + len(BEGIN) : end])
+    except (ValueError, RecursionError):
+        return None
+    return facts if isinstance(facts, dict) else None
