@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
 
 FABRIC_FILE = "fabric_file"
-LIVE: tuple[str, ...] = ("ssh", "simulation", "kubernetes", "topograph", "rest")
+LIVE: tuple[str, ...] = ("simulation", "ssh", "kubernetes", "topograph", "rest")
 ASK_TRAYS: tuple[str, ...] = ("ssh",)
 KNOWN: tuple[str, ...] = (FABRIC_FILE, *LIVE)
 
