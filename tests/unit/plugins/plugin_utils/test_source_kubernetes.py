@@ -21,6 +21,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_s
     ask_directly,
     served,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
@@ -307,3 +309,23 @@ def test_wrong_options(options: Any, said: str) -> None:
         kubernetes.discover(options, NOW)
     assert str(caught.value).startswith(f"kubernetes: {said}")
     assert SECRET not in str(caught.value)
+
+
+def json_values(*words: str) -> st.SearchStrategy[Any]:
+    """Any JSON document, with words of the real one as keys and values more often than chance has them."""
+    texts = st.sampled_from(words) | st.text(max_size=8)
+    leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
+    return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=4))
+
+
+@given(
+    json_values(
+        "metadata", "labels", "status", "conditions", "addresses", "capacity", "type", "Ready", "address", "name",
+        "t1", kubernetes.CLIQUE, kubernetes.COUNT, kubernetes.RESOURCE, CLIQUE, "InternalIP", "4",
+    )
+)  # fmt: skip
+def test_no_node_whatsoever_raises(hostile: Any) -> None:
+    for each in (hostile, {"metadata": {"name": "t1", "labels": hostile}, "status": hostile}):
+        kubernetes._has_gpus(each)
+        seen = kubernetes._observation(each, None, NOW)
+        assert seen is None or "{{" not in repr(seen.findings)

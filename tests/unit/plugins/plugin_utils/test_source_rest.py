@@ -19,6 +19,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_s
     ask_directly,
     served,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
@@ -338,3 +340,24 @@ def test_the_bmc_example(tmp_path: Path) -> None:
     first, second = cooked("A BMC inventory", tmp_path)
     assert (first.tray, first.identity, first.tray_index, first.reachable) == ("r01t01", None, 0, True)
     assert (second.tray, second.reachable, second.problem) == ("r01t02", False, "its BMC says that it is off")
+
+
+HOSTILE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=12)
+    | st.sampled_from(list(FULL.values())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["address", "x"]), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(list(FULL)[1:]), HOSTILE))
+def test_no_item_whatsoever_raises(said: dict[str, Any]) -> None:
+    fields = {key: rest.Expression(text, key) for key, text in {"name": "name", **FIELDS, "problem": "problem"}.items()}
+    seen = rest._observation({**said, "name": "t1"}, fields, NOW)
+    assert seen is not None
+    assert {row["code"] for row in seen.findings} <= {"unusable_value"}
+    assert "{{" not in repr(seen)

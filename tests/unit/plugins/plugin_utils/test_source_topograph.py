@@ -17,6 +17,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_s
     ask_directly,
     served,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
 UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
@@ -205,3 +207,17 @@ def test_wrong_options(options: dict[str, Any], said: str) -> None:
         discover(**{"url": "http://127.0.0.1:1", **options})
     assert str(caught.value).startswith(f"topograph: {said}")
     assert SECRET not in str(caught.value)
+
+
+@given(
+    st.lists(
+        st.sampled_from([*CONF.splitlines(), *YAML.splitlines(), "", "#", "- ", "[", "{", "\\"]) | st.text(max_size=20)
+    )
+)
+def test_any_text_is_blocks_or_an_error_of_ours(lines: list[str]) -> None:
+    try:
+        blocks = list(topograph.read("\n".join(lines)))
+    except NvlinkError as error:
+        assert str(error)
+    else:
+        assert all(isinstance(block.hostlist, str) for block in blocks)
