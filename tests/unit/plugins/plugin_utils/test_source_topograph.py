@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -215,9 +216,5 @@ def test_wrong_options(options: dict[str, Any], said: str) -> None:
     )
 )
 def test_any_text_is_blocks_or_an_error_of_ours(lines: list[str]) -> None:
-    try:
-        blocks = list(topograph.read("\n".join(lines)))
-    except NvlinkError as error:
-        assert str(error)
-    else:
-        assert all(isinstance(block.hostlist, str) for block in blocks)
+    with suppress(NvlinkError):
+        assert all(isinstance(block.hostlist, str) for block in topograph.read("\n".join(lines)))
