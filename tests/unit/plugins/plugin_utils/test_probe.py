@@ -1,0 +1,115 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts, simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
+from hypothesis import given
+from hypothesis import strategies as st
+
+PYTHONS = [sys.executable, *filter(None, map(shutil.which, ("python3.9", "python3.10", "python3.11")))]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    probe.packed.cache_clear()
+    yield
+    probe.packed.cache_clear()
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path) -> str:
+    """A program that prints what the nvidia-smi of a simulated tray prints."""
+    facts = next(iter(simulation.fleet().values()))
+    (tmp_path / "answer.xml").write_text(simulation.nvidia_smi_xml(facts))
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nexec cat '{tmp_path}/answer.xml'\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def run(sent: bytes, python: str = sys.executable) -> subprocess.CompletedProcess[bytes]:
+    command = [python, *probe.FLAGS, "-c", probe.BOOTSTRAP]
+    return subprocess.run(command, input=sent, capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("backend", fabric_facts.BACKENDS)
+@pytest.mark.parametrize("same_version", [True, False])
+def test_the_probe_says_what_the_module_says(
+    backend: str, same_version: bool, nvidia_smi: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its byte code, and with the source that another version of Python compiles."""
+    if not same_version:
+        monkeypatch.setattr(importlib.util, "MAGIC_NUMBER", b"none")
+    said = probe.facts_in(run(probe.packed(backend, nvidia_smi, 20.0, 60)).stdout)
+    assert said is not None
+    gathered = fabric_facts.gather(backend, nvidia_smi, 20.0)
+    assert said.pop("observed_at") <= gathered.pop("observed_at")
+    assert said == gathered
+    assert said["attached"] is (backend != "nvml")
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_probe_runs_on_every_python_of_this_machine(python: str, nvidia_smi: str) -> None:
+    if subprocess.run([python, "-c", "pass"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{python} is a name without a Python behind it")
+    done = run(probe.packed("nvidia_smi", nvidia_smi, 20.0, 60), python)
+    facts = probe.facts_in(done.stdout)
+    assert facts, done.stderr
+    assert (facts["attached"], done.stderr) == (True, b"")
+
+
+def test_equal_calls_give_equal_bytes() -> None:
+    first = probe.packed("auto", "nvidia-smi", 20.0, 60)
+    probe.packed.cache_clear()
+    probe.parts.cache_clear()
+    assert probe.packed("auto", "nvidia-smi", 20.0, 60) == first
+    assert len(first) < 100_000
+
+
+def test_the_probe_holds_what_fabric_facts_imports_and_nothing_else() -> None:
+    names = {name.rpartition(".")[2] for name, _code in probe.parts()}
+    assert names == {"child", "errors", "fabric_facts", "findings", "nvidia_smi", "nvml", "readings", "words"}
+
+
+def test_the_command_needs_no_quoting_of_its_own() -> None:
+    assert not set(probe.BOOTSTRAP) & set("'\\!$`\n")
+
+
+def test_a_probe_that_takes_too_long_ends_itself(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nexec sleep 30\n")
+    program.chmod(0o755)
+    done = run(probe.packed("nvidia_smi", str(program), 20.0, 1))
+    assert (done.returncode, done.stdout) == (-14, b"")
+
+
+def test_facts_are_found_among_noise() -> None:
+    noise = b"Last login: today\n\xff\x00 nvlink-facts-1: is not this\n"
+    facts = f"{probe.BEGIN}{json.dumps({'attached': True})}{probe.END}".encode()
+    assert probe.facts_in(noise + facts + b"\nlogout\n") == {"attached": True}
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["", "x", probe.BEGIN, probe.END, probe.END + probe.BEGIN, f"{probe.BEGIN}{{}}", f"{probe.BEGIN}[]{probe.END}"]
+    + [f"{probe.BEGIN}{'[' * 100_000}{probe.END}", f"{probe.BEGIN}{{'a': 1}}{probe.END}"],
+)
+def test_what_are_no_facts_is_none(said: str) -> None:
+    assert probe.facts_in(said.encode()) is None
+
+
+@given(st.binary())
+def test_whatever_a_tray_prints_raises_nothing(output: bytes) -> None:
+    assert probe.facts_in(output) is None
+    assert probe.facts_in(probe.BEGIN.encode() + output + probe.END.encode()) is None or output

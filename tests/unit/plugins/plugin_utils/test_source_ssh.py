@@ -1,0 +1,193 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""With a program in place of ssh that does what the host's name says; real ones are met in the integration tests."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, ssh
+from ClusterShell.Task import task_self, task_terminate
+
+NOW = "2026-11-21T05:00:00Z"
+# The last two of its arguments are the host and the command.
+SSH = """#!/bin/sh
+for command in "$@"; do host=$last; last=$command; done
+case $host in
+tray*) exec /bin/sh -c "$command" ;;
+noisy*) echo "Welcome to $host"; /bin/sh -c "$command"; echo "nvlink-facts-1: bye" >&2 ;;
+refused*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255 ;;
+slow*) echo "ssh: connect to host $host port 22: Connection timed out" >&2; exit 255 ;;
+nameless*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255 ;;
+denied*) echo "root@$host: Permission denied (publickey)." >&2; exit 255 ;;
+stranger*) echo "Host key verification failed." >&2; exit 255 ;;
+odd*) printf '{{ 7 * 7 }}\\033[31m something new\\n' >&2; exit 255 ;;
+mute*) exit 255 ;;
+bare*) echo "sh: 1: exec: python3: not found" >&2; exit 127 ;;
+empty*) exit 0 ;;
+garbage*) echo 'nvlink-facts-1:{"attached": tru:nvlink-facts-end' ;;
+flood*) exec cat /dev/zero ;;
+angry*) exec cat /dev/zero >&2 ;;
+hang*) exec sleep 60 ;;
+password*) read -r answer < /dev/tty || { echo "no terminal to ask at" >&2; exit 255; } ;;
+arguments*) echo "$@" > "$ARGUMENTS"; exit 255 ;;
+esac
+"""
+
+Ask = Callable[..., dict[str, Observation]]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Ask hosts with more options of the source; tray -> its observation."""
+    for name, text in {
+        "ssh": SSH,
+        "nvidia-smi": f"#!/bin/sh\nexec cat '{tmp_path}/answer.xml'\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "answer.xml").write_text(simulation.nvidia_smi_xml(next(iter(simulation.fleet().values()))))
+    monkeypatch.setenv("ARGUMENTS", str(tmp_path / "arguments"))
+    own = {"ssh": str(tmp_path / "ssh"), "python": sys.executable, "backend": "nvidia_smi"}
+    own["nvidia_smi"] = str(tmp_path / "nvidia-smi")
+
+    def asked(hosts: Any, known: dict[str, str] | None = None, **options: Any) -> dict[str, Observation]:
+        given = {**own, "command_timeout": 30, **({"hosts": hosts} if hosts else {}), **options}
+        return {row.tray: row for row in sources.observe("ssh", given, NOW, known)}
+
+    return asked
+
+
+def test_trays_are_asked_and_say_where_they_are(ask: Ask) -> None:
+    facts = next(iter(simulation.fleet().values()))
+    seen = ask("tray[1-5]", fanout=2)
+    assert list(seen) == ["tray1", "tray2", "tray3", "tray4", "tray5"]
+    for row in seen.values():
+        assert (row.source, row.reachable, row.problem) == ("ssh", True, "")
+        assert row.identity == (facts["cluster_uuid"], facts["clique_id"])
+        assert len(row.gpu_uuids) == facts["gpu_count"]
+
+
+def test_shell_noise_does_no_harm(ask: Ask) -> None:
+    assert ask("noisy1")["noisy1"].identity
+
+
+def test_the_fabric_file_s_trays_are_asked_at_their_addresses(ask: Ask) -> None:
+    seen = ask(None, known={"r01t01": "tray1", "r01t02": "refused1"})
+    assert {name: row.reachable for name, row in seen.items()} == {"r01t01": True, "r01t02": False}
+    assert list(ask(["r01t01", "tray2"], known={"r01t01": "tray1", "r01t02": "refused1"})) == ["r01t01", "tray2"]
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("refused", "connection refused"),
+        ("slow", "connection timed out"),
+        ("nameless", "its name cannot be resolved"),
+        ("denied", "authentication refused"),
+        ("stranger", "its host key is not known"),
+        ("mute", "ssh failed without a word"),
+        ("bare", f"no Python at {sys.executable}"),
+        ("empty", "it printed no facts (exit status 0)"),
+        ("garbage", "it printed no facts (exit status 0)"),
+        ("flood", "it prints more than 1024 KiB"),
+        ("password", "no terminal to ask at"),
+    ],
+)
+def test_a_tray_without_facts_says_why(ask: Ask, host: str, problem: str) -> None:
+    seen = ask([host, "tray1"])
+    assert (seen[host].reachable, seen[host].problem) == (False, problem)
+    assert seen["tray1"].reachable
+
+
+def test_a_hostile_reason_is_made_harmless(ask: Ask) -> None:
+    problem = ask("odd")["odd"].problem
+    assert "something new" in problem
+    assert not {"{", "}", "\033"} & set(problem)
+
+
+def test_trays_that_hang_or_flood_hold_up_nobody(ask: Ask) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.monotonic()
+    seen = ask("hang[1-3],angry1,flood[1-5],tray1", connect_timeout=1, command_timeout=3, timeout=2)
+    assert time.monotonic() - started < 15
+    assert [name for name, row in seen.items() if row.reachable] == ["tray1"]
+    assert {seen[name].problem for name in ("hang1", "hang2", "hang3", "angry1")} == {"no answer within 4 s"}
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+def test_ssh_is_told_to_ask_nobody(ask: Ask, tmp_path: Path) -> None:
+    ask("arguments", user="nobody", port=2222, ssh_options=["-o", "BatchMode=no", "-i", "a b"], connect_timeout=7)
+    words = (tmp_path / "arguments").read_text().split()
+    assert words.index("-oBatchMode=yes") < words.index("BatchMode=no")
+    for word in ("-T", "-oConnectTimeout=7", "-oPort=2222", "nobody"):
+        assert word in words
+
+
+def test_no_task_of_clustershell_is_left_behind_or_used(ask: Ask) -> None:
+    task = task_self()
+    task.set_info("ssh_user", "somebody")
+    assert ask("tray1")["tray1"].reachable
+    assert task_self() is not task
+    task_terminate()
+
+
+def test_one_warning_folds_the_silent_trays(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(ssh.display, "warning", told.append)
+    ask("refused[1-3],mute1,tray1")
+    assert told == [
+        "ssh: 4 of 5 trays gave no facts (connection refused: refused[1-3]; ssh failed without a word: mute1)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"hosts": None}, "hosts is missing; name the trays, or add fabric_file to the sources"),
+        ({"hosts": 7}, "hosts is 7, write a list"),
+        ({"hosts": [7]}, "hosts has 7, write names"),
+        ({"hosts": []}, "hosts names no tray"),
+        ({"hosts": "r01t["}, "hosts has 'r01t\\[', which is no node set"),
+        ({"hosts": "-oProxyCommand=x"}, "hosts has '-oProxyCommand=x', which cannot be a tray's name"),
+        ({"host": "a"}, "'host' is not a known option; did you mean hosts?"),
+        ({"port": 0}, "port is 0, use a whole number from 1 to 65535"),
+        ({"port": "22"}, "port is '22', use a whole number"),
+        ({"fanout": 0}, "fanout is 0, use a whole number from 1 to 4096"),
+        ({"connect_timeout": True}, "connect_timeout is True, use"),
+        ({"command_timeout": 20}, "command_timeout is 20, use more than timeout, 20"),
+        ({"timeout": "x"}, "timeout is 'x', use a number"),
+        ({"backend": "smi"}, 'backend is "smi", use one of auto, nvml, nvidia_smi'),
+        ({"ssh": "/no/ssh"}, "ssh '/no/ssh' is no program on this controller"),
+        ({"ssh_options": "-o 'x"}, "ssh_options is .*, which cannot be split"),
+        ({"ssh_options": [1]}, "ssh_options must be a list of texts"),
+        ({"topology": "topology.conf"}, "topology is 'topology.conf', write an absolute path"),
+        ({"topology": "/no/topology.conf"}, "topology /no/topology.conf cannot be read"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SourceError, match=f"^ssh: {sentence}") as raised:
+        sources.observe("ssh", {"hosts": "tray1", "ssh": "/bin/true", **options}, NOW)
+    assert not str(raised.value).endswith(".")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[routes]\n", "[routes]\nelsewhere: gw\ngw: tray1\n", "no ini file", "[a]\nb: c\n"]
+)
+def test_a_topology_that_starts_elsewhere_is_told(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "topology.conf"
+    file.write_text(text)
+    with pytest.raises(SourceError, match=f"^ssh: topology {file} is no tree that starts at this controller"):
+        sources.observe("ssh", {"hosts": "tray1", "ssh": "/bin/true", "topology": str(file)}, NOW)
