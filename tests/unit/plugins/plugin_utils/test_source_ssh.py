@@ -114,7 +114,8 @@ def test_a_tray_without_facts_says_why(ask: Ask, host: str, problem: str) -> Non
 def test_a_hostile_reason_is_made_harmless(ask: Ask) -> None:
     problem = ask("odd")["odd"].problem
     assert "something new" in problem
-    assert not {"{", "}", "\033"} & set(problem)
+    assert "{{" not in problem
+    assert problem.isprintable()
 
 
 def test_trays_that_hang_or_flood_hold_up_nobody(ask: Ask) -> None:
@@ -186,6 +187,7 @@ def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) 
 @pytest.mark.parametrize(
     "text", ["", "[routes]\n", "[routes]\nelsewhere: gw\ngw: tray1\n", "no ini file", "[a]\nb: c\n"]
 )
+@pytest.mark.filterwarnings("ignore:topology. .Main. section:DeprecationWarning")
 def test_a_topology_that_starts_elsewhere_is_told(tmp_path: Path, text: str) -> None:
     file = tmp_path / "topology.conf"
     file.write_text(text)
