@@ -48,7 +48,8 @@ options:
     choices: [rackscale.nvlink.fabric]
   sources:
     description:
-      - Where to look, in the order of trust.
+      - Where to look, in the order of trust. If two live sources name different cliques for one tray, the first decides,
+        and a finding shows both. What the first leaves open, as the GPUs' UUIDs, is taken from the next.
       - V(fabric_file) is what was accepted. It alone gives lasting names, so keep it first.
       - V(ssh) asks every tray over ssh, and V(simulation) makes trays up. They are live sources; see the option of
         each name.
@@ -60,6 +61,15 @@ options:
     type: list
     elements: str
     required: true
+  min_answer:
+    description:
+      - A live source that fails, or answers for less than this part of the trays that it should know, in percent, is an
+        error. If V(fabric_file) is a source too, it is a warning and the fabric file stands, so an outage never empties
+        the inventory. The cache keeps no such answer.
+      - A source that asks trays should know those that it asked, any other those of the fabric file, where that is a
+        source too.
+    type: float
+    default: 50
   fabric_file:
     description:
       - The fabric file. Required by the source V(fabric_file).
@@ -253,6 +263,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:%/ -]+")
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bool": (lambda value: isinstance(value, bool) or str(value).lower() in BOOLEANS, "true or false"),
     "dict": (lambda value: isinstance(value, Mapping), "a mapping"),
+    "float": (lambda value: not isinstance(value, (bool, list, Mapping)), "a number"),
     "int": (lambda value: not isinstance(value, (bool, list, Mapping)), "a whole number"),
     "list": (lambda value: isinstance(value, (list, str)), "a list"),
     "raw": (lambda value: True, ""),
@@ -364,20 +375,33 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
 
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         trays = {name: tray.get("ansible_host") or name for name, tray in known[0].trays.items()} if known else {}
-        observations = self._observe(asked, trays, now, path, cache)
+        observations = self._observe(asked, trays, now, path, cache, known is not None)
         return live.overlaid(*known, observations, now) if known else live.provisional(observations, now)
 
     def _observe(
-        self, asked: Mapping[str, Any], trays: Mapping[str, str], now: str, path: str, cache: bool
+        self, asked: Mapping[str, Any], trays: Mapping[str, str], now: str, path: str, cache: bool, stands: bool
     ) -> list[Observation]:
-        """What the live sources say, from the cache where it holds the answer to the same options."""
-        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
+        """What the live sources say, from the cache where it holds the answer to the same options.
 
-        def ask() -> list[Observation]:
-            return sources.most_trusted(sources.observe(name, options, now, trays) for name, options in asked.items())
+        stands: the fabric file is a source too. An outage then is a warning, and its answer is not kept.
+        """
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live, merging
+
+        min_answer = merging.percent("min_answer", self._option("min_answer"))
+
+        def ask() -> merging.Merged:
+            answers = (
+                merging.ask(
+                    name,
+                    functools.partial(sources.observe, name, options, now, trays),
+                    None if name in sources.ASK_TRAYS else trays,
+                )
+                for name, options in asked.items()
+            )
+            return merging.merge(answers, min_answer, stands)
 
         if not self.get_option("cache"):
-            return ask()
+            return self._told(ask())
         key = self.get_cache_key(path)
         question = hashlib.sha256(json.dumps([asked, trays], sort_keys=True, default=str).encode()).hexdigest()
         if cache:
@@ -389,8 +413,16 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 observations = live.unpack(held.get("answer"))
                 if observations is not None:
                     return observations
-        observations = ask()
-        self._cache[key] = {"question": question, "answer": live.pack(observations)}
+        merged = ask()
+        if not merged.findings:
+            self._cache[key] = {"question": question, "answer": live.pack(merged.observations)}
+        return self._told(merged)
+
+    def _told(self, merged: Any) -> list[Observation]:
+        """The observations, once the outages among their sources have been told."""
+        for row in merged.findings:
+            self.display.warning(row["message"])
+        observations: list[Observation] = merged.observations
         return observations
 
     def _fill(self, made: Plan, file: str | None) -> None:

@@ -166,6 +166,18 @@ CATALOGUE: dict[str, Entry] = {
     "recovery_action": Entry(
         WARNING, "the driver asks for an action on a GPU", "drain the tray and do what it asks for"
     ),
+    # Several sources at once: plugin_utils/merging.py.
+    "source_failed": Entry(WARNING, "a source failed, the fabric file stands", "see its reason, then discover again"),
+    "sources_disagree": Entry(
+        WARNING,
+        "two sources name different cliques, GPUs or slots for one tray, the one earlier in sources decides",
+        "correct the source that is wrong, or the order of sources",
+    ),
+    "too_few_answers": Entry(
+        WARNING,
+        "a source answers for fewer trays than min_answer percent, the fabric file stands",
+        "bring the trays or the source back, then discover again",
+    ),
     # Places: plugin_utils/placement.py.
     "awaiting_acceptance": Entry(
         INFO, "a tray is seen in a place that is proposed and not accepted yet", "look at the proposal and accept it"

@@ -67,20 +67,6 @@ def observe(source: str, options: Any, now: str, known: Mapping[str, str] | None
     return observations
 
 
-def most_trusted(answers: Iterable[Iterable[Observation]]) -> list[Observation]:
-    """One observation a tray out of several sources' answers, given in the order of trust.
-
-    A source that could not reach a tray says nothing against a less trusted one that could.
-    """
-    best: dict[str, Observation] = {}
-    for answer in answers:
-        for observation in answer:
-            earlier = best.setdefault(observation.tray, observation)
-            if observation.reachable and not earlier.reachable:
-                best[observation.tray] = observation
-    return list(best.values())
-
-
 def nearest(word: object, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown word: the one that was probably meant, else all that there are."""
     import difflib  # only ever needed when the run has failed

@@ -173,6 +173,35 @@ def test_a_live_source_on_top_changes_health_but_no_place(site: Path, parse: Par
     assert variables(inventory, "r01t03")["nvlink_health"] == "degraded"
 
 
+DEAD = "rest: {url: 'http://127.0.0.1:9/', trays: '@', fields: {name: name}, timeout: 1, deadline: 2}\n"
+
+
+@pytest.mark.parametrize(
+    ("live", "says"),
+    [
+        ("rest]\n" + DEAD, "rest: http://127.0.0.1:9/"),
+        ("simulation]\nsimulation: {racks: 1, trays_per_rack: 4, faults: {down: 1}}\n", "answers for 0 of 8 trays"),
+    ],
+)
+def test_an_outage_of_a_live_source_leaves_what_the_fabric_file_says(
+    site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, live: str, says: str
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
+    inventory = parse(f"{PLUGIN}fabric_file: fabric.json\nsources: [fabric_file, {live}")
+    assert hosts(inventory, "nvlink") == hosts(parse(FROM_FILE), "nvlink")
+    assert [says in warning for warning in warnings] == [True]
+    with pytest.raises(AnsibleParserError, match=says.replace("8 trays", "4 trays")):
+        parse(f"{PLUGIN}sources: [{live}")
+
+
+def test_min_answer_is_the_sites(parse: Parse) -> None:
+    down = f"{PLUGIN}sources: [simulation]\nsimulation: {{racks: 1, trays_per_rack: 4, faults: {{down: [r01t01]}}}}\n"
+    assert len(hosts(parse(down), "nvlink")) == 4
+    with pytest.raises(AnsibleParserError, match="answers for 3 of 4 trays, min_answer is 80 percent; "):
+        parse(down + "min_answer: 80\n")
+
+
 HOSTILE = [
     "{{ 1 + 1 }}",
     "{% raw %}",

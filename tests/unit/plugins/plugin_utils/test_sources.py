@@ -11,28 +11,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file as files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, fabric_file, simulation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
-
-
-def seen(tray: str, source: str, reachable: bool = True) -> Observation:
-    return Observation(tray, source, reachable=reachable)
-
-
-def test_the_most_trusted_source_that_reached_a_tray_decides() -> None:
-    first = [seen("a", "first"), seen("b", "first", reachable=False), seen("c", "first", reachable=False)]
-    second = [seen("a", "second"), seen("b", "second"), seen("c", "second", reachable=False), seen("d", "second")]
-    assert [(row.tray, row.source) for row in sources.most_trusted([first, second])] == [
-        ("a", "first"),
-        ("b", "second"),
-        ("c", "first"),
-        ("d", "second"),
-    ]
 
 
 @pytest.mark.parametrize("known", sources.LIVE)

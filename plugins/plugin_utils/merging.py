@@ -1,0 +1,166 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Several sources' answers made one observation a tray. The order of trust decides, never the order of arrival. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import UNKNOWN, Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
+
+# What a less trusted source may add where the most trusted one is silent. Never the clique: a source that does not
+# name one has seen a tray that is not attached.
+_ADDED: tuple[str, ...] = (
+    "chassis_serial",
+    "tray_index",
+    "gpu_uuids",
+    "addresses",
+    "driver_version",
+    "slurm_node",
+    "kubernetes_node",
+    "ansible_host",
+)
+
+
+class MergeError(NvlinkError):
+    """What a site has written about its sources together is wrong."""
+
+
+class OutageError(NvlinkError):
+    """A source that failed, or that answered for too few trays, and there is no fabric file to stand in for it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one source said. asked: the trays that it should have told of, those that it told of where None.
+
+    failure is why it gave no answer at all.
+    """
+
+    source: str
+    observations: Sequence[Observation] = ()
+    asked: Collection[str] | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """One observation a tray, in the order in which the sources first name them, and what is to be said of sources."""
+
+    observations: list[Observation]
+    findings: list[Finding]
+
+
+def percent(option: str, value: Any) -> float:
+    """A part in percent; MergeError if it is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1
+    if not 0 <= number <= 100:
+        raise MergeError(f"{option}: {shown(value)} must be a number from 0 to 100")
+    return number
+
+
+def ask(source: str, question: Callable[[], Sequence[Observation]], asked: Collection[str] | None = None) -> Answer:
+    """A source's answer, also if it failed; what a person wrote wrongly is raised on."""
+    try:
+        return Answer(source, question(), asked)
+    except NvlinkError as error:
+        if not _is_outage(error):
+            raise
+        return Answer(source, failure=str(error).rstrip("."))
+
+
+def merge(answers: Iterable[Answer], min_answer: float, fabric_file: bool) -> Merged:
+    """The answers, which stand in the order of trust, as one.
+
+    A source that failed, or told of less than min_answer percent of the trays that it was asked for, is an OutageError,
+    unless the fabric file is a source too: then that stands and the outage is a finding.
+    """
+    findings = []
+    told: dict[str, list[Observation]] = {}
+    for answer in answers:
+        outage = _outage(answer, min_answer)
+        if outage and not fabric_file:
+            raise OutageError(f"{outage[1].rstrip('.')}; bring it back, or put fabric_file into sources")
+        if outage:
+            code, message = outage
+            findings.append(finding(code, f"{message}; the fabric file stands, discover again when it is back."))
+        for observation in answer.observations:
+            told.setdefault(observation.tray, []).append(observation)
+    return Merged([_one(several) if len(several) > 1 else several[0] for several in told.values()], findings)
+
+
+def _is_outage(error: NvlinkError) -> bool:
+    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
+
+    return isinstance(error, (OutageError, HttpError))
+
+
+def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
+    """The code and the sentence, less its remedy, of what is wrong with the answer as a whole."""
+    if answer.failure:
+        return "source_failed", answer.failure
+    reached = {row.tray for row in answer.observations if row.reachable}
+    asked = {row.tray for row in answer.observations}.union(answer.asked or ())
+    # A source that has nothing to tell of has not answered: an empty list is how many an outage looks.
+    if min_answer and len(reached) * 100 < min_answer * max(1, len(asked)):
+        percent = f"min_answer is {min_answer:g} percent"
+        return "too_few_answers", f"{answer.source}: answers for {len(reached)} of {len(asked)} trays, {percent}"
+    return None
+
+
+def _one(several: Sequence[Observation]) -> Observation:
+    """The most trusted observation that reached the tray, what it leaves open from the next, and who disagrees."""
+    reached = [row for row in several if row.reachable] or [several[0]]
+    best = reached[0]
+    findings = [row for other in reached[1:] for row in _contradiction(best, other)]
+    added: dict[str, Any] = {}
+    for other in reached[1:]:
+        # One that means another tray by this name must not lend it its GPUs.
+        if other.identity in (None, best.identity):
+            silent = (key for key in _ADDED if not (getattr(best, key) or getattr(best, key) == 0) and key not in added)
+            added.update({key: getattr(other, key) for key in silent if getattr(other, key) not in (None, ())})
+            if best.health == UNKNOWN and other.health != UNKNOWN:
+                added.setdefault("health", other.health)
+            added["gpu_count"] = max(added.get("gpu_count", best.gpu_count), other.gpu_count)
+    if not (added or findings):
+        return best
+    return replace(best, **added, findings=(*best.findings, *findings))
+
+
+def _contradiction(best: Observation, other: Observation) -> Iterator[Finding]:
+    """One finding where both say something of the tray's identity and it is not the same: both values, who and when."""
+    differ = [
+        (word, mine, theirs)
+        for word, say in _SAYINGS.items()
+        if (mine := say(best)) and (theirs := say(other)) and mine != theirs
+    ]
+    if differ:
+        ours = ", ".join(f"{word} {_short(mine)}" for word, mine, _theirs in differ)
+        others = ", ".join(f"{word} {_short(theirs)}" for word, _mine, theirs in differ)
+        message = (
+            f"Tray {best.tray}: source {best.source} says {ours} ({best.observed_at or 'no time'}), "
+            f"source {other.source} says {others} ({other.observed_at or 'no time'}); "
+            f"{best.source} is trusted more, correct the other or the order of sources."
+        )
+        yield finding("sources_disagree", message, tray=best.tray)
+
+
+_SAYINGS: Mapping[str, Callable[[Observation], str]] = {
+    "clique": lambda row: f"{row.identity[0]}.{row.identity[1]}" if row.identity else "",
+    "GPUs": lambda row: " ".join(sorted(row.gpu_uuids)),
+    "chassis": lambda row: row.chassis_serial or "",
+    "tray index": lambda row: "" if row.tray_index is None else str(row.tray_index),
+}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."

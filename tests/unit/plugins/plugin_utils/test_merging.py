@@ -1,0 +1,171 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import (
+    Answer,
+    Merged,
+    MergeError,
+    OutageError,
+    ask,
+    merge,
+    percent,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError
+from hypothesis import given
+from hypothesis import strategies as st
+
+ONE, OTHER = ("aaaaaaaa-0000-4000-8000-000000000001", 32766), ("bbbbbbbb-0000-4000-8000-000000000002", 32766)
+
+
+def seen(tray: str, source: str, **said: Any) -> Observation:
+    return Observation(tray, source, **{"observed_at": f"2026-11-21T05:00:0{len(source)}Z", **said})
+
+
+def silent(tray: str, source: str) -> Observation:
+    return Observation(tray, source, reachable=False, problem="down")
+
+
+def merged(*answers: list[Observation]) -> Merged:
+    return merge([Answer(rows[0].source, rows) for rows in answers], 0, fabric_file=True)
+
+
+def test_the_most_trusted_source_that_reached_a_tray_decides() -> None:
+    first = [seen("a", "ssh"), silent("b", "ssh"), silent("c", "ssh")]
+    second = [seen("a", "rest"), seen("b", "rest"), silent("c", "rest"), seen("d", "rest")]
+    found = merged(first, second).observations
+    assert [(row.tray, row.source) for row in found] == [("a", "ssh"), ("b", "rest"), ("c", "ssh"), ("d", "rest")]
+
+
+def test_two_sources_that_disagree_are_both_shown_with_their_times() -> None:
+    first = seen("a", "ssh", identity=ONE, gpu_uuids=("GPU-1",))
+    second = seen("a", "rest", identity=OTHER, gpu_uuids=("GPU-2",), addresses=(Address("x", "10.0.0.1", 24),))
+    (found,) = merged([first], [second]).observations
+    assert (found.identity, found.gpu_uuids, found.addresses) == (ONE, ("GPU-1",), ())
+    (row,) = found.findings
+    assert (row["code"], row["severity"], row["tray"]) == ("sources_disagree", "warning", "a")
+    assert row["message"] == (
+        f"Tray a: source ssh says clique {ONE[0]}.32766, GPUs GPU-1 (2026-11-21T05:00:03Z), source rest says "
+        f"clique {OTHER[0]}.32766, GPUs GPU-2 (2026-11-21T05:00:04Z); ssh is trusted more, correct the other or the "
+        "order of sources."
+    )
+
+
+def test_a_source_without_an_opinion_contradicts_nobody() -> None:
+    (found,) = merged(
+        [seen("a", "ssh", identity=ONE)],
+        [
+            seen("a", "rest"),
+        ],
+    ).observations
+    assert found.findings == ()
+
+
+def test_the_order_of_trust_is_not_the_order_of_attachment() -> None:
+    """A trusted source that has seen the tray detached is not overruled by an old label."""
+    (found,) = merged([seen("a", "ssh")], [seen("a", "kubernetes", identity=ONE)]).observations
+    assert (found.identity, found.source) == (None, "ssh")
+
+
+def test_what_the_first_leaves_open_is_taken_from_the_next_that_agrees() -> None:
+    labels = seen("a", "kubernetes", identity=ONE, gpu_count=4, tray_index=0)
+    inventory = seen("a", "rest", gpu_uuids=("GPU-1",), tray_index=0, driver_version="580.1", health="degraded")
+    (found,) = merged([labels], [inventory]).observations
+    assert (found.source, found.identity, found.gpu_uuids) == ("kubernetes", ONE, ("GPU-1",))
+    assert (found.driver_version, found.health, found.gpu_count, found.findings) == ("580.1", "degraded", 4, ())
+
+
+observations = st.builds(
+    Observation,
+    tray=st.sampled_from(["a", "b", "c"]),
+    source=st.just(""),
+    reachable=st.booleans(),
+    identity=st.sampled_from([None, ONE, OTHER]),
+    gpu_uuids=st.sampled_from([(), ("GPU-1",), ("GPU-2",)]),
+    tray_index=st.sampled_from([None, 0, 1]),
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), observations), min_size=1, max_size=4), st.randoms())
+def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_names_its_clique(
+    said: list[dict[str, Observation]], chance: random.Random
+) -> None:
+    named = [
+        [Observation(**{**vars(row), "tray": tray, "source": f"s{number}"}) for tray, row in rows.items()]
+        for number, rows in enumerate(said)
+    ]
+
+    def by_tray(rows: list[list[Observation]]) -> dict[str, Observation]:
+        answers = [Answer(f"s{number}", row) for number, row in enumerate(rows)]
+        return {found.tray: found for found in merge(answers, 0, fabric_file=False).observations}
+
+    found = by_tray(named)
+    assert found == by_tray([chance.sample(rows, len(rows)) for rows in named])
+    for tray, row in found.items():
+        told = [other for rows in named for other in rows if other.tray == tray]
+        reached = [other for other in told if other.reachable]
+        assert (row.source, row.identity) == ((reached or told)[0].source, (reached or told)[0].identity)
+        others = {other.identity for other in reached if other.identity}
+        if row.reachable and row.identity and len(others) > 1:
+            assert "sources_disagree" in {finding["code"] for finding in row.findings}
+
+
+# --- outages ---
+
+
+def answered(of: int, reached: int) -> Answer:
+    rows = [seen(f"t{n}", "ssh") if n < reached else silent(f"t{n}", "ssh") for n in range(of)]
+    return Answer("ssh", rows)
+
+
+@pytest.mark.parametrize(
+    ("answer", "percent", "says"),
+    [
+        (answered(10, 5), 50, None),
+        (answered(10, 4), 50, "ssh: answers for 4 of 10 trays, min_answer is 50 percent"),
+        (answered(10, 0), 0, None),
+        (Answer("rest", []), 50, "rest: answers for 0 of 0 trays, min_answer is 50 percent"),
+        (Answer("rest", []), 0, None),
+        (Answer("rest", [seen("a", "rest")], asked=["a", "b", "c"]), 50, "rest: answers for 1 of 3 trays, "),
+        (Answer("rest", failure="rest: https://x refuses the connection; start it"), 0, "rest: https://x refuses "),
+    ],
+)
+def test_an_outage_is_an_error_unless_the_fabric_file_stands(answer: Answer, percent: float, says: str | None) -> None:
+    found = merge([answer], percent, fabric_file=True)
+    assert len(found.findings) == (says is not None)
+    assert len(found.observations) == len(answer.observations)
+    if says is None:
+        merge([answer], percent, fabric_file=False)
+        return
+    assert found.findings[0]["message"].startswith(says)
+    assert found.findings[0]["message"].endswith("; the fabric file stands, discover again when it is back.")
+    with pytest.raises(OutageError, match="^" + says.replace(".", r"\.")):
+        merge([answer], percent, fabric_file=False)
+
+
+def test_only_an_outage_is_taken_for_one() -> None:
+    def raises(error: NvlinkError) -> Any:
+        def question() -> list[Observation]:
+            raise error
+
+        return question
+
+    assert ask("rest", raises(HttpError("rest: https://x is down; start it."))).failure == (
+        "rest: https://x is down; start it"
+    )
+    with pytest.raises(SourceError):
+        ask("rest", raises(SourceError("rest: url is missing; write it")))
+
+
+@pytest.mark.parametrize("value", [-1, 101, "many", None, float("nan")])
+def test_a_percentage_that_is_none_is_told(value: object) -> None:
+    with pytest.raises(MergeError, match=r"^min_answer: .* must be a number from 0 to 100$"):
+        percent("min_answer", value)
