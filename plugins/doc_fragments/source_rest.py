@@ -10,7 +10,8 @@ from ansible_collections.rackscale.nvlink.plugins.doc_fragments.source_http impo
 
 
 class ModuleDocFragment:
-    DOCUMENTATION = (
+    # Annotated, because ansible-test takes a plain assignment for one literal.
+    DOCUMENTATION: str = (
         r"""
 options:
   rest:

@@ -13,38 +13,41 @@ Beside JMESPath's own functions there are:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jmespath
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, nearest, shown
-from jmespath import exceptions, functions
 
 # A pattern is a site's own, the text is not: this bounds what the two can do together.
 MAX_TEXT = 1024
 
 
-class _Functions(functions.Functions):
-    @functions.signature({"types": ["string"]})
-    def _func_lower(self, text: str) -> str:
-        return text.lower()
+@functools.cache
+def _options() -> Any:
+    """jmespath's options with our functions. Made when first needed: a site without expressions needs no jmespath."""
+    import jmespath
+    from jmespath.functions import Functions, signature
 
-    @functions.signature({"types": ["string"]}, {"types": ["string"]})
-    def _func_split(self, separator: str, text: str) -> list[str]:
-        return text.split(separator) if separator else [text]
+    class Ours(Functions):
+        @signature({"types": ["string"]})
+        def _func_lower(self, text: str) -> str:
+            return text.lower()
 
-    @functions.signature({"types": ["string"]}, {"types": ["string"]}, {"types": ["string"]})
-    def _func_sub(self, pattern: str, replacement: str, text: str) -> str | None:
-        return re.sub(pattern, replacement, text) if len(text) <= MAX_TEXT else None
+        @signature({"types": ["string"]}, {"types": ["string"]})
+        def _func_split(self, separator: str, text: str) -> list[str]:
+            return text.split(separator) if separator else [text]
 
-    @functions.signature({"types": ["object"]}, {"types": ["string", "number", "null"]})
-    def _func_pick(self, table: Mapping[str, Any], key: Any) -> Any:
-        return None if key is None else table.get(str(key))
+        @signature({"types": ["string"]}, {"types": ["string"]}, {"types": ["string"]})
+        def _func_sub(self, pattern: str, replacement: str, text: str) -> str | None:
+            return re.sub(pattern, replacement, text) if len(text) <= MAX_TEXT else None
 
+        @signature({"types": ["object"]}, {"types": ["string", "number", "null"]})
+        def _func_pick(self, table: Mapping[str, Any], key: Any) -> Any:
+            return None if key is None else table.get(str(key))
 
-_OPTIONS = jmespath.Options(custom_functions=_Functions())
-_TABLE = _OPTIONS.custom_functions.FUNCTION_TABLE
+    return jmespath.Options(custom_functions=Ours())
 
 
 class Expression:
@@ -54,26 +57,31 @@ class Expression:
         self._where = where
         if not isinstance(text, str) or not text.strip():
             raise SourceError(f"{where} is {shown(text)}, write a JMESPath expression")
+        import jmespath
+
         try:
             self._parsed = jmespath.compile(str(text))
-        except exceptions.JMESPathError as error:
+        except jmespath.exceptions.JMESPathError as error:
             raise SourceError(f"{where} is no JMESPath expression ({_reason(error)}); correct it") from None
         for name, count in _calls(self._parsed.parsed):
             self._check_call(name, count)
 
     def __call__(self, data: Any) -> Any:
         """What it finds in the data; None also where the data are of another kind than a function in it wants."""
+        from jmespath.exceptions import JMESPathError
+
         try:
-            return self._parsed.search(data, options=_OPTIONS)
+            return self._parsed.search(data, options=_options())
         except re.error:
             raise SourceError(f"{self._where} calls sub() with a pattern that is wrong; correct it") from None
-        except (exceptions.JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError):
+        except (JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError):
             return None
 
     def _check_call(self, name: str, count: int) -> None:
-        if name not in _TABLE:
-            raise SourceError(f"{self._where} calls {shown(name)}, which is no function{nearest(name, _TABLE)}")
-        signature = _TABLE[name]["signature"]
+        table = _options().custom_functions.FUNCTION_TABLE
+        if name not in table:
+            raise SourceError(f"{self._where} calls {shown(name)}, which is no function{nearest(name, table)}")
+        signature = table[name]["signature"]
         variadic = bool(signature) and bool(signature[-1].get("variadic"))
         if count < len(signature) or (count > len(signature) and not variadic):
             raise SourceError(f"{self._where} gives {name}() {count} arguments, it takes {len(signature)}; correct it")

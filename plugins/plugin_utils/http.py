@@ -478,8 +478,8 @@ class _Http(urllib.request.HTTPHandler):
         super().__init__()
         self._ends = ends
 
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_timed, http.client.HTTPConnection, self._ends), request)
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(functools.partial(_timed, http.client.HTTPConnection, self._ends), req)
 
 
 class _Https(urllib.request.HTTPSHandler):
@@ -487,9 +487,9 @@ class _Https(urllib.request.HTTPSHandler):
         super().__init__(context=context)
         self._ends, self._tls = ends, context
 
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         connection = functools.partial(_timed, http.client.HTTPSConnection, self._ends)
-        return self.do_open(connection, request, context=self._tls)
+        return self.do_open(connection, req, context=self._tls)
 
 
 def _timed(kind: Callable[..., Any], ends: float, *args: Any, **more: Any) -> Any:

@@ -163,9 +163,7 @@ def test_it_starts_clean_and_comes_to_the_same_end(demo: Demo) -> None:
 
 def test_a_fabric_file_that_is_not_its_own_stays(tmp_path: Path) -> None:
     (tmp_path / "fabric.json").write_text("precious")
-    output = playbook(
-        "-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={tmp_path}", check=False
-    )
+    output = playbook("-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={tmp_path}", check=False)
     assert "holds a fabric.json that is not the demo's" in output
     assert (tmp_path / "fabric.json").read_text() == "precious"
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The whole way once, on both Slurm versions: trays are discovered, accepted, given to Slurm, and real jobs follow them."""
+"""The whole way once, on both Slurm versions: trays are discovered, accepted, given to Slurm, and jobs follow them."""
 
 from __future__ import annotations
 
