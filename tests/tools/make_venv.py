@@ -129,6 +129,8 @@ def main() -> None:
     uv = find_uv()
     interpreter = find_python(uv, options.python)
     environment = dict(os.environ, UV_PROJECT_ENVIRONMENT=str(options.venv), UV_PYTHON_DOWNLOADS="never")
+    # The machine's own certificates, for a site whose proxy signs what comes from outside.
+    environment["UV_SYSTEM_CERTS"] = "1"
     environment.pop("VIRTUAL_ENV", None)
     groups = ["--no-dev", "--group", "bootstrap", "--group", "test"] if options.tests_only else []
     run([uv, "sync", "--quiet", "--frozen", "--python", interpreter, *groups], cwd=CHECKOUT, env=environment)
