@@ -34,6 +34,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_f
 from ClusterShell import __version__ as clustershell
 from ClusterShell.Event import EventHandler
 from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.Propagation import RouteResolvingError
 from ClusterShell.Task import Task, TimeoutError, task_self, task_terminate
 from ClusterShell.Topology import TopologyError
 from ClusterShell.Worker.fastsubprocess import set_nonblock_flag
@@ -113,8 +114,13 @@ def discover(options: Any, now: str, known: Mapping[str, str] | None = None) -> 
     targets = {name: name for name in trays} if way.topology else {address: name for name, address in trays.items()}
     asked = _Trays(targets, way)
     with _fresh_task(way) as task:
-        tree = _tree(task, way)
-        _run(task, _worker(NodeSet.fromlist(targets), _command(way), asked, way, tree), sent, way)
+        nodes = NodeSet.fromlist(list(targets))
+        if way.topology:
+            cut_off = nodes & _behind_dead_gateways(task, way, way.topology)
+            asked.give_up(cut_off, "its gateway cannot be used")
+            nodes -= cut_off
+        if nodes:
+            _run(task, _worker(nodes, _command(way), asked, way, tree=bool(way.topology)), sent, way)
     return asked.observations()
 
 
@@ -302,6 +308,11 @@ class _Trays(_Handler):
             self._told = now
             display.v(f"{SOURCE}: {self._progress()}")
 
+    def give_up(self, nodes: Iterable[str], problem: str) -> None:
+        """Keep why nodes are not asked at all."""
+        for node in map(str, nodes):
+            self._seen[self._targets[node]] = _silent(self._targets[node], problem)
+
     def observations(self) -> list[Observation]:
         """Of every tray, in the order in which they were given."""
         late = f"no answer within {self._way.patience} s"
@@ -399,7 +410,8 @@ def _run(task: Task, worker: Any, sent: bytes, way: Way) -> None:
     try:
         # Every client has its own time; this is for gateways, which ClusterShell gives none.
         task.resume(waves * way.patience + 10 + (way.patience if way.topology else 0))
-    except TimeoutError:
+    except (TimeoutError, RouteResolvingError):
+        # The second: the last gateway has gone meanwhile. Who has not answered yet counts as late.
         worker.abort()
     except OSError as error:
         raise SourceError(f"{SOURCE}: cannot start {way.ssh} ({error.strerror or error}); correct that") from error
@@ -428,29 +440,46 @@ class _Versions(_Handler):
             self.found[node] = ""
 
 
-def _tree(task: Task, way: Way) -> bool:
-    """Whether gateways are used; those next to the controller are checked to have this very ClusterShell."""
-    if way.topology is None:
-        return False
+def _behind_dead_gateways(task: Task, way: Way, topology: str) -> NodeSet:
+    """The nodes all whose gateways cannot be used. Gives the task the tree that the topology file holds.
+
+    SourceError for a gateway next to the controller that has another ClusterShell, or none.
+    """
+    _load(task, topology)
+    groups = [group for group in task.topology.root.children() if group.children_len()]
+    cut_off = NodeSet()
+    if groups:
+        dead = _dead_gateways(task, NodeSet.fromlist([group.nodeset for group in groups]), way)
+        for group in groups:
+            if group.nodeset.issubset(dead):
+                cut_off.update(_below(group))
+    return cut_off
+
+
+def _load(task: Task, topology: str) -> None:
     try:
-        with open(way.topology, encoding="utf-8") as file:
+        with open(topology, encoding="utf-8") as file:
             file.read()  # ClusterShell takes a file that it cannot read for an empty one
-        task.load_topology(way.topology)
+        task.load_topology(topology)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise SourceError(f"{SOURCE}: topology {way.topology} cannot be read ({why}); correct it") from None
+        raise SourceError(f"{SOURCE}: topology {topology} cannot be read ({why}); correct it") from None
     except (TopologyError, NodeSetException, KeyError) as error:
         raise SourceError(
-            f"{SOURCE}: topology {way.topology} is no tree that starts at this controller ({error}); correct it"
+            f"{SOURCE}: topology {topology} is no tree that starts at this controller ({error}); correct it"
         ) from None
-    first = [group.nodeset for group in task.topology.root.children() if group.children_len()]
-    gateways = NodeSet.fromlist(first)
-    if gateways:
-        _check_gateways(task, gateways, way)
-    return True
 
 
-def _check_gateways(task: Task, gateways: NodeSet, way: Way) -> None:
+def _below(group: Any) -> NodeSet:
+    """All nodes that a group of the topology leads to."""
+    nodes = NodeSet()
+    for child in group.children():
+        nodes.update(child.nodeset)
+        nodes.update(_below(child))
+    return nodes
+
+
+def _dead_gateways(task: Task, gateways: NodeSet, way: Way) -> NodeSet:
     versions = _Versions(way)
     command = f"{shlex.quote(way.gateway_python)} -c 'import ClusterShell;print(ClusterShell.__version__)'"
     _run(task, _worker(gateways, command, versions, way, tree=False), b"", way)
@@ -464,3 +493,4 @@ def _check_gateways(task: Task, gateways: NodeSet, way: Way) -> None:
     if silent:
         why = "; ".join(sorted(set(versions.unreachable.values()))) or "no answer in time"
         display.warning(f"{SOURCE}: gateways {NodeSet.fromlist(silent)} cannot be used ({why})")
+    return NodeSet.fromlist(silent)

@@ -1,0 +1,186 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The source ssh against real trays: what it sees, why it does not see the others, and the way through a gateway."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ClusterShell
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
+
+from .commands import ansible
+from .conftest import RunningLab
+
+pytestmark = pytest.mark.lab
+STATE = Path("/run/nvlink-lab")
+
+
+@pytest.fixture
+def config(four_trays: RunningLab) -> Path:
+    """The ssh_config of the lab."""
+    return STATE / four_trays.name / "ssh_config"
+
+
+def inventory(directory: Path, config: Path, hosts: str = "r01t[01-04]", **options: Any) -> Path:
+    file = directory / "live.nvlink.yml"
+    ssh = {"hosts": hosts, "ssh_options": ["-F", str(config)], **options}
+    file.write_text(json.dumps({"plugin": "rackscale.nvlink.fabric", "sources": ["ssh"], "ssh": ssh}))
+    return file
+
+
+def errors_of(file: Path) -> str:
+    """Standard error of an ansible-inventory --list that may fail, on one line."""
+    return " ".join(ansible("ansible-inventory", "-i", file, "--list", check=False).stderr.split())
+
+
+def hosts(file: Path) -> tuple[dict[str, Any], str]:
+    """(the hosts' vars, standard error) of ansible-inventory --list, as JSON."""
+    done = ansible("ansible-inventory", "-i", file, "--list")
+    variables: dict[str, Any] = json.loads(done.stdout)["_meta"]["hostvars"]
+    return variables, " ".join(done.stderr.split())
+
+
+def test_the_graph_is_a_live_query(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+    done = ansible("ansible-inventory", "-i", inventory(tmp_path, config), "--graph", "-v")
+    assert "ssh: 4 of 4 trays done, 4 gave facts" in done.stdout + done.stderr
+    assert done.stdout.count("_1:") == done.stdout.count("_2:") == 1
+    seen, errors = hosts(inventory(tmp_path, config))
+    assert errors == ""
+    cliques = {name: variables["nvlink_clique"].rpartition(".")[2] for name, variables in seen.items()}
+    assert cliques == {"r01t01": "1", "r01t02": "1", "r01t03": "2", "r01t04": "2"}
+
+
+@pytest.mark.parametrize("setting", ["nvml=ok", "nvml=no_library", "health=unhealthy", "gpu1.lost=true"])
+def test_the_probe_says_what_the_module_says(four_trays: RunningLab, config: Path, setting: str) -> None:
+    four_trays.set("r01t02", setting)
+    try:
+        argv = ["/usr/bin/ssh", "-F", str(config), "r01t02"]
+        command = f"exec /usr/bin/python3 {' '.join(probe.FLAGS)} -c '{probe.BOOTSTRAP}'"
+        sent = probe.packed("auto", "nvidia-smi", 20.0, 60)
+        said = probe.facts_in(subprocess.run([*argv, command], input=sent, stdout=subprocess.PIPE, check=True).stdout)
+        module = ansible("ansible", "-i", four_trays.inventory, "r01t02", "-m", "rackscale.nvlink.fabric_facts").stdout
+    finally:
+        four_trays.set("r01t02", "nvml=ok", "health=healthy", "gpu1.lost=false")
+    assert said is not None
+    gathered = json.loads(module.partition("=>")[2])["ansible_facts"]["nvlink_fabric"]
+    assert said.pop("observed_at") <= gathered.pop("observed_at")
+    assert said == gathered
+
+
+def test_trays_in_trouble_are_told_and_hold_up_nobody(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+    four_trays.set("r01t02", "nvml=hang", "smi=hang")
+    four_trays.stop("r01t03")
+    try:
+        seen, errors = hosts(inventory(tmp_path, config, timeout=1, connect_timeout=3, command_timeout=20))
+    finally:
+        four_trays.set("r01t02", "nvml=ok", "smi=ok")
+        four_trays.start("r01t03")
+    states = {name: variables["nvlink_state"] for name, variables in seen.items()}
+    assert (states["r01t01"], states["r01t03"], states["r01t04"]) == ("present", "unplaced", "present")
+    assert "ssh: 1 of 4 trays gave no facts" in errors
+    assert "r01t03" in errors
+
+
+def test_a_wrong_key_and_a_closed_port_are_told_apart(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    lines = [line for line in config.read_text().splitlines() if "IdentityFile" not in line]
+    strange = tmp_path / "ssh_config"
+    strange.write_text("\n".join([*lines, f"  IdentityFile {key}"]) + "\n")
+    assert "authentication refused: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
+    strange.write_text(config.read_text().replace(str(config.parent / "known_hosts"), "/dev/null"))
+    assert "its host key is not known: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
+    assert "4 of 4 trays gave no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=3))
+
+
+def test_the_fabric_file_s_trays_are_asked(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+    """One run of the controller's own, one with a tray down: nothing is lost."""
+    fabric = tmp_path / "fabric.json"
+    more = ["-e", f"fabric_file={fabric}", "-e", "fabric_hosts=trays", "-e", "accept=gates"]
+    ansible("ansible-playbook", "-i", four_trays.inventory, "rackscale.nvlink.discover", *more)
+    file = tmp_path / "both.nvlink.yml"
+    options = {"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file", "ssh"], "fabric_file": str(fabric)}
+    file.write_text(json.dumps({**options, "ssh": {"ssh_options": f"-F {config}", "connect_timeout": 3}}))
+    four_trays.stop("r01t04")
+    try:
+        seen, errors = hosts(file)
+    finally:
+        four_trays.start("r01t04")
+    assert {name: variables["nvlink_state"] for name, variables in seen.items()} == {
+        "r01t01": "present",
+        "r01t02": "present",
+        "r01t03": "present",
+        "r01t04": "stale",
+    }
+    assert "1 of 4 trays gave no facts" in errors
+
+
+@pytest.fixture
+def topology(four_trays: RunningLab, config: Path, tmp_path: Path) -> Iterator[Path]:
+    """A topology in which ctl leads to the trays, and on ctl what it needs to reach them, but no ClusterShell."""
+    directory = config.parent
+    file = tmp_path / "topology.conf"
+    file.write_text(f"[routes]\n{socket.gethostname().partition('.')[0]}: ctl\nctl: r01t[01-04]\n")
+    direct = "".join(line for line in config.read_text().splitlines(keepends=True) if "Proxy" not in line)
+    texts = {"ssh_config": direct, **{name: (directory / name).read_text() for name in ("key", "known_hosts")}}
+    for name, text in texts.items():
+        _send(config, f"umask 077; mkdir -p {directory}; cat > {directory}/{name}", text.encode())
+    yield file
+    _send(config, "rm -rf /usr/lib/python3/dist-packages/ClusterShell", b"")
+
+
+def _send(config: Path, command: str, content: bytes) -> None:
+    subprocess.run(["/usr/bin/ssh", "-F", str(config), "ctl", command], input=content, check=True)
+
+
+def _install_clustershell(config: Path, version: str) -> None:
+    """The controller's ClusterShell on ctl, under a version."""
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if "__pycache__" in member.name else member
+
+    directory = Path(ClusterShell.__file__).parent
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(directory, "ClusterShell", filter=plain)
+    target = "/usr/lib/python3/dist-packages"
+    _send(config, f"tar x --no-same-owner -C {target}", packed.getvalue())
+    if version != ClusterShell.__version__:
+        _send(config, f"echo \"__version__ = '{version}'\" >> {target}/ClusterShell/__init__.py", b"")
+
+
+def test_a_gateway_needs_the_same_clustershell(
+    four_trays: RunningLab, config: Path, topology: Path, tmp_path: Path
+) -> None:
+    file = inventory(tmp_path, config, topology=str(topology))
+    own = ClusterShell.__version__
+    assert "gateway ctl has no ClusterShell for /usr/bin/python3" in errors_of(file)
+    _install_clustershell(config, "1.8.4")
+    assert f"gateway ctl has ClusterShell 1.8.4 and this controller {own}" in errors_of(file)
+
+
+def test_trays_are_asked_through_a_gateway(
+    four_trays: RunningLab, config: Path, topology: Path, tmp_path: Path
+) -> None:
+    _install_clustershell(config, ClusterShell.__version__)
+    direct, _errors = hosts(inventory(tmp_path, config))
+    through, errors = hosts(inventory(tmp_path, config, topology=str(topology)))
+    assert (through, errors) == (direct, "")
+    four_trays.stop("ctl")
+    try:
+        errors = errors_of(inventory(tmp_path, config, topology=str(topology), connect_timeout=3))
+    finally:
+        four_trays.start("ctl")
+    assert "gateways ctl cannot be used" in errors
+    assert "4 of 4 trays gave no facts (its gateway cannot be used: r01t[01-04])" in errors
