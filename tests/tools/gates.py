@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -96,8 +97,11 @@ class Outcome:
     skipped: list[str]
 
 
-def _environment() -> dict[str, str]:
-    """Where every gate finds this checkout's tools and collection, whatever else the user has installed."""
+def _environment(sockets: str) -> dict[str, str]:
+    """Where every gate finds this checkout's tools and collection, whatever else the user has installed.
+
+    sockets: a folder for ssh's control sockets, whose paths may not be longer than about 100 characters.
+    """
     collections = next((CHECKOUT / ".venv" / "lib").glob("python3*")) / "site-packages"
     return dict(
         os.environ,
@@ -108,6 +112,7 @@ def _environment() -> dict[str, str]:
         ANSIBLE_NOCOLOR="true",
         ANSIBLE_LOCALHOST_WARNING="false",
         ANSIBLE_HOME=str(CHECKOUT / "build" / "ansible-home"),
+        ANSIBLE_SSH_CONTROL_PATH_DIR=sockets,
     )
 
 
@@ -125,7 +130,7 @@ def _count_tests(report: Path) -> tuple[int, int, list[str]]:
     return passed, failed, skipped
 
 
-def run(gate: Gate) -> Outcome:
+def run(gate: Gate, environment: dict[str, str]) -> Outcome:
     """Run one gate to its end."""
     reason = gate.blocked()
     if reason:
@@ -138,7 +143,7 @@ def run(gate: Gate) -> Outcome:
         status = subprocess.run(
             command,
             cwd=CHECKOUT,
-            env=_environment(),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -181,8 +186,9 @@ def main() -> int:
     if not os.geteuid():
         ensure_tools()
     outcomes = []
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        for done in as_completed([pool.submit(run, gate) for gate in gates]):
+    with tempfile.TemporaryDirectory(prefix="nvlink-cp-") as sockets, ThreadPoolExecutor(max_workers=2) as pool:
+        environment = _environment(sockets)
+        for done in as_completed([pool.submit(run, gate, environment) for gate in gates]):
             outcomes.append(done.result())
             show(outcomes[-1])
     skipped = [line for outcome in outcomes for line in outcome.skipped]

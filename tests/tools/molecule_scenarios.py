@@ -18,7 +18,7 @@ BIN = Path(sys.executable).parent
 def main() -> int:
     scenarios = sorted(path.parent.name for path in (CHECKOUT / "molecule").glob("*/molecule.yml"))
     wanted = sys.argv[1:] or scenarios
-    environment = dict(os.environ, PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}")
+    environment = dict(os.environ, PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}", NO_COLOR="1", PY_COLORS="0")
     failed = []
     for name in wanted:
         print(f"== molecule test -s {name}", flush=True)
