@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import os
 import shlex
 from collections import Counter
@@ -17,14 +18,16 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, proposal, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gates import objections
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, proposal, sources, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Answer, Merged, ask, merge, percent
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Finding, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import (
     Placement,
     awaiting,
     carried_on,
+    decided,
     place,
     settled,
 )
@@ -32,6 +35,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import Pla
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 
 Result = dict[str, Any]
+
+# Percent of the trays of a live source that must answer where the site does not say.
+_LEAST_OF_LIVE = 50.0
 
 
 class ActionModule(ActionBase):
@@ -45,7 +51,9 @@ class ActionModule(ActionBase):
         # Null is the same as not given, so that a site can pass variables through that it leaves empty.
         self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
         _say_what_is_missing(self._task.args)
-        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF)
+        asks_hosts = ansible_facts.SOURCE in map(str, _listed(self._task.args.get("sources", [ansible_facts.SOURCE])))
+        required_if = REQUIRED_IF if asks_hosts else [row for row in REQUIRED_IF if row[1] != "proposed"]
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=required_if)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         path = options["fabric_file"]
         try:
@@ -55,7 +63,13 @@ class ActionModule(ActionBase):
                 )
             files = _Files(path, now, dry=self._task.check_mode)
             with files.held() if options["state"] != "checked" else contextlib.nullcontext():
-                done = _STATES[options["state"]](files, options, lambda: _observe(self, options, task_vars or {}))
+                observe = functools.partial(_observe, self, options, task_vars or {}, now)
+                done = _STATES[options["state"]](files, options, observe)
+        except ImportError as error:
+            raise AnsibleActionFail(
+                f"sources: need the Python library {error.name} on the controller; "
+                "install what requirements.txt of the collection names"
+            ) from error
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from error
         lines = done.pop("diff")
@@ -130,13 +144,14 @@ class _Files:
         return None
 
 
-def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[[], Any]) -> Result:
+def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[..., Any]) -> Result:
     files.read()
     _policy(options)
+    _sources(options)
     return {"changed": False, "diff": [], "msg": f"{files.path} and the options of placement can be used"}
 
 
-def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[[], Any]) -> Result:
+def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[..., Any]) -> Result:
     files.read()
     sha256 = options["proposal"]
     outcome: Result = {"sha256": sha256, "proposal": None, "changes": [], "objections": [], "diff": []}
@@ -159,14 +174,15 @@ def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[[], A
     }
 
 
-def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[], list[Observation]]) -> Result:
+def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabric | None], Merged]) -> Result:
     policy = _policy(options)
     files.read()
-    observations = observe()
+    merged = observe(files.fabric)
+    observations = merged.observations
     targets = {observation.tray for observation in observations}
 
     def place_upon(fabric: Fabric) -> Placement:
-        placement = place(fabric, files.state, observations, targets, files.now, policy)
+        placement = place(fabric, files.state, observations, targets, files.now, policy, merged.findings)
         if files.differ(placement.fabric):
             # What is going to be written must be readable again.
             fabric_file.check(placement.fabric.as_dict(), files.path)
@@ -224,7 +240,9 @@ def _carry_on(
             fabric_file.check(carried.as_dict(), files.path)
             both = place_upon(carried)
             changes = [*earlier, *both.changes]
-            return replace(both, changes=changes, objections=objections(fabric, changes, policy))
+            # The gates look at all that waits together, so what one slice overrides the next one must override too.
+            step = replace(both.step, previous=fabric, changes=changes)
+            return decided(replace(both, changes=changes, step=step), policy)
     return placement
 
 
@@ -287,7 +305,52 @@ def _policy(options: Mapping[str, Any]) -> Policy:
         domain_names={str(key): str(name) for key, name in options["domain_names"].items()},
         expected_trays=options["expected_trays"],
         moved_percent=options["moved_percent"],
+        conflict_policy=options["conflict_policy"],
+        expected={str(rack): _declared(rack, trays) for rack, trays in options["expected"].items()},
+        max_age=options["max_age"],
+        override=tuple(options["override"]),
     )
+
+
+def _declared(rack: Any, trays: Any) -> list[str]:
+    """The trays that a site declares of a rack: a hostlist, or a list of them."""
+    try:
+        return [name for text in _listed(trays) for name in expand(str(text))]
+    except HostlistError as error:
+        raise PlacementError(f"expected: {rack} is no hostlist ({str(error).rstrip('.')}); write r01t[01-18]") from None
+
+
+def _sources(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The sources to ask with the options of each, in the order of trust. The fabric file is always known."""
+    wanted = []
+    for row in options["sources"]:
+        if isinstance(row, Mapping) and len(row) == 1:
+            wanted.append(next(iter(row.items())))
+        elif isinstance(row, str):
+            wanted.append((row, None))
+        else:
+            raise sources.SourceError(
+                f"sources: {sources.shown(row)} is neither a name nor one name with its options; write ssh, or ssh: "
+                "with its options below it"
+            )
+    known = (ansible_facts.SOURCE, *sources.KNOWN)
+    for number, (name, own) in enumerate(wanted):
+        if name not in known:
+            raise sources.SourceError(
+                f"sources: {sources.shown(name)} is not a known source{sources.nearest(name, known)}"
+            )
+        if name in [other for other, _own in wanted[:number]]:
+            raise sources.SourceError(f"sources: {name} is named twice; name it once")
+        if own is not None and name not in sources.LIVE:
+            raise sources.SourceError(f"sources: {name} has no options here; write its name alone")
+    asked = [(str(name), own) for name, own in wanted if name != sources.FABRIC_FILE]
+    if not asked:
+        raise sources.SourceError("sources: names nothing to ask; add ansible_facts, ssh or another live source")
+    return asked
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _header(files: _Files, sha256: str) -> str:
@@ -314,11 +377,31 @@ def _counts(summary: Mapping[str, int]) -> str:
 # --- what the hosts of this play said ---
 
 
-def _observe(action: ActionBase, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[Observation]:
+def _observe(
+    action: ActionBase, options: Mapping[str, Any], task_vars: Mapping[str, Any], now: str, fabric: Fabric | None
+) -> Merged:
+    """What the sources say, merged in the order of trust. An outage is an error only where no fabric file stands."""
+    known = {name: tray.get("ansible_host") or name for name, tray in (fabric or Fabric()).trays.items()}
+    least = None if options["min_answer"] is None else percent("min_answer", options["min_answer"])
+    site = _SiteOf(action, task_vars)
+    answers = []
+    for name, own in _sources(options):
+        if name == ansible_facts.SOURCE:
+            # A site may ask hosts that are off for good, so these are measured only where it says how.
+            rows = _registered(options, task_vars)
+            answer = Answer(name, rows, measured=least is not None)
+        else:
+            asked = None if name in sources.ASK_TRAYS else known
+            answer = ask(name, functools.partial(sources.observe, name, own, now, known), asked)
+        answers.append(replace(answer, observations=[site.told(row) for row in answer.observations]))
+    return merge(answers, _LEAST_OF_LIVE if least is None else least, fabric is not None)
+
+
+def _registered(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[Observation]:
     """An observation of every host of the play, from the results that a task of this run has registered.
 
     Reads each host's variables once and untemplated: what a tray said must never be a template, and ten thousand hosts
-    must not cost a template engine each. Only what the site itself wrote is templated, where it is an expression.
+    must not cost a template engine each.
     """
     hostvars, register = task_vars["hostvars"], options["observations"]
     observations, registered = [], False
@@ -326,21 +409,39 @@ def _observe(action: ActionBase, options: Mapping[str, Any], task_vars: Mapping[
         name = str(host)
         variables = hostvars.raw_get(host)
         registered = registered or register in variables
-        site = _Site(action, name, variables)
-        observations.append(
-            replace(
-                ansible_facts.observe(name, variables.get(register)),
-                slurm_node=site.node("fabric_slurm_node"),
-                kubernetes_node=site.node("fabric_kubernetes_node"),
-                ansible_host=site.address(),
-            )
-        )
+        observations.append(ansible_facts.observe(name, variables.get(register)))
     if not registered:
         # A misspelt name must not make every tray stale.
         raise PlacementError(
             f"observations: no host of this play has a result registered as {register!r}; name the one of this run"
         )
     return observations
+
+
+class _SiteOf:
+    """What the inventory of this run says of trays, whichever source has seen them.
+
+    Only what the site itself wrote is templated, where it is an expression.
+    """
+
+    def __init__(self, action: ActionBase, task_vars: Mapping[str, Any]) -> None:
+        self._action, self._hostvars = action, task_vars.get("hostvars")
+        hosts = [*task_vars.get("ansible_play_hosts_all", ()), *task_vars.get("groups", {}).get("all", ())]
+        self._hosts = {str(host): host for host in hosts}
+
+    def told(self, observation: Observation) -> Observation:
+        """The observation with the node names and the address that the site gives its tray."""
+        host = self._hosts.get(observation.tray)
+        if host is None or self._hostvars is None:
+            return observation
+        site = _Site(self._action, observation.tray, self._hostvars.raw_get(host))
+        said = {
+            "slurm_node": site.node("fabric_slurm_node"),
+            "kubernetes_node": site.node("fabric_kubernetes_node"),
+            "ansible_host": site.address(),
+        }
+        news = {key: value for key, value in said.items() if value is not None}
+        return replace(observation, **news) if news else observation
 
 
 class _Site:

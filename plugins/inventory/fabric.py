@@ -48,8 +48,8 @@ options:
     choices: [rackscale.nvlink.fabric]
   sources:
     description:
-      - Where to look, in the order of trust. If two live sources name different cliques for one tray, the first decides,
-        and a finding shows both. What the first leaves open, as the GPUs' UUIDs, is taken from the next.
+      - Where to look, in the order of trust. If two live sources name different cliques for one tray, the first
+        decides, and a finding shows both. What the first leaves open, as the GPUs' UUIDs, is taken from the next.
       - V(fabric_file) is what was accepted. It alone gives lasting names, so keep it first.
       - V(ssh) asks every tray over ssh, and V(simulation) makes trays up. They are live sources; see the option of
         each name.

@@ -182,14 +182,35 @@ CATALOGUE: dict[str, Entry] = {
     "awaiting_acceptance": Entry(
         INFO, "a tray is seen in a place that is proposed and not accepted yet", "look at the proposal and accept it"
     ),
+    "clique_shrank": Entry(
+        ERROR,
+        "gate: trays leave a clique or domain that then has fewer than expected",
+        "look at the proposal, name the gate in override if that is meant",
+    ),
     "domain_incomplete": Entry(
         WARNING, "an NVLink domain has fewer trays than expected", "discover the others, or correct expected_trays"
+    ),
+    "domain_merged": Entry(
+        ERROR,
+        "gate: all trays of an NVLink domain go into another one",
+        "look at the switches, name the gate in override if that is meant",
     ),
     "domain_name_taken": Entry(
         WARNING, "the site gives one name to two NVLink domains", "correct domain_names before the proposal is accepted"
     ),
+    "domain_split": Entry(
+        ERROR,
+        "gate: the trays of one NVLink domain part into several",
+        "look at the switches, name the gate in override if that is meant",
+    ),
+    "domain_two_chassis": Entry(
+        INFO, "an NVLink domain spans several chassis, as NVL36x2 does", "none, unless the site has no such system"
+    ),
     "drivers_differ": Entry(
         WARNING, "the trays of a clique run different drivers", "install one version on all its trays"
+    ),
+    "expected_tray_missing": Entry(
+        WARNING, "trays that the site declares have no place", "discover them, or correct expected"
     ),
     "gpu_missing": Entry(
         WARNING, "an attached tray shows fewer GPUs than it had when it was placed", "reset or replace the missing GPU"
@@ -197,10 +218,23 @@ CATALOGUE: dict[str, Entry] = {
     "illegal_tray_name": Entry(
         ERROR, "a tray's inventory name cannot stand in a hostlist", "rename it in the inventory"
     ),
+    "mixed_cliques": Entry(
+        ERROR,
+        "gate: a tray whose GPUs are in different cliques enters the one that most of them name",
+        "give its GPUs one NVLink partition, name the gate in override if that is meant",
+    ),
     "moved_percent": Entry(
         ERROR, "gate: more trays move in one go than moved_percent", "look at the proposal, accept it if it is meant"
     ),
     "not_a_tray": Entry(INFO, "a host without GPUs and without a place was asked", "leave it out of fabric_hosts"),
+    "source_too_old": Entry(
+        ERROR, "gate: places change by observations older than max_age", "ask anew, or correct the source's clock"
+    ),
+    "tray_elsewhere": Entry(
+        WARNING,
+        "a tray is in another NVLink domain than the site declares",
+        "look where it stands, or correct expected",
+    ),
     "tray_known_twice": Entry(
         ERROR, "two inventory names show the same GPUs", "give one tray one name in inventory and fabric file"
     ),
@@ -209,6 +243,11 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "tray_replaced": Entry(INFO, "all GPUs of a tray are new", "accept the proposal if the tray was swapped"),
     "tray_unreachable": Entry(WARNING, "a tray could not be asked", "bring it back, then discover again"),
+    "unknown_trays": Entry(
+        ERROR,
+        "gate: trays get a place that are neither declared by the site nor in the fabric file",
+        "add them to expected, or name the gate in override",
+    ),
     # What other services keep of trays: plugin_utils/sources and plugin_utils/gathering.py.
     "clique_label_unusable": Entry(
         WARNING, "a node's label nvidia.com/gpu.clique names no clique", "see which pod writes the label, and its log"

@@ -41,8 +41,26 @@ options:
       - The name under which a task of this run has registered the results of M(rackscale.nvlink.fabric_facts) on all
         hosts of the play. Facts of an earlier run, as a fact cache holds them, are never read.
       - A host whose result is missing, skipped, failed or unreachable keeps its place.
-      - Required with O(state=proposed).
+      - Required with O(state=proposed), unless O(sources) leaves V(ansible_facts) out.
     type: str
+  sources:
+    description:
+      - Where to look, in the order of trust, the most trusted first.
+      - V(ansible_facts) is what O(observations) names. The live sources of the inventory plugin
+        P(rackscale.nvlink.fabric#inventory) are the others, each by its name or as a mapping of its name to the options
+        that it has there.
+      - If two name different cliques for one tray, the first decides, and a finding shows both. What the first leaves
+        open, as the GPUs' UUIDs, is taken from the next.
+      - A live source that fails is an error where there is no fabric file yet, else a finding.
+    type: list
+    elements: raw
+    default: [ansible_facts]
+  min_answer:
+    description:
+      - A source that answers for less than this part of the trays that it was asked for, in percent, is an error where
+        there is no fabric file yet, else a finding.
+      - Without it, 50 is asked of live sources and nothing of V(ansible_facts).
+    type: float
   accept:
     description:
       - With V(gates) the new fabric is written at once if no gate objects. If one does, the proposal is written and the
@@ -78,6 +96,38 @@ options:
         this is V(0)."
     type: float
     default: 10
+  conflict_policy:
+    description:
+      - What to do with a tray whose GPUs are in different cliques.
+      - V(keep) keeps its place, if it has one. V(error) stops the run. V(majority) takes it for one of the clique that
+        more than half of its GPUs name; it enters that clique only where O(override) names V(mixed_cliques).
+    type: str
+    choices: [keep, error, majority]
+    default: keep
+  expected:
+    description:
+      - "The trays that the site declares: the name of an NVLink domain, or of one of its cliques, to a hostlist such as
+        C(r01t[01-18]) or a list of them."
+      - A new domain whose trays are all declared under one name takes that name. Declared trays that have no place, or
+        one elsewhere, are findings.
+    type: dict
+    default: {}
+  max_age:
+    description:
+      - "Gate: how many seconds ago a tray may have been observed that gets or changes its place. Without it, any age
+        will do."
+    type: float
+  override:
+    description:
+      - Gates that must not object in this run, by their names. The fabric file keeps when and what they would have
+        objected to.
+      - V(moved_percent); V(domain_merged) and V(domain_split), when NVLink domains merge or part; V(clique_shrank),
+        when trays leave a clique or domain that then has fewer than O(expected) or O(expected_trays) says;
+        V(unknown_trays), when a new tray is not in O(expected); V(source_too_old), see O(max_age); V(mixed_cliques),
+        see O(conflict_policy).
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
@@ -120,6 +170,21 @@ EXAMPLES = r"""
         imex_network: [198.51.100.0/24]
       run_once: true
       register: site_discovered
+
+- name: Ask other services too
+  hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Propose the next fabric file from two live sources
+      rackscale.nvlink.fabric_file:
+        fabric_file: /srv/site/fabric.json
+        sources:
+          - ssh: {hosts: "r[01-02]t[01-18]"}
+          - kubernetes: {kubeconfig: /srv/site/kubeconfig}
+        expected:
+          r01: r01t[01-18]
+          r02: r02t[01-18]
+        override: [moved_percent]
 
 - name: Accept what was looked at
   hosts: localhost
@@ -222,6 +287,12 @@ ARGUMENT_SPEC = {
     "domain_names": {"type": "dict", "default": {}},
     "expected_trays": {"type": "int"},
     "moved_percent": {"type": "float", "default": 10},
+    "sources": {"type": "list", "elements": "raw", "default": ["ansible_facts"]},
+    "min_answer": {"type": "float"},
+    "conflict_policy": {"type": "str", "choices": ["keep", "error", "majority"], "default": "keep"},
+    "expected": {"type": "dict", "default": {}},
+    "max_age": {"type": "float"},
+    "override": {"type": "list", "elements": "str", "default": []},
 }
 REQUIRED_IF = [("state", "proposed", ["observations"]), ("state", "accepted", ["proposal"])]
 

@@ -3,13 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a placement as a whole shows: gates that stop it from being accepted unseen, findings about domains and cliques.
 
-A gate or a finding is one function and a row in its table.
+A gate or a finding is one function and a row in its table. A gate's name is the code of its finding.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import datetime
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
@@ -24,29 +27,159 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import Pol
 Changes = Sequence[Change]
 TrayStates = Mapping[str, TrayState]
 
+# Kinds of changes that say where a tray stands or what it is.
+_OF_PLACE = ("placed", "moved", "replaced")
+_SHOWN_TRAYS = 5
 
-def objections(previous: Fabric, changes: Changes, policy: Policy) -> list[Finding]:
-    """The findings of the gates that object to these changes of the previous fabric; empty where none does."""
-    return [row for gate in _GATES for row in gate(previous, changes, policy)]
+
+@dataclass(frozen=True)
+class Step:
+    """From one fabric to the next, as the gates look at it.
+
+    observed_at: when the trays were seen, of those that this run has seen. mixed: trays that enter a clique although
+    some of their GPUs are in another one.
+    """
+
+    previous: Fabric
+    fabric: Fabric
+    changes: Changes
+    now: str
+    observed_at: Mapping[str, str | None] = field(default_factory=dict)
+    mixed: Collection[str] = ()
+
+    def trays(self, *kinds: str) -> list[str]:
+        """The trays with a change of these kinds."""
+        return [change["tray"] for change in self.changes if change["kind"] in kinds]
 
 
-def fleet_findings(fabric: Fabric, trays: TrayStates) -> list[Finding]:
+def decide(step: Step, policy: Policy) -> tuple[list[Finding], list[dict[str, Any]]]:
+    """The findings of the gates that object, and a row for the fabric file for each one that the policy overrides."""
+    rows = [row for gate in _GATES for row in gate(step, policy)] if step.changes else []
+    objections = [row for row in rows if row["code"] not in policy.override]
+    overridden = [row for row in rows if row["code"] in policy.override]
+    return objections, [{"gate": row["code"], "when": step.now, "what": row["message"]} for row in overridden]
+
+
+def fleet_findings(fabric: Fabric, trays: TrayStates, policy: Policy) -> list[Finding]:
     """What only all trays of a domain or clique together show."""
-    return [row for look in _LOOKS for row in look(fabric, trays)]
+    return [row for look in _LOOKS for row in look(fabric, trays, policy)]
 
 
-def _moved_too_many(previous: Fabric, changes: Changes, policy: Policy) -> Iterator[Finding]:
-    moved = sum(change["kind"] == "moved" for change in changes)
-    allowed = int(len(previous.trays) * policy.moved_percent / 100)
+# --- gates ---
+
+
+def _moved_too_many(step: Step, policy: Policy) -> Iterator[Finding]:
+    moved, placed = len(step.trays("moved")), len(step.previous.trays)
+    allowed = int(placed * policy.moved_percent / 100)
     if moved > (max(1, allowed) if policy.moved_percent else 0):
         message = (
-            f"{moved} of {len(previous.trays)} placed trays move at once, more than moved_percent "
+            f"{moved} of {placed} placed trays move at once, more than moved_percent "
             f"{policy.moved_percent:g}; look at the proposal and accept it by its sha256 if that is meant."
         )
         yield finding("moved_percent", message)
 
 
-def _incomplete_domains(fabric: Fabric, trays: TrayStates) -> Iterator[Finding]:
+def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
+    """A domain whose trays all join another one's has merged; one whose trays part, not all to known ones, has split.
+
+    A tray that is carried to another rack does neither, nor does a rack that gets a new UUID as a whole.
+    """
+    if not step.trays("moved"):
+        return
+    before, after = _domains_of(step.previous), _domains_of(step.fabric)
+    came: dict[str, set[str]] = defaultdict(set)
+    went: dict[str, set[str]] = defaultdict(set)
+    for tray, old in before.items():
+        came[after[tray]].add(old)
+        went[old].add(after[tray])
+    populated = set(before.values())
+    for new in natural_sorted(came):
+        gone = natural_sorted(old for old in came[new] if old != new and went[old] == {new})
+        if gone and len(came[new]) > 1:
+            message = f"NVLink domain {new} takes all trays of {_named(gone)}; check the switches before accepting it."
+            yield finding("domain_merged", message, domain=new)
+    for old in natural_sorted(went):
+        parts = natural_sorted(went[old])
+        if len(parts) > 1 and not went[old] <= populated:
+            message = f"NVLink domain {old} parts into {_named(parts)}; check the switches before accepting it."
+            yield finding("domain_split", message, domain=old)
+
+
+def _shrank(step: Step, policy: Policy) -> Iterator[Finding]:
+    if not step.trays("moved"):
+        return
+    of_cliques = [Counter(tray["clique"] for tray in fabric.trays.values()) for fabric in (step.previous, step.fabric)]
+    of_domains = [Counter(_domains_of(fabric).values()) for fabric in (step.previous, step.fabric)]
+    sizes = {name: len(trays) for name, trays in policy.expected.items()}
+    if policy.expected_trays:
+        sizes = {**dict.fromkeys(step.fabric.domains, policy.expected_trays), **sizes}
+    for name in natural_sorted(sizes):
+        word, (before, after) = ("domain", of_domains) if name in step.fabric.domains else ("clique", of_cliques)
+        if name in step.fabric.cliques and name in policy.expected:
+            word, (before, after) = "clique", of_cliques
+        if after[name] < min(before[name], sizes[name]):
+            what = "Clique" if word == "clique" else "NVLink domain"
+            message = (
+                f"{what} {name} shrinks from {before[name]} to {after[name]} of {sizes[name]} expected trays; "
+                "look where they went before accepting it."
+            )
+            yield finding("clique_shrank", message, **{word: name})
+
+
+def _unknown(step: Step, policy: Policy) -> Iterator[Finding]:
+    unknown = [tray for tray in step.trays("placed") if tray not in policy.racks] if policy.expected else []
+    if unknown:
+        message = f"Trays {_named(unknown)} are neither in expected nor in the fabric file; declare them, or override."
+        yield finding("unknown_trays", message)
+
+
+def _too_old(step: Step, policy: Policy) -> Iterator[Finding]:
+    if policy.max_age is None:
+        return
+    oldest = datetime.datetime.fromisoformat(step.now) - datetime.timedelta(seconds=policy.max_age)
+    old = [
+        tray
+        for tray in step.trays(*_OF_PLACE)
+        if tray in step.observed_at and not _is_since(step.observed_at[tray], oldest)
+    ]
+    if old:
+        message = (
+            f"What changes the places of trays {_named(old)} was observed more than max_age {policy.max_age:g} "
+            "seconds ago; ask anew, or set their clocks."
+        )
+        yield finding("source_too_old", message)
+
+
+def _mixed(step: Step, policy: Policy) -> Iterator[Finding]:
+    for tray in natural_sorted(set(step.mixed)):
+        clique = step.fabric.trays[tray]["clique"]
+        message = f"Tray {tray} enters clique {clique}, though some of its GPUs are in another; give it one."
+        yield finding("mixed_cliques", message, tray=tray)
+
+
+def _domains_of(fabric: Fabric) -> dict[str, str]:
+    domain_of = {name: clique["domain"] for name, clique in fabric.cliques.items()}
+    return {name: domain_of[tray["clique"]] for name, tray in fabric.trays.items()}
+
+
+def _is_since(observed_at: str | None, oldest: datetime.datetime) -> bool:
+    """Whether a time is not before another; one that cannot be read is of no age that could be trusted."""
+    try:
+        return observed_at is not None and datetime.datetime.fromisoformat(observed_at) >= oldest
+    except (ValueError, TypeError):
+        return False
+
+
+def _named(names: Sequence[str]) -> str:
+    """Names for a sentence, few of many."""
+    more = len(names) - _SHOWN_TRAYS
+    return ", ".join(names[:_SHOWN_TRAYS]) + (f" and {more} more" if more > 0 else "")
+
+
+# --- findings ---
+
+
+def _incomplete_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
     sizes = Counter(fabric.cliques[tray["clique"]]["domain"] for tray in fabric.trays.values())
     for name in natural_sorted(fabric.domains):
         expected = fabric.domains[name]["expected_trays"]
@@ -56,7 +189,7 @@ def _incomplete_domains(fabric: Fabric, trays: TrayStates) -> Iterator[Finding]:
             yield finding("domain_incomplete", message, domain=name)
 
 
-def _differing_drivers(fabric: Fabric, trays: TrayStates) -> Iterator[Finding]:
+def _differing_drivers(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
     versions: dict[str, set[str]] = {clique: set() for clique in fabric.cliques}
     for name, tray in fabric.trays.items():
         version = trays[name]["driver_version"] if name in trays else None
@@ -68,5 +201,39 @@ def _differing_drivers(fabric: Fabric, trays: TrayStates) -> Iterator[Finding]:
         yield finding("drivers_differ", message, clique=clique)
 
 
-_GATES: tuple[Callable[[Fabric, Changes, Policy], Iterator[Finding]], ...] = (_moved_too_many,)
-_LOOKS: tuple[Callable[[Fabric, TrayStates], Iterator[Finding]], ...] = (_incomplete_domains, _differing_drivers)
+def _several_chassis(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
+    for name in natural_sorted(fabric.domains):
+        serials = fabric.domains[name]["chassis_serials"]
+        if len(serials) > 1:
+            message = f"NVLink domain {name} spans the chassis {_named(serials)}; that is legal, as in NVL36x2."
+            yield finding("domain_two_chassis", message, domain=name)
+
+
+def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
+    for rack in natural_sorted(policy.expected):
+        missing = natural_sorted(tray for tray in policy.expected[rack] if tray not in fabric.trays)
+        if missing:
+            message = f"Declared trays of {rack} have no place: {_named(missing)}; discover them, or correct expected."
+            yield finding("expected_tray_missing", message, **({"domain": rack} if rack in fabric.domains else {}))
+    for tray in natural_sorted(policy.racks.keys() & fabric.trays.keys()):
+        rack, clique = policy.racks[tray], fabric.trays[tray]["clique"]
+        domain = fabric.cliques[clique]["domain"]
+        if rack not in (clique, domain) and (rack in fabric.cliques or rack in fabric.domains):
+            message = f"Tray {tray} is declared in {rack} and placed in {clique}; go and look, or correct expected."
+            yield finding("tray_elsewhere", message, tray=tray)
+
+
+_GATES: tuple[Callable[[Step, Policy], Iterable[Finding]], ...] = (
+    _moved_too_many,
+    _merged_or_split,
+    _shrank,
+    _unknown,
+    _too_old,
+    _mixed,
+)
+_LOOKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] = (
+    _incomplete_domains,
+    _differing_drivers,
+    _several_chassis,
+    _against_expected,
+)

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Policy, awaiting, place
 
-FORMAT = 1
+FORMAT = 2
 """Of packed observations; to be raised with every change of Observation or Address."""
 
 
@@ -77,6 +77,7 @@ def unpack(packed: Any) -> list[Observation] | None:
             **{
                 **row,
                 "identity": row["identity"] and tuple(row["identity"]),
+                "majority": row["majority"] and tuple(row["majority"]),
                 "gpu_uuids": tuple(row["gpu_uuids"]),
                 "addresses": tuple(Address(*address) for address in row["addresses"]),
                 "findings": tuple(row["findings"]),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Several sources' answers made one observation a tray. The order of trust decides, never the order of arrival. Pure."""
+"""Several sources' answers made one observation a tray: the order of trust decides, never that of arrival. Pure."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ class OutageError(NvlinkError):
 class Answer:
     """What one source said. asked: the trays that it should have told of, those that it told of where None.
 
-    failure is why it gave no answer at all.
+    failure is why it gave no answer at all. measured: whether min_answer is asked of it.
     """
 
     source: str
     observations: Sequence[Observation] = ()
     asked: Collection[str] | None = None
     failure: str = ""
+    measured: bool = True
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
     reached = {row.tray for row in answer.observations if row.reachable}
     asked = {row.tray for row in answer.observations}.union(answer.asked or ())
     # A source that has nothing to tell of has not answered: an empty list is how many an outage looks.
-    if min_answer and len(reached) * 100 < min_answer * max(1, len(asked)):
+    if answer.measured and min_answer and len(reached) * 100 < min_answer * max(1, len(asked)):
         percent = f"min_answer is {min_answer:g} percent"
         return "too_few_answers", f"{answer.source}: answers for {len(reached)} of {len(asked)} trays, {percent}"
     return None

@@ -193,7 +193,8 @@ class Observation:
 
     reachable is False where nothing usable came back; problem then says why in a few words. gpu_uuids is empty where
     no GPU was seen. identity is (cluster UUID, clique ID) of an attached tray, else None. contrary is True where the
-    tray's GPUs are attached in different cliques, node_local where they form a fabric that names no domain (HGX).
+    tray's GPUs are attached in different cliques, majority is the one that more than half of them name. node_local is
+    True where they form a fabric that names no domain (HGX).
     slurm_node, kubernetes_node and ansible_host are what the site says,
     None where it says nothing.
     """
@@ -205,6 +206,7 @@ class Observation:
     observed_at: str | None = None
     identity: Identity | None = None
     contrary: bool = False
+    majority: Identity | None = None
     node_local: bool = False
     chassis_serial: str | None = None
     tray_index: int | None = None

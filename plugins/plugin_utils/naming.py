@@ -32,7 +32,7 @@ class Register:
         self.domains: dict[str, Domain] = dict(fabric.domains)
         self.cliques: dict[str, Clique] = dict(fabric.cliques)
         self.findings: list[Finding] = []
-        self._domain_names = domain_names
+        self._domain_names = dict(domain_names)
         self._domain_of = {domain["cluster_uuid"]: name for name, domain in fabric.domains.items()}
         self._clique_of = {
             (fabric.domains[clique["domain"]]["cluster_uuid"], clique["clique_id"]): name
@@ -41,6 +41,13 @@ class Register:
         blocks = [clique["block"] for clique in fabric.cliques.values()]
         self._used = {*fabric.domains, *fabric.cliques, *(block["name"] for block in blocks)}
         self._positions = itertools.count(1 + max((block["position"] for block in blocks), default=-1))
+
+    def suggest(self, names: Mapping[str, str]) -> None:
+        """Cluster UUID -> a name to use where the site gives that domain none and the name is free."""
+        taken = {*self._used, *self._domain_names.values()}
+        for uuid, name in names.items():
+            if name not in taken:
+                self._domain_names.setdefault(uuid, name)
 
     def clique_of(self, identity: Identity) -> str:
         """The name of a clique that has been admitted."""

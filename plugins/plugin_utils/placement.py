@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import f
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import addresses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.claims import double_claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gates import fleet_findings, objections
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gates import Step, decide, fleet_findings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     CONFLICT,
     PRESENT,
@@ -43,17 +43,21 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     natural_sorted,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.naming import Register
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import ERROR, MAJORITY, PlacementError, Policy
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The next fabric and all that is to be said of it. objections: the gates' findings, empty where none objects."""
+    """The next fabric and all that is to be said of it. objections: the gates' findings, empty where none objects.
+
+    step is what the gates looked at; its fabric lacks the overrides that they were given.
+    """
 
     fabric: Fabric
     state: State
     changes: list[Change]
     objections: list[Finding]
+    step: Step
 
     @property
     def findings(self) -> list[Finding]:
@@ -68,8 +72,9 @@ def place(
     targets: Collection[str],
     now: str,
     policy: Policy,
+    notes: Collection[Finding] = (),
 ) -> Placement:
-    """The next fabric and state.
+    """The next fabric and state. notes: findings about the sources of the observations, for the state to hold.
 
     observations holds at most one for each target; a target without one gave no answer, and one of a tray that is no
     target is ignored. now is UTC as in 2026-11-21T05:00:00Z. PlacementError if what the site says contradicts itself.
@@ -78,14 +83,37 @@ def place(
     answers = {observation.tray: observation for observation in observations}
     # Sorted once: everything below goes through the trays in this order.
     seen = {name: answers.get(name) or _silent(name) for name in natural_sorted(targets)}
+    _stop_at_conflicts(seen, policy)
     run = _Run(previous, seen, now, policy)
     run.settle_claims()
     run.place_claims()
     run.follow_the_site()
     fabric = Fabric(run.register.domains, run.register.cliques, run.trays, previous.overrides)
     trays = run.tray_states(previous_state)
-    findings = [*run.fabric_findings(previous_state), *fleet_findings(fabric, trays)]
-    return Placement(fabric, State(trays, findings, now), run.changes, objections(previous, run.changes, policy))
+    findings = [*notes, *run.fabric_findings(previous_state), *fleet_findings(fabric, trays, policy)]
+    changed = {change["tray"] for change in run.changes}
+    times = {name: seen[name].observed_at for name in changed}
+    step = Step(previous, fabric, run.changes, now, times, run.mixed & changed)
+    return decided(Placement(fabric, State(trays, findings, now), run.changes, [], step), policy)
+
+
+def decided(placement: Placement, policy: Policy) -> Placement:
+    """The placement with what the gates say of its step, and in its fabric those that the policy overrides."""
+    objections, overridden = decide(placement.step, policy)
+    fabric = placement.step.fabric
+    if overridden:
+        fabric = replace(fabric, overrides=[*fabric.overrides, *overridden])
+    return replace(placement, fabric=fabric, objections=objections)
+
+
+def _stop_at_conflicts(seen: Mapping[str, Observation], policy: Policy) -> None:
+    contrary = [name for name, observation in seen.items() if observation.contrary]
+    if contrary and policy.conflict_policy == ERROR:
+        shown = ", ".join(contrary[:5]) + (f" and {len(contrary) - 5} more" if len(contrary) > 5 else "")
+        raise PlacementError(
+            f"conflict_policy: is error, and the GPUs of {shown} are in different cliques; "
+            "give each tray one NVLink partition, or use keep"
+        )
 
 
 def carried_on(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fabric:
@@ -154,6 +182,8 @@ class _Run:
         self.register = Register(previous, policy.domain_names)
         self.trays: dict[str, Tray] = dict(previous.trays)
         self.changes: list[Change] = []
+        # Trays that may enter the clique that only most of their GPUs name, since the policy overrides that gate.
+        self.mixed: set[str] = set()
         # Attached observations that may place their tray, and for those that may not: whose GPUs they claim.
         self._claims: dict[str, Observation] = {}
         self._rivals: dict[str, str] = {}
@@ -165,6 +195,8 @@ class _Run:
     def settle_claims(self) -> None:
         """Collect the attached trays, less those that claim a GPU of another tray."""
         for name, observation in self.seen.items():
+            if observation.contrary:
+                observation = self._by_majority(name, observation)
             if observation.identity is None:
                 continue
             if not NODE_NAME.fullmatch(name):
@@ -179,10 +211,37 @@ class _Run:
             del self._claims[name]
             self._say(name, "tray_known_twice", f"has GPUs of {owner}", "give one tray one name in the inventory")
 
+    def _by_majority(self, name: str, observation: Observation) -> Observation:
+        """A contrary observation, as one of the clique that most GPUs name where the site has decided so.
+
+        A tray that already stands there keeps its place like any other in conflict.
+        """
+        clique = observation.majority
+        if self.policy.conflict_policy != MAJORITY or clique is None or self._stands_in(name, clique):
+            return observation
+        if "mixed_cliques" in self.policy.override:
+            self.mixed.add(name)
+            return replace(observation, identity=clique)
+        self._say(
+            name,
+            "mixed_cliques",
+            f"has most of its GPUs in clique {clique[0]}.{clique[1]} and does not enter it",
+            "give its GPUs one NVLink partition, or name mixed_cliques in override",
+        )
+        return observation
+
+    def _stands_in(self, name: str, clique: Identity) -> bool:
+        tray = self.previous.trays.get(name)
+        if tray is None:
+            return False
+        place = tray["clique"]
+        return (self.previous.cluster_uuid(place), self.previous.cliques[place]["clique_id"]) == clique
+
     # --- places ---
 
     def place_claims(self) -> None:
         """Give every claim its clique, new names where there are none, and bring its tray up to date."""
+        self.register.suggest(self._declared_names())
         self.register.admit((_identity(claim), claim.chassis_serial) for claim in self._claims.values())
         places = {name: self.register.clique_of(_identity(claim)) for name, claim in self._claims.items()}
         networks = addresses.networks(self.policy.imex_networks)
@@ -194,10 +253,17 @@ class _Run:
                 self._say(name, "imex_address_missing", "has no address of its own for its IMEX domain", remedy)
         self._describe_domains(places)
 
+    def _declared_names(self) -> dict[str, str]:
+        """Cluster UUID -> the rack that the site declares its trays in; none where they are of several racks."""
+        racks: dict[str, set[str]] = defaultdict(set)
+        for name in self._claims.keys() & self.policy.racks.keys():
+            racks[_identity(self._claims[name])[0]].add(self.policy.racks[name])
+        return {uuid: next(iter(names)) for uuid, names in racks.items() if len(names) == 1}
+
     def _place(self, name: str, claim: Observation, clique: str, imex_address: str | None) -> None:
         old = self.previous.trays.get(name)
         if old is None:
-            why = f"placed {self.now[:10]}: {_where(claim)}"
+            why = f"placed {self.now[:10]}: {self._where(name, claim)}"
             self.trays[name] = {
                 "clique": clique,
                 "tray_index": claim.tray_index,
@@ -212,7 +278,7 @@ class _Run:
             self._update(name, old, claim, clique, imex_address)
 
     def _update(self, name: str, old: Tray, claim: Observation, clique: str, imex_address: str | None) -> None:
-        date, where = self.now[:10], _where(claim)
+        date, where = self.now[:10], self._where(name, claim)
         known, gpus = set(old["gpu_uuids"]), set(claim.gpu_uuids)
         new = cast(Tray, dict(old))
         steps: list[tuple[str, str]] = []
@@ -253,7 +319,8 @@ class _Run:
         for name, domain in domains.items():
             expected = domain["expected_trays"]
             if sizes[name]:
-                expected = max(self.policy.expected_trays or expected, sizes[name])
+                declared = len(self.policy.expected.get(name, ()))
+                expected = max(declared or self.policy.expected_trays or expected, sizes[name])
             if expected != domain["expected_trays"] or not serials[name].issubset(domain["chassis_serials"]):
                 domains[name] = {
                     "cluster_uuid": domain["cluster_uuid"],
@@ -352,6 +419,11 @@ class _Run:
 
     # --- small words ---
 
+    def _where(self, name: str, claim: Observation) -> str:
+        uuid, clique_id = _identity(claim)
+        how = "most of its GPUs in" if name in self.mixed else "attached in"
+        return f"{how} clique {uuid}.{clique_id}"
+
     def _change(self, name: str, old: str | None, new: str, kind: str, why: str) -> None:
         self.changes.append({"tray": name, "from": old, "to": new, "kind": kind, "why": why})
 
@@ -366,11 +438,6 @@ def _silent(name: str) -> Observation:
 def _identity(claim: Observation) -> Identity:
     """Of an attached observation, which always has one."""
     return cast(Identity, claim.identity)
-
-
-def _where(claim: Observation) -> str:
-    uuid, clique_id = _identity(claim)
-    return f"attached in clique {uuid}.{clique_id}"
 
 
 def _same_hardware(claim: Observation, tray: Tray) -> bool:

@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     natural_sorted,
 )
 
-_DATE_OF_WHY = re.compile(rb'("why": "[a-z]+ )[0-9]{4}-[0-9]{2}-[0-9]{2}')
+_DATE_OF_WHY = re.compile(rb'("why": "[a-z]+ |"when": ")[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9:]+Z)?')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "proposed_at": str,

@@ -10,7 +10,8 @@ finding, and a tray counts as attached only when its GPUs' own rows say so.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -76,6 +77,7 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
         observed_at=observed_at,
         identity=next(iter(attached)) if agreed else None,
         contrary=len(attached) > 1,
+        majority=_majority(places) if len(attached) > 1 else None,
         node_local=bool(fabrics) and all(map(_node_local, fabrics)),
         chassis_serial=value("chassis_serial", text(SERIAL)),
         tray_index=value("tray_index", whole),
@@ -118,6 +120,12 @@ def _place(fabric: Mapping[str, Any]) -> tuple[str, int] | None:
     if uuid is None or uuid == ZERO_UUID or clique_id is None or not _joined(fabric):
         return None
     return uuid, clique_id
+
+
+def _majority(places: Sequence[tuple[str, int] | None]) -> tuple[str, int] | None:
+    """The clique that more than half of the GPUs name; None where there is none."""
+    place, votes = Counter(places).most_common(1)[0]
+    return place if 2 * votes > len(places) else None
 
 
 def _node_local(fabric: Mapping[str, Any]) -> bool:

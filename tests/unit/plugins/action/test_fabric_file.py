@@ -359,6 +359,73 @@ def test_facts_of_any_shape_lose_nothing(site: Site, facts: Result) -> None:
     assert site.path.read_bytes() == before
 
 
+# --- other sources ---
+
+SIMULATED = {"simulation": {"racks": 2, "trays_per_rack": 2}}
+DEAD = {"rest": {"url": "http://127.0.0.1:9/", "trays": "@", "fields": {"name": "name"}, "timeout": 1, "deadline": 2}}
+
+
+def test_live_sources_alone_need_no_registered_result(site: Site) -> None:
+    site.results["r02t01"] = {"unreachable": True, "msg": "down"}
+    site.variables["r01t01"]["fabric_slurm_node"] = "gpu-1"
+    assert site.run(sources=[SIMULATED], accept="gates")["summary"]["placed"] == 4
+    trays = json.loads(site.path.read_text())["trays"]
+    assert (trays["r01t01"]["slurm_node"], trays["r02t01"]["slurm_node"]) == ("gpu-1", "r02t01")
+    assert site.state("r02t01")["source"] == "simulation"
+    assert site.run(sources=[SIMULATED], accept="gates")["changed"] is False
+
+
+@pytest.mark.parametrize("first", ["ansible_facts", "simulation"])
+def test_two_sources_that_disagree_are_shown_and_the_order_of_trust_decides(site: Site, first: str) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01")
+    order = ["ansible_facts", SIMULATED] if first == "ansible_facts" else [SIMULATED, "ansible_facts"]
+    found = site.discover(sources=order)
+    assert [row["tray"] for row in found["findings"] if row["code"] == "sources_disagree"] == ["r01t01"]
+    assert [row["tray"] for row in found["changes"]] == (["r01t01"] if first == "ansible_facts" else [])
+
+
+def test_an_outage_is_an_error_only_where_no_fabric_file_stands(site: Site) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"^rest: http://127\.0\.0\.1:9/ .*; bring it back"):
+        site.run(sources=[DEAD])
+    with pytest.raises(AnsibleActionFail, match=r"^simulation: answers for 0 of 4 trays, min_answer is 50 percent; "):
+        site.run(sources=[{"simulation": {**SIMULATED["simulation"], "faults": {"down": 1}}}])
+    assert site.files() == {}
+    site.discover(accept="gates")
+    before = site.path.read_bytes()
+    found = site.run(sources=[DEAD])
+    assert [row["code"] for row in found["findings"]] == ["source_failed"]
+    assert (site.path.read_bytes(), site.state("r01t01")["state"]) == (before, "present")
+
+
+def test_min_answer_is_asked_of_the_play_only_where_the_site_says_so(site: Site) -> None:
+    site.results["r01t01"] = {"unreachable": True, "msg": "down"}
+    with pytest.raises(AnsibleActionFail, match=r"^ansible_facts: answers for 3 of 4 trays, min_answer is 80 percent"):
+        site.discover(min_answer=80)
+    assert site.discover()["summary"]["placed"] == 3
+
+
+def test_an_override_is_proposed_with_its_reason_and_the_same_on_another_day(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01", "r01t02")
+    proposed = site.discover(override="moved_percent")
+    assert (proposed["objections"], site.discover(override="moved_percent")["changed"]) == ([], False)
+    accepted = site.discover(override="moved_percent", accept="gates", expected={"r01": "r01t[01-02]", "r02": []})
+    assert accepted["failed"] is True
+    assert [row["code"] for row in accepted["objections"]] == ["clique_shrank"]
+    assert site.discover(override="moved_percent", accept="gates")["changed"] is True
+    assert [row["gate"] for row in json.loads(site.path.read_text())["overrides"]] == ["moved_percent"]
+
+
+def test_slices_keep_what_is_overridden_once(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01", "r01t02")
+    site.discover(hosts=["r01t01"], override=["moved_percent"])
+    proposed = site.discover(hosts=["r01t02"], override=["moved_percent"])
+    site.accept(proposed["sha256"])
+    assert [row["gate"] for row in json.loads(site.path.read_text())["overrides"]] == ["moved_percent"]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -376,6 +443,18 @@ def test_facts_of_any_shape_lose_nothing(site: Site, facts: Result) -> None:
         ({"expected_trays": "many"}, r"expected_trays"),
         ({"expected_trays": 0}, r"^expected_trays: 0 must be at least 1"),
         ({"moved_percent": 101}, r"^moved_percent: 101(\.0)? must be "),
+        ({"sources": ["shh"]}, r"^sources: 'shh' is not a known source; did you mean ssh\?"),
+        ({"sources": []}, r"^sources: names nothing to ask; "),
+        ({"sources": ["fabric_file"]}, r"^sources: names nothing to ask; "),
+        ({"sources": ["ssh", {"ssh": {}}]}, r"^sources: ssh is named twice; "),
+        ({"sources": [{"ansible_facts": {}}]}, r"^sources: ansible_facts has no options here; "),
+        ({"sources": [{"ssh": {}, "rest": {}}]}, r"^sources: .* is neither a name nor one name with its options; "),
+        ({"sources": [3]}, r"^sources: 3 is neither a name "),
+        ({"sources": [{"simulation": {"rakcs": 3}}]}, r"^simulation: 'rakcs' is not a known option"),
+        ({"min_answer": 101}, r"^min_answer: 101.* must be a number from 0 to 100"),
+        ({"expected": {"r01": "r01t[01-"}}, r"^expected: r01 is no hostlist \("),
+        ({"override": "all"}, r"^override: 'all' is no gate"),
+        ({"conflict_policy": "drop"}, r"value of conflict_policy must be one of: keep, error, majority"),
         ({"gates": []}, r"Unsupported parameters .*: gates"),
     ],
 )

@@ -1,0 +1,244 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Gates, overrides, declared racks and trays whose GPUs are in different cliques."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import GATES, Policy
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import (
+    LATER,
+    NOW,
+    Site,
+    codes,
+    kinds,
+)
+
+NEW_UUID = "12345678-1234-4234-8234-123456789abc"
+R01, R02 = (tuple(f"r0{rack}t0{tray}" for tray in range(1, 5)) for rack in (1, 2))
+DECLARED = {"r01": R01, "r02": R02}
+
+
+def objecting(site: Site, **policy: Any) -> dict[str, str]:
+    """The gates that object to what the site shows now, with their messages; moved_percent is out of the way."""
+    site.policy = Policy(**{"moved_percent": 100, **policy})
+    return {row["code"]: row["message"] for row in site.discover().objections}
+
+
+def placed(**simulation: Any) -> Site:
+    site = Site(**simulation)
+    site.discover()
+    return site
+
+
+def test_every_gate_is_in_the_catalogue_as_one() -> None:
+    assert {gate: CATALOGUE[gate].meaning.startswith("gate: ") for gate in GATES} == dict.fromkeys(GATES, True)
+    assert {code for code, row in CATALOGUE.items() if row.meaning.startswith("gate: ")} == set(GATES)
+
+
+# --- merged and split ---
+
+
+def test_a_domain_whose_trays_all_join_another_has_merged() -> None:
+    site = placed()
+    for name in R02:
+        site.attach(name, site.uuid_of("r01t01"))
+    assert objecting(site) == {
+        "domain_merged": "NVLink domain r01 takes all trays of r02; check the switches before accepting it."
+    }
+
+
+def test_a_domain_whose_trays_part_has_split() -> None:
+    site = placed()
+    for name in R02[:2]:
+        site.attach(name, NEW_UUID)
+    assert objecting(site) == {
+        "domain_split": "NVLink domain r02 parts into r02, r03; check the switches before accepting it."
+    }
+
+
+def test_a_tray_carried_to_another_rack_neither_merges_nor_splits() -> None:
+    site = placed()
+    site.attach("r02t01", site.uuid_of("r01t01"))
+    assert objecting(site) == {}
+
+
+def test_a_rack_with_a_new_uuid_neither_merges_nor_splits() -> None:
+    site = placed()
+    for name in R02:
+        site.attach(name, NEW_UUID)
+    assert objecting(site) == {}
+
+
+def test_a_rack_parted_into_cliques_keeps_its_domain() -> None:
+    site = placed()
+    for name in R01[:2]:
+        site.attach(name, clique_id=7)
+    assert objecting(site) == {}
+
+
+# --- expected ---
+
+
+@pytest.mark.parametrize("policy", [{"expected": DECLARED}, {"expected_trays": 4}])
+def test_a_domain_that_falls_below_its_expected_size(policy: dict[str, Any]) -> None:
+    site = placed()
+    site.attach("r02t01", site.uuid_of("r01t01"))
+    found = objecting(site, **policy)
+    assert list(found) == ["clique_shrank"]
+    assert "r02 shrinks from 4 to 3 of 4 expected trays; " in found["clique_shrank"]
+
+
+def test_a_declared_clique_that_is_parted_shrinks() -> None:
+    site = placed()
+    site.attach("r01t01", clique_id=7)
+    assert objecting(site, expected=DECLARED)["clique_shrank"].startswith("Clique r01 shrinks from 4 to 3 of 4 ")
+    assert objecting(site, expected_trays=4) == {}
+
+
+def test_new_trays_must_be_declared_where_any_is() -> None:
+    site = Site()
+    assert list(objecting(site, expected={"r01": R01})) == ["unknown_trays"]
+    assert objecting(Site(), expected=DECLARED) == {}
+    # Those that the fabric file has are known.
+    assert objecting(site, expected={"r01": R01}) == {}
+
+
+def test_a_new_domain_takes_the_name_under_which_its_trays_are_declared() -> None:
+    site = Site(policy=Policy(expected={"hall_a": (*R01, "r01t05"), "hall_b": R02}))
+    placement = site.discover()
+    assert {name: site.clique_of(name)[:6] for name in ("r01t01", "r02t04")} == {"r01t01": "hall_a", "r02t04": "hall_b"}
+    assert placement.fabric.domains["hall_a"]["expected_trays"] == 5
+    assert [row["message"] for row in placement.findings if row["code"] == "expected_tray_missing"] == [
+        "Declared trays of hall_a have no place: r01t05; discover them, or correct expected."
+    ]
+
+
+def test_a_tray_in_another_rack_than_declared_is_found() -> None:
+    site = Site(policy=Policy(expected={"r01": R01[:3], "r02": (*R02, "r01t04")}))
+    placement = site.discover()
+    assert [row["tray"] for row in placement.findings if row["code"] == "tray_elsewhere"] == ["r01t04"]
+
+
+# --- age ---
+
+
+@pytest.mark.parametrize(
+    ("observed_at", "old"),
+    [
+        ("2026-11-21T04:50:00Z", False),
+        ("2026-11-21T05:50:00+01:00", False),
+        ("2026-11-21T04:49:59Z", True),
+        ("2026-13-41T04:49:59Z", True),
+    ],
+)
+def test_an_old_observation_changes_no_place_unseen(observed_at: str, old: bool) -> None:
+    site = Site(racks=1, trays_per_rack=1)
+    site.facts["r01t01"]["observed_at"] = observed_at
+    assert list(objecting(site, max_age=600)) == ["source_too_old"] * old
+    # What changes nothing may be of any age.
+    assert objecting(site, max_age=600) == {}
+
+
+# --- overrides ---
+
+
+def test_a_named_gate_does_not_object_and_the_file_keeps_when_and_what() -> None:
+    site = placed()
+    for name in R02:
+        site.attach(name, site.uuid_of("r01t01"))
+    site.policy = Policy(override=("moved_percent", "unknown_trays"))
+    placement = site.discover(now=LATER)
+    assert [row["code"] for row in placement.objections] == ["domain_merged"]
+    assert [(row["gate"], row["when"]) for row in placement.fabric.overrides] == [("moved_percent", LATER)]
+    assert placement.fabric.overrides[0]["what"].startswith("4 of 8 placed trays move at once")
+    before = fabric_file.serialise(placement.fabric)
+    assert fabric_file.serialise(site.discover().fabric) == before
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"override": ("moved_percnt",)}, r"^override: 'moved_percnt' is no gate; did you mean moved_percent\?$"),
+        ({"conflict_policy": "drop"}, r"^conflict_policy: 'drop' must be one of keep, error, majority$"),
+        ({"max_age": 0}, r"^max_age: 0 must be seconds above 0; "),
+        ({"expected": {"hall-a": ()}}, r"^expected: 'hall-a' is not fit for a group name; "),
+        ({"expected": {"a": ("t1",), "b": ("t1",)}}, r"^expected: t1 stands in a and in b; name it once$"),
+    ],
+)
+def test_a_policy_that_cannot_be_followed_is_refused(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(NvlinkError, match=message):
+        Policy(**policy)
+
+
+# --- GPUs of one tray in different cliques ---
+
+
+def mixed(site: Site, name: str, most: int = 3) -> None:
+    """Put the first GPUs of a tray into clique 7 of its domain."""
+    for gpu in site.gpus(name)[:most]:
+        gpu["fabric"]["clique_id"] = 7
+
+
+def test_keep_keeps_the_place_and_gives_none() -> None:
+    site = placed()
+    site.facts["r01t05"] = Site(racks=1, trays_per_rack=5).facts["r01t05"]
+    before = site.fabric
+    mixed(site, "r01t02")
+    mixed(site, "r01t05")
+    placement = site.discover()
+    assert placement.fabric == before
+    assert (site.state_of("r01t02"), site.state_of("r01t05")) == ("conflict", "unplaced")
+
+
+def test_error_stops_the_run_and_names_the_trays() -> None:
+    site = placed()
+    mixed(site, "r01t02")
+    site.policy = Policy(conflict_policy="error")
+    with pytest.raises(NvlinkError, match=r"^conflict_policy: is error, and the GPUs of r01t02 are in different cliq"):
+        site.discover()
+
+
+def test_the_majority_moves_no_tray_without_a_named_override() -> None:
+    site = placed()
+    before = site.fabric
+    mixed(site, "r01t02")
+    site.policy = Policy(conflict_policy="majority")
+    placement = site.discover()
+    assert (placement.fabric, placement.objections, site.state_of("r01t02")) == (before, [], "conflict")
+    assert {"mixed_cliques", "tray_not_attached"} <= codes(placement, "r01t02")
+
+
+def test_the_majority_moves_a_tray_with_one_and_the_file_keeps_it() -> None:
+    site = placed()
+    mixed(site, "r01t02")
+    site.policy = Policy(conflict_policy="majority", override=("mixed_cliques",))
+    placement = site.discover(now=LATER)
+    assert (kinds(placement), site.clique_of("r01t02")) == ({"r01t02": "moved"}, "r01a")
+    assert site.fabric.trays["r01t02"]["why"].startswith("moved 2026-12-24 from r01: most of its GPUs in clique ")
+    assert (site.state_of("r01t02"), placement.fabric.overrides) == (
+        "conflict",
+        [
+            {
+                "gate": "mixed_cliques",
+                "when": LATER,
+                "what": "Tray r01t02 enters clique r01a, though some of its GPUs are in another; give it one.",
+            }
+        ],
+    )
+    before = fabric_file.serialise(placement.fabric)
+    site.policy = Policy(conflict_policy="majority")
+    assert fabric_file.serialise(site.discover(now=NOW).fabric) == before
+
+
+def test_half_of_the_gpus_are_no_majority() -> None:
+    site = placed()
+    mixed(site, "r01t02", most=2)
+    site.policy = Policy(conflict_policy="majority", override=("mixed_cliques",))
+    assert site.discover().changes == []
