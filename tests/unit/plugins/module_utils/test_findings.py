@@ -8,6 +8,7 @@ import re
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
+from ansible_collections.rackscale.nvlink.tests.tools import findings_table
 
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
@@ -32,3 +33,9 @@ def test_a_finding_has_its_severity_from_the_catalogue_and_its_subjects() -> Non
 def test_a_code_without_a_row_is_a_mistake() -> None:
     with pytest.raises(KeyError):
         finding("no_such_code", "x")
+
+
+def test_the_table_in_the_docs_is_the_catalogue() -> None:
+    assert findings_table.TABLE.read_text(encoding="utf-8") == findings_table.text(), (
+        "run .venv/bin/python tests/tools/findings_table.py"
+    )
