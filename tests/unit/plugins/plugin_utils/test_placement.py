@@ -92,28 +92,7 @@ def codes(placement: Placement, tray: str | None = None) -> set[str]:
     return {row["code"] for row in placement.findings if tray is None or row.get("tray") == tray}
 
 
-# --- the shapes that a site can have ---
-
-
-@pytest.mark.parametrize(
-    ("simulation", "blocks"),
-    [
-        pytest.param({"racks": 2, "trays_per_rack": 18}, {"r01": 18, "r02": 18}, id="NVL72 1x18"),
-        pytest.param({"racks": 1, "trays_per_rack": 18, "cliques_per_rack": 2}, {"r01a": 9, "r01b": 9}, id="NVL72 2x9"),
-        pytest.param(
-            {"racks": 1, "trays_per_rack": 18, "cliques_per_rack": 3}, {"r01a": 6, "r01b": 6, "r01c": 6}, id="NVL72 3x6"
-        ),
-        pytest.param({"racks": 1, "trays_per_rack": 9}, {"r01": 9}, id="half rack"),
-        pytest.param({"racks": 1, "trays_per_rack": 16, "gpus_per_tray": 2}, {"r01": 16}, id="GH200 NVL32"),
-        pytest.param({"racks": 1, "trays_per_rack": 72, "gpus_per_tray": 8}, {"r01": 72}, id="a domain of 576 GPUs"),
-    ],
-)
-def test_shapes(simulation: dict[str, Any], blocks: dict[str, int]) -> None:
-    site = Site(**simulation)
-    fabric = site.discover().fabric
-    assert {block.name: len(block.trays) for block in fabric.blocks()} == blocks
-    assert [block.position for block in fabric.blocks()] == list(range(len(blocks)))
-    assert all(tray["state"] == "present" and tray["health"] == "healthy" for tray in site.state.trays.values())
+# --- what is one domain, what is one clique (test_shapes.py has the systems that exist) ---
 
 
 def test_two_chassis_in_one_domain_are_one_domain() -> None:

@@ -1,0 +1,85 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The systems that exist or are announced, each as the groups and blocks that it must become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import plan
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import ZERO, Site, codes
+
+
+def one_domain(site: Site) -> None:
+    """Two racks, each with a chassis serial of its own, that are one NVLink domain."""
+    for name in site.facts:
+        site.attach(name, site.uuid_of("r01t01"))
+
+
+def node_local(site: Site) -> None:
+    """Joined to a fabric that ends at the host: a zero cluster UUID is how these always read."""
+    for name in site.facts:
+        site.attach(name, ZERO, 0)
+
+
+def as_it_is(site: Site) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("simulation", "shape", "domains", "blocks", "gpus"),
+    [
+        pytest.param((2, 18, 4, 1), as_it_is, {"r01": 18, "r02": 18}, {"r01": 18, "r02": 18}, 4, id="NVL72 1x18"),
+        pytest.param((1, 18, 4, 2), as_it_is, {"r01": 18}, {"r01a": 9, "r01b": 9}, 4, id="NVL72 2x9"),
+        pytest.param((1, 18, 4, 3), as_it_is, {"r01": 18}, {"r01a": 6, "r01b": 6, "r01c": 6}, 4, id="NVL72 3x6"),
+        pytest.param((2, 9, 4, 1), one_domain, {"r01": 18}, {"r01": 18}, 4, id="NVL36x2"),
+        pytest.param((1, 9, 4, 1), as_it_is, {"r01": 9}, {"r01": 9}, 4, id="half rack"),
+        pytest.param((1, 16, 2, 1), as_it_is, {"r01": 16}, {"r01": 16}, 2, id="GH200 NVL32"),
+        pytest.param((2, 18, 4, 1), as_it_is, {"r01": 18, "r02": 18}, {"r01": 18, "r02": 18}, 4, id="Vera Rubin NVL72"),
+        pytest.param((1, 4, 8, 1), node_local, {}, {}, 8, id="HGX"),
+        pytest.param((1, 2, 8, 1), node_local, {}, {}, 8, id="Rubin NVL8"),
+        pytest.param((1, 144, 4, 1), as_it_is, {"r01": 144}, {"r01": 144}, 4, id="a domain of 576 GPUs"),
+        pytest.param((1, 72, 8, 2), as_it_is, {"r01": 72}, {"r01a": 36, "r01b": 36}, 8, id="576 GPUs in two cliques"),
+    ],
+)
+def test_groups_and_blocks(
+    simulation: tuple[int, int, int, int],
+    shape: Callable[[Site], None],
+    domains: dict[str, int],
+    blocks: dict[str, int],
+    gpus: int,
+) -> None:
+    options: dict[str, Any] = dict(
+        zip(("racks", "trays_per_rack", "gpus_per_tray", "cliques_per_rack"), simulation, strict=True)
+    )
+    site = Site(**options)
+    shape(site)
+    fabric = site.discover().fabric
+    assert {block.name: len(block.trays) for block in fabric.blocks()} == blocks
+    assert [block.position for block in fabric.blocks()] == list(range(len(blocks)))
+    assert {name: domain["expected_trays"] for name, domain in fabric.domains.items()} == domains
+
+    made = plan(fabric, site.state)
+    cliques = {name: len(group.hosts) for name, group in made.groups.items() if name.startswith("nvlink_clique_")}
+    assert cliques == {f"nvlink_clique_{name}": trays for name, trays in blocks.items()}
+    assert {name for name in made.groups if name.startswith("nvlink_domain_")} == {
+        f"nvlink_domain_{n}" for n in domains
+    }
+    # Every tray is in the inventory, in one clique or, where its NVLink ends within it, in none.
+    assert sorted(made.hosts) == sorted(site.facts)
+    assert {host["nvlink_gpu_count"] for host in made.hosts.values()} == {gpus}
+    assert {host["nvlink_health"] for host in made.hosts.values()} == {"healthy"}
+    assert len(made.groups["nvlink_unplaced"].hosts) == len(site.facts) - sum(blocks.values())
+    assert made.groups["nvlink_stale"].hosts == []
+
+
+def test_two_chassis_in_one_domain_are_shown_and_no_fault() -> None:
+    site = Site(racks=2, trays_per_rack=9)
+    one_domain(site)
+    placement = site.discover()
+    assert placement.fabric.domains["r01"]["chassis_serials"] == ["1800100000001", "1800100000002"]
+    assert [(row["severity"], row["domain"]) for row in placement.findings] == [("info", "r01")]
+    assert codes(placement) == {"domain_two_chassis"}
