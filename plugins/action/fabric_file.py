@@ -393,8 +393,12 @@ def _observe(
         else:
             asked = None if name in sources.ASK_TRAYS else known
             answer = ask(name, functools.partial(sources.observe, name, own, now, known), asked)
-        answers.append(replace(answer, observations=[site.told(row) for row in answer.observations]))
-    return merge(answers, _LEAST_OF_LIVE if least is None else least, fabric is not None)
+            answer = replace(answer, hints=name in sources.HINTS)
+        if not answer.hints:
+            answer = replace(answer, observations=[site.told(row) for row in answer.observations])
+        answers.append(answer)
+    nodes = {name: tray["slurm_node"] for name, tray in (fabric or Fabric()).trays.items()}
+    return merge(answers, _LEAST_OF_LIVE if least is None else least, fabric is not None, nodes)
 
 
 def _registered(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[Observation]:

@@ -40,6 +40,7 @@ extends_documentation_fragment:
   - rackscale.nvlink.source_kubernetes
   - rackscale.nvlink.source_topograph
   - rackscale.nvlink.source_rest
+  - rackscale.nvlink.source_slurm
 options:
   plugin:
     description: Says that the file is one for this plugin.
@@ -54,6 +55,8 @@ options:
       - V(ssh) asks every tray over ssh, and V(simulation) makes trays up. They are live sources; see the option of
         each name.
       - V(kubernetes), V(topograph) and V(rest) are live sources that ask other services; see the option of each name.
+      - V(slurm) is the topology of a running Slurm, which knows no clique. It only tells where trays that other sources
+        see stand in Slurm now; see O(slurm).
       - Live sources on top of V(fabric_file) change the state and health of its trays and add those that it does not
         hold as unplaced; they move no tray.
       - Live sources alone use provisional names, C(new_<first 8 digits of the cluster UUID>) for a domain, the same
@@ -240,6 +243,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleError, AnsibleOptionsError, AnsibleParserError
@@ -391,10 +395,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
 
         def ask() -> merging.Merged:
             answers = (
-                merging.ask(
-                    name,
-                    functools.partial(sources.observe, name, options, now, trays),
-                    None if name in sources.ASK_TRAYS else trays,
+                replace(
+                    merging.ask(
+                        name,
+                        functools.partial(sources.observe, name, options, now, trays),
+                        None if name in sources.ASK_TRAYS else trays,
+                    ),
+                    hints=name in sources.HINTS,
                 )
                 for name, options in asked.items()
             )

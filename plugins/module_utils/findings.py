@@ -182,6 +182,11 @@ CATALOGUE: dict[str, Entry] = {
     "awaiting_acceptance": Entry(
         INFO, "a tray is seen in a place that is proposed and not accepted yet", "look at the proposal and accept it"
     ),
+    "block_contradicts": Entry(
+        WARNING,
+        "a running Slurm has a tray in another block than the one of its clique",
+        "apply the topology with the playbook slurm, or correct the block's name in the fabric file",
+    ),
     "clique_shrank": Entry(
         ERROR,
         "gate: trays leave a clique or domain that then has fewer than expected",

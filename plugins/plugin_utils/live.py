@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Policy, awaiting, place
 
-FORMAT = 2
+FORMAT = 3
 """Of packed observations; to be raised with every change of Observation or Address."""
 
 
@@ -78,6 +78,7 @@ def unpack(packed: Any) -> list[Observation] | None:
                 **row,
                 "identity": row["identity"] and tuple(row["identity"]),
                 "majority": row["majority"] and tuple(row["majority"]),
+                "block": row["block"] and tuple(row["block"]),
                 "gpu_uuids": tuple(row["gpu_uuids"]),
                 "addresses": tuple(Address(*address) for address in row["addresses"]),
                 "findings": tuple(row["findings"]),

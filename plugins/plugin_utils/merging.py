@@ -41,6 +41,7 @@ class Answer:
     """What one source said. asked: the trays that it should have told of, those that it told of where None.
 
     failure is why it gave no answer at all. measured: whether min_answer is asked of it.
+    hints: whether it only adds to what others say of a tray.
     """
 
     source: str
@@ -48,6 +49,7 @@ class Answer:
     asked: Collection[str] | None = None
     failure: str = ""
     measured: bool = True
+    hints: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,18 @@ def ask(source: str, question: Callable[[], Sequence[Observation]], asked: Colle
         return Answer(source, failure=str(error).rstrip("."))
 
 
-def merge(answers: Iterable[Answer], min_answer: float, fabric_file: bool) -> Merged:
+def merge(
+    answers: Iterable[Answer], min_answer: float, fabric_file: bool, nodes: Mapping[str, str] | None = None
+) -> Merged:
     """The answers, which stand in the order of trust, as one.
 
     A source that failed, or told of less than min_answer percent of the trays that it was asked for, is an OutageError,
-    unless the fabric file is a source too: then that stands and the outage is a finding.
+    unless the fabric file is a source too: then that stands and the outage is a finding. nodes: tray -> its name in
+    Slurm, of those that the fabric file holds; other trays are known there as they say, or by their own names.
     """
     findings = []
+    hints: dict[str, Observation] = {}
+    others = fabric_file
     told: dict[str, list[Observation]] = {}
     for answer in answers:
         outage = _outage(answer, min_answer)
@@ -94,9 +101,20 @@ def merge(answers: Iterable[Answer], min_answer: float, fabric_file: bool) -> Me
         if outage:
             code, message = outage
             findings.append(finding(code, f"{message}; the fabric file stands, discover again when it is back."))
+        if answer.hints:
+            hints.update({row.slurm_node or row.tray: row for row in answer.observations})
+            continue
+        others = True
         for observation in answer.observations:
             told.setdefault(observation.tray, []).append(observation)
-    return Merged([_one(several) if len(several) > 1 else several[0] for several in told.values()], findings)
+    seen = [_one(several) if len(several) > 1 else several[0] for several in told.values()]
+    if hints and not others:
+        return Merged(list(hints.values()), findings)
+    if hints:
+        names = nodes or {}
+        found = (hints.get(row.slurm_node or names.get(row.tray) or row.tray) for row in seen)
+        seen = [replace(row, block=hint.block) if hint else row for row, hint in zip(seen, found, strict=True)]
+    return Merged(seen, findings)
 
 
 def _is_outage(error: NvlinkError) -> bool:
@@ -112,7 +130,7 @@ def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
     reached = {row.tray for row in answer.observations if row.reachable}
     asked = {row.tray for row in answer.observations}.union(answer.asked or ())
     # A source that has nothing to tell of has not answered: an empty list is how many an outage looks.
-    if answer.measured and min_answer and len(reached) * 100 < min_answer * max(1, len(asked)):
+    if answer.measured and not answer.hints and min_answer and len(reached) * 100 < min_answer * max(1, len(asked)):
         percent = f"min_answer is {min_answer:g} percent"
         return "too_few_answers", f"{answer.source}: answers for {len(reached)} of {len(asked)} trays, {percent}"
     return None

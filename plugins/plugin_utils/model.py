@@ -195,6 +195,7 @@ class Observation:
     no GPU was seen. identity is (cluster UUID, clique ID) of an attached tray, else None. contrary is True where the
     tray's GPUs are attached in different cliques, majority is the one that more than half of them name. node_local is
     True where they form a fabric that names no domain (HGX).
+    block is the name and position of the block that a running Slurm has it in.
     slurm_node, kubernetes_node and ansible_host are what the site says,
     None where it says nothing.
     """
@@ -207,6 +208,7 @@ class Observation:
     identity: Identity | None = None
     contrary: bool = False
     majority: Identity | None = None
+    block: tuple[str, int] | None = None
     node_local: bool = False
     chassis_serial: str | None = None
     tray_index: int | None = None

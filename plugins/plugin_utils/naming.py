@@ -40,7 +40,10 @@ class Register:
         }
         blocks = [clique["block"] for clique in fabric.cliques.values()]
         self._used = {*fabric.domains, *fabric.cliques, *(block["name"] for block in blocks)}
-        self._positions = itertools.count(1 + max((block["position"] for block in blocks), default=-1))
+        self._positions_used = {block["position"] for block in blocks}
+        self._block_names = {block["name"] for block in blocks}
+        self._positions = itertools.count(1 + max(self._positions_used, default=-1))
+        self._adopted: dict[Identity, tuple[str, int]] = {}
 
     def suggest(self, names: Mapping[str, str]) -> None:
         """Cluster UUID -> a name to use where the site gives that domain none and the name is free."""
@@ -48,6 +51,24 @@ class Register:
         for uuid, name in names.items():
             if name not in taken:
                 self._domain_names.setdefault(uuid, name)
+
+    def adopt(self, blocks: Mapping[Identity, tuple[str, int]], reserved: Iterable[tuple[str, int]]) -> None:
+        """Clique -> the block that it is to have if it is new and the block's name and position are free.
+
+        reserved: all blocks of that Slurm; no other clique gets their names or positions.
+        """
+        self._adopted = dict(blocks)
+        held = list(reserved)
+        self._block_names.update(name for name, _position in held)
+        self._positions = itertools.count(
+            1 + max((*self._positions_used, *(position for _name, position in held)), default=-1)
+        )
+        taken = {clique["block"]["name"] for clique in self.cliques.values()}
+        self._adopted = {
+            identity: block
+            for identity, block in self._adopted.items()
+            if block[0] not in taken and block[1] not in self._positions_used
+        }
 
     def clique_of(self, identity: Identity) -> str:
         """The name of a clique that has been admitted."""
@@ -92,7 +113,14 @@ class Register:
     def _new_clique(self, name: str, domain: str, identity: Identity) -> None:
         self._used.add(name)
         self._clique_of[identity] = name
-        block: Block = {"name": name, "position": next(self._positions)}
+        adopted = self._adopted.get(identity)
+        if adopted:
+            block: Block = {"name": adopted[0], "position": adopted[1]}
+        else:
+            numbered = (f"{name}_{number}" for number in itertools.count(2))
+            free = (word for word in itertools.chain([name], numbered) if word not in self._block_names)
+            block = {"name": next(free), "position": next(self._positions)}
+        self._block_names.add(block["name"])
         self.cliques[name] = {"domain": domain, "clique_id": identity[1], "block": block}
 
     def _suffixed(self, domain: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ Pure: no file and no clock, so equal input gives equal bytes, whatever the order
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.naming import Register
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import ERROR, MAJORITY, PlacementError, Policy
+
+_BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,7 @@ class _Run:
     def place_claims(self) -> None:
         """Give every claim its clique, new names where there are none, and bring its tray up to date."""
         self.register.suggest(self._declared_names())
+        self._adopt_blocks()
         self.register.admit((_identity(claim), claim.chassis_serial) for claim in self._claims.values())
         places = {name: self.register.clique_of(_identity(claim)) for name, claim in self._claims.items()}
         networks = addresses.networks(self.policy.imex_networks)
@@ -252,6 +256,31 @@ class _Run:
                 remedy = "check its addresses and imex_network"
                 self._say(name, "imex_address_missing", "has no address of its own for its IMEX domain", remedy)
         self._describe_domains(places)
+        self._compare_blocks()
+
+    def _adopt_blocks(self) -> None:
+        """A clique without a place is to have the block in which Slurm has most of its trays; a block goes to one."""
+        blocks = sorted({row.block for row in self.seen.values() if row.block}, key=lambda block: (block[1], block[0]))
+        if not blocks:
+            return
+        votes: Counter[tuple[Identity, tuple[str, int]]] = Counter(
+            (_identity(claim), claim.block) for claim in self._claims.values() if claim.block
+        )
+        chosen: dict[Identity, tuple[str, int]] = {}
+        # Of equals the one whose tray comes first: the trays are in their natural order, and so are the votes.
+        for (clique, block), _trays in votes.most_common():
+            if clique not in chosen and block not in chosen.values() and _BLOCK_NAME.fullmatch(block[0]):
+                chosen[clique] = block
+        self.register.adopt(chosen, blocks)
+
+    def _compare_blocks(self) -> None:
+        for name, observation in self.seen.items():
+            if observation.block and name in self.trays:
+                clique = self.trays[name]["clique"]
+                block = self.register.cliques[clique]["block"]["name"]
+                if block != observation.block[0]:
+                    other = f"is in Slurm's block {observation.block[0]}, its clique {clique} has block {block}"
+                    self._say(name, "block_contradicts", other, "apply the topology, or correct the block's name")
 
     def _declared_names(self) -> dict[str, str]:
         """Cluster UUID -> the rack that the site declares its trays in; none where they are of several racks."""

@@ -26,8 +26,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
 
 FABRIC_FILE = "fabric_file"
-LIVE: tuple[str, ...] = ("simulation", "ssh", "kubernetes", "topograph", "rest")
+LIVE: tuple[str, ...] = ("simulation", "ssh", "kubernetes", "topograph", "rest", "slurm")
 ASK_TRAYS: tuple[str, ...] = ("ssh",)
+# Sources that see no tray themselves and only add to what others say of it.
+HINTS: tuple[str, ...] = ("slurm",)
 KNOWN: tuple[str, ...] = (FABRIC_FILE, *LIVE)
 
 

@@ -1,0 +1,36 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The option of the inventory's source slurm."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  slurm:
+    description:
+      - The running Slurm whose block topology the source V(slurm) reads, to adopt one that was made by hand.
+      - Slurm knows no clique, so this source places no tray. When a clique that another source has seen gets its first
+        place, it takes the name and the position of the block that most of its trays stand in. A tray whose block is
+        not the one of its clique is a finding.
+    type: dict
+    suboptions:
+      command:
+        description:
+          - The command that runs scontrol, as a list of arguments or a text, as in V(ssh ctl scontrol).
+            C(show topoconf) or C(show topology) is added to it.
+        type: raw
+        default: scontrol
+      topology:
+        description:
+          - The topology to read where C(topology.yaml) holds several. Without it, the default one is, or the only one
+            of blocks.
+        type: str
+      timeout:
+        description: Seconds that the command may take.
+        type: float
+        default: 30
+"""

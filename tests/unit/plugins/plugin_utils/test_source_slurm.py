@@ -1,0 +1,168 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The topology of a running Slurm, as a program that prints what scontrol prints, and what placement makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Answer, OutageError, merge
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import NOW, Site, codes
+
+TOPOCONF = """---
+- topology: gpus
+  cluster_default: true
+  block:
+    block_sizes:
+      - 4
+    blocks:
+      - block: hall-b
+        nodes: r02t[01-04]
+      - block: spare
+      - block: hall-a
+        nodes: r01t[01-04]
+- topology: flat
+  cluster_default: false
+  flat: true
+"""
+LINES = """BlockName=hall-b BlockIndex=0 Nodes=r02t[01-04] BlockSize=4
+BlockName=hall-a BlockIndex=1 Nodes=r01t[01-04] BlockSize=4
+AggregatedBlock=hall-b,hall-a BlockIndex=2 Nodes=r0[1-2]t[01-04] BlockSize=8
+"""
+
+
+def scontrol(folder: Path, topoconf: str | None, topology: str = "", status: int = 0) -> dict[str, Any]:
+    """Options that run a program in scontrol's stead; an old one does not know topoconf."""
+    (folder / "topoconf").write_text(topoconf or "")
+    (folder / "topology").write_text(topology)
+    first = f'cat "{folder}/topoconf"; exit {status}' if topoconf is not None else "echo invalid entity >&2; exit 1"
+    program = folder / "scontrol"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in\n*topoconf) {first};;\n*) cat "{folder}/topology"; exit {status};;\nesac\n'
+    )
+    program.chmod(0o755)
+    return {"command": [str(program)]}
+
+
+def blocks(observations: list[Observation]) -> dict[str, tuple[str, int] | None]:
+    return {row.tray: row.block for row in observations}
+
+
+def test_the_default_topology_is_read_with_its_placeholders(tmp_path: Path) -> None:
+    found = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW)
+    assert blocks(found) == {
+        **{f"r02t0{n}": ("hall-b", 0) for n in range(1, 5)},
+        **{f"r01t0{n}": ("hall-a", 2) for n in range(1, 5)},
+    }
+    assert not any(row.reachable or row.identity for row in found)
+
+
+def test_an_older_slurm_shows_lines(tmp_path: Path) -> None:
+    found = slurm.discover(scontrol(tmp_path, None, LINES), NOW)
+    assert set(blocks(found).values()) == {("hall-b", 0), ("hall-a", 1)}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"command": ["/nowhere/scontrol"]}, r"^slurm: '/nowhere/scontrol show topoconf' cannot be started \("),
+        ({"command": "sleep 30;", "timeout": 0.2}, r"^slurm: .* (gave no answer in 0\.2 seconds|fails \()"),
+        ({"command": ["sh", "-c", "sleep 30"], "timeout": 0.2}, r"^slurm: .* gave no answer in 0\.2 seconds; "),
+        ({"command": "false"}, r"^slurm: 'false show topology' fails \(exit status 1\); run it by hand$"),
+        ({"command": "true"}, r"^slurm: scontrol shows no block; "),
+        ({"command": ["sh", "-c", "echo '- {'"]}, r"^slurm: "),
+    ],
+)
+def test_an_outage_is_told_and_bounded(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(OutageError, match=says):
+        slurm.discover(options, NOW)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"command": []}, r"^slurm: command is \[\], write a command "),
+        ({"command": "'"}, r"^slurm: command cannot be split \("),
+        ({"comand": "x"}, r"^slurm: 'comand' is not a known option; did you mean command\?"),
+        ({"topology": "other"}, r"^slurm: topology finds no topology of blocks 'other'; "),
+        ({"timeout": 0}, r"^slurm: timeout is 0, "),
+    ],
+)
+def test_a_wrong_option_is_told(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(NvlinkError, match=says) as caught:
+        slurm.discover({**scontrol(tmp_path, TOPOCONF), **options}, NOW)
+    assert not isinstance(caught.value, OutageError)
+
+
+# --- adoption ---
+
+
+def adopted(site: Site, hints: list[Observation], nodes: dict[str, str] | None = None) -> Placement:
+    answers = [Answer("ansible_facts", site.observations()), Answer("slurm", hints, hints=True)]
+    rows = merge(answers, 100, fabric_file=False, nodes=nodes).observations
+    placement = place(site.fabric, site.state, rows, [row.tray for row in rows], NOW, Policy(moved_percent=100))
+    site.fabric, site.state = placement.fabric, placement.state
+    return placement
+
+
+def test_new_cliques_take_the_blocks_that_slurm_has_their_trays_in(tmp_path: Path) -> None:
+    site = Site(racks=3)
+    placement = adopted(site, slurm.discover(scontrol(tmp_path, TOPOCONF), NOW))
+    assert [(row.name, row.position, row.clique) for row in placement.fabric.blocks()] == [
+        ("hall-b", 0, "r02"),
+        ("hall-a", 2, "r01"),
+        ("r03", 3, "r03"),
+    ]
+    assert codes(placement) == set()
+    before = placement.fabric
+    assert adopted(site, []).fabric == before
+
+
+def test_slurm_knows_a_tray_by_its_node_name() -> None:
+    site = Site(racks=1)
+    site.discover()
+    hints = [Observation(f"n{n}", "slurm", reachable=False, slurm_node=f"n{n}", block=("x", 7)) for n in range(1, 5)]
+    placement = adopted(site, hints, {f"r01t0{n}": f"n{n}" for n in range(1, 5)})
+    # A clique that has its block keeps it; that Slurm runs another is told.
+    assert [(row.name, row.position) for row in placement.fabric.blocks()] == [("r01", 0)]
+    assert codes(placement) == {"block_contradicts"}
+
+
+def test_most_trays_decide_and_the_others_contradict(tmp_path: Path) -> None:
+    site = Site()
+    hints = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW)
+    hints = [replace(row, block=("hall-a", 2)) if row.tray == "r02t01" else row for row in hints]
+    placement = adopted(site, hints)
+    assert {row.clique: row.name for row in placement.fabric.blocks()} == {"r01": "hall-a", "r02": "hall-b"}
+    assert [row["message"] for row in placement.findings] == [
+        "Tray r02t01 is in Slurm's block hall-a, its clique r02 has block hall-b; apply the topology, or correct the "
+        "block's name."
+    ]
+
+
+def test_one_block_over_two_cliques_becomes_two_blocks() -> None:
+    site = Site()
+    hints = [Observation(name, "slurm", reachable=False, block=("r02", 0)) for name in site.facts]
+    placement = adopted(site, hints)
+    assert [(row.name, row.position, row.clique) for row in placement.fabric.blocks()] == [
+        ("r02", 0, "r01"),
+        ("r02_2", 1, "r02"),
+    ]
+    assert [row["tray"] for row in placement.findings] == ["r02t01", "r02t02", "r02t03", "r02t04"]
+
+
+def test_slurm_alone_tells_of_trays_and_places_none(tmp_path: Path) -> None:
+    hints = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW)
+    alone = merge([Answer("slurm", hints, hints=True)], 50, fabric_file=False)
+    assert (alone.observations, alone.findings) == (hints, [])
+    # On top of a fabric file it must not make trays stale.
+    assert merge([Answer("slurm", hints, hints=True)], 50, fabric_file=True).observations == []
