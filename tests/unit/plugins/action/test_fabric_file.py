@@ -3,7 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -496,3 +500,66 @@ def test_a_missing_directory_is_named(site: Site) -> None:
         AnsibleActionFail, match=r"none/fabric\.json\.lock: cannot be locked \(No such file or directory"
     ):
         site.discover()
+
+
+# --- crashes ---
+
+
+def killed(site: Site, step: int, call: str, work: Callable[[], Any]) -> bool:
+    """Run it in a child that dies by SIGKILL at the step-th such call; whether it died. Nothing is cleaned up then."""
+    child = os.fork()
+    if child == 0:
+        left = [step]
+        real = getattr(os, call)
+
+        def counted(*args: Any, **more: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **more)
+
+        setattr(storage.os, call, counted)
+        with contextlib.suppress(BaseException):
+            work()
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("call", ["open", "fsync", "replace", "unlink"])
+@pytest.mark.parametrize("by_gates", [True, False])
+def test_a_kill_at_any_write_leaves_whole_files_and_the_next_run_ends_the_work(
+    site: Site, call: str, by_gates: bool
+) -> None:
+    site.discover(accept="gates")
+    before = site.path.read_bytes()
+    site.move("r01t01")
+    sha256 = "" if by_gates else site.discover()["sha256"]
+    start = site.files()
+
+    def work() -> Result:
+        return site.discover(accept="gates") if by_gates else site.accept(sha256)
+
+    work()
+    after = site.path.read_bytes()
+    assert after != before
+    for step in range(100):
+        for name in site.files():
+            (site.path.parent / name).unlink()
+        for name, data in start.items():
+            (site.path.parent / name).write_bytes(data)
+        died = killed(site, step, call, work)
+        assert site.path.read_bytes() in (before, after)
+        if site.path.read_bytes() == after:
+            assert site.beside("json.previous").read_bytes() == before
+        # Whatever stands there can be read, and the same command once more ends where it would have ended at once.
+        fabric_file.load_state(str(site.path))
+        work()
+        assert site.path.read_bytes() == after
+        settled = site.discover(accept="gates")
+        assert (settled["changes"], site.path.read_bytes()) == ([], after)
+        assert not [name for name in site.files() if name.endswith((".new", ".lock"))]
+        assert not site.beside("proposed.json").exists()
+        if not died:
+            assert step >= 2
+            return
+    pytest.fail("the work never ends")
