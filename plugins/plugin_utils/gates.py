@@ -215,12 +215,14 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
         if missing:
             message = f"Declared trays of {rack} have no place: {_named(missing)}; discover them, or correct expected."
             yield finding("expected_tray_missing", message, **({"domain": rack} if rack in fabric.domains else {}))
-    for tray in natural_sorted(policy.racks.keys() & fabric.trays.keys()):
-        rack, clique = policy.racks[tray], fabric.trays[tray]["clique"]
-        domain = fabric.cliques[clique]["domain"]
-        if rack not in (clique, domain) and (rack in fabric.cliques or rack in fabric.domains):
-            message = f"Tray {tray} is declared in {rack} and placed in {clique}; go and look, or correct expected."
-            yield finding("tray_elsewhere", message, tray=tray)
+    elsewhere = {}
+    for tray, rack in policy.racks.items():
+        clique = fabric.trays[tray]["clique"] if tray in fabric.trays else rack
+        known = rack in fabric.cliques or rack in fabric.domains
+        if known and rack not in (clique, fabric.cliques[clique]["domain"] if clique in fabric.cliques else rack):
+            elsewhere[tray] = f"Tray {tray} is declared in {rack} and placed in {clique}"
+    for tray in natural_sorted(elsewhere):
+        yield finding("tray_elsewhere", f"{elsewhere[tray]}; go and look, or correct expected.", tray=tray)
 
 
 _GATES: tuple[Callable[[Step, Policy], Iterable[Finding]], ...] = (

@@ -1,0 +1,46 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbook discover with live sources in place of, and beside, what it asks through Ansible."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .commands import ansible
+
+DOWN = {"rest": {"url": "http://127.0.0.1:9/", "trays": "@", "fields": {"name": "name"}, "timeout": 1, "deadline": 2}}
+
+
+def test_a_site_without_an_inventory_is_discovered_and_outlives_an_outage(tmp_path: Path) -> None:
+    path = tmp_path / "fabric.json"
+    options = {
+        "fabric_file": str(path),
+        "accept": "gates",
+        "fabric_sources": [{"simulation": {"racks": 2, "trays_per_rack": 3}}],
+        "fabric_expected": {"hall_a": "r01t[01-03]", "hall_b": "r02t[01-03]"},
+        "fabric_max_age": 600,
+    }
+
+    def discover(check: bool = True, **more: object) -> str:
+        said = ("-e", json.dumps({**options, **more}))
+        done = ansible("ansible-playbook", "rackscale.nvlink.discover", *said, check=check)
+        return " ".join((done.stdout + done.stderr).split())
+
+    assert "bring it back" in discover(check=False, fabric_sources=[DOWN])
+    assert not path.exists()
+    assert "6 placed" in discover()
+    before = path.read_bytes()
+    assert sorted(json.loads(before)["domains"]) == ["hall_a", "hall_b"]
+    assert "places are unchanged" in discover(fabric_sources=[DOWN])
+    assert path.read_bytes() == before
+    state = json.loads((tmp_path / "fabric.state.json").read_text())
+    assert "source_failed" in {row["code"] for row in state["findings"]}
+
+    # The rack is parted by its switches: gates object, and let it pass under their names.
+    parted = [{"simulation": {"racks": 2, "trays_per_rack": 3, "split": {"2": 3}}}]
+    assert "the gate clique_shrank, moved_percent objects" in discover(check=False, fabric_sources=parted)
+    assert path.read_bytes() == before
+    discover(fabric_sources=parted, fabric_override="clique_shrank,moved_percent")
+    assert {row["gate"] for row in json.loads(path.read_text())["overrides"]} == {"clique_shrank", "moved_percent"}
