@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import addresses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.claims import double_claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME
@@ -46,6 +46,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.naming import Register
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import ERROR, MAJORITY, PlacementError, Policy
 
+# What fabric_facts says of a host that was never given a GPU. Anything worse, such as an NVML that hangs, is a tray's.
+_NO_TRAYS_CODES = frozenset(
+    {"addresses_unknown", "driver_missing", "fabric_unknown", "library_missing", "no_gpu", "smi_missing"}
+)
 _BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -204,8 +208,6 @@ class _Run:
                 continue
             if not NODE_NAME.fullmatch(name):
                 self._say(name, "illegal_tray_name", "cannot stand in a hostlist", "rename it in the inventory")
-            elif not observation.gpu_uuids:
-                self._say(name, "unusable_value", "reports no usable GPU UUID", "check its driver")
             else:
                 self._claims[name] = observation
         known = {name: tray["gpu_uuids"] for name, tray in self.previous.trays.items()}
@@ -308,7 +310,9 @@ class _Run:
 
     def _update(self, name: str, old: Tray, claim: Observation, clique: str, imex_address: str | None) -> None:
         date, where = self.now[:10], self._where(name, claim)
-        known, gpus = set(old["gpu_uuids"]), set(claim.gpu_uuids)
+        known = set(old["gpu_uuids"])
+        # A source that sees no GPU, such as a node label, says nothing about those that are known.
+        gpus = set(claim.gpu_uuids) or known
         new = cast(Tray, dict(old))
         steps: list[tuple[str, str]] = []
         if gpus < known:
@@ -323,7 +327,7 @@ class _Run:
         if imex_address != old["imex_address"]:
             new["imex_address"] = imex_address
             steps.append(("address", f"imex_address {_shown(old['imex_address'])} -> {_shown(imex_address)}"))
-        swapped = not gpus & known
+        swapped = bool(known) and not gpus & known
         if clique != old["clique"]:
             new["clique"] = clique
             new["why"] = f"moved {date} from {old['clique']}: {where}{', all its GPUs are new' if swapped else ''}"
@@ -398,7 +402,7 @@ class _Run:
             elif name in self.trays or tray["state"] == UNPLACED:
                 states[name] = tray
         for name, observation in self.seen.items():
-            if name in self.trays or observation.gpu_count or not observation.reachable:
+            if name in self.trays or _may_be_a_tray(observation):
                 states[name] = self._tray_state(name, observation, before.get(name))
             else:
                 message = f"Host {name} shows no GPU and has no place; leave it out of fabric_hosts if it is no tray."
@@ -470,7 +474,14 @@ def _identity(claim: Observation) -> Identity:
 
 
 def _same_hardware(claim: Observation, tray: Tray) -> bool:
-    return claim.tray_index in (None, tray["tray_index"]) and list(claim.gpu_uuids) == tray["gpu_uuids"]
+    same_gpus = not claim.gpu_uuids or list(claim.gpu_uuids) == tray["gpu_uuids"]
+    return same_gpus and claim.tray_index in (None, tray["tray_index"])
+
+
+def _may_be_a_tray(observation: Observation) -> bool:
+    """Whether a host that has no place looks like a tray at all: not one without a GPU, a driver and a complaint."""
+    complaints = (row for row in observation.findings if row["severity"] != INFO and row["code"] not in _NO_TRAYS_CODES)
+    return bool(observation.gpu_count or observation.identity or any(complaints)) or not observation.reachable
 
 
 def _said_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:

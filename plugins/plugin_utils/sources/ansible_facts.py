@@ -70,7 +70,12 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
     places = [_place(fabric) for fabric in fabrics]
     attached = {place for place in places if place}
     agreed = len(attached) == 1 and None not in places and facts.get("attached") is True
-    uuids = [text(GPU_UUID)(gpu.get("uuid")) for gpu in gpus]
+    uuids = tuple(dict.fromkeys(filter(None, (text(GPU_UUID)(gpu.get("uuid")) for gpu in gpus))))
+    if agreed and not uuids:
+        # Nothing would tell this tray from another of the same clique.
+        agreed = False
+        message = f"Tray {tray} reports no usable GPU UUID; check its driver."
+        value.findings.append(finding("unusable_value", message, tray=tray, gpu=None))
     return Observation(
         tray=tray,
         source=source,
@@ -81,7 +86,7 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
         node_local=bool(fabrics) and all(map(_node_local, fabrics)),
         chassis_serial=value("chassis_serial", text(SERIAL)),
         tray_index=value("tray_index", whole),
-        gpu_uuids=tuple(dict.fromkeys(uuid for uuid in uuids if uuid)),
+        gpu_uuids=uuids,
         gpu_count=max(len(gpus), value("gpu_count", whole) or 0),
         addresses=_addresses(facts),
         driver_version=value("driver_version", text(VERSION)),

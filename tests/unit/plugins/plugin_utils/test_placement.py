@@ -802,3 +802,64 @@ def test_every_history_keeps_every_rule(
         second = place(after, placement.state, observations, targets, LATER, Policy())
         assert (fabric_file.serialise(second.fabric), second.changes) == (data, [])
         fabric, state = after, placement.state
+
+
+# --- sources that see no GPU: node labels, a topology service ---
+
+
+def labelled(name: str, uuid: str, clique_id: int = 1) -> Observation:
+    return Observation(name, "kubernetes", identity=(uuid, clique_id), observed_at=NOW, gpu_count=4)
+
+
+def test_a_source_that_sees_no_gpu_places_a_tray_and_the_gpus_are_learned_later() -> None:
+    site = Site(racks=1)
+    uuid = site.uuid_of("r01t01")
+    clique_id = site.gpus("r01t01")[0]["fabric"]["clique_id"]
+    first = place(None, None, [labelled("r01t01", uuid, clique_id)], ["r01t01"], NOW, Policy())
+    assert first.fabric.trays["r01t01"]["gpu_uuids"] == []
+    assert first.state.trays["r01t01"]["state"] == "present"
+    fabric_file.check(first.fabric.as_dict(), "fabric.json")
+
+    site.fabric, site.state = first.fabric, first.state
+    later = site.discover(["r01t01"], LATER)
+    assert kinds(later) == {"r01t01": "gpus"}
+    assert len(later.fabric.trays["r01t01"]["gpu_uuids"]) == 4
+
+
+def test_a_source_that_sees_no_gpu_confirms_a_place_and_keeps_the_gpus() -> None:
+    site = Site(racks=1)
+    fabric = site.discover().fabric
+    uuid = site.uuid_of("r01t01")
+    clique_id = site.gpus("r01t01")[0]["fabric"]["clique_id"]
+    again = place(fabric, site.state, [labelled("r01t01", uuid, clique_id)], ["r01t01"], LATER, Policy())
+    assert again.changes == []
+    assert again.fabric.as_dict() == fabric.as_dict()
+    assert again.state.trays["r01t01"]["state"] == "present"
+    moved = place(fabric, site.state, [labelled("r01t01", uuid, 7)], ["r01t01"], LATER, Policy())
+    assert kinds(moved) == {"r01t01": "moved"}
+    assert moved.fabric.trays["r01t01"]["gpu_uuids"] == fabric.trays["r01t01"]["gpu_uuids"]
+
+
+def test_a_tray_whose_gpus_show_no_uuid_is_not_placed() -> None:
+    site = Site(racks=1)
+    for gpu in site.gpus("r01t01"):
+        gpu["uuid"] = None
+    placement = site.discover()
+    assert "r01t01" not in placement.fabric.trays
+    assert site.state_of("r01t01") == "unplaced"
+    assert "unusable_value" in codes(placement, "r01t01")
+
+
+@pytest.mark.parametrize(
+    ("code", "severity", "state"),
+    [("nvml_timeout", "error", "unplaced"), ("driver_missing", "error", None), ("smi_missing", "error", None)],
+)
+def test_a_new_tray_that_hangs_is_shown_and_a_host_without_a_driver_is_no_tray(
+    code: str, severity: str, state: str | None
+) -> None:
+    told = {"code": code, "severity": severity, "message": "m.", "tray": "new", "gpu": None}
+    seen = Observation("new", "ssh", observed_at=NOW, findings=(told,))
+    placement = place(None, None, [seen], ["new"], NOW, Policy())
+    found = placement.state.trays.get("new")
+    assert (found and found["state"]) == state
+    assert ("not_a_tray" in codes(placement, "new")) is (state is None)
