@@ -283,7 +283,7 @@ class _Handler(EventHandler):
 
     def done(self, node: str, rc: int | None, output: bytes, errors: str) -> None:
         """What one node said and how it ended: once for each, but for those that did not end in time."""
-        raise NotImplementedError
+        raise NotImplementedError  # every subclass gathers something else; this one is never made
 
 
 class _Trays(_Handler):

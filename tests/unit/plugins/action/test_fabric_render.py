@@ -85,6 +85,7 @@ def test_diff_shows_lines_of_texts_and_only_names_the_report(bench: Bench) -> No
 
 def test_what_is_no_longer_rendered_is_removed_with_its_directory(bench: Bench) -> None:
     bench.render()
+    # The fabric is read-only to the product; here it is bent before it is written.
     for name in bench.fabric.members["r02a"]:
         bench.fabric.trays[name]["clique"] = "r02b"  # type: ignore[index]
     bench.write()
@@ -97,6 +98,7 @@ def test_what_others_wrote_or_changed_is_left(bench: Bench) -> None:
     bench.render()
     (bench.out / "imex" / "notes.txt").write_text("mine")
     (bench.out / "imex" / "r02a" / "nodes_config.cfg").write_text("10.1.1.1\n")
+    # The fabric is read-only to the product; here it is bent before it is written.
     for name in bench.fabric.members["r02a"]:
         bench.fabric.trays[name]["clique"] = "r02b"  # type: ignore[index]
     bench.write()

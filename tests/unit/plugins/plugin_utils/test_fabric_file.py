@@ -136,6 +136,7 @@ R02A = ("cliques", "r02a")
             put(*TRAY, "gpu_uuids")(["GPU-0001-0001-0"]),
             "trays.r01t02.gpu_uuids says GPU-0001-0001-0, which trays.r01t01",
         ),
+        (put(*TRAY, "gpu_uuids")(None), "trays.r01t01.gpu_uuids must be a list, not null; correct it"),
         (put(*TRAY, "gpu_uuids")(["0"]), "trays.r01t01.gpu_uuids.0 must be a GPU UUID such as GPU-0a1b..., not "),
         (put(*R02A, "domain")("r09"), "cliques.r02a.domain names the unknown domain r09; add it to domains"),
         (put(*R02A, "clique_id")(2), "cliques.r02b.clique_id says 2, which cliques.r02a.clique_id says too; "),
