@@ -280,7 +280,7 @@ CATALOGUE: dict[str, Entry] = {
         "a tray has no IMEX address, so its clique's list is not written",
         "widen imex_network, or set the address in the fabric file",
     ),
-    # Slurm's topology: module_utils/slurm/rules.py and controller.py.
+    # Slurm's topology: module_utils/slurm/rules.py and planning.py.
     "slurm_aggregates_shift": Entry("warning", "Blocks above the base size are cut anew.", "Keep retired blocks."),
     "slurm_block_duplicate": Entry("error", "Two blocks have one name.", "Give each clique a block of its own."),
     "slurm_block_empty": Entry("error", "A block has no nodes, before Slurm 25.05.", "Leave it out, or upgrade."),

@@ -207,7 +207,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import controller
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
+    applying,
+    planning,
+    programs,
+    replacing,
+    surveying,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -256,23 +262,23 @@ def main() -> None:
 def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]:
     """Survey, plan, apply; findings are filled on the way, so that they are told even where an error ends it."""
     params = module.params
-    wish = controller.Wish(
+    wish = planning.Wish(
         blocks=tuple(Block(block["name"], tuple(block["nodes"]), block["folded"]) for block in params["blocks"]),
         block_sizes=tuple(params["block_sizes"]),
         name=params["topology_name"],
         manage_conf=params["manage_conf"],
         segments=tuple(params["segments"]),
     )
-    slurm = controller.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     if module.check_mode:
-        plan = controller.plan(controller.survey(slurm, params["conf_dir"], params["format"]), wish)
+        plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
         findings.extend(plan.findings)
     else:
-        with controller.locked(params["conf_dir"], params["timeout"]):
-            plan = controller.plan(controller.survey(slurm, params["conf_dir"], params["format"]), wish)
+        with replacing.locked(params["conf_dir"], params["timeout"]):
+            plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
             findings.extend(plan.findings)
             if not plan.stopped_by():
-                controller.apply(plan)
+                applying.apply(plan)
     stopped = bool(plan.stopped_by())
     result: dict[str, Any] = {
         "changed": plan.changed and not stopped,

@@ -136,7 +136,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import controller
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import info, programs
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "topology_name": {"type": "str", "default": "nvlink"},
@@ -150,8 +150,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
     try:
-        slurm = controller.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-        result = controller.report(slurm, params["conf_dir"], params["topology_name"])
+        slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+        result = info.report(slurm, params["conf_dir"], params["topology_name"])
     except NvlinkError as error:
         module.fail_json(msg=str(error), findings=[])
     module.exit_json(changed=False, **result)

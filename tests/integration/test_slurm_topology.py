@@ -19,7 +19,16 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import controller, files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
+    applying,
+    comparing,
+    files,
+    planning,
+    programs,
+    replacing,
+    rules,
+    surveying,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import CASES, Case
@@ -76,16 +85,16 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield made
 
 
-def slurm_of(slurmctld: Slurmctld, timeout: float = 10) -> controller.Slurm:
-    return controller.Slurm(str(slurmctld.bin_dir), timeout, str(slurmctld.conf_dir))
+def slurm_of(slurmctld: Slurmctld, timeout: float = 10) -> programs.Slurm:
+    return programs.Slurm(str(slurmctld.bin_dir), timeout, str(slurmctld.conf_dir))
 
 
-def survey(slurmctld: Slurmctld) -> controller.Survey:
-    return controller.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "auto")
+def survey(slurmctld: Slurmctld) -> surveying.Survey:
+    return surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "auto")
 
 
-def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **wish: Any) -> controller.Plan:
-    return controller.plan(survey(slurmctld), controller.Wish(blocks=blocks, **wish))
+def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **wish: Any) -> planning.Plan:
+    return planning.plan(survey(slurmctld), planning.Wish(blocks=blocks, **wish))
 
 
 def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
@@ -149,7 +158,7 @@ def test_linter_and_daemon_agree(shared: Slurmctld, case: Case) -> None:
             if not wanted.block_sizes and candidate.style == "yaml":
                 assert not survey(shared).running_topology("nvlink").block_sizes
             else:
-                assert controller.difference(wanted, survey(shared)) == ""
+                assert comparing.difference(wanted, survey(shared)) == ""
     finally:
         path.write_bytes(before[0])
         (shared.conf_dir / "slurm.conf").write_bytes(before[1])
@@ -200,14 +209,14 @@ def test_apply_changes_what_runs_and_a_second_one_touches_nothing(slurmctld: Slu
     os.chmod(path, 0o640)
     os.chown(path, 64030, 64030)
     old = path.read_bytes()
-    controller.apply(first)
+    applying.apply(first)
     assert "BlockName=r02b" in slurmctld.run("scontrol", "show", "topology").stdout
     assert (path.stat().st_mode & 0o777, path.stat().st_uid, path.stat().st_gid) == (0o640, 64030, 64030)
     assert Path(f"{path}.previous").read_bytes() == old
     before, second = identity(path), plan(slurmctld, SPLIT, block_sizes=sizes)
     assert not second.changed
     assert second.difference == []
-    controller.apply(second)
+    applying.apply(second)
     assert identity(path) == before
 
 
@@ -218,9 +227,9 @@ def test_a_forgotten_reconfigure_is_made_up_for(slurmctld: Slurmctld) -> None:
     before = identity(path)
     late = plan(slurmctld, SPLIT, block_sizes=(9,))
     assert (late.writes, late.reconfigure) == ({}, True)
-    controller.apply(late)
+    applying.apply(late)
     assert identity(path) == before
-    assert controller.difference(late.topology, survey(slurmctld)) == ""
+    assert comparing.difference(late.topology, survey(slurmctld)) == ""
     assert not plan(slurmctld, SPLIT, block_sizes=(9,)).changed
 
 
@@ -230,7 +239,7 @@ def test_a_topology_that_slurmctld_refuses_is_taken_back(slurmctld: Slurmctld) -
     assert [found["code"] for found in bad.stopped_by()] == ["slurm_block_size"]
     # As if the linter had not known it.
     with pytest.raises(SlurmError) as caught:
-        controller.apply(bad)
+        applying.apply(bad)
     name = FILE[slurmctld.suite]
     assert "slurmctld refused the new topology (Invalid BlockSizes value" in str(caught.value)
     assert str(caught.value).endswith(f"; the old {name} is back and running.")
@@ -249,7 +258,7 @@ def test_a_first_topology_that_is_refused_is_removed_again(slurmctld: Slurmctld)
     before = state(slurmctld)
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54), manage_conf=True)
     with pytest.raises(SlurmError, match=rf"the new {path.name} is removed again and running\."):
-        controller.apply(bad)
+        applying.apply(bad)
     assert state(slurmctld) == before
 
 
@@ -263,7 +272,7 @@ def test_a_reconfigure_that_is_killed_is_taken_back(slurmctld: Slurmctld) -> Non
         f'exec {slurmctld.real("scontrol")} "$@"',
     )
     with pytest.raises(SlurmError, match=r"reconfigure failed .*; the old .* is back and running\."):
-        controller.apply(wanted)
+        applying.apply(wanted)
     assert state(slurmctld) == before
 
 
@@ -273,7 +282,7 @@ def test_another_topology_than_the_written_one_is_taken_back(slurmctld: Slurmctl
     # A reconfigure that says yes and does nothing, as where slurmctld reads another folder.
     slurmctld.program("scontrol", f'[ "$1" = reconfigure ] && exit 0\nexec {slurmctld.real("scontrol")} "$@"')
     with pytest.raises(SlurmError, match=r"runs another topology than .*; the old .* is back and running\."):
-        controller.apply(wanted)
+        applying.apply(wanted)
     assert state(slurmctld) == before
 
 
@@ -286,7 +295,7 @@ def test_a_slurmctld_that_dies_meanwhile_finds_the_old_file(slurmctld: Slurmctld
         f'[ "$1" = reconfigure ] && {slurmctld.real("pkill")} -9 -x slurmctld\nexec {slurmctld.real("scontrol")} "$@"',
     )
     with pytest.raises(SlurmError, match=r"the old .* is back, but slurmctld does not run it: .* restart it\."):
-        controller.apply(wanted)
+        applying.apply(wanted)
     assert contents(slurmctld) == before[0]
     slurmctld.launch()
     assert state(slurmctld) == before
@@ -305,11 +314,11 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
             with pytest.raises(
                 SlurmError, match=r"could not be written \(No space left on device\).*nothing was changed"
             ):
-                controller.apply(wanted)
+                applying.apply(wanted)
             assert state(slurmctld) == before
             (slurmctld.conf_dir / "filler").unlink()
-            controller.apply(plan(slurmctld, SPLIT))
-            assert controller.difference(wanted.topology, survey(slurmctld)) == ""
+            applying.apply(plan(slurmctld, SPLIT))
+            assert comparing.difference(wanted.topology, survey(slurmctld)) == ""
         finally:
             slurmctld.stop()
             subprocess.run(["umount", "-l", slurmctld.conf_dir], check=True)
@@ -320,11 +329,11 @@ def test_what_a_cut_off_run_left_is_taken_back(slurmctld: Slurmctld) -> None:
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
     # Killed between writing and loading: the refused file lies there, the good one beside it.
-    controller.Files(bad.survey.conf.path).write(str(path), bad.writes[str(path)])
+    replacing.Files(bad.survey.conf.path).write(str(path), bad.writes[str(path)])
     again = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert (again.writes, again.reconfigure) == ({}, True)
     with pytest.raises(SlurmError, match=r"the old .* is back and running\."):
-        controller.apply(again)
+        applying.apply(again)
     assert state(slurmctld) == before
 
 
@@ -332,18 +341,18 @@ def test_a_slurmctld_that_does_not_answer_stops_it_before_anything(slurmctld: Sl
     before = contents(slurmctld)
     slurmctld.kill_slurmctld()
     with pytest.raises(SlurmError, match="scontrol show config failed"):
-        controller.survey(slurm_of(slurmctld, 2), str(slurmctld.conf_dir), "auto")
+        surveying.survey(slurm_of(slurmctld, 2), str(slurmctld.conf_dir), "auto")
     assert contents(slurmctld) == before
 
 
 def test_two_applies_at_once_wait_for_each_other(slurmctld: Slurmctld) -> None:
-    with controller.locked(str(slurmctld.conf_dir), 5):
-        with pytest.raises(SlurmError, match="Another apply works in"), controller.locked(str(slurmctld.conf_dir), 0.3):
+    with replacing.locked(str(slurmctld.conf_dir), 5):
+        with pytest.raises(SlurmError, match="Another apply works in"), replacing.locked(str(slurmctld.conf_dir), 0.3):
             pass
         waited = threading.Event()
 
         def second() -> None:
-            with controller.locked(str(slurmctld.conf_dir), 5):
+            with replacing.locked(str(slurmctld.conf_dir), 5):
                 waited.set()
 
         thread = threading.Thread(target=second)
@@ -365,7 +374,7 @@ def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> No
     site = (slurmctld.conf_dir / "slurm.conf").read_text()
     first = plan(slurmctld, RACKS, manage_conf=True)
     assert not first.stopped_by()
-    controller.apply(first)
+    applying.apply(first)
     config = slurm_of(slurmctld).config()
     assert config["prologflags"] == "Alloc"
     if slurmctld.suite == "trixie":
@@ -386,7 +395,7 @@ def test_without_the_plugin_the_file_is_written_and_the_line_to_add_is_told(tmp_
         assert [found["code"] for found in first.findings] == ["slurm_plugin_missing"]
         assert "add TopologyPlugin=topology/block" in first.findings[0]["message"]
         assert not first.stopped_by()
-        controller.apply(first)
+        applying.apply(first)
         assert not plan(slurmctld, RACKS).changed
         # The advice can be followed: with the line, what was written runs.
         configure(slurmctld, plugin="topology/block")
@@ -436,7 +445,7 @@ def test_other_topologies_of_the_site_stay(tmp_path: Path) -> None:
             "      - switch: leaf2\n        nodes: r02t[01-18]\n"
         )
         slurmctld.start()
-        controller.apply(plan(slurmctld, RACKS))
+        applying.apply(plan(slurmctld, RACKS))
         running = slurm_of(slurmctld).topologies((26, 5, 5))
         assert [(known.name, known.kind, known.cluster_default) for known in running] == [
             ("nvlink", "block", True),
@@ -578,12 +587,12 @@ def test_a_site_moves_from_conf_to_yaml(tmp_path: Path) -> None:
         before = state(slurmctld)
         bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
         with pytest.raises(SlurmError, match=r"the new topology.yaml is removed again and running\."):
-            controller.apply(bad)
+            applying.apply(bad)
         assert state(slurmctld) == before
         moved = plan(slurmctld, SPLIT)
         assert [found["code"] for found in moved.findings] == ["slurm_twin_left"]
         assert "r02t18: r02 -> r02b" in moved.difference
-        controller.apply(moved)
+        applying.apply(moved)
         old.unlink()
         assert plan(slurmctld, SPLIT).findings == []
         assert not plan(slurmctld, SPLIT).changed
@@ -592,9 +601,9 @@ def test_a_site_moves_from_conf_to_yaml(tmp_path: Path) -> None:
 def test_the_other_way_is_refused(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)
-        seen = controller.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "conf")
+        seen = surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "conf")
         assert "slurm_twin_hides" in [
-            found["code"] for found in controller.plan(seen, controller.Wish(blocks=SPLIT)).stopped_by()
+            found["code"] for found in planning.plan(seen, planning.Wish(blocks=SPLIT)).stopped_by()
         ]
 
 

@@ -10,7 +10,14 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import controller
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
+    applying,
+    comparing,
+    conf,
+    programs,
+    replacing,
+    surveying,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     Block,
     ShownBlock,
@@ -57,14 +64,14 @@ NEW_A = ["block a: new at position 0, 2 trays: n1,n2", "n1: (no block) -> a", "n
 def test_the_way_from_one_topology_to_the_other(
     before: Topology | None, after: Topology, moves: list[str], lines: list[str]
 ) -> None:
-    told, shown = controller.describe(before, after)
+    told, shown = comparing.describe(before, after)
     assert [f"{move['node']}:{move['from']}>{move['to']}" for move in told] == moves
     assert shown == lines
 
 
 def test_the_first_apply_of_a_large_fabric_is_a_line_a_block() -> None:
     nodes = " ".join(f"n{number}" for number in range(150))
-    moves, lines = controller.describe(topology(b="m1"), topology(a=nodes, b="m1 m2"))
+    moves, lines = comparing.describe(topology(b="m1"), topology(a=nodes, b="m1 m2"))
     assert len(moves) == 151
     assert len(lines) == 2
     assert lines[0].startswith("block a: new at position 0, 150 trays: ")
@@ -77,10 +84,10 @@ def test_what_show_topology_shows_is_a_topology() -> None:
         ShownBlock("b", ("n3",), 2, False),
         ShownBlock("a,b", ("n1", "n2", "n3"), 4, True),
     ]
-    assert controller.from_shown(shown) == Topology(
+    assert surveying.from_shown(shown) == Topology(
         blocks=(Block("a", ("n1", "n2")), Block("b", ("n3",))), block_sizes=(2, 4)
     )
-    assert controller.from_shown([]) is None
+    assert surveying.from_shown([]) is None
 
 
 def test_slurm_conf_is_read_with_its_includes(tmp_path: Path) -> None:
@@ -95,7 +102,7 @@ def test_slurm_conf_is_read_with_its_includes(tmp_path: Path) -> None:
     )
     (tmp_path / "gold.conf").write_text('TopologyPlugin="topology/block"\nInclude gold.conf\n')
     (tmp_path / "nvlink_topology.conf").write_text("SelectType=select/linear\n")
-    read = controller.read_slurm_conf(str(tmp_path))
+    read = conf.read_slurm_conf(str(tmp_path))
     assert read.settings == {
         "selecttype": "select/cons_tres",
         "prologflags": "Alloc,Contain",
@@ -107,12 +114,12 @@ def test_slurm_conf_is_read_with_its_includes(tmp_path: Path) -> None:
 
 def test_no_slurm_conf_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match=r"slurm.conf cannot be read \(No such file or directory\): set"):
-        controller.read_slurm_conf(str(tmp_path))
+        conf.read_slurm_conf(str(tmp_path))
 
 
 def test_no_slurm_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match="Neither slurmctld -V nor scontrol --version"):
-        controller.Slurm(str(tmp_path)).version()
+        programs.Slurm(str(tmp_path)).version()
 
 
 def fake(folder: Path, name: str, script: str) -> None:
@@ -124,14 +131,14 @@ def test_an_old_slurm_is_refused_before_anything_is_asked(tmp_path: Path) -> Non
     fake(tmp_path, "slurmctld", "echo slurm 23.11.10")
     fake(tmp_path, "scontrol", f"touch {tmp_path}/asked")
     with pytest.raises(SlurmError, match=r"23\.11\.10 is too old"):
-        controller.survey(controller.Slurm(str(tmp_path)), str(tmp_path), "auto")
+        surveying.survey(programs.Slurm(str(tmp_path)), str(tmp_path), "auto")
     assert not (tmp_path / "asked").exists()
 
 
 def test_a_scontrol_that_hangs_ends_at_the_timeout(tmp_path: Path) -> None:
     fake(tmp_path, "scontrol", "sleep 60")
     with pytest.raises(SlurmError, match=r"scontrol show config failed .no answer in time"):
-        controller.Slurm(str(tmp_path), 0.3).config()
+        programs.Slurm(str(tmp_path), 0.3).config()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,7 @@ def test_files_and_programs_that_belong_to_another_slurm(tmp_path: Path, config:
     fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
     fake(tmp_path, "scontrol", f"echo '{config}'")
     with pytest.raises(SlurmError, match=sentence):
-        controller.survey(controller.Slurm(str(tmp_path)), str(tmp_path), "auto")
+        surveying.survey(programs.Slurm(str(tmp_path)), str(tmp_path), "auto")
 
 
 def test_files_are_replaced_and_put_back(tmp_path: Path) -> None:
@@ -155,7 +162,7 @@ def test_files_are_replaced_and_put_back(tmp_path: Path) -> None:
     model.chmod(0o604)
     old.write_text("old")
     old.chmod(0o640)
-    changes = controller.Files(str(model))
+    changes = replacing.Files(str(model))
     changes.write(str(old), b"changed")
     changes.write(str(new), b"new")
     assert (old.read_text(), new.read_text()) == ("changed", "new")
@@ -171,7 +178,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     target, link = tmp_path / "shared" / "topology.conf", tmp_path / "topology.conf"
     target.write_text("old")
     link.symlink_to(target)
-    controller.Files(str(target)).write(str(link), b"new")
+    replacing.Files(str(target)).write(str(link), b"new")
     assert link.is_symlink()
     assert target.read_text() == "new"
     assert Path(f"{target}.previous").read_text() == "old"
@@ -180,9 +187,9 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_slurmctlds_own_reason_is_read_from_its_log(tmp_path: Path) -> None:
     log = tmp_path / "slurmctld.log"
     log.write_text("[x] fatal: of yesterday\n")
-    reader = controller._Log(str(log))
+    reader = applying._Log(str(log))
     assert reader.fatal() == ""
     with log.open("a") as file:
         file.write("[y] error: nothing\n[z] fatal: Invalid BlockSizes value: 30\n")
     assert reader.fatal() == "Invalid BlockSizes value: 30"
-    assert controller._Log(str(tmp_path / "none")).fatal() == ""
+    assert applying._Log(str(tmp_path / "none")).fatal() == ""

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""slurm.conf with its includes, as far as the topology is concerned. Read only.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+
+# The file that holds the settings of this collection, where a site lets it manage them.
+INCLUDE_NAME = "nvlink_topology.conf"
+
+
+@dataclass(frozen=True)
+class SlurmConf:
+    """What slurm.conf and the files that it includes say, as far as the topology is concerned.
+
+    settings: key in lower case -> value, without our own include; node_topologies: node -> the value of Topology= on
+    its
+    NodeName line, which wins over the topology file; includes_ours: whether slurm.conf includes our file.
+    """
+
+    path: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    node_topologies: Mapping[str, str] = field(default_factory=dict)
+    includes_ours: bool = False
+
+
+_KEYS = ("topologyplugin", "selecttype", "prologflags")
+
+
+def read_slurm_conf(conf_dir: str) -> SlurmConf:
+    """Read slurm.conf with its includes; SlurmError where there is none or it cannot be read."""
+    path = os.path.join(conf_dir, "slurm.conf")
+    settings: dict[str, str] = {}
+    node_topologies: dict[str, str] = {}
+    cluster = ""
+    ours = False
+    pending = [(path, 0)]
+    while pending:
+        name, depth = pending.pop(0)
+        try:
+            with open(name, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        except OSError as error:
+            if depth:
+                continue
+            raise SlurmError(
+                f"{name} cannot be read ({error.strerror}): set slurm_topology_conf_dir to its folder."
+            ) from None
+        for line in files.logical_lines(text):
+            words = line.split(None, 1)
+            if words[0].lower() == "include" and len(words) == 2:
+                target = words[1].strip().replace("%c", cluster.lower())
+                if os.path.basename(target) == INCLUDE_NAME:
+                    ours = True
+                elif depth < 10:
+                    pending.append((os.path.join(conf_dir, target), depth + 1))
+                continue
+            pairs = files.key_values(line)
+            lowered = {key.lower(): value for key, value in pairs}
+            cluster = lowered.get("clustername", cluster)
+            settings.update((key, lowered[key]) for key in _KEYS if key in lowered)
+            if pairs and pairs[0][0].lower() == "nodename" and lowered.get("topology"):
+                with contextlib.suppress(HostlistError):
+                    node_topologies.update(dict.fromkeys(expand(lowered["nodename"]), lowered["topology"]))
+    return SlurmConf(path, settings, node_topologies, ours)

@@ -1,0 +1,83 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What runs, in plain values: the result of slurm_topology_info.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import difference
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    CONF,
+    FILE_NAMES,
+    YAML,
+    SlurmError,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import same_named
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import from_shown, read_file, survey
+
+Finding = dict[str, Any]
+
+
+def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
+    """What runs, in plain values: the result of slurm_topology_info. SlurmError where slurmctld does not answer."""
+    seen = survey(slurm, conf_dir, "auto")
+    if not seen.running and seen.style == YAML:
+        # 25.05 and later run a topology.conf too.
+        data = read_file(os.path.join(conf_dir, FILE_NAMES[CONF]))
+        seen = replace(seen, style=CONF, file=data, twin=seen.file is not None) if data is not None else seen
+    blocks = [known for known in seen.running if known.kind == "block"]
+    found = next((known for known in blocks if known.name == name), blocks[0] if blocks else None)
+    topology = found or from_shown(seen.shown)
+    others = tuple(known for known in seen.running if known is not found)
+    findings: list[Finding] = []
+    matches: bool | None = False
+    try:
+        written = seen.written()
+    except SlurmError:
+        matches = None
+    else:
+        mine = same_named(written, topology.name) if topology else None
+        matches = mine is not None and not difference(mine, seen)
+    if topology is not None:
+        findings += rules.lint(
+            rules.Candidate(
+                version=seen.version,
+                style=seen.style,
+                topology=topology,
+                known_nodes=slurm.nodes(),
+                partitions=slurm.partitions(),
+                others=others,
+            )
+        )
+    if topology is not None and not matches:
+        message = f"slurmctld runs another topology than {seen.path} says: run slurm_topology, or scontrol reconfigure."
+        findings.append(finding("slurm_topology_differs", message))
+    findings += rules.twin_findings(seen.style, seen.version, seen.twin)
+    findings += rules.settings_findings(seen.style, seen.config, seen.conf.settings, seen.conf.includes_ours)
+    shown = topology and {
+        "name": topology.name,
+        "cluster_default": topology.cluster_default,
+        "block_sizes": list(topology.block_sizes),
+        "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in topology.blocks],
+    }
+    base = topology.block_sizes[0] if topology and topology.block_sizes else 0
+    return {
+        "version": seen.version_text,
+        "plugin": seen.plugin,
+        "topology": shown,
+        "others": [other.name for other in others],
+        "file": {"path": seen.path, "exists": seen.file is not None, "running": matches},
+        "segment_max": rules.segment_limit(seen.version, base) if base else None,
+        "findings": findings,
+    }

@@ -1,0 +1,127 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Slurm's own programs on the controller's host: what is asked of them, bounded in time.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    ShownBlock,
+    SlurmError,
+    Topology,
+)
+
+# Where Slurm's programs are when PATH does not say so.
+BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/slurm/sbin", "/opt/slurm/bin")
+
+
+class Slurm:
+    """Slurm's own programs on this host. Every call is bounded by ``timeout`` seconds; SlurmError where one fails."""
+
+    def __init__(self, bin_dir: str = "", timeout: float = 60.0, conf_dir: str = "") -> None:
+        if timeout <= 0:
+            raise SlurmError(f"slurm_topology_timeout is {timeout}: use a number of seconds above 0.")
+        self.bin_dir = bin_dir
+        self.timeout = timeout
+        self.conf = os.path.join(conf_dir, "slurm.conf") if conf_dir else ""
+
+    def program(self, name: str) -> str:
+        directories = (self.bin_dir,) if self.bin_dir else (*os.environ.get("PATH", "").split(os.pathsep), *BIN_DIRS)
+        for directory in directories:
+            path = os.path.join(directory, name)
+            if directory and os.access(path, os.X_OK):
+                return path
+        where = self.bin_dir or "PATH"
+        raise SlurmError(
+            f"There is no {name} in {where}: run this on the Slurm controller, or set slurm_topology_bin_dir."
+        )
+
+    def call(self, name: str, *arguments: str, timeout: float | None = None) -> child.Result:
+        # No limit on the width of what is shown; the site's own variables must not change what is read.
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SCONTROL_"))}
+        environment["LC_ALL"] = "C"
+        if self.conf:
+            environment["SLURM_CONF"] = self.conf
+        return child.run([self.program(name), *arguments], timeout or self.timeout, env=environment)
+
+    def ask(self, *arguments: str) -> str:
+        """What scontrol says; SlurmError if it fails."""
+        result = self.call("scontrol", *arguments)
+        if result.rc != 0 or result.timed_out:
+            raise SlurmError(
+                f"scontrol {' '.join(arguments)} failed ({reason(result)}): see that slurmctld runs and answers."
+            )
+        return result.stdout
+
+    def version(self) -> rules.Version:
+        """The installed slurmctld's version: the one that a restart would run."""
+        for name, argument in (("slurmctld", "-V"), ("scontrol", "--version")):
+            try:
+                result = self.call(name, argument)
+            except SlurmError:
+                continue
+            if result.rc == 0 and result.stdout.strip():
+                return rules.parse_version(result.stdout)
+        raise SlurmError(
+            "Neither slurmctld -V nor scontrol --version tells a version: run this on the Slurm controller."
+        )
+
+    def config(self) -> dict[str, str]:
+        return files.parse_config(self.ask("show", "config"))
+
+    def nodes(self) -> frozenset[str]:
+        records = files.parse_records(self.ask("-a", "-o", "show", "nodes"))
+        return frozenset(record["NodeName"] for record in records if "NodeName" in record)
+
+    def partitions(self) -> tuple[rules.Partition, ...]:
+        found = []
+        for record in files.parse_records(self.ask("-a", "-o", "show", "partitions")):
+            if "PartitionName" not in record:
+                continue
+            nodes = record.get("Nodes", "")
+            topology = record.get("Topology", "")
+            try:
+                names = tuple(expand("" if nodes == "(null)" else nodes))
+            except HostlistError:
+                names = ()
+            found.append(rules.Partition(record["PartitionName"], names, "" if topology == "(null)" else topology))
+        return tuple(found)
+
+    def topologies(self, version: rules.Version) -> list[Topology]:
+        """What topology.yaml gave the running slurmctld; nothing before 25.05."""
+        if version < rules.YAML_SINCE:
+            return []
+        text = self.ask("show", "topoconf")
+        try:
+            return [known for known in files.parse_yaml(text) if known.kind != "none"]
+        except SlurmError as error:
+            raise SlurmError(f"The answer of scontrol show topoconf: {error}") from None
+
+    def shown(self) -> list[ShownBlock]:
+        """The blocks that run, whatever file they came from; none where another plugin runs."""
+        result = self.call("scontrol", "show", "topology")
+        # "No topology information available" is an answer too; slurmctld's silence shows in every other call.
+        return files.parse_show_topology(result.stdout) if result.rc == 0 else []
+
+    def reconfigure(self) -> child.Result:
+        return self.call("scontrol", "reconfigure")
+
+
+def reason(result: child.Result) -> str:
+    """Why a program failed, in a few words."""
+    if result.timed_out:
+        stuck = f", process {result.survivor_pid} cannot be ended" if result.survivor_pid else ""
+        return f"no answer in time{stuck}"
+    if result.error:
+        return str(result.error)
+    lines = [line.strip() for line in (result.stderr + "\n" + result.stdout).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else f"it ended with {result.rc}"

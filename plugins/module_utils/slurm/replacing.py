@@ -1,0 +1,125 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Files replaced atomically, all of them put back on failure, by one run at a time.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+
+PREVIOUS = ".previous"
+
+
+@contextlib.contextmanager
+def locked(conf_dir: str, timeout: float) -> Iterator[None]:
+    """One apply at a time on this host: a lock on the folder itself, so that nothing is left behind."""
+    try:
+        handle = os.open(conf_dir, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise SlurmError(f"{conf_dir} cannot be opened ({error.strerror}): set slurm_topology_conf_dir.") from None
+    try:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    break  # a network file system without locks on folders: go on unlocked rather than not at all
+                if time.monotonic() > deadline:
+                    raise SlurmError(
+                        f"Another apply works in {conf_dir} since {timeout:.0f} s: wait for it to end."
+                    ) from None
+                time.sleep(0.2)
+        yield
+    finally:
+        os.close(handle)
+
+
+@dataclass
+class _Written:
+    """One file that was replaced: what undoing it takes."""
+
+    path: str
+    existed: bool
+
+
+class Files:
+    """Replaces files one by one and can put all of them back; the old one stays beside as ``.previous``."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model  # a file whose owner and mode new files get
+        self.done: list[_Written] = []
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace one file atomically, keeping its owner and mode; OSError where the file system does not let us."""
+        path = os.path.realpath(path)  # a link stays a link, its target changes
+        existed = os.path.exists(path)
+        like = os.stat(path if existed else self.model)
+        folder = os.path.dirname(path)
+        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
+                with contextlib.suppress(PermissionError):
+                    os.fchown(file.fileno(), like.st_uid, like.st_gid)
+                os.fsync(file.fileno())
+            if existed:
+                _keep(path)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        self.done.append(_Written(path, existed))
+        sync(folder)
+
+    def undo(self) -> None:
+        """Put back what was there. Renames only: works on a full disk too."""
+        for written in reversed(self.done):
+            if written.existed:
+                os.replace(written.path + PREVIOUS, written.path)
+            else:
+                os.unlink(written.path)
+            sync(os.path.dirname(written.path))
+        self.done.clear()
+
+
+def _keep(path: str) -> None:
+    """The file that is about to be replaced stays as ``.previous``: a second name of it, no copy that needs room."""
+    spare = f"{path}{PREVIOUS}.{os.getpid()}"
+    try:
+        os.link(path, spare)
+    except OSError:  # a file system without hard links
+        try:
+            shutil.copy2(path, spare)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(spare)
+            raise
+    os.replace(spare, path + PREVIOUS)
+
+
+def sync(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,122 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is there: the Slurm that runs, its files, the other topology file. Read only.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+
+Seen on slurmctld 24.11.5 and 26.05.5 and relied upon here: ``scontrol show topoconf`` shows what topology.yaml holds;
+with topology.conf it is empty even where topology/block runs, so there ``scontrol show topology`` is what is read back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf, read_slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
+    CONF,
+    FILE_NAMES,
+    YAML,
+    Block,
+    ShownBlock,
+    SlurmError,
+    Topology,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+
+
+@dataclass
+class Survey:
+    """What is there: the Slurm that runs, its files, and the other topology file. Read only."""
+
+    slurm: Slurm
+    conf_dir: str
+    version: rules.Version
+    style: str
+    conf: SlurmConf
+    config: dict[str, str]
+    file: bytes | None
+    twin: bool
+    running: list[Topology]
+    shown: list[ShownBlock]
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.conf_dir, FILE_NAMES[self.style])
+
+    @property
+    def version_text(self) -> str:
+        return rules.show_version(self.version)
+
+    @property
+    def plugin(self) -> str:
+        return self.config.get("topologyplugin", "")
+
+    def written(self) -> list[Topology]:
+        """What the topology file says; SlurmError where it cannot be read."""
+        if self.file is None:
+            return []
+        try:
+            return files.parse(self.file.decode("utf-8", "replace"), self.style)
+        except SlurmError as error:
+            raise SlurmError(f"{self.path}: {error}") from None
+
+    def running_topology(self, name: str) -> Topology | None:
+        """The running block topology of that name; for topology.conf what ``show topology`` shows."""
+        if self.running:
+            return next((known for known in self.running if known.name == name and known.kind == "block"), None)
+        return from_shown(self.shown, name)
+
+
+def from_shown(shown: Sequence[ShownBlock], name: str = "default") -> Topology | None:
+    """A topology from the lines of ``scontrol show topology``: its sizes are those of which a block exists."""
+    blocks = tuple(Block(line.name, line.nodes) for line in shown if not line.aggregated)
+    if not blocks:
+        return None
+    sizes = sorted({line.size for line in shown if line.size})
+    return Topology(name=name, blocks=blocks, block_sizes=tuple(sizes))
+
+
+def survey(slurm: Slurm, conf_dir: str, wanted_style: str) -> Survey:
+    """Look at everything once; SlurmError where Slurm is too old, does not answer or has no slurm.conf there."""
+    version = slurm.version()
+    rules.require_supported(version)
+    style = rules.choose_style(wanted_style, version)
+    conf = read_slurm_conf(conf_dir)
+    config = slurm.config()
+    running_version = rules.parse_version(config.get("slurm_version", rules.show_version(version)))
+    if running_version[:2] != version[:2]:
+        raise SlurmError(
+            f"slurmctld {rules.show_version(running_version)} runs while {rules.show_version(version)} is installed:"
+            " restart slurmctld first, so that both read the same topology file."
+        )
+    reads = os.path.dirname(config.get("slurm_conf", ""))
+    if reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
+        raise SlurmError(
+            f"slurmctld reads its files from {reads}, not {conf_dir}: set slurm_topology_conf_dir to {reads}."
+        )
+    file = read_file(os.path.join(conf_dir, FILE_NAMES[style]))
+    twin = os.path.exists(os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML]))
+    return Survey(slurm, conf_dir, version, style, conf, config, file, twin, slurm.topologies(version), slurm.shown())
+
+
+def look_again(seen: Survey) -> Survey:
+    """The same survey with what runs now; the files are not read again."""
+    slurm = seen.slurm
+    return replace(seen, config=slurm.config(), running=slurm.topologies(seen.version), shown=slurm.shown())
+
+
+def read_file(path: str) -> bytes | None:
+    """The bytes of a file, None where there is none; SlurmError where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SlurmError(f"{path} cannot be read ({error.strerror}): correct its owner or mode.") from None
