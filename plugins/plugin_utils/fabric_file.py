@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import SCHE
 
 # The forms that schema/fabric-1.json gives these names, for what is to be written into the file.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%-]{1,253}")
 
 _SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
@@ -238,14 +239,47 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
         "cliques.{}.block.position", [(row["block"]["position"], name) for name, row in cliques.items()]
     )
     yield from _repeated("cliques.{}.block.name", [(row["block"]["name"], name) for name, row in cliques.items()])
-    yield from _repeated("trays.{}.slurm_node", [(row["slurm_node"], name) for name, row in trays.items()])
-    yield from _repeated("trays.{}.kubernetes_node", [(row["kubernetes_node"], name) for name, row in trays.items()])
+    # Two clusters may each have a node of one name.
+    for kind in ("slurm", "kubernetes"):
+        nodes = [((row.get(f"{kind}_cluster"), row[f"{kind}_node"]), name) for name, row in trays.items()]
+        yield from _repeated(f"trays.{{}}.{kind}_node", nodes)
     yield from _repeated(
         "trays.{}.gpu_uuids", [(uuid, name) for name, row in trays.items() for uuid in row["gpu_uuids"]]
     )
     # Racks may use one private range each, so an address is unique only within its clique.
     addresses = [((row["clique"], row["imex_address"]), name) for name, row in trays.items() if row["imex_address"]]
     yield from _repeated("trays.{}.imex_address", addresses)
+    yield from _wrong_clusters(document)
+
+
+def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
+    """The contradictions of clusters: with themselves, with the trays that name one, with the cliques."""
+    clusters, cliques = document.get("clusters", {}), document["cliques"]
+    for kind, of_kind in clusters.items():
+        # Slurm ignores the case of a ClusterName, and a group's name has neither dots nor dashes.
+        yield from _repeated(f"clusters.{kind}.{{}}", [(group_word(name).lower(), name) for name in of_kind])
+    slurm = clusters.get("slurm", {})
+    for cluster, row in slurm.items():
+        where, blocks = f"clusters.slurm.{cluster}.blocks", row["blocks"]
+        for clique in blocks:
+            if clique not in cliques:
+                yield f"{where} names the unknown clique {_brief(clique)}; add it to cliques"
+        for key in ("position", "name"):
+            yield from _repeated(f"{where}.{{}}.{key}", [(block[key], clique) for clique, block in blocks.items()])
+    for name, tray in document["trays"].items():
+        for kind in ("slurm", "kubernetes"):
+            cluster = tray.get(f"{kind}_cluster")
+            if cluster is not None and cluster not in clusters.get(kind, {}):
+                yield f"trays.{name}.{kind}_cluster names the unknown cluster {_brief(cluster)}; add it to clusters"
+        in_slurm = slurm.get(tray.get("slurm_cluster"))
+        if in_slurm and tray["clique"] not in in_slurm["blocks"]:
+            where = f"clusters.slurm.{tray['slurm_cluster']}.blocks"
+            yield f"{where} has no block for {tray['clique']}, the clique of its tray {name}; add one"
+
+
+def group_word(name: str) -> str:
+    """A cluster's name as a part of Ansible group names."""
+    return re.sub("[^A-Za-z0-9_]", "_", name)
 
 
 def _repeated(field: str, values: list[tuple[Any, str]]) -> Iterator[str]:

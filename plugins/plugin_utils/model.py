@@ -55,8 +55,21 @@ class Clique(TypedDict):
     block: Block
 
 
+class SlurmCluster(TypedDict):
+    """One Slurm among several: clique name -> its block there. A block without trays is retired and stays."""
+
+    blocks: dict[str, Block]
+
+
+class Clusters(TypedDict, total=False):
+    """Clusters that share the fabric, by name. Of a Kubernetes cluster the file holds no more than its name."""
+
+    slurm: dict[str, SlurmCluster]
+    kubernetes: dict[str, dict[str, Any]]
+
+
 class Tray(TypedDict):
-    """One compute host and its place."""
+    """One compute host and its place. slurm_cluster and kubernetes_cluster: a name in clusters, absent in none."""
 
     clique: str
     tray_index: int | None
@@ -66,6 +79,8 @@ class Tray(TypedDict):
     kubernetes_node: str
     why: str
     ansible_host: NotRequired[str]
+    slurm_cluster: NotRequired[str]
+    kubernetes_cluster: NotRequired[str]
 
 
 class TrayState(TypedDict):
@@ -85,7 +100,7 @@ class TrayState(TypedDict):
 Change = TypedDict("Change", {"tray": str, "from": str | None, "to": str | None, "kind": str, "why": str})
 """One tray's step from one fabric to the next, from a clique to a clique.
 
-kind: placed, moved, replaced (all GPUs new), gpus (some new), slot, address or name.
+kind: placed, moved, replaced (all GPUs new), gpus (some new), slot, address, name or cluster.
 """
 
 
@@ -107,21 +122,29 @@ class Fabric:
     cliques: Mapping[str, Clique] = field(default_factory=dict)
     trays: Mapping[str, Tray] = field(default_factory=dict)
     overrides: list[dict[str, Any]] = field(default_factory=list)
+    clusters: Clusters = field(default_factory=Clusters)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Fabric:
         """Wrap a checked document; see fabric_file.load() for one that may be wrong."""
-        return cls(document["domains"], document["cliques"], document["trays"], document["overrides"])
+        return cls(
+            document["domains"],
+            document["cliques"],
+            document["trays"],
+            document["overrides"],
+            document.get("clusters", Clusters()),
+        )
 
     def as_dict(self) -> dict[str, Any]:
-        """The document that the fabric file holds."""
-        return {
+        """The document that the fabric file holds; without clusters it has no such key."""
+        document = {
             "schema_version": SCHEMA_VERSION,
             "domains": self.domains,
             "cliques": self.cliques,
             "trays": self.trays,
             "overrides": self.overrides,
         }
+        return {**document, "clusters": self.clusters} if self.clusters else document
 
     @cached_property
     def members(self) -> dict[str, list[str]]:
@@ -131,12 +154,34 @@ class Fabric:
             members[self.trays[name]["clique"]].append(name)
         return members
 
-    def blocks(self) -> list[BlockView]:
-        """Every block ever given a position, in that order."""
+    def blocks(self, cluster: str | None = None) -> list[BlockView]:
+        """Every block that a Slurm cluster ever gave a position, in that order, with its trays there.
+
+        Without a cluster: of the fabric as a whole, one block a clique with all its trays.
+        """
+        blocks = {name: clique["block"] for name, clique in self.cliques.items()}
+        if cluster is not None:
+            blocks = self.clusters["slurm"][cluster]["blocks"]
         return [
-            BlockView(clique["block"]["name"], clique["block"]["position"], name, tuple(self.members[name]))
-            for name, clique in sorted(self.cliques.items(), key=lambda item: item[1]["block"]["position"])
+            BlockView(block["name"], block["position"], name, tuple(self._members_in(name, cluster)))
+            for name, block in sorted(blocks.items(), key=lambda item: item[1]["position"])
         ]
+
+    def _members_in(self, clique: str, cluster: str | None) -> list[str]:
+        names = self.members[clique]
+        return names if cluster is None else [n for n in names if self.trays[n].get("slurm_cluster") == cluster]
+
+    def block_of(self, tray: str) -> Block | None:
+        """The block of a tray in its Slurm cluster; None where there are clusters and it is in none of them."""
+        place = self.trays[tray]
+        if "slurm_cluster" in place:
+            return self.clusters["slurm"][place["slurm_cluster"]]["blocks"][place["clique"]]
+        return None if self.clusters.get("slurm") else self.cliques[place["clique"]]["block"]
+
+    @property
+    def slurm_clusters(self) -> list[str]:
+        """The Slurm clusters that share the fabric, in natural order; none where there is but the implicit one."""
+        return natural_sorted(self.clusters.get("slurm", ()))
 
     def cluster_uuid(self, clique: str) -> str:
         """The cluster UUID of a clique's domain."""
@@ -196,8 +241,8 @@ class Observation:
     tray's GPUs are attached in different cliques, majority is the one that more than half of them name. node_local is
     True where they form a fabric that names no domain (HGX).
     block is the name and position of the block that a running Slurm has it in.
-    slurm_node, kubernetes_node and ansible_host are what the site says,
-    None where it says nothing.
+    slurm_node, kubernetes_node and ansible_host are what the site says, None where it says nothing; so are
+    slurm_cluster and kubernetes_cluster, which are empty where it says that the tray is in none.
     """
 
     tray: str
@@ -221,6 +266,8 @@ class Observation:
     slurm_node: str | None = None
     kubernetes_node: str | None = None
     ansible_host: str | None = None
+    slurm_cluster: str | None = None
+    kubernetes_cluster: str | None = None
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:

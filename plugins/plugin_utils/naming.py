@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     Block,
     Clique,
+    Clusters,
     Domain,
     Fabric,
     Finding,
     Identity,
+    SlurmCluster,
+    Tray,
     natural_sorted,
 )
 
 Newcomer = tuple[Identity, str | None]
 """The clique that an attached tray is in, and its chassis serial."""
+
+
+Running = tuple[str, int]
+"""The name and position of a block that a running Slurm has."""
 
 
 class Register:
@@ -128,3 +135,58 @@ class Register:
         words = (itertools.product(string.ascii_lowercase, repeat=size) for size in itertools.count(1))
         names = (f"{domain}{''.join(word)}" for word in itertools.chain.from_iterable(words))
         return (name for name in names if name not in self._used)
+
+
+def cluster_blocks(
+    fabric: Fabric,
+    trays: Mapping[str, Tray],
+    cliques: Mapping[str, Clique],
+    running: Mapping[tuple[str, str], Running],
+    reserved: Mapping[str, Collection[Running]],
+) -> Clusters:
+    """The clusters of the fabric that follows this one: all that it had, and those of the trays.
+
+    A Slurm cluster gets a block for a clique when its first tray comes there. It is the one that this Slurm has
+    (running, by cluster and clique) if that is free, else it has the name of the clique's own block, and the next
+    position. reserved: Slurm cluster -> all blocks that run there; no other clique gets their names or positions.
+    The first Slurm cluster that a file gets takes over the blocks that the file had, since until then they were its.
+    """
+    before = fabric.clusters.get("slurm", {})
+    slurm: dict[str, SlurmCluster] = {name: {"blocks": dict(row["blocks"])} for name, row in before.items()}
+    kubernetes = dict(fabric.clusters.get("kubernetes", {}))
+    sizes: Counter[str] = Counter()
+    places: set[tuple[str, str]] = set()
+    for tray in trays.values():
+        if "slurm_cluster" in tray:
+            sizes[tray["slurm_cluster"]] += 1
+            places.add((tray["slurm_cluster"], tray["clique"]))
+        if "kubernetes_cluster" in tray:
+            kubernetes.setdefault(tray["kubernetes_cluster"], {})
+    if sizes and not slurm:
+        heir = min(sizes, key=lambda name: (-sizes[name], name))
+        slurm[heir] = {"blocks": {name: clique["block"] for name, clique in fabric.cliques.items()}}
+    # In the order of the cliques' own blocks, so that nothing depends on the order of the answers.
+    for cluster, clique in sorted(places, key=lambda place: (place[0], cliques[place[1]]["block"]["position"])):
+        blocks = slurm.setdefault(cluster, {"blocks": {}})["blocks"]
+        if clique not in blocks:
+            name, adopted = cliques[clique]["block"]["name"], running.get((cluster, clique))
+            blocks[clique] = _cluster_block(name, blocks.values(), adopted, reserved.get(cluster, ()))
+    clusters = Clusters(**fabric.clusters)
+    if slurm:
+        clusters["slurm"] = slurm
+    if kubernetes:
+        clusters["kubernetes"] = kubernetes
+    return clusters
+
+
+def _cluster_block(
+    name: str, blocks: Collection[Block], adopted: Running | None, reserved: Collection[Running]
+) -> Block:
+    names, positions = {block["name"] for block in blocks}, {block["position"] for block in blocks}
+    if adopted and adopted[0] not in names and adopted[1] not in positions:
+        return {"name": adopted[0], "position": adopted[1]}
+    names.update(other for other, _position in reserved)
+    positions.update(position for _name, position in reserved)
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    free = (word for word in itertools.chain([name], numbered) if word not in names)
+    return {"name": next(free), "position": 1 + max(positions, default=-1)}

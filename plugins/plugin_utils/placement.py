@@ -11,6 +11,7 @@ Pure: no file and no clock, so equal input gives equal bytes, whatever the order
 - Names and block positions are given once, never changed and never given again (naming.py).
 - A domain is its cluster UUID, a clique is (cluster UUID, clique ID); a clique ID alone means nothing.
 - A GPU belongs to one tray. A second tray that claims it is in conflict and changes nothing (claims.py).
+- Which Slurm and which Kubernetes cluster a tray is in, the site says; what it does not say stays as it was.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import addresses
@@ -33,6 +34,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     UNKNOWN,
     UNPLACED,
     Change,
+    Clusters,
     Fabric,
     Finding,
     Identity,
@@ -43,7 +45,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     natural_key,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.naming import Register
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.naming import Register, Running, cluster_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import ERROR, MAJORITY, PlacementError, Policy
 
 # What fabric_facts says of a host that was never given a GPU. Anything worse, such as an NVML that hangs, is a tray's.
@@ -51,6 +53,8 @@ _NO_TRAYS_CODES = frozenset(
     {"addresses_unknown", "driver_missing", "fabric_unknown", "library_missing", "no_gpu", "smi_missing"}
 )
 _BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,9 @@ def place(
     run.settle_claims()
     run.place_claims()
     run.follow_the_site()
-    fabric = Fabric(run.register.domains, run.register.cliques, run.trays, previous.overrides)
+    clusters = run.cluster_blocks()
+    fabric = Fabric(run.register.domains, run.register.cliques, run.trays, previous.overrides, clusters)
+    run.compare_blocks(fabric)
     trays = run.tray_states(previous_state)
     findings = [*notes, *run.fabric_findings(previous_state), *fleet_findings(fabric, trays, policy)]
     changed = {change["tray"] for change in run.changes}
@@ -134,8 +140,32 @@ def carried_on(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fab
     cliques = {tray["clique"]: pending.cliques[tray["clique"]] for tray in trays.values()}
     domains = {clique["domain"]: pending.domains[clique["domain"]] for clique in cliques.values()}
     return Fabric(
-        {**fabric.domains, **domains}, {**fabric.cliques, **cliques}, {**fabric.trays, **trays}, fabric.overrides
+        {**fabric.domains, **domains},
+        {**fabric.cliques, **cliques},
+        {**fabric.trays, **trays},
+        fabric.overrides,
+        _carried_clusters(fabric, pending, trays),
     )
+
+
+def _carried_clusters(fabric: Fabric, pending: Fabric, trays: Mapping[str, Tray]) -> Clusters:
+    """The clusters of a fabric with what the pending one adds to them for these trays of it."""
+    carried = Clusters(**fabric.clusters)
+    places = {(tray.get("slurm_cluster"), tray["clique"]) for tray in trays.values()}
+    slurm = dict(fabric.clusters.get("slurm", {}))
+    for name in {cluster for cluster, _clique in places if cluster}:
+        blocks = dict(slurm[name]["blocks"]) if name in slurm else {}
+        for clique, block in pending.clusters["slurm"][name]["blocks"].items():
+            # The file's first cluster has taken over what the file had.
+            if (name, clique) in places or (clique in fabric.cliques and not fabric.slurm_clusters):
+                blocks.setdefault(clique, block)
+        slurm[name] = {"blocks": blocks}
+    if slurm:
+        carried["slurm"] = slurm
+    kubernetes = {tray["kubernetes_cluster"] for tray in trays.values() if "kubernetes_cluster" in tray}
+    if kubernetes:
+        carried["kubernetes"] = {**{name: {} for name in kubernetes}, **fabric.clusters.get("kubernetes", {})}
+    return carried
 
 
 def awaiting(placement: Placement, accepted: Fabric | None) -> State:
@@ -258,31 +288,42 @@ class _Run:
                 remedy = "check its addresses and imex_network"
                 self._say(name, "imex_address_missing", "has no address of its own for its IMEX domain", remedy)
         self._describe_domains(places)
-        self._compare_blocks()
 
     def _adopt_blocks(self) -> None:
         """A clique without a place is to have the block in which Slurm has most of its trays; a block goes to one."""
-        blocks = sorted({row.block for row in self.seen.values() if row.block}, key=lambda block: (block[1], block[0]))
-        if not blocks:
-            return
-        votes: Counter[tuple[Identity, tuple[str, int]]] = Counter(
-            (_identity(claim), claim.block) for claim in self._claims.values() if claim.block
-        )
-        chosen: dict[Identity, tuple[str, int]] = {}
-        # Of equals the one whose tray comes first: the trays are in their natural order, and so are the votes.
-        for (clique, block), _trays in votes.most_common():
-            if clique not in chosen and block not in chosen.values() and _BLOCK_NAME.fullmatch(block[0]):
-                chosen[clique] = block
-        self.register.adopt(chosen, blocks)
+        blocks = {name: row.block for name, row in self.seen.items() if row.block and not self._slurm_cluster(name)}
+        if blocks:
+            votes = Counter((_identity(self._claims[name]), blocks[name]) for name in blocks if name in self._claims)
+            self.register.adopt(_elected(votes), sorted(set(blocks.values()), key=lambda block: (block[1], block[0])))
 
-    def _compare_blocks(self) -> None:
+    def _slurm_cluster(self, name: str) -> str | None:
+        """The Slurm cluster that a target will be in: what the site says now, else what it has said."""
+        said = self.seen[name].slurm_cluster
+        if said is None and name in self.previous.trays:
+            said = self.previous.trays[name].get("slurm_cluster")
+        return said or None
+
+    def cluster_blocks(self) -> Clusters:
+        """The clusters, with a block in each Slurm for each clique that has trays there."""
+        votes: dict[str, Counter[tuple[tuple[str, str], Running]]] = defaultdict(Counter)
+        reserved: dict[str, set[Running]] = defaultdict(set)
+        for name, row in self.seen.items():
+            cluster = self._slurm_cluster(name)
+            if row.block and cluster:
+                reserved[cluster].add(row.block)
+                if name in self.trays:
+                    votes[cluster][((cluster, self.trays[name]["clique"]), row.block)] += 1
+        running = {place: block for of_one in votes.values() for place, block in _elected(of_one).items()}
+        return cluster_blocks(self.previous, self.trays, self.register.cliques, running, reserved)
+
+    def compare_blocks(self, fabric: Fabric) -> None:
+        """Find the trays that Slurm has in another block than the fabric."""
         for name, observation in self.seen.items():
-            if observation.block and name in self.trays:
-                clique = self.trays[name]["clique"]
-                block = self.register.cliques[clique]["block"]["name"]
-                if block != observation.block[0]:
-                    other = f"is in Slurm's block {observation.block[0]}, its clique {clique} has block {block}"
-                    self._say(name, "block_contradicts", other, "apply the topology, or correct the block's name")
+            block = fabric.block_of(name) if observation.block and name in fabric.trays else None
+            if observation.block and block and block["name"] != observation.block[0]:
+                clique = fabric.trays[name]["clique"]
+                other = f"is in Slurm's block {observation.block[0]}, its clique {clique} has block {block['name']}"
+                self._say(name, "block_contradicts", other, "apply the topology, or correct the block's name")
 
     def _declared_names(self) -> dict[str, str]:
         """Cluster UUID -> the rack that the site declares its trays in; none where they are of several racks."""
@@ -364,26 +405,39 @@ class _Run:
     # --- what the site says of its trays ---
 
     def follow_the_site(self) -> None:
-        """Take node names and connection addresses from the site, of every target that has a place; it may say none."""
-        for name, observation in self.seen.items():
-            tray = self.trays.get(name)
-            news = _said_by_the_site(observation, tray) if tray else None
-            if tray and news:
-                steps = "; ".join(f"{key} {_shown(tray.get(key))} -> {value}" for key, value in news.items())
-                self.trays[name] = cast(Tray, {**tray, **news})
-                if name in self.previous.trays:
-                    self._change(name, tray["clique"], tray["clique"], "name", steps)
-        for key in ("slurm_node", "kubernetes_node"):
-            self._one_tray_each(key)
+        """Take names, connection addresses and clusters from the site, of every target that has a place.
 
-    def _one_tray_each(self, key: str) -> None:
-        owners: dict[str, str] = {}
-        for name, tray in self.trays.items():
-            node = cast(dict[str, Any], tray)[key]
-            owner = owners.setdefault(node, name)
+        What it does not say stays as it was.
+        """
+        for name, observation in self.seen.items():
+            if name in self.trays:
+                self._follow(name, "name", _names_by_the_site(observation, self.trays[name]))
+                self._follow(name, "cluster", _clusters_by_the_site(observation, self.trays[name]))
+        for kind in ("slurm", "kubernetes"):
+            self._one_tray_each(f"{kind}_node", f"{kind}_cluster")
+
+    def _follow(self, name: str, kind: str, news: Mapping[str, str]) -> None:
+        """Give a tray what the site says of it; an empty text takes the key away."""
+        tray = self.trays[name]
+        if not news:
+            return
+        steps = "; ".join(f"{key} {_shown(tray.get(key))} -> {value or 'none'}" for key, value in news.items())
+        self.trays[name] = cast(Tray, {key: value for key, value in {**tray, **news}.items() if value != ""})
+        if name in self.previous.trays:
+            self._change(name, tray["clique"], tray["clique"], kind, steps)
+
+    def _one_tray_each(self, key: str, cluster_key: str) -> None:
+        """One node, one tray: among all trays, or in each cluster where they are in several."""
+        owners: dict[tuple[str | None, str], str] = {}
+        for name, row in self.trays.items():
+            tray = cast(dict[str, Any], row)
+            node, cluster = tray[key], tray.get(cluster_key)
+            owner = owners.setdefault((cluster, node), name)
             if owner != name:
+                of_cluster = f" of cluster {cluster}" if cluster else ""
                 raise PlacementError(
-                    f"fabric_{key}: trays {owner} and {name} would both be {node}; let the site's expression differ"
+                    f"fabric_{key}: trays {owner} and {name}{of_cluster} would both be {node}; "
+                    "let the site's expression differ"
                 )
 
     # --- state ---
@@ -484,11 +538,29 @@ def _may_be_a_tray(observation: Observation) -> bool:
     return bool(observation.gpu_count or observation.identity or any(complaints)) or not observation.reachable
 
 
-def _said_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:
+def _names_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:
     """The names that the site gives this tray and the fabric does not know yet."""
     address = observation.ansible_host if observation.ansible_host != observation.tray else None
     said = (("slurm_node", observation.slurm_node), ("kubernetes_node", observation.kubernetes_node))
     return {key: value for key, value in (*said, ("ansible_host", address)) if value and value != tray.get(key)}
+
+
+def _clusters_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:
+    """The clusters that the site now has this tray in, empty where it has it in none."""
+    said = (("slurm_cluster", observation.slurm_cluster), ("kubernetes_cluster", observation.kubernetes_cluster))
+    return {key: value for key, value in said if value is not None and value != tray.get(key, "")}
+
+
+def _elected(votes: Counter[tuple[K, Running]]) -> dict[K, Running]:
+    """Each candidate with the block that most of its trays are in; a block goes to one of them.
+
+    Of equals the one whose tray comes first: the trays are in their natural order, and so are the votes.
+    """
+    chosen: dict[K, Running] = {}
+    for (candidate, block), _trays in votes.most_common():
+        if candidate not in chosen and block not in chosen.values() and _BLOCK_NAME.fullmatch(block[0]):
+            chosen[candidate] = block
+    return chosen
 
 
 def _shown(value: object) -> str:
