@@ -84,9 +84,11 @@ def place(
     now: str,
     policy: Policy,
     notes: Collection[Finding] = (),
+    blocks: Collection[Running] = (),
 ) -> Placement:
     """The next fabric and state. notes: findings about the sources of the observations, for the state to hold.
 
+    blocks: all of a running Slurm; those of observations are known, others hold their names and positions too.
     observations holds at most one for each target; a target without one gave no answer, and one of a tray that is no
     target is ignored. now is UTC as in 2026-11-21T05:00:00Z. PlacementError if what the site says contradicts itself.
     """
@@ -95,7 +97,7 @@ def place(
     # Sorted once: everything below goes through the trays in this order.
     seen = {name: answers.get(name) or _silent(name) for name in natural_sorted(targets)}
     _stop_at_conflicts(seen, policy)
-    run = _Run(previous, seen, now, policy)
+    run = _Run(previous, seen, now, policy, blocks)
     run.settle_claims()
     run.place_claims()
     run.follow_the_site()
@@ -214,8 +216,16 @@ def _given_place(tray: TrayState, word: str) -> TrayState:
 class _Run:
     """One placement under way: drafts of the fabric's parts, changed step by step."""
 
-    def __init__(self, previous: Fabric, seen: Mapping[str, Observation], now: str, policy: Policy) -> None:
+    def __init__(
+        self,
+        previous: Fabric,
+        seen: Mapping[str, Observation],
+        now: str,
+        policy: Policy,
+        running: Collection[Running],
+    ) -> None:
         self.previous, self.seen, self.now, self.policy = previous, seen, now, policy
+        self._running = running
         self.register = Register(previous, policy.domain_names)
         self.trays: dict[str, Tray] = dict(previous.trays)
         self.changes: list[Change] = []
@@ -294,7 +304,8 @@ class _Run:
         blocks = {name: row.block for name, row in self.seen.items() if row.block and not self._slurm_cluster(name)}
         if blocks:
             votes = Counter((_identity(self._claims[name]), blocks[name]) for name in blocks if name in self._claims)
-            self.register.adopt(_elected(votes), sorted(set(blocks.values()), key=lambda block: (block[1], block[0])))
+            held = {*blocks.values(), *self._running}
+            self.register.adopt(_elected(votes), sorted(held, key=lambda block: (block[1], block[0])))
 
     def _slurm_cluster(self, name: str) -> str | None:
         """The Slurm cluster that a target will be in: what the site says now, else what it has said."""
@@ -310,7 +321,7 @@ class _Run:
         for name, row in self.seen.items():
             cluster = self._slurm_cluster(name)
             if row.block and cluster:
-                reserved[cluster].add(row.block)
+                reserved[cluster].update((row.block, *self._running))
                 if name in self.trays:
                     votes[cluster][((cluster, self.trays[name]["clique"]), row.block)] += 1
         running = {place: block for of_one in votes.values() for place, block in _elected(of_one).items()}
