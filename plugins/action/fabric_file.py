@@ -182,7 +182,7 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
     targets = {observation.tray for observation in observations}
 
     def place_upon(fabric: Fabric) -> Placement:
-        placement = place(fabric, files.state, observations, targets, files.now, policy, merged.findings)
+        placement = place(fabric, files.state, observations, targets, files.now, policy, merged.findings, merged.blocks)
         if files.differ(placement.fabric):
             # What is going to be written must be readable again.
             fabric_file.check(placement.fabric.as_dict(), files.path)
@@ -212,6 +212,7 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
         "changes": placement.changes,
         "objections": placement.objections,
         "findings": placement.findings,
+        "warnings": [row["message"] for row in merged.findings],
         "summary": summary,
         "diff": lines,
         "msg": f"{_counts(summary)}: {result['msg']}",
@@ -397,8 +398,10 @@ def _observe(
         if not answer.hints:
             answer = replace(answer, observations=[site.told(row) for row in answer.observations])
         answers.append(answer)
-    nodes = {name: tray["slurm_node"] for name, tray in (fabric or Fabric()).trays.items()}
-    return merge(answers, _LEAST_OF_LIVE if least is None else least, fabric is not None, nodes)
+    held = fabric or Fabric()
+    nodes = {name: tray["slurm_node"] for name, tray in held.trays.items()}
+    blocks = {block.name for cluster in (None, *held.slurm_clusters) for block in held.blocks(cluster)}
+    return merge(answers, _LEAST_OF_LIVE if least is None else least, fabric is not None, nodes, blocks)
 
 
 def _registered(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[Observation]:

@@ -19,9 +19,12 @@ description:
   - What the trays of a clique share stands on the clique's group, so every tray has it too; C(nvlink_cluster_uuid),
     C(nvlink_clique_id), C(nvlink_clique) (their text form C(<uuid>.<id>)), C(nvlink_domain_name), C(nvlink_clique_name)
     and C(nvlink_block). They are null for trays without a place.
+  - Where several clusters share the fabric, every tray has C(nvlink_slurm_cluster) and C(nvlink_kubernetes_cluster),
+    null in none, and C(nvlink_block) is its block in its Slurm cluster, null in none.
   - Where O(fabric_file) is set, every host has its absolute path as C(nvlink_fabric_file).
   - The groups are C(nvlink) (every tray), C(nvlink_domain_<name>), below it C(nvlink_clique_<name>), and
-    C(nvlink_unhealthy), C(nvlink_degraded), C(nvlink_stale) and C(nvlink_unplaced), which exist even while empty.
+    C(nvlink_unhealthy), C(nvlink_degraded), C(nvlink_stale) and C(nvlink_unplaced), which exist even while empty;
+    where several clusters share the fabric also C(nvlink_slurm_<cluster>) and C(nvlink_kubernetes_<cluster>).
   - Values are never templated, whatever a tray may have said.
 notes:
   - O(compose), O(groups) and O(keyed_groups) cost about a third of a millisecond for each expression and tray, since
@@ -379,15 +382,24 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
 
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         trays = {name: tray.get("ansible_host") or name for name, tray in known[0].trays.items()} if known else {}
-        observations = self._observe(asked, trays, now, path, cache, known is not None)
+        nodes = {name: tray["slurm_node"] for name, tray in known[0].trays.items()} if known else {}
+        observations = self._observe(asked, trays, nodes, now, path, cache, known is not None)
         return live.overlaid(*known, observations, now) if known else live.provisional(observations, now)
 
     def _observe(
-        self, asked: Mapping[str, Any], trays: Mapping[str, str], now: str, path: str, cache: bool, stands: bool
+        self,
+        asked: Mapping[str, Any],
+        trays: Mapping[str, str],
+        nodes: Mapping[str, str],
+        now: str,
+        path: str,
+        cache: bool,
+        stands: bool,
     ) -> list[Observation]:
         """What the live sources say, from the cache where it holds the answer to the same options.
 
-        stands: the fabric file is a source too. An outage then is a warning, and its answer is not kept.
+        trays and nodes: tray -> its ssh address, and its name in Slurm, of those in the fabric file. stands: that file
+        is a source too. An outage then is a warning, and its answer is not kept.
         """
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live, merging
 
@@ -405,28 +417,28 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 )
                 for name, options in asked.items()
             )
-            return merging.merge(answers, min_answer, stands)
+            return merging.merge(answers, min_answer, stands, nodes)
 
         if not self.get_option("cache"):
             return self._told(ask())
         key = self.get_cache_key(path)
-        question = hashlib.sha256(json.dumps([asked, trays], sort_keys=True, default=str).encode()).hexdigest()
+        question = hashlib.sha256(json.dumps([asked, trays, nodes], sort_keys=True, default=str).encode()).hexdigest()
         if cache:
             try:
                 held = self._cache[key]
             except KeyError:
                 held = None
             if isinstance(held, Mapping) and held.get("question") == question:
-                observations = live.unpack(held.get("answer"))
-                if observations is not None:
-                    return observations
+                kept = live.unpack(held.get("answer"))
+                if kept is not None:
+                    return self._told(kept)
         merged = ask()
-        if not merged.findings:
-            self._cache[key] = {"question": question, "answer": live.pack(merged.observations)}
+        if not merged.outage:
+            self._cache[key] = {"question": question, "answer": live.pack(merged)}
         return self._told(merged)
 
     def _told(self, merged: Any) -> list[Observation]:
-        """The observations, once the outages among their sources have been told."""
+        """The observations, once what is to be said of their sources has been told."""
         for row in merged.findings:
             self.display.warning(row["message"])
         observations: list[Observation] = merged.observations
@@ -444,6 +456,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 inventory.set_variable(name, key, fit(value) if isinstance(value, str) else value)
 
         inventory.add_group(ROOT)
+        set_variables(ROOT, made.vars)
         set_variables("all", {"nvlink_fabric_file": file} if file else {})
         for name, own in made.hosts.items():
             inventory.add_host(name, ROOT)
@@ -464,9 +477,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         strict = self.get_option("strict")
         shared: dict[str, dict[str, Any]] = {}
         for group in made.groups.values():
-            if group.vars:
-                shared.update(dict.fromkeys(group.hosts, group.vars))
-        everywhere = {"nvlink_fabric_file": file} if file else {}
+            for host in group.hosts if group.vars else ():
+                shared[host] = {**shared[host], **group.vars} if host in shared else group.vars
+        everywhere = {**made.vars, **({"nvlink_fabric_file": file} if file else {})}
         for name, own in made.hosts.items():
             variables = {**everywhere, **shared[name], **own, "inventory_hostname": name}
             self._set_composite_vars(compose, variables, name, strict=strict)

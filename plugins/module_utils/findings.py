@@ -168,6 +168,9 @@ CATALOGUE: dict[str, Entry] = {
     ),
     # Several sources at once: plugin_utils/merging.py.
     "source_failed": Entry(WARNING, "a source failed, the fabric file stands", "see its reason, then discover again"),
+    "source_incomplete": Entry(
+        WARNING, "a source answered, but not all that it was asked", "see its reason, then discover again"
+    ),
     "sources_disagree": Entry(
         WARNING,
         "two sources name different cliques, GPUs or slots for one tray, the one earlier in sources decides",
@@ -186,6 +189,11 @@ CATALOGUE: dict[str, Entry] = {
         WARNING,
         "a running Slurm has a tray in another block than the one of its clique",
         "apply the topology with the playbook slurm, or correct the block's name in the fabric file",
+    ),
+    "block_unclaimed": Entry(
+        WARNING,
+        "a running Slurm has a block that no clique of the fabric has, so an apply would take it out",
+        "discover its trays before the topology is applied, or let it go",
     ),
     "clique_shrank": Entry(
         ERROR,
@@ -261,6 +269,9 @@ CATALOGUE: dict[str, Entry] = {
         WARNING,
         "Topograph's domain of a tray is no clique, so it says nothing of its place",
         "let Topograph ask nvidia-smi or the label nvidia.com/gpu.clique, and write topology.conf",
+    ),
+    "gateway_unusable": Entry(
+        WARNING, "gateways to the trays cannot be used, so the trays behind them were not asked", "bring them back"
     ),
     "node_not_ready": Entry(
         INFO, "a tray's Kubernetes node is NotReady, so its labels may be old", "see kubectl describe node"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import text
 
 MAX_TRAYS = 500_000
@@ -40,19 +40,19 @@ class Gathering:
         if earlier is not observation:
             self._trays[observation.tray] = self._merged(earlier, observation)
 
-    def result(self, remedy: str) -> list[Observation]:
+    def result(self, remedy: str) -> Told:
         """The observations in the order of the list; SourceError if no row has a name. remedy: how to name them."""
         seen = list(self._trays.values())
         if self._unnamed and not seen:
             raise SourceError(f"{self._source}: none of {self._rows} {self._things} has a usable tray name; {remedy}")
+        findings = []
         if self._unnamed:
-            # No tray can hold this one, and it must not be lost: it stands with the first tray, without a subject.
             message = (
                 f"Source {self._source} lists {self._unnamed} of {self._rows} {self._things} without a usable tray "
                 f"name, the first is number {self._first_unnamed}; {remedy}."
             )
-            seen[0] = replace(seen[0], findings=(*seen[0].findings, finding("trays_unnamed", message)))
-        return seen
+            findings.append(finding("trays_unnamed", message))
+        return Told(seen, findings)
 
     def _merged(self, first: Observation, second: Observation) -> Observation:
         """The first one stands; what it says of its clique does not, if the second says otherwise."""

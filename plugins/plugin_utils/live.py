@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     Address,
     Clique,
@@ -21,8 +22,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Policy, awaiting, place
 
-FORMAT = 3
-"""Of packed observations; to be raised with every change of Observation or Address."""
+FORMAT = 4
+"""Of packed answers; to be raised with every change of Observation, Address or Finding."""
 
 
 def provisional(observations: Collection[Observation], now: str) -> tuple[Fabric, State]:
@@ -62,17 +63,20 @@ def _counted(state: State, observations: Collection[Observation]) -> State:
     return replace(state, trays=cast(Mapping[str, TrayState], rows))
 
 
-def pack(observations: Collection[Observation]) -> dict[str, Any]:
-    """The observations as JSON-clean data, fit for a cache."""
-    rows = [{**vars(seen), "addresses": [list(vars(row).values()) for row in seen.addresses]} for seen in observations]
-    return {"format": FORMAT, "observations": rows}
+def pack(merged: Merged) -> dict[str, Any]:
+    """What the sources said, as JSON-clean data, fit for a cache: the observations and the findings of sources."""
+    rows = [
+        {**vars(seen), "addresses": [list(vars(row).values()) for row in seen.addresses]}
+        for seen in merged.observations
+    ]
+    return {"format": FORMAT, "observations": rows, "findings": merged.findings}
 
 
-def unpack(packed: Any) -> list[Observation] | None:
-    """The observations that pack() packed; None if another release of the collection did, or something else."""
+def unpack(packed: Any) -> Merged | None:
+    """What pack() packed; None if another release of the collection did, or something else."""
     if not isinstance(packed, Mapping) or packed.get("format") != FORMAT:
         return None
-    return [
+    observations = [
         Observation(
             **{
                 **row,
@@ -86,3 +90,4 @@ def unpack(packed: Any) -> list[Observation] | None:
         )
         for row in packed["observations"]
     ]
+    return Merged(observations, [dict(row) for row in packed["findings"]])

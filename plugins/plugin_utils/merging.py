@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import UNKNOWN, Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told, shown
 
 # What a less trusted source may add where the most trusted one is silent. Never the clique: a source that does not
 # name one has seen a tray that is not attached.
@@ -40,6 +40,7 @@ class OutageError(NvlinkError):
 class Answer:
     """What one source said. asked: the trays that it should have told of, those that it told of where None.
 
+    findings are about the source itself, blocks are those of a running Slurm (both see Told).
     failure is why it gave no answer at all. measured: whether min_answer is asked of it.
     hints: whether it only adds to what others say of a tray.
     """
@@ -50,14 +51,22 @@ class Answer:
     failure: str = ""
     measured: bool = True
     hints: bool = False
+    findings: Sequence[Finding] = ()
+    blocks: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class Merged:
-    """One observation a tray, in the order in which the sources first name them, and what is to be said of sources."""
+    """One observation a tray, in the order in which the sources first name them, and what is to be said of sources.
+
+    outage: whether a source gave no answer, or too few, so that another run may well hear more. blocks: of a running
+    Slurm.
+    """
 
     observations: list[Observation]
     findings: list[Finding]
+    outage: bool = False
+    blocks: tuple[tuple[str, int], ...] = ()
 
 
 def percent(option: str, value: Any) -> float:
@@ -71,50 +80,84 @@ def percent(option: str, value: Any) -> float:
     return number
 
 
-def ask(source: str, question: Callable[[], Sequence[Observation]], asked: Collection[str] | None = None) -> Answer:
+def ask(source: str, question: Callable[[], Told], asked: Collection[str] | None = None) -> Answer:
     """A source's answer, also if it failed; what a person wrote wrongly is raised on."""
     try:
-        return Answer(source, question(), asked)
+        told = question()
     except NvlinkError as error:
         if not _is_outage(error):
             raise
         return Answer(source, failure=str(error).rstrip("."))
+    return Answer(source, told.observations, asked, findings=told.findings, blocks=told.blocks)
 
 
 def merge(
-    answers: Iterable[Answer], min_answer: float, fabric_file: bool, nodes: Mapping[str, str] | None = None
+    answers: Iterable[Answer],
+    min_answer: float,
+    fabric_file: bool,
+    nodes: Mapping[str, str] | None = None,
+    blocks: Collection[str] | None = None,
 ) -> Merged:
     """The answers, which stand in the order of trust, as one.
 
     A source that failed, or told of less than min_answer percent of the trays that it was asked for, is an OutageError,
     unless the fabric file is a source too: then that stands and the outage is a finding. nodes: tray -> its name in
-    Slurm, of those that the fabric file holds; other trays are known there as they say, or by their own names.
+    Slurm, of those that the fabric file holds; other trays are known there as they say, or by their own names. blocks:
+    the names of those that the fabric file holds; where given, a block of a running Slurm that belongs to none of the
+    trays is a finding.
     """
-    findings = []
-    hints: dict[str, Observation] = {}
-    others = fabric_file
+    findings: list[Finding] = []
+    hints: list[Observation] = []
+    running: tuple[tuple[str, int], ...] = ()
+    others, any_outage = fabric_file, False
     told: dict[str, list[Observation]] = {}
     for answer in answers:
         outage = _outage(answer, min_answer)
         if outage and not fabric_file:
             raise OutageError(f"{outage[1].rstrip('.')}; bring it back, or put fabric_file into sources")
+        findings += answer.findings
+        running += answer.blocks
         if outage:
+            any_outage = True
             code, message = outage
             findings.append(finding(code, f"{message}; the fabric file stands, discover again when it is back."))
         if answer.hints:
-            hints.update({row.slurm_node or row.tray: row for row in answer.observations})
+            hints += answer.observations
             continue
         others = True
         for observation in answer.observations:
             told.setdefault(observation.tray, []).append(observation)
     seen = [_one(several) if len(several) > 1 else several[0] for several in told.values()]
     if hints and not others:
-        return Merged(list(hints.values()), findings)
+        return Merged(hints, findings, any_outage, running)
     if hints:
-        names = nodes or {}
-        found = (hints.get(row.slurm_node or names.get(row.tray) or row.tray) for row in seen)
-        seen = [replace(row, block=hint.block) if hint else row for row, hint in zip(seen, found, strict=True)]
-    return Merged(seen, findings)
+        seen = _hinted(seen, hints, nodes or {})
+    if blocks is not None:
+        findings += _unclaimed(running, {*blocks, *(row.block[0] for row in seen if row.block and row.identity)})
+    return Merged(seen, findings, any_outage, running)
+
+
+def _unclaimed(running: Iterable[tuple[str, int]], claimed: Collection[str]) -> Iterator[Finding]:
+    for name, position in running:
+        if name not in claimed:
+            message = (
+                f"Slurm's block {name} at position {position} has no tray that is placed or attached, so "
+                "slurm_topology would take it out; discover its trays first, or let it go."
+            )
+            yield finding("block_unclaimed", message, block=name)
+
+
+def _hinted(seen: Iterable[Observation], hints: Sequence[Observation], nodes: Mapping[str, str]) -> list[Observation]:
+    """The observations with the block that Slurm has their tray in, and with its NodeName where nobody says one."""
+    by_node = {row.slurm_node or row.tray: row for row in hints}
+    by_host = {**by_node, **{row.tray: row for row in hints}}
+    found = []
+    for row in seen:
+        node = row.slurm_node or nodes.get(row.tray)
+        hint = by_node.get(node) if node else by_host.get(row.tray)
+        named = row.slurm_node if node or not hint else hint.slurm_node
+        found.append(replace(row, block=hint.block, slurm_node=named) if hint else row)
+    return found
 
 
 def _is_outage(error: NvlinkError) -> bool:

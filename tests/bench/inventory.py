@@ -67,7 +67,7 @@ def _compare(racks: int, rounds: int, scratch: Path, wanted: Sequence[str]) -> d
 
 def _inventories(racks: int, scratch: Path, tools: Path, environment: Mapping[str, str]) -> dict[str, Path]:
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
-    seen = discover(shape, NOW)
+    seen = discover(shape, NOW).observations
     placed = place(None, None, seen, [row.tray for row in seen], NOW, Policy())
     (scratch / "fabric.json").write_bytes(fabric_file.serialise(placed.fabric))
     (scratch / "fabric.state.json").write_bytes(fabric_file.serialise(placed.state))

@@ -5,11 +5,12 @@
 
 A live source is one module of this package with one row in LIVE, and
 
-    discover(options: Mapping[str, Any], now: str) -> list[Observation]
+    discover(options: Mapping[str, Any], now: str) -> Told
 
 options is the inventory option of the source's own name, unchecked; now is UTC as in 2026-11-21T05:00:00Z. It gives one
-observation for each tray that it was asked for, also for those that gave no answer, and raises SourceError, or another
-NvlinkError, whose sentence starts with the option's name, for what a person wrote wrongly.
+observation for each tray that it was asked for, also for those that gave no answer, and findings about the source as a
+whole; a finding about one tray stands in its observation. It raises SourceError, or another NvlinkError, whose sentence
+starts with the option's name, for what a person wrote wrongly.
 
 A source in ASK_TRAYS, which goes to the trays themselves, is also told which trays the fabric file knows:
 
@@ -20,10 +21,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding, Observation
 
 FABRIC_FILE = "fabric_file"
 LIVE: tuple[str, ...] = ("simulation", "ssh", "kubernetes", "topograph", "rest", "slurm")
@@ -31,6 +33,16 @@ ASK_TRAYS: tuple[str, ...] = ("ssh",)
 # Sources that see no tray themselves and only add to what others say of it.
 HINTS: tuple[str, ...] = ("slurm",)
 KNOWN: tuple[str, ...] = (FABRIC_FILE, *LIVE)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one source says: of trays, and in findings of itself as a whole, which no tray can hold."""
+
+    observations: list[Observation]
+    findings: list[Finding] = field(default_factory=list)
+    # Name and position of every block of a running Slurm, also of those without a node.
+    blocks: tuple[tuple[str, int], ...] = ()
 
 
 class SourceError(NvlinkError):
@@ -61,12 +73,12 @@ def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[st
     return options
 
 
-def observe(source: str, options: Any, now: str, known: Mapping[str, str] | None = None) -> list[Observation]:
+def observe(source: str, options: Any, now: str, known: Mapping[str, str] | None = None) -> Told:
     """What one live source says; known: tray -> ssh address, of those that the fabric file holds."""
     module = importlib.import_module(f"{__name__}.{source}")
     more = (known or {},) if source in ASK_TRAYS else ()
-    observations: list[Observation] = module.discover(options, now, *more)
-    return observations
+    told: Told = module.discover(options, now, *more)
+    return told
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

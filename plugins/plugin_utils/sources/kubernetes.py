@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file impor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TIME, identity, listed, mapped, text, whole
 
 SOURCE = "kubernetes"
@@ -49,7 +50,7 @@ class _Expired(Exception):
     """The API server has forgotten the list that was being read."""
 
 
-def discover(options: Any, now: str) -> list[Observation]:
+def discover(options: Any, now: str) -> Told:
     """One observation for each node with GPUs, or for each that label_selector selects."""
     checked = Options(options, OPTIONS, SOURCE)
     name = _name_expression(checked)

@@ -31,7 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     Observation,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, check_options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, check_options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     CLUSTER_UUID,
     GPU_UUID,
@@ -53,7 +53,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _LINK_NEXT = re.compile(r'<([^<>]{1,4096})>\s*((?:;\s*[\w*-]+\s*=\s*(?:"[^"]*"|[^\s;,"]+)\s*)*)')
 
 
-def discover(options: Any, now: str) -> list[Observation]:
+def discover(options: Any, now: str) -> Told:
     """One observation for each item that the expression `trays` gives, on every page."""
     checked = Options(options, OPTIONS, SOURCE)
     items = Expression(checked.needed("trays", "a JMESPath expression that gives a list"), f"{SOURCE}: trays")

@@ -3,17 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Source slurm: the block topology of a running cluster, so that a site's hand-made blocks keep names and positions.
 
-It names no clique and has asked no tray, so its observations are unreachable ones that only carry a block.
+It names no clique and has asked no tray, so its observations are unreachable ones, with a block and a NodeName alone.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     SlurmError,
     parse_show_topology,
@@ -21,33 +24,49 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import OutageError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told, shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
 
 SOURCE = "slurm"
+
+_NODE = re.compile(r"(?:^|\s)(NodeName|NodeHostName)=(\S+)")
 
 Blocks = list[tuple[str, tuple[str, ...]]]
 """Block name and its nodes, in Slurm's order."""
 
 
-def discover(option: Any, now: str) -> list[Observation]:
-    """An observation of each node in a block: its block's name and position."""
+def discover(option: Any, now: str) -> Told:
+    """An observation of each node in a block: its NodeName, and its block's name and position."""
     options = Options(option, ("command", "topology", "timeout"), SOURCE)
     command, timeout = _command(options, option), options.number("timeout", 30, 0.1, 600)
-    seen: dict[str, Observation] = {}
-    for position, (name, nodes) in enumerate(_blocks(options, command, timeout)):
+    blocks = _blocks(options, command, timeout)
+    findings: list[Finding] = []
+    hosts = _host_names(command, timeout, findings)
+    places: dict[str, tuple[str, int]] = {}
+    unnamed: list[str] = []
+    twice: dict[str, str] = {}
+    for position, (name, nodes) in enumerate(blocks):
         for node in nodes:
-            if NODE_NAME.fullmatch(node):
-                # Slurm lets a node stand in one block only; a topology under way may show two.
-                seen.setdefault(node, _observation(node, (name, position), now))
-    return list(seen.values())
+            if not NODE_NAME.fullmatch(node):
+                unnamed.append(node)
+            elif places.setdefault(node, (name, position))[0] != name:
+                # Slurm loads such a topology, and puts the node into both.
+                twice.setdefault(node, name)
+    for node, second in twice.items():
+        message = f"Slurm has node {node} in the blocks {places[node][0]} and {second}; the first counts, take one out."
+        findings.append(finding("tray_listed_twice", message))
+    if unnamed:
+        message = f"Slurm's blocks hold {shown(unnamed[0])}, which can be no tray's name; correct the block."
+        findings.append(finding("trays_unnamed", message))
+    seen = [_observation(hosts.get(node, node), node, block, now) for node, block in places.items()]
+    return Told(seen, findings, tuple((name, position) for position, (name, _nodes) in enumerate(blocks)))
 
 
-def _observation(node: str, block: tuple[str, int], now: str) -> Observation:
+def _observation(tray: str, node: str, block: tuple[str, int], now: str) -> Observation:
     return Observation(
-        node,
+        tray,
         SOURCE,
         reachable=False,
         problem=f"Slurm has it in block {block[0]} and no other source tells of it",
@@ -55,6 +74,25 @@ def _observation(node: str, block: tuple[str, int], now: str) -> Observation:
         slurm_node=node,
         block=block,
     )
+
+
+def _host_names(command: Sequence[str], timeout: float, findings: list[Finding]) -> dict[str, str]:
+    """NodeName -> NodeHostName, of the nodes that alone are on a host of another name.
+
+    So a tray is found that Slurm calls otherwise. Without an answer all nodes count as called like their hosts.
+    """
+    argv = [*command, "-o", "show", "nodes"]
+    told = _ask(argv, timeout)
+    if told.rc != 0:
+        why = sentence(told.stderr or told.stdout) or f"exit status {told.rc}"
+        message = f"{SOURCE}: {shown(shlex.join(argv))} fails ({why}); nodes count as called like their hosts."
+        findings.append(finding("source_incomplete", message))
+        return {}
+    said = (dict(_NODE.findall(line)) for line in told.stdout.splitlines())
+    pairs = [(row["NodeName"], row["NodeHostName"]) for row in said if row.keys() >= {"NodeName", "NodeHostName"}]
+    # Several slurmd on one host, as in tests of Slurm, are no trays of that name.
+    shared = Counter(host for _node, host in pairs)
+    return {node: host for node, host in pairs if node != host and shared[host] == 1 and NODE_NAME.fullmatch(host)}
 
 
 def _command(options: Options, option: Any) -> list[str]:

@@ -25,11 +25,12 @@ from typing import Any
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.fabric_facts import check_options
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts, sentence
 from ClusterShell import __version__ as clustershell
 from ClusterShell.Event import EventHandler
@@ -104,7 +105,7 @@ class Way:
         return self.connect_timeout + self.command_timeout
 
 
-def discover(options: Any, now: str, known: Mapping[str, str] | None = None) -> list[Observation]:
+def discover(options: Any, now: str, known: Mapping[str, str] | None = None) -> Told:
     """One observation for each tray of the option hosts, or for each known one; known: tray -> its ssh address."""
     checked = Options(options, OPTIONS, SOURCE)
     way = _way(checked)
@@ -113,15 +114,16 @@ def discover(options: Any, now: str, known: Mapping[str, str] | None = None) -> 
     # A topology file speaks of names, so through gateways trays are reached by theirs.
     targets = {name: name for name in trays} if way.topology else {address: name for name, address in trays.items()}
     asked = _Trays(targets, way)
+    findings: list[Finding] = []
     with _fresh_task(way) as task:
         nodes = NodeSet.fromlist(list(targets))
         if way.topology:
-            cut_off = nodes & _behind_dead_gateways(task, way, way.topology)
+            cut_off = nodes & _behind_dead_gateways(task, way, way.topology, findings)
             asked.give_up(cut_off, "its gateway cannot be used")
             nodes -= cut_off
         if nodes:
             _run(task, _worker(nodes, _command(way), asked, way, tree=bool(way.topology)), sent, way)
-    return asked.observations()
+    return Told(asked.observations(), findings)
 
 
 # --- The options.
@@ -440,7 +442,7 @@ class _Versions(_Handler):
             self.found[node] = ""
 
 
-def _behind_dead_gateways(task: Task, way: Way, topology: str) -> NodeSet:
+def _behind_dead_gateways(task: Task, way: Way, topology: str, findings: list[Finding]) -> NodeSet:
     """The nodes all whose gateways cannot be used. Gives the task the tree that the topology file holds.
 
     SourceError for a gateway next to the controller that has another ClusterShell, or none.
@@ -449,7 +451,7 @@ def _behind_dead_gateways(task: Task, way: Way, topology: str) -> NodeSet:
     groups = [group for group in task.topology.root.children() if group.children_len()]
     cut_off = NodeSet()
     if groups:
-        dead = _dead_gateways(task, NodeSet.fromlist([group.nodeset for group in groups]), way)
+        dead = _dead_gateways(task, NodeSet.fromlist([group.nodeset for group in groups]), way, findings)
         for group in groups:
             if group.nodeset.issubset(dead):
                 cut_off.update(_below(group))
@@ -479,7 +481,7 @@ def _below(group: Any) -> NodeSet:
     return nodes
 
 
-def _dead_gateways(task: Task, gateways: NodeSet, way: Way) -> NodeSet:
+def _dead_gateways(task: Task, gateways: NodeSet, way: Way, findings: list[Finding]) -> NodeSet:
     versions = _Versions(way)
     command = f"{shlex.quote(way.gateway_python)} -c 'import ClusterShell;print(ClusterShell.__version__)'"
     _run(task, _worker(gateways, command, versions, way, tree=False), b"", way)
@@ -492,5 +494,6 @@ def _dead_gateways(task: Task, gateways: NodeSet, way: Way) -> NodeSet:
     silent = [str(node) for node in gateways if node not in versions.found]
     if silent:
         why = "; ".join(sorted(set(versions.unreachable.values()))) or "no answer in time"
-        display.warning(f"{SOURCE}: gateways {NodeSet.fromlist(silent)} cannot be used ({why})")
+        message = f"{SOURCE}: gateways {NodeSet.fromlist(silent)} cannot be used ({why}); bring them back."
+        findings.append(finding("gateway_unusable", message))
     return NodeSet.fromlist(silent)

@@ -29,6 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import MAX_TRAYS, Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import identity, listed, mapped, sentence
 
 SOURCE = "topograph"
@@ -49,7 +50,7 @@ class Block(NamedTuple):
     domain: str | None
 
 
-def discover(options: Any, now: str) -> list[Observation]:
+def discover(options: Any, now: str) -> Told:
     """One observation for each node of each block."""
     checked = Options(options, OPTIONS, SOURCE)
     expression = _name_expression(checked)

@@ -402,6 +402,20 @@ def test_an_outage_is_an_error_only_where_no_fabric_file_stands(site: Site) -> N
     assert (site.path.read_bytes(), site.state("r01t01")["state"]) == (before, "present")
 
 
+def test_what_is_wrong_with_a_source_as_a_whole_is_kept_and_told(site: Site, tmp_path: Path) -> None:
+    listed = tmp_path / "cmdb.json"
+    listed.write_text(json.dumps([{"name": "r01t01"}, {"name": "{{ evil }}"}]))
+    named = {"rest": {"file": str(listed), "trays": "@", "fields": {"name": "name"}}}
+    found = site.run(sources=[SIMULATED, named], accept="gates")
+    kept = json.loads(site.beside("state.json").read_text())["findings"]
+    assert [row["code"] for row in kept] == ["trays_unnamed"]
+    assert found["warnings"] == [row["message"] for row in kept]
+    assert kept[0] in found["findings"]
+    assert site.state("r01t01")["findings"] == []
+    assert site.run(sources=[SIMULATED], accept="gates")["warnings"] == []
+    assert json.loads(site.beside("state.json").read_text())["findings"] == []
+
+
 def test_min_answer_is_asked_of_the_play_only_where_the_site_says_so(site: Site) -> None:
     site.results["r01t01"] = {"unreachable": True, "msg": "down"}
     with pytest.raises(AnsibleActionFail, match=r"^ansible_facts: answers for 3 of 4 trays, min_answer is 80 percent"):

@@ -317,6 +317,29 @@ def test_the_cache_answers_for_a_live_source(parse: Parse, asked: Counted, cache
     assert everything(first) == everything(second)
 
 
+def test_what_is_wrong_with_a_source_is_told_also_out_of_the_cache(
+    tmp_path: Path, parse: Parse, asked: Counted, cached: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
+    listed = tmp_path / "cmdb.json"
+    listed.write_text(json.dumps([{"name": "r01t01", "gpus": 4}, {"name": "{{ evil }}"}]))
+    rest = f"{{file: {listed}, trays: '@', fields: {{name: name, gpu_count: gpus}}}}"
+    text = f"{PLUGIN}sources: [rest]\nrest: {rest}\n{cached}"
+    assert [list(parse(text).hosts) for _run in range(2)] == [["r01t01"]] * 2
+    assert asked.times == 1
+    assert ["1 of 2 items without a usable tray name" in warning for warning in warnings] == [True, True]
+
+
+def test_an_outage_is_not_kept_in_the_cache(
+    site: Path, parse: Parse, asked: Counted, cached: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Display, "warning", lambda self, message: None)
+    for _run in range(2):
+        parse(f"{PLUGIN}fabric_file: fabric.json\nsources: [fabric_file, rest]\n{DEAD}{cached}")
+    assert asked.times == 2
+
+
 def test_a_flushed_cache_is_not_read_but_written(parse: Parse, asked: Counted, cached: str) -> None:
     for cache in (True, False, True):
         parse(SIMULATED + cached, cache)

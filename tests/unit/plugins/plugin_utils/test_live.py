@@ -9,7 +9,8 @@ import json
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Fabric, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Merged
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Fabric, Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import simulation
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,14 +76,15 @@ rows = st.builds(
 )
 
 
-@given(st.lists(rows, max_size=3))
-def test_observations_come_out_of_a_cache_as_they_went_in(observations: list[Observation]) -> None:
-    assert live.unpack(json.loads(json.dumps(live.pack(observations)))) == observations
+@given(st.lists(rows, max_size=3), st.lists(st.dictionaries(texts, texts), max_size=2))
+def test_what_is_said_comes_out_of_a_cache_as_it_went_in(rows: list[Observation], findings: list[Finding]) -> None:
+    said = Merged(rows, findings)
+    assert live.unpack(json.loads(json.dumps(live.pack(said)))) == said
 
 
 def test_a_simulated_fleet_survives_a_cache() -> None:
-    fleet = simulation.discover({"faults": {"down": 0.5}}, NOW)
-    assert live.unpack(json.loads(json.dumps(live.pack(fleet)))) == fleet
+    fleet = simulation.discover({"faults": {"down": 0.5}}, NOW).observations
+    assert live.unpack(json.loads(json.dumps(live.pack(Merged(fleet, []))))) == Merged(fleet, [])
 
 
 def test_what_no_release_packed_is_not_unpacked() -> None:

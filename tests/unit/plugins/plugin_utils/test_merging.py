@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import (
     Answer,
@@ -19,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import (
     percent,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,6 +119,16 @@ def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_name
             assert "sources_disagree" in {finding["code"] for finding in row.findings}
 
 
+# --- what is to be said of a source as a whole ---
+
+
+def test_what_a_source_says_of_itself_is_kept_and_is_no_outage() -> None:
+    told = Told([seen("a", "rest")], [finding("trays_unnamed", "Two have no name.")])
+    answers = [ask("rest", lambda: told), ask("ssh", lambda: Told([seen("a", "ssh")]))]
+    assert merge(answers, 100, fabric_file=False) == Merged([seen("a", "rest")], told.findings)
+    assert merge([Answer("rest", failure="rest: is down")], 100, fabric_file=True).outage
+
+
 # --- outages ---
 
 
@@ -153,7 +164,7 @@ def test_an_outage_is_an_error_unless_the_fabric_file_stands(answer: Answer, per
 
 def test_only_an_outage_is_taken_for_one() -> None:
     def raises(error: NvlinkError) -> Any:
-        def question() -> list[Observation]:
+        def question() -> Told:
             raise error
 
         return question

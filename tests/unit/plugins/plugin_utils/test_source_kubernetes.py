@@ -70,7 +70,7 @@ class ApiServer:
 
 
 def discover(url: str, **options: Any) -> list[Observation]:
-    return kubernetes.discover({"api_url": url, "timeout": 5, **options}, NOW)
+    return kubernetes.discover({"api_url": url, "timeout": 5, **options}, NOW).observations
 
 
 def found(*nodes: Any, **options: Any) -> list[Observation]:
@@ -161,10 +161,12 @@ def test_a_site_names_its_trays_by_expression() -> None:
 
 
 def test_nodes_without_a_usable_name_are_counted_and_left_out() -> None:
-    (seen,) = found(node("{{ evil }}"), node("t1"), node(None), None, "x", label_selector="all")
-    assert seen.tray == "t1"
-    assert [row["code"] for row in seen.findings] == ["trays_unnamed"]
-    assert "4 of 5 nodes" in seen.findings[0]["message"]
+    nodes = [node("{{ evil }}"), node("t1"), node(None), None, "x"]
+    with served(ApiServer(nodes)) as server:
+        told = kubernetes.discover({"api_url": server.url, "timeout": 5, "label_selector": "all"}, NOW)
+    assert [(row.tray, row.findings) for row in told.observations] == [("t1", ())]
+    assert [row["code"] for row in told.findings] == ["trays_unnamed"]
+    assert "4 of 5 nodes" in told.findings[0]["message"]
 
 
 def test_one_name_for_all_nodes_is_found() -> None:
@@ -234,7 +236,7 @@ def test_a_kubeconfig_with_a_client_certificate_as_data(tmp_path: Path) -> None:
     with served(ApiServer([node("t1")]), authority.server_context(wants_client=True)) as server:
         data = {"certificate-authority-data": encoded(authority.ca_file)}
         path = kubeconfig(tmp_path, server.url, user, **data)
-        assert [row.tray for row in kubernetes.discover({"kubeconfig": str(path)}, NOW)] == ["t1"]
+        assert [row.tray for row in kubernetes.discover({"kubeconfig": str(path)}, NOW).observations] == ["t1"]
 
 
 def test_a_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
@@ -242,9 +244,11 @@ def test_a_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
     (tmp_path / "sa.token").write_text(f"{SECRET}\n")
     with served(ApiServer([node("t1")]), authority.server_context()) as server:
         path = kubeconfig(tmp_path, server.url, {"tokenFile": "sa.token"}, **{"certificate-authority": "ca.pem"})
-        assert len(kubernetes.discover({"kubeconfig": str(path), "context": "prod", "timeout": 5}, NOW)) == 1
+        assert (
+            len(kubernetes.discover({"kubeconfig": str(path), "context": "prod", "timeout": 5}, NOW).observations) == 1
+        )
         skipping = kubeconfig(tmp_path, server.url, {"token": SECRET}, **{"insecure-skip-tls-verify": True})
-        assert len(kubernetes.discover({"kubeconfig": str(skipping)}, NOW)) == 1
+        assert len(kubernetes.discover({"kubeconfig": str(skipping)}, NOW).observations) == 1
     assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {SECRET}"}
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import rest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told, rest
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
     Asked,
     Reply,
@@ -33,16 +33,20 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     ask_directly(monkeypatch)
 
 
-def discover(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> list[Observation]:
+def told(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> Told:
     path = folder / "cmdb.json"
     path.write_text(json.dumps(document))
     options = {"file": str(path), "trays": trays, "fields": {"name": "name", **(fields or {})}}
     return rest.discover(options, NOW)
 
 
+def discover(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> list[Observation]:
+    return told(document, folder, fields, trays).observations
+
+
 def from_web(url: str, **options: Any) -> list[Observation]:
     asked = {"url": url, "trays": "items", "fields": {"name": "name"}, "timeout": 5, **options}
-    return rest.discover(asked, NOW)
+    return rest.discover(asked, NOW).observations
 
 
 FULL = {
@@ -155,8 +159,16 @@ def test_a_tray_with_a_problem_is_unreachable(tmp_path: Path) -> None:
 
 
 def test_trays_without_a_name_are_counted_and_none_at_all_is_an_error(tmp_path: Path) -> None:
-    (seen,) = discover([{"name": "[all]"}, {"name": "t1"}, 7], tmp_path)
-    assert (seen.tray, [row["code"] for row in seen.findings]) == ("t1", ["trays_unnamed"])
+    said = told([{"name": "[all]"}, {"name": "t1"}, 7], tmp_path)
+    assert said.observations == [Observation("t1", "rest", observed_at=NOW)]
+    assert said.findings == [
+        {
+            "code": "trays_unnamed",
+            "severity": "warning",
+            "message": "Source rest lists 2 of 3 items without a usable tray name, the first is number 1; correct the "
+            "expression name, or let trays leave such items out.",
+        }
+    ]
     with pytest.raises(NvlinkError, match="rest: none of 1 items has a usable tray name; correct the expression name"):
         discover([{"nam": "t1"}], tmp_path)
 
@@ -314,7 +326,7 @@ def cooked(name: str, folder: Path) -> list[Observation]:
     options = {key: value for key, value in config["rest"].items() if key in ("trays", "fields")}
     assert not set(config["rest"]) - set(rest.OPTIONS)
     (folder / "page.json").write_text(json.dumps(page))
-    seen = rest.discover({**options, "file": str(folder / "page.json")}, NOW)
+    seen = rest.discover({**options, "file": str(folder / "page.json")}, NOW).observations
     assert [finding for tray in seen for finding in tray.findings] == []
     return seen
 

@@ -58,7 +58,7 @@ def blocks(observations: list[Observation]) -> dict[str, tuple[str, int] | None]
 
 
 def test_the_default_topology_is_read_with_its_placeholders(tmp_path: Path) -> None:
-    found = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW)
+    found = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW).observations
     assert blocks(found) == {
         **{f"r02t0{n}": ("hall-b", 0) for n in range(1, 5)},
         **{f"r01t0{n}": ("hall-a", 2) for n in range(1, 5)},
@@ -67,7 +67,7 @@ def test_the_default_topology_is_read_with_its_placeholders(tmp_path: Path) -> N
 
 
 def test_an_older_slurm_shows_lines(tmp_path: Path) -> None:
-    found = slurm.discover(scontrol(tmp_path, None, LINES), NOW)
+    found = slurm.discover(scontrol(tmp_path, None, LINES), NOW).observations
     assert set(blocks(found).values()) == {("hall-b", 0), ("hall-a", 1)}
 
 
@@ -116,7 +116,7 @@ def adopted(site: Site, hints: list[Observation], nodes: dict[str, str] | None =
 
 def test_new_cliques_take_the_blocks_that_slurm_has_their_trays_in(tmp_path: Path) -> None:
     site = Site(racks=3)
-    placement = adopted(site, slurm.discover(scontrol(tmp_path, TOPOCONF), NOW))
+    placement = adopted(site, slurm.discover(scontrol(tmp_path, TOPOCONF), NOW).observations)
     assert [(row.name, row.position, row.clique) for row in placement.fabric.blocks()] == [
         ("hall-b", 0, "r02"),
         ("hall-a", 2, "r01"),
@@ -139,7 +139,7 @@ def test_slurm_knows_a_tray_by_its_node_name() -> None:
 
 def test_most_trays_decide_and_the_others_contradict(tmp_path: Path) -> None:
     site = Site()
-    hints = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW)
+    hints = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW).observations
     hints = [replace(row, block=("hall-a", 2)) if row.tray == "r02t01" else row for row in hints]
     placement = adopted(site, hints)
     assert {row.clique: row.name for row in placement.fabric.blocks()} == {"r01": "hall-a", "r02": "hall-b"}
@@ -161,7 +161,7 @@ def test_one_block_over_two_cliques_becomes_two_blocks() -> None:
 
 
 def test_slurm_alone_tells_of_trays_and_places_none(tmp_path: Path) -> None:
-    hints = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW)
+    hints = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW).observations
     alone = merge([Answer("slurm", hints, hints=True)], 50, fabric_file=False)
     assert (alone.observations, alone.findings) == (hints, [])
     # On top of a fabric file it must not make trays stale.

@@ -64,7 +64,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
     def asked(hosts: Any, known: dict[str, str] | None = None, **options: Any) -> dict[str, Observation]:
         given = {**own, "command_timeout": 30, **({"hosts": hosts} if hosts else {}), **options}
-        return {row.tray: row for row in sources.observe("ssh", given, NOW, known)}
+        return {row.tray: row for row in sources.observe("ssh", given, NOW, known).observations}
 
     return asked
 

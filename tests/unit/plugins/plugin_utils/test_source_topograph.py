@@ -69,7 +69,7 @@ class Topograph:
 
 def discover(url: str, **options: Any) -> list[Observation]:
     asked = {"url": url, "provider": {"name": "infiniband-bm"}, "poll_interval": 0.05, "timeout": 5, **options}
-    return topograph.discover(asked, NOW)
+    return topograph.discover(asked, NOW).observations
 
 
 def found(body: str, **options: Any) -> list[Observation]:

@@ -26,7 +26,7 @@ def test_every_live_source_in_the_table_can_be_asked(known: str) -> None:
         said: object = sources.observe(known, None, NOW)
     except NvlinkError as error:
         said = str(error)
-    assert isinstance(said, list) or re.fullmatch(rf"{known}: .*[^.]", str(said))
+    assert isinstance(said, sources.Told) or re.fullmatch(rf"{known}: .*[^.]", str(said))
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_a_fabric_file_needs_no_state(tmp_path: Path) -> None:
 def test_simulated_trays_are_seen_as_fabric_facts_would_see_them(shape: dict[str, int]) -> None:
     split = {1: 1 + shape["trays_per_rack"] // 2}
     facts = racks.fleet(**shape, split=split, observed_at=NOW)
-    assert simulation.discover({**shape, "split": split}, NOW) == [
+    assert simulation.discover({**shape, "split": split}, NOW).observations == [
         ansible_facts.from_facts(tray, row, simulation.SOURCE) for tray, row in facts.items()
     ]
 
 
 def test_named_faults_strike_their_trays_alone() -> None:
     faults = {"down": ["r01t01"], "detached": ["r01t02"], "unhealthy": ["r01t03"], "degraded": ["r01t04", "r01t01"]}
-    found = {row.tray: row for row in simulation.discover({"faults": faults}, NOW)}
+    found = {row.tray: row for row in simulation.discover({"faults": faults}, NOW).observations}
     assert not found["r01t01"].reachable
     assert found["r01t02"].identity is None
     assert [row.tray for row in found.values() if row.health != "healthy" and row.reachable] == ["r01t03", "r01t04"]
@@ -80,13 +80,13 @@ def test_named_faults_strike_their_trays_alone() -> None:
 
 @pytest.mark.parametrize(("rate", "least", "most"), [(0, 0, 0), (0.0, 0, 0), (0.1, 60, 120), (1, 900, 900)])
 def test_faults_strike_at_about_their_rate(rate: float, least: int, most: int) -> None:
-    struck = simulation.discover({"racks": 50, "faults": {"unhealthy": rate}}, NOW)
+    struck = simulation.discover({"racks": 50, "faults": {"unhealthy": rate}}, NOW).observations
     assert least <= sum(row.health == "unhealthy" for row in struck) <= most
 
 
 def test_a_larger_fleet_keeps_the_faults_of_a_smaller_one() -> None:
     def unhealthy(racks: int) -> list[str]:
-        fleet = simulation.discover({"racks": racks, "faults": {"unhealthy": 0.3}}, NOW)
+        fleet = simulation.discover({"racks": racks, "faults": {"unhealthy": 0.3}}, NOW).observations
         return [row.tray for row in fleet if row.health == "unhealthy"]
 
     assert unhealthy(20)[: len(unhealthy(10))] == unhealthy(10)
