@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import functools
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -437,7 +438,7 @@ class _SiteOf:
         self._hosts = {str(host): host for host in hosts}
 
     def told(self, observation: Observation) -> Observation:
-        """The observation with the node names and the address that the site gives its tray."""
+        """The observation with the node names, the address and the clusters that the site gives its tray."""
         host = self._hosts.get(observation.tray)
         if host is None or self._hostvars is None:
             return observation
@@ -445,6 +446,8 @@ class _SiteOf:
         said = {
             "slurm_node": site.node("fabric_slurm_node"),
             "kubernetes_node": site.node("fabric_kubernetes_node"),
+            "slurm_cluster": site.cluster("fabric_slurm_cluster"),
+            "kubernetes_cluster": site.cluster("fabric_kubernetes_cluster"),
             "ansible_host": site.address(),
         }
         news = {key: value for key, value in said.items() if value is not None}
@@ -459,16 +462,21 @@ class _Site:
 
     def node(self, variable: str) -> str | None:
         """A node name; PlacementError if the site's expression fails or makes none."""
+        return self._name(variable, fabric_file.NODE_NAME, "no host name")
+
+    def cluster(self, variable: str) -> str | None:
+        """A cluster's name, empty where the site says that the tray is in none; PlacementError as node() does."""
+        return self._name(variable, fabric_file.CLUSTER_NAME, "no name of a cluster", none="")
+
+    def _name(self, variable: str, form: re.Pattern[str], wrong: str, none: str | None = None) -> str | None:
         try:
             value = self._value(variable)
         except AnsibleError as error:
             raise PlacementError(f"{variable}: cannot be evaluated for {self._host} ({error}); correct it") from None
-        if value is None:
-            return None
-        if not fabric_file.NODE_NAME.fullmatch(str(value)):
-            raise PlacementError(
-                f"{variable}: is {str(value)[:80]!r} for {self._host}, which is no host name; correct it"
-            )
+        if value is None or value == none:
+            return none if value == none else None
+        if not form.fullmatch(str(value)):
+            raise PlacementError(f"{variable}: is {str(value)[:80]!r} for {self._host}, which is {wrong}; correct it")
         return str(value)
 
     def address(self) -> str | None:

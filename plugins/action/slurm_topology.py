@@ -12,7 +12,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
 
 class ActionModule(ActionBase):
@@ -35,12 +37,34 @@ class ActionModule(ActionBase):
                 told = f"{path}: is not there yet, so no block can be shown; discover and accept it first."
                 return {"changed": False, "findings": [], "warnings": [told]}
             try:
-                blocks = slurm.blocks(fabric_file.load(path))
+                fabric = fabric_file.load(path)
+                cluster = _cluster(fabric, arguments.pop("cluster", None), path)
+                if cluster is None and fabric.slurm_clusters:
+                    # Which of them it is, only the host of slurmctld knows.
+                    arguments["clusters"] = [
+                        {"name": name, "blocks": _blocks(fabric, name)} for name in fabric.slurm_clusters
+                    ]
+                else:
+                    arguments["blocks"] = _blocks(fabric, cluster)
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
-            arguments["blocks"] = [
-                {"name": block.name, "nodes": list(block.nodes), "folded": block.folded} for block in blocks
-            ]
         return self._execute_module(
             module_name="rackscale.nvlink.slurm_topology", module_args=arguments, task_vars=task_vars
         )
+
+
+def _cluster(fabric: Fabric, wanted: Any, path: str) -> str | None:
+    """The Slurm cluster that is meant; None where there is but the implicit one, or where slurmctld's name decides."""
+    names = fabric.slurm_clusters
+    if wanted in (None, ""):
+        return names[0] if len(names) == 1 else None
+    if not names:
+        raise fabric_file.FabricFileError(f"{path}: has no Slurm clusters; leave the option cluster out")
+    if wanted not in names:
+        raise fabric_file.FabricFileError(f"{path}: has no Slurm cluster {shown(wanted)}{nearest(wanted, names)}")
+    return str(wanted)
+
+
+def _blocks(fabric: Fabric, cluster: str | None) -> list[dict[str, Any]]:
+    made = slurm.blocks(fabric, cluster)
+    return [{"name": block.name, "nodes": list(block.nodes), "folded": block.folded} for block in made]

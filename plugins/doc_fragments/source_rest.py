@@ -90,6 +90,12 @@ options:
           ansible_host:
             description: The address or name by which Ansible reaches the tray.
             type: str
+          slurm_cluster:
+            description: The Slurm cluster that the tray belongs to, where several share the fabric.
+            type: str
+          kubernetes_cluster:
+            description: The Kubernetes cluster that the tray belongs to, where several share the fabric.
+            type: str
       next:
         description:
           - How the next page is found; an expression over the page that gives its address, or V(link) for the HTTP

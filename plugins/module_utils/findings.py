@@ -248,6 +248,11 @@ CATALOGUE: dict[str, Entry] = {
         "a tray is in another NVLink domain than the site declares",
         "look where it stands, or correct expected",
     ),
+    "tray_in_no_cluster": Entry(
+        WARNING,
+        "trays are in none of the Slurm and Kubernetes clusters that share the fabric",
+        "set fabric_slurm_cluster or fabric_kubernetes_cluster of them",
+    ),
     "tray_known_twice": Entry(
         ERROR, "two inventory names show the same GPUs", "give one tray one name in inventory and fabric file"
     ),

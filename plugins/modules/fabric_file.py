@@ -147,6 +147,9 @@ seealso:
 notes:
   - A site variable C(fabric_slurm_node) or C(fabric_kubernetes_node) of a tray, which may be an expression, is its node
     name there. Without it, the inventory name is.
+  - A site variable C(fabric_slurm_cluster) or C(fabric_kubernetes_cluster) of a tray, which may be an expression too,
+    is the cluster that the tray belongs to, where several share the fabric file; it is empty to take the tray out of
+    all. A tray of which the site says nothing stays where it is.
 """
 
 EXAMPLES = r"""
@@ -230,7 +233,7 @@ changes:
       description: Its clique after.
       type: str
     kind:
-      description: One of C(placed), C(moved), C(replaced), C(gpus), C(slot), C(address), C(name).
+      description: One of C(placed), C(moved), C(replaced), C(gpus), C(slot), C(address), C(name), C(cluster).
       type: str
     why:
       description: The reason.

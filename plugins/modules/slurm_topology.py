@@ -29,6 +29,11 @@ options:
         module.
       - One of O(fabric_file) and O(blocks) is required.
     type: path
+  cluster:
+    description:
+      - The Slurm cluster whose blocks are meant, where several share the fabric file.
+      - Without it, the only one is, or the one that is named as slurmctld's ClusterName.
+    type: str
   blocks:
     description:
       - The blocks in their order, instead of a fabric file.
@@ -48,6 +53,36 @@ options:
         description: The same nodes as one hostlist, to be written into the file. Empty to list them one by one.
         type: str
         default: ""
+  clusters:
+    description:
+      - The blocks of several Slurm clusters. The module takes those of the one that is named as slurmctld's
+        ClusterName. The action plugin gives them out of O(fabric_file).
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: The ClusterName.
+        type: str
+        required: true
+      blocks:
+        description: As O(blocks).
+        type: list
+        elements: dict
+        required: true
+        suboptions:
+          name:
+            description: Name of the block.
+            type: str
+            required: true
+          nodes:
+            description: The NodeNames of the block's trays, one by one.
+            type: list
+            elements: str
+            default: []
+          folded:
+            description: The same nodes as one hostlist.
+            type: str
+            default: ""
   block_sizes:
     description:
       - The block sizes in nodes, the base size first, every other one a power of two times the base.
@@ -214,17 +249,23 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     replacing,
     surveying,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 
+BLOCK: dict[str, dict[str, Any]] = {
+    "name": {"type": "str", "required": True},
+    "nodes": {"type": "list", "elements": "str", "default": []},
+    "folded": {"type": "str", "default": ""},
+}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "fabric_file": {"type": "path"},
-    "blocks": {
+    "cluster": {"type": "str"},
+    "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
+    "clusters": {
         "type": "list",
         "elements": "dict",
         "options": {
             "name": {"type": "str", "required": True},
-            "nodes": {"type": "list", "elements": "str", "default": []},
-            "folded": {"type": "str", "default": ""},
+            "blocks": {"type": "list", "elements": "dict", "required": True, "options": BLOCK},
         },
     },
     "block_sizes": {"type": "list", "elements": "int", "default": []},
@@ -243,7 +284,7 @@ def main() -> None:
     # A connection that breaks must not leave a half-applied topology: the way out goes through the rollback.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
-    if module.params["blocks"] is None:
+    if module.params["blocks"] is None and not module.params["clusters"]:
         module.fail_json(msg="Neither fabric_file nor blocks is given: name the fabric file.", findings=[])
     findings: list[dict[str, Any]] = []
     try:
@@ -262,14 +303,14 @@ def main() -> None:
 def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]:
     """Survey, plan, apply; findings are filled on the way, so that they are told even where an error ends it."""
     params = module.params
+    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     wish = planning.Wish(
-        blocks=tuple(Block(block["name"], tuple(block["nodes"]), block["folded"]) for block in params["blocks"]),
+        blocks=tuple(Block(block["name"], tuple(block["nodes"]), block["folded"]) for block in _blocks(params, slurm)),
         block_sizes=tuple(params["block_sizes"]),
         name=params["topology_name"],
         manage_conf=params["manage_conf"],
         segments=tuple(params["segments"]),
     )
-    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     if module.check_mode:
         plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
         findings.extend(plan.findings)
@@ -295,6 +336,22 @@ def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]
     if module._diff and plan.difference:
         result["diff"] = {"prepared": "".join(f"{line}\n" for line in plan.difference)}
     return result
+
+
+def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any]]:
+    """The blocks that were given, or those of the cluster that runs here; SlurmError where that is none of them."""
+    if params["blocks"] is not None:
+        return list(params["blocks"])
+    here = slurm.config().get("clustername", "")
+    # Slurm keeps a ClusterName in lower case.
+    found = [cluster["blocks"] for cluster in params["clusters"] if cluster["name"].lower() == here.lower()]
+    if not found:
+        names = ", ".join(cluster["name"] for cluster in params["clusters"][:5])
+        raise SlurmError(
+            f"slurmctld's ClusterName is {here or 'not shown'}, and the fabric file's Slurm clusters are {names}:"
+            " set slurm_topology_cluster to the one that runs here."
+        )
+    return list(found[0])
 
 
 def _interrupted(number: int, _frame: Any) -> None:

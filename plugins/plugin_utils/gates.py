@@ -30,6 +30,7 @@ TrayStates = Mapping[str, TrayState]
 # Kinds of changes that say where a tray stands or what it is.
 _OF_PLACE = ("placed", "moved", "replaced")
 _SHOWN_TRAYS = 5
+CLUSTER_KEYS = ("slurm_cluster", "kubernetes_cluster")
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def fleet_findings(fabric: Fabric, trays: TrayStates, policy: Policy) -> list[Fi
 
 
 def _moved_too_many(step: Step, policy: Policy) -> Iterator[Finding]:
-    moved, placed = len(step.trays("moved")), len(step.previous.trays)
+    moved, placed = len({*step.trays("moved"), *_changed_cluster(step)}), len(step.previous.trays)
     allowed = int(placed * policy.moved_percent / 100)
     if moved > (max(1, allowed) if policy.moved_percent else 0):
         message = (
@@ -77,6 +78,16 @@ def _moved_too_many(step: Step, policy: Policy) -> Iterator[Finding]:
             f"{policy.moved_percent:g}; look at the proposal and accept it by its sha256 if that is meant."
         )
         yield finding("moved_percent", message)
+
+
+def _changed_cluster(step: Step) -> list[str]:
+    """Trays that leave a Slurm or Kubernetes cluster: that takes as much from it as a move takes from a clique."""
+    left = []
+    for name in step.trays("cluster"):
+        before, after = step.previous.trays.get(name), step.fabric.trays[name]
+        if before and any(before.get(key, after.get(key)) != after.get(key) for key in CLUSTER_KEYS):
+            left.append(name)
+    return left
 
 
 def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
@@ -179,6 +190,17 @@ def _named(names: Sequence[str]) -> str:
 # --- findings ---
 
 
+def _in_no_cluster(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
+    if not any(fabric.clusters.values()):
+        return
+    outside = natural_sorted(
+        name for name, tray in fabric.trays.items() if not any(key in tray for key in CLUSTER_KEYS)
+    )
+    if outside:
+        message = f"Trays {_named(outside)} are in no Slurm or Kubernetes cluster; set fabric_slurm_cluster of them."
+        yield finding("tray_in_no_cluster", message)
+
+
 def _incomplete_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterator[Finding]:
     sizes = Counter(fabric.cliques[tray["clique"]]["domain"] for tray in fabric.trays.values())
     for name in natural_sorted(fabric.domains):
@@ -238,4 +260,5 @@ _LOOKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] = 
     _differing_drivers,
     _several_chassis,
     _against_expected,
+    _in_no_cluster,
 )

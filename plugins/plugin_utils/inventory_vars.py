@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import group_word
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     DEGRADED,
     PRESENT,
@@ -56,11 +57,13 @@ class Plan:
 
     hosts: tray -> its own vars, block after block, each in the natural order of names, unplaced trays last.
     groups: name -> group, a parent always before its children; ROOT, which holds every host, is none of them.
+    vars: of ROOT, for hosts of which no group says otherwise.
     unfit: names in the state that no tray can have; they are left out.
     """
 
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
+    vars: dict[str, Any] = field(default_factory=dict)
     unfit: list[str] = field(default_factory=list)
 
 
@@ -79,6 +82,8 @@ def plan(fabric: Fabric, state: State | None) -> Plan:
         group.hosts = list(block.trays)
         for name in block.trays:
             made.hosts[name] = _placed(fabric.trays[name], states.get(name))
+    if fabric.clusters:
+        _add_clusters(made, fabric)
     unplaced = (name for name, row in states.items() if row["state"] == UNPLACED and name not in fabric.trays)
     for name in natural_sorted(unplaced):
         if not TRAY_NAME.fullmatch(name):
@@ -91,6 +96,31 @@ def plan(fabric: Fabric, state: State | None) -> Plan:
             if own[key] in group_of:
                 made.groups[group_of[own[key]]].hosts.append(name)
     return made
+
+
+def _add_clusters(made: Plan, fabric: Fabric) -> None:
+    """A group for each cluster, which says its name; a block of its own for each tray whose clique has several."""
+    clusters = (("slurm", fabric.slurm_clusters), ("kubernetes", natural_sorted(fabric.clusters.get("kubernetes", ()))))
+    for kind, named in clusters:
+        key = f"nvlink_{kind}_cluster"
+        made.vars[key] = None
+        groups = {name: Group(ROOT, {key: name}) for name in named}
+        for name in made.hosts:
+            cluster = fabric.trays[name].get(f"{kind}_cluster")
+            if cluster:
+                groups[str(cluster)].hosts.append(name)
+        made.groups.update({f"nvlink_{kind}_{group_word(name)}": group for name, group in groups.items()})
+    if not fabric.slurm_clusters:
+        return
+    for clique, names in fabric.members.items():
+        blocks = [block["name"] if (block := fabric.block_of(name)) else None for name in names]
+        shared = made.groups[f"nvlink_clique_{clique}"].vars
+        if len(set(blocks)) == 1:
+            shared["nvlink_block"] = blocks[0]
+        else:
+            del shared["nvlink_block"]
+            for name, own in zip(names, blocks, strict=True):
+                made.hosts[name]["nvlink_block"] = own
 
 
 def _clique_group(fabric: Fabric, name: str) -> Group:

@@ -25,6 +25,8 @@ _ADDED: tuple[str, ...] = (
     "slurm_node",
     "kubernetes_node",
     "ansible_host",
+    "slurm_cluster",
+    "kubernetes_cluster",
 )
 
 

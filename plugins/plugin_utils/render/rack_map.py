@@ -97,7 +97,7 @@ def _state(tray: view.Tray, look: Look) -> Cell:
 
 
 def _slurm(tray: view.Tray, look: Look) -> Cell:
-    return Cell(tray.clique.slurm if tray.clique else "-")
+    return Cell(tray.slurm)
 
 
 SLOT: Column = (" #", _slot)

@@ -34,26 +34,44 @@ RENDERED_FOR: dict[str, rules.Version] = {YAML: (26, 5, 5), CONF: (24, 11, 5)}
 
 
 def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
-    """``slurm/topology.yaml`` and ``slurm/topology.conf``, each only where Slurm would load it."""
+    """``slurm/topology.yaml`` and ``slurm/topology.conf``, each only where Slurm would load it.
+
+    Where several Slurm clusters share the fabric, ``slurm/<cluster>/`` has those of each.
+    """
     texts = {}
-    for style in RENDERED_FOR:
-        candidate, found = _checked(fabric, style)
-        if not any(finding["severity"] == "error" for finding in found):
-            texts[f"slurm/{files.FILE_NAMES[style]}"] = files.render([candidate.topology], style)
+    for cluster in _clusters(fabric):
+        folder = f"slurm/{cluster}" if cluster else "slurm"
+        for style in RENDERED_FOR:
+            candidate, found = _checked(fabric, style, cluster)
+            if not any(finding["severity"] == "error" for finding in found):
+                texts[f"{folder}/{files.FILE_NAMES[style]}"] = files.render([candidate.topology], style)
     return texts
 
 
 def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
-    """What Slurm would make of the two files: the linter's findings, said once where both styles have them."""
+    """What Slurm would make of the files: the linter's findings, said once where both styles have them."""
     found: list[model.Finding] = []
-    for style in RENDERED_FOR:
-        found.extend(finding for finding in _checked(fabric, style)[1] if finding not in found)
+    for cluster in _clusters(fabric):
+        of_one: list[model.Finding] = []
+        for style in RENDERED_FOR:
+            of_one.extend(finding for finding in _checked(fabric, style, cluster)[1] if finding not in of_one)
+        # Blocks of two clusters may have one name.
+        where = f"Slurm cluster {cluster}: " if cluster else ""
+        found.extend({**row, "message": where + row["message"]} for row in of_one)
     return found
 
 
-def _checked(fabric: model.Fabric, style: str) -> tuple[rules.Candidate, list[model.Finding]]:
+def _clusters(fabric: model.Fabric) -> list[str | None]:
+    """The Slurm clusters that have trays; None for the one that a fabric file without clusters is for."""
+    if not fabric.slurm_clusters:
+        return [None]
+    inhabited = {tray.get("slurm_cluster") for tray in fabric.trays.values()}
+    return [name for name in fabric.slurm_clusters if name in inhabited]
+
+
+def _checked(fabric: model.Fabric, style: str, cluster: str | None) -> tuple[rules.Candidate, list[model.Finding]]:
     version = RENDERED_FOR[style]
-    kept, found = rules.drop_placeholders(blocks(fabric), version)
+    kept, found = rules.drop_placeholders(blocks(fabric, cluster), version)
     topology = Topology(
         name=TOPOLOGY_NAME if style == YAML else "default",
         blocks=kept,
@@ -63,10 +81,10 @@ def _checked(fabric: model.Fabric, style: str) -> tuple[rules.Candidate, list[mo
     return candidate, found + rules.lint(candidate)
 
 
-def blocks(fabric: model.Fabric) -> tuple[Block, ...]:
-    """One block a clique, ordered by position; nodes are the trays' names in Slurm."""
+def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...]:
+    """One block a clique, in a cluster where there are several, by position; nodes are the trays' names in Slurm."""
     made = []
-    for view in fabric.blocks():
+    for view in fabric.blocks(cluster):
         nodes = tuple(fabric.trays[name]["slurm_node"] for name in view.trays)
         made.append(Block(view.name, nodes, fold(nodes)))
     return tuple(made)

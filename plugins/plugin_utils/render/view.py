@@ -45,15 +45,13 @@ class Clique:
     health: dict[str, int]
     stale: int
 
-    @property
-    def slurm(self) -> str:
-        """Where it stands in Slurm: the block's name and its position."""
-        return f"{self.block} @{self.position}"
-
 
 @dataclass(frozen=True)
 class Tray:
-    """One tray in its slot. ``bad_gpus`` are the indices of GPUs with an error finding."""
+    """One tray in its slot. ``bad_gpus`` are the indices of GPUs with an error finding.
+
+    ``block`` is None where it is in no Slurm cluster, ``slurm_cluster`` where the fabric has but the implicit one.
+    """
 
     name: str
     slot: int
@@ -66,7 +64,14 @@ class Tray:
     last_seen: str | None
     imex_address: str | None
     slurm_node: str | None
+    block: model.Block | None
+    slurm_cluster: str | None
     why: str | None
+
+    @property
+    def slurm(self) -> str:
+        """Where it stands in Slurm: its cluster, where there are several, and its block's name and position."""
+        return _in_slurm(self.slurm_cluster, self.block) if self.block else "-"
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,8 @@ def picture(fabric: model.Fabric, state: model.State) -> Picture:
             last_seen=now.get("observed_at") if now.get("state") == model.STALE else None,
             imex_address=entry.get("imex_address"),
             slurm_node=entry.get("slurm_node"),
+            block=fabric.block_of(name) if entry else None,
+            slurm_cluster=entry.get("slurm_cluster"),
             why=entry.get("why"),
         )
 
@@ -158,6 +165,10 @@ def letters(rank: int) -> str:
     return text
 
 
+def _in_slurm(cluster: str | None, block: model.Block) -> str:
+    return f"{f'{cluster} ' if cluster else ''}{block['name']} @{block['position']}"
+
+
 def _word(value: Any, known: tuple[str, ...]) -> str:
     return value if value in known else "unknown"
 
@@ -175,13 +186,21 @@ def _clique(fabric: model.Fabric, state: model.State, block: model.BlockView) ->
         domain=entry["domain"],
         clique_id=entry["clique_id"],
         text=fabric.clique_text(block.clique),
-        block=block.name,
+        block=_blocks(fabric, block),
         position=block.position,
         trays=len(block.trays),
         gpus=sum(len(fabric.trays[name]["gpu_uuids"]) for name in block.trays),
         health={word: health[word] for word in HEALTH if health[word]},
         stale=sum(tray["state"] == model.STALE for tray in states),
     )
+
+
+def _blocks(fabric: model.Fabric, block: model.BlockView) -> str:
+    """A clique's block by its name; in several Slurm clusters, each of its blocks there."""
+    if not fabric.slurm_clusters:
+        return block.name
+    held = ((name, fabric.clusters["slurm"][name]["blocks"].get(block.clique)) for name in fabric.slurm_clusters)
+    return ", ".join(_in_slurm(cluster, there) for cluster, there in held if there) or "-"
 
 
 def _rack(

@@ -18,7 +18,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.expressions import Expression
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME, is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import CLUSTER_NAME, NODE_NAME, is_address
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     DEGRADED,
@@ -204,6 +204,8 @@ def _observation(item: Any, fields: Mapping[str, Expression], now: str) -> Obser
         slurm_node=said.get("slurm_node"),
         kubernetes_node=said.get("kubernetes_node"),
         ansible_host=said.get("ansible_host"),
+        slurm_cluster=said.get("slurm_cluster"),
+        kubernetes_cluster=said.get("kubernetes_cluster"),
     )
 
 
@@ -286,5 +288,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "slurm_node": text(NODE_NAME),
     "kubernetes_node": text(NODE_NAME),
     "ansible_host": _host,
+    "slurm_cluster": text(CLUSTER_NAME),
+    "kubernetes_cluster": text(CLUSTER_NAME),
 }
 """Field -> its check."""
