@@ -171,9 +171,11 @@ class Slurmctld:
 
     def kill_slurmctld(self) -> None:
         """End every slurmctld of the sandbox the hard way; its pid namespace holds no other's."""
-        self.run("pkill", "-9", "-x", "slurmctld")
+        # After a reconfigure the process is named after its file, slurmctld-wlm on Debian; the dead stay as zombies.
+        self.run("pkill", "-9", "^slurmctld")
         deadline = time.monotonic() + 5
-        while self.run("pgrep", "-x", "slurmctld").stdout and time.monotonic() < deadline:
+        while self.run("pgrep", "-r", "R,S,D", "^slurmctld").stdout:
+            assert time.monotonic() < deadline
             time.sleep(0.05)
 
     def run(self, *command: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
