@@ -96,7 +96,9 @@ def plan(seen: Survey, wish: Wish) -> Plan:
         findings.append(
             finding("slurm_other_topology", f"The topology {other.name} ({other.kind}) stays beside {name}.")
         )
-    wanted = [topology, *others]
+    # Where a site has put it among the others it stays: a topology that was made by hand is adopted as it is.
+    number = next((number for number, known in enumerate(written) if known.name == name), 0) if others else 0
+    wanted = [*others[:number], topology, *others[number:]]
     writes = {}
     if not _same(written, wanted):
         writes[seen.path] = files.render(wanted, seen.style).encode()

@@ -84,8 +84,7 @@ def _host_names(command: Sequence[str], timeout: float, findings: list[Finding])
     argv = [*command, "-o", "show", "nodes"]
     told = _ask(argv, timeout)
     if told.rc != 0:
-        why = sentence(told.stderr or told.stdout) or f"exit status {told.rc}"
-        message = f"{SOURCE}: {shown(shlex.join(argv))} fails ({why}); nodes count as called like their hosts."
+        message = f"{SOURCE}: {_words(argv)} fails ({_why(told)}); nodes count as called like their hosts."
         findings.append(finding("source_incomplete", message))
         return {}
     said = (dict(_NODE.findall(line)) for line in told.stdout.splitlines())
@@ -111,21 +110,23 @@ def _blocks(options: Options, command: Sequence[str], timeout: float) -> Blocks:
     wanted = options.text("topology")
     told = _ask([*command, "show", "topoconf"], timeout)
     try:
-        if told.rc == 0 and told.stdout.lstrip().startswith(("-", "#")):
-            topologies = [row for row in parse_yaml(told.stdout) if row.kind == "block"]
-            if wanted:
-                topologies = [row for row in topologies if row.name == wanted]
-            elif len(topologies) > 1:
-                topologies = [row for row in topologies if row.cluster_default]
-            if len(topologies) != 1:
-                what = shown(wanted) if wanted else "that is the default or the only one"
-                raise options.wrong("topology", f"finds no topology of blocks {what}; name one that scontrol shows")
-            return [(block.name, block.nodes) for block in topologies[0].blocks]
+        # It begins with %YAML; releases before 25.05 call topoconf an invalid entity, on standard error.
+        topologies = parse_yaml(told.stdout) if told.rc == 0 else []
+        named = [row for row in topologies if row.kind == "block"]
+        if wanted:
+            named = [row for row in named if row.name == wanted]
+        elif len(named) > 1:
+            named = [row for row in named if row.cluster_default]
+        if len(named) == 1:
+            return [(block.name, block.nodes) for block in named[0].blocks]
+        if wanted or any(row.kind == "block" for row in topologies):
+            what = shown(wanted) if wanted else "that is the default or the only one"
+            raise options.wrong("topology", f"finds no topology of blocks {what}; name one that scontrol shows")
         argv = [*command, "show", "topology"]
         told = _ask(argv, timeout)
-        if told.rc != 0:
-            why = sentence(told.stderr or told.stdout) or f"exit status {told.rc}"
-            raise OutageError(f"{SOURCE}: {shown(shlex.join(argv))} fails ({why}); run it by hand")
+        # Without an answer of slurmctld it still exits with status 0.
+        if told.rc != 0 or (told.stderr.strip() and not told.stdout.strip()):
+            raise OutageError(f"{SOURCE}: {_words(argv)} fails ({_why(told)}); run it by hand")
         shown_blocks = [(row.name, row.nodes) for row in parse_show_topology(told.stdout) if not row.aggregated]
     except SlurmError as error:
         raise OutageError(f"{SOURCE}: {str(error).rstrip('.')}") from None
@@ -134,12 +135,22 @@ def _blocks(options: Options, command: Sequence[str], timeout: float) -> Blocks:
     return shown_blocks
 
 
+def _words(argv: Sequence[str]) -> str:
+    """The command for a sentence; of a long one the end, which says what was asked."""
+    text = shlex.join(argv)
+    return repr(text if len(text) <= 60 else f"...{text[-57:]}")
+
+
+def _why(told: child.Result) -> str:
+    return sentence(told.stderr or told.stdout) or f"exit status {told.rc}"
+
+
 def _ask(argv: Sequence[str], timeout: float) -> child.Result:
     try:
         told = child.run(argv, timeout)
     except NvlinkError as error:
         raise OutageError(f"{SOURCE}: {str(error).rstrip('.')}") from None
-    words = shown(shlex.join(argv))
+    words = _words(argv)
     if told.error:
         raise OutageError(f"{SOURCE}: {words} cannot be started ({sentence(told.error)}); correct command")
     if told.timed_out:

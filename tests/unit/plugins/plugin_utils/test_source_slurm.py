@@ -18,7 +18,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import Pol
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import NOW, Site, codes
 
-TOPOCONF = """---
+# As 26.05 prints it, less the empty maps of the other kinds.
+TOPOCONF = """%YAML 1.1
+---
 - topology: gpus
   cluster_default: true
   block:
@@ -33,6 +35,7 @@ TOPOCONF = """---
 - topology: flat
   cluster_default: false
   flat: true
+...
 """
 LINES = """BlockName=hall-b BlockIndex=0 Nodes=r02t[01-04] BlockSize=4
 BlockName=hall-a BlockIndex=1 Nodes=r01t[01-04] BlockSize=4

@@ -1,0 +1,249 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Slurm whose topology was made by hand is adopted: its names and positions stand, and an apply changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import OutageError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, slurm
+
+from .commands import ansible
+from .slurmctld import SUITES, Slurmctld, sandbox
+
+pytestmark = pytest.mark.lab
+
+NOW = "2026-11-21T05:00:00Z"
+RACKS = ("r01t[01-04]", "r02t[01-04]", "r03t[01-04]")
+# The nodes in the order of slurm.conf; those of the third rack are called otherwise than their hosts.
+NODES = {
+    **{name: name for rack in RACKS[:2] for name in expand(rack)},
+    **{f"gpu-{n}": f"r03t0{n}" for n in range(1, 5)},
+}
+CPU = "cpu[1-2]"
+
+# Made by hand: neither the names nor the order are those that a discovery would choose.
+CONF = """\
+BlockName=west Nodes=r02t[01-04]
+BlockName=attic Nodes=gpu-[1-4]
+BlockName=east Nodes=r01t[01-04]
+BlockSizes=4
+"""
+YAML = """\
+---
+- topology: campus
+  cluster_default: false
+  tree:
+    switches:
+      - switch: core
+        nodes: cpu[1-2]
+- topology: racks
+  cluster_default: true
+  block:
+    block_sizes: [4]
+    blocks:
+      - block: west
+        nodes: r02t[01-04]
+      - block: attic
+        nodes: gpu-[1-4]
+      - block: east
+        nodes: r01t[01-04]
+- topology: lab
+  cluster_default: false
+  block:
+    block_sizes: [2]
+    blocks:
+      - block: bench
+        nodes: cpu[1-2]
+"""
+FILES = {"trixie": ("topology.conf", CONF), "forky": ("topology.yaml", YAML)}
+WHERE = {"west": 0, "attic": 1, "east": 2}
+
+
+def configure(slurmctld: Slurmctld) -> None:
+    lines = [
+        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.{2 + number} Port={20000 + number} CPUs=4"
+        for number, (node, host) in enumerate(NODES.items())
+    ]
+    lines += [slurmctld.nodes(CPU), f"PartitionName=all Nodes={','.join(NODES)},{CPU} Default=YES"]
+    slurmctld.configure(*lines, plugin="topology/block" if slurmctld.suite == "trixie" else "")
+
+
+def load(slurmctld: Slurmctld, text: str) -> None:
+    (slurmctld.conf_dir / FILES[slurmctld.suite][0]).write_text(text)
+    done = slurmctld.run("scontrol", "reconfigure")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(params=sorted(SUITES), scope="module")
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurmctld]:
+    """One slurmctld a version with the topology that was made by hand."""
+    with sandbox(request.param, tmp_path_factory.mktemp("slurm") / "slurm") as made:
+        configure(made)
+        name, text = FILES[made.suite]
+        (made.conf_dir / name).write_text(text)
+        made.start()
+        yield made
+
+
+@pytest.fixture
+def slurmctld(running: Slurmctld) -> Iterator[Slurmctld]:
+    """The same, as it was, also after a test that has changed its topology."""
+    yield running
+    name, text = FILES[running.suite]
+    if (running.conf_dir / name).read_text() != text:
+        load(running, text)
+
+
+def options(slurmctld: Slurmctld, **more: Any) -> dict[str, Any]:
+    environment = ["env", f"SLURM_CONF={slurmctld.conf_dir}/slurm.conf"]
+    return {"command": [*environment, str(slurmctld.bin_dir / "scontrol")], "timeout": 20, **more}
+
+
+def places(told: Told) -> dict[str, tuple[str, int] | None]:
+    return {row.tray: row.block for row in told.observations}
+
+
+def placed(**blocks: str) -> dict[str, tuple[str, int]]:
+    return {tray: (name, WHERE[name]) for name, hostlist in blocks.items() for tray in expand(hostlist)}
+
+
+def test_names_positions_and_host_names_are_read(slurmctld: Slurmctld) -> None:
+    """Nodes in no block, the CPU nodes here, are none of its trays."""
+    told = slurm.discover(options(slurmctld), NOW)
+    assert places(told) == placed(west=RACKS[1], attic=RACKS[2], east=RACKS[0])
+    assert {row.slurm_node: row.tray for row in told.observations} == NODES
+    assert (told.findings, told.blocks) == ([], tuple(WHERE.items()))
+
+
+def test_the_topology_is_the_sites_choice(slurmctld: Slurmctld) -> None:
+    if slurmctld.suite == "trixie":
+        with pytest.raises(SourceError, match=r"^slurm: topology finds no topology of blocks 'lab'; "):
+            slurm.discover(options(slurmctld, topology="lab"), NOW)
+        return
+    assert places(slurm.discover(options(slurmctld, topology="lab"), NOW)) == dict.fromkeys(expand(CPU), ("bench", 0))
+    with pytest.raises(SourceError, match=r"^slurm: topology finds no topology of blocks 'campus'; "):
+        slurm.discover(options(slurmctld, topology="campus"), NOW)
+
+
+def test_a_node_in_two_blocks_is_told(slurmctld: Slurmctld) -> None:
+    load(slurmctld, FILES[slurmctld.suite][1].replace("r01t[01-04]", "r01t[01-04],r02t04"))
+    told = slurm.discover(options(slurmctld), NOW)
+    assert places(told)["r02t04"] == ("west", 0)
+    assert [(row["code"], row["message"]) for row in told.findings] == [
+        ("tray_listed_twice", "Slurm has node r02t04 in the blocks west and east; the first counts, take one out.")
+    ]
+
+
+def test_a_block_without_nodes_holds_its_position(slurmctld: Slurmctld) -> None:
+    if slurmctld.suite == "trixie":
+        pytest.skip("before 25.05 slurmctld loads no block without nodes")
+    text = FILES["forky"][1].replace("      - block: attic\n", "      - block: spare\n      - block: attic\n", 1)
+    load(slurmctld, text)
+    told = slurm.discover(options(slurmctld), NOW)
+    assert told.blocks == (("west", 0), ("spare", 1), ("attic", 2), ("east", 3))
+    assert places(told)["r01t01"] == ("east", 3)
+
+
+def test_a_dead_slurmctld_is_an_outage_in_one_sentence(slurmctld: Slurmctld) -> None:
+    slurmctld.kill_slurmctld()
+    try:
+        with pytest.raises(
+            OutageError,
+            match=r"^slurm: '.* show topology' fails \(.* Unable to contact slurm controller.*\); run it by hand$",
+        ):
+            slurm.discover(options(slurmctld), NOW)
+    finally:
+        slurmctld.launch()
+
+
+def test_a_slurmctld_that_hangs_is_an_outage_in_time(slurmctld: Slurmctld) -> None:
+    assert slurmctld.run("pkill", "-STOP", "^slurmctld").returncode == 0
+    begun = time.monotonic()
+    try:
+        with pytest.raises(
+            OutageError, match=r"^slurm: .* gave no answer in 1 seconds; see slurmctld, or raise timeout$"
+        ):
+            slurm.discover(options(slurmctld, timeout=1), NOW)
+    finally:
+        slurmctld.run("pkill", "-CONT", "^slurmctld")
+    assert time.monotonic() - begun < 6
+    assert slurmctld.answers(10)
+
+
+# --- from discover to apply ---
+
+
+def discover(slurmctld: Slurmctld, fabric: Path, racks: int, **more: Any) -> dict[str, Any]:
+    """What the playbook discover leaves: the state file."""
+    fleet = {"simulation": {"racks": racks, "trays_per_rack": 4}}
+    said = {"fabric_file": str(fabric), "accept": "gates", "fabric_sources": [fleet, {"slurm": options(slurmctld)}]}
+    done = ansible("ansible-playbook", "rackscale.nvlink.discover", "-e", json.dumps({**said, **more}))
+    state: dict[str, Any] = json.loads(fabric.with_name("fabric.state.json").read_text())
+    return {**state, "said": " ".join((done.stdout + done.stderr).split())}
+
+
+def apply(slurmctld: Slurmctld, fabric: Path) -> dict[str, Any]:
+    """The result of slurm_topology with this fabric file."""
+    arguments = {
+        "fabric_file": str(fabric),
+        "topology_name": "racks",
+        "conf_dir": str(slurmctld.conf_dir),
+        "bin_dir": str(slurmctld.bin_dir),
+    }
+    done = ansible(
+        *("ansible", "localhost", "-m", "rackscale.nvlink.slurm_topology", "-a", json.dumps(arguments)), "--diff"
+    )
+    result: dict[str, Any] = json.loads(done.stdout.partition("=>")[2])
+    return result
+
+
+def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in slurmctld.conf_dir.iterdir()}
+
+
+def test_an_adopted_cluster_is_left_as_it_is(slurmctld: Slurmctld, tmp_path: Path) -> None:
+    fabric = tmp_path / "fabric.json"
+    found = discover(slurmctld, fabric, racks=3)
+    document = json.loads(fabric.read_text())
+    assert {name: (row["block"]["name"], row["block"]["position"]) for name, row in document["cliques"].items()} == {
+        "r01": ("east", 2),
+        "r02": ("west", 0),
+        "r03": ("attic", 1),
+    }
+    assert {row["slurm_node"]: name for name, row in document["trays"].items()} == NODES
+    assert (found["findings"], [row for tray in found["trays"].values() for row in tray["findings"]]) == ([], [])
+    before = contents(slurmctld)
+    result = apply(slurmctld, fabric)
+    assert (result["changed"], result["changes"], result["moves"]) == (False, [], [])
+    assert contents(slurmctld) == before
+    # A second discovery has nothing to say either.
+    assert "changed=0" in discover(slurmctld, fabric, racks=3)["said"]
+
+
+def test_a_block_whose_trays_nobody_sees_keeps_its_name_and_place_and_is_told(
+    slurmctld: Slurmctld, tmp_path: Path
+) -> None:
+    fabric = tmp_path / "fabric.json"
+    found = discover(slurmctld, fabric, racks=2)
+    assert [(row["code"], row["block"]) for row in found["findings"]] == [("block_unclaimed", "attic")]
+    assert "[WARNING]: Slurm's block attic at position 1 has no tray" in found["said"]
+    # The third rack comes: its block is still its own.
+    discover(slurmctld, fabric, racks=3, fabric_expected_trays=4)
+    cliques = json.loads(fabric.read_text())["cliques"]
+    assert cliques["r03"]["block"] == {"name": "attic", "position": 1}
+    assert apply(slurmctld, fabric)["changed"] is False
+
+
+def test_the_command_may_be_a_text(slurmctld: Slurmctld) -> None:
+    given = options(slurmctld)
+    assert slurm.discover({**given, "command": shlex.join(given["command"])}, NOW) == slurm.discover(given, NOW)
