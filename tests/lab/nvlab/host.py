@@ -22,9 +22,11 @@ from .addresses import BRIDGE_ADDRESS, CONTROLLER, PREFIX
 from .errors import LabError
 from .image import GPU_FILES
 from .scenario import Scenario
-from .slurm import CGROUP_CONF, SLURMD_DEFAULT, slurm_conf
+from .slurm import CGROUP_CONF, SLURMD_DEFAULT, SLURMDBD_CONF, slurm_conf
 
-WANTS = "etc/systemd/system/multi-user.target.wants"
+UNITS = "etc/systemd/system"
+WANTS = f"{UNITS}/multi-user.target.wants"
+AFTER_SLURMDBD = "[Unit]\nAfter=slurmdbd.service\n"
 
 
 def write_files(directory: Path, name: str, scenario: Scenario, lab: Path, base: Path) -> None:
@@ -43,6 +45,9 @@ def write_files(directory: Path, name: str, scenario: Scenario, lab: Path, base:
     if scenario.slurm and name == CONTROLLER:
         texts["etc/slurm/slurm.conf"] = slurm_conf(scenario)
         texts["etc/slurm/cgroup.conf"] = CGROUP_CONF
+        if scenario.slurm.accounting:
+            texts["etc/slurm/slurmdbd.conf"] = SLURMDBD_CONF
+            texts[f"{UNITS}/slurmctld.service.d/accounting.conf"] = AFTER_SLURMDBD
         texts.update((f"etc/slurm/{file}", text) for file, text in scenario.slurm.files.items())
     elif scenario.slurm:
         texts["etc/default/slurmd"] = SLURMD_DEFAULT
@@ -59,7 +64,11 @@ def write_files(directory: Path, name: str, scenario: Scenario, lab: Path, base:
         _add_munge_key(files, lab / "munge.key", base)
         wants = files / WANTS
         wants.mkdir(parents=True)
-        for unit in ("munge.service", "slurmctld.service" if name == CONTROLLER else "slurmd.service"):
+        units = ["munge.service", "slurmctld.service" if name == CONTROLLER else "slurmd.service"]
+        if scenario.slurm.accounting and name == CONTROLLER:
+            (files / "etc/slurm/slurmdbd.conf").chmod(0o600)
+            units += ["mariadb.service", "slurmdbd.service"]
+        for unit in units:
             (wants / unit).symlink_to(f"/usr/lib/systemd/system/{unit}")
 
 

@@ -32,6 +32,8 @@ PACKAGES = (
     "slurmctld",
     "slurmd",
     "slurm-client",
+    "slurmdbd",
+    "mariadb-server",
 )
 # Newer ansible-core needs a newer Python than the machine may have: it is tested inside the trixie tree.
 EXTRA_PACKAGES = {
@@ -91,7 +93,14 @@ MASKED_GENERATORS = (
     "systemd-tpm2-generator",
 )
 # The lab's hosts start these by a link in their own layer, each host what it needs.
-NOT_ENABLED = ("munge.service", "slurmctld.service", "slurmd.service", "remote-fs.target")
+NOT_ENABLED = (
+    "mariadb.service",
+    "munge.service",
+    "slurmctld.service",
+    "slurmd.service",
+    "slurmdbd.service",
+    "remote-fs.target",
+)
 
 NETWORK_UNIT = """\
 [Unit]
@@ -125,6 +134,31 @@ SLURM_UNIT = "[Unit]\nRequires=munge.service\nAfter=munge.service\n"
 SLURMCTLD_UNIT = SLURM_UNIT + "[Service]\nUser=root\nGroup=root\n"
 # Without slurm.conf slurmd asks the controller for it, which may boot later than the tray.
 SLURMD_UNIT = SLURM_UNIT + "StartLimitIntervalSec=0\n[Service]\nRestart=on-failure\nRestartSec=1\n"
+# Ready means that it has its tables: a slurmctld that finds none, and has no state of its own, ends. The database is made
+# before: forky's libmariadb (11.8.9) reads nothing on a connection that first failed for the lack of one.
+SLURMDBD_UNIT = """\
+[Unit]
+Requires=munge.service mariadb.service
+After=munge.service mariadb.service
+[Service]
+User=root
+Group=root
+ExecStartPre=/usr/bin/mariadb -e 'CREATE DATABASE IF NOT EXISTS slurm_acct_db'
+ExecStartPost=/bin/sh -c 'until sacctmgr -n show tres >/dev/null 2>&1; do sleep 0.1; done'
+"""
+# A database for a handful of rows, in a layer that is memory: small files and no waiting for a disk.
+MARIADB_CNF = """\
+[mariadbd]
+skip-networking
+skip-name-resolve
+performance_schema=OFF
+innodb_buffer_pool_size=64M
+innodb_log_file_size=8M
+innodb_lock_wait_timeout=900
+loose_innodb_snapshot_isolation=OFF
+innodb_flush_log_at_trx_commit=0
+innodb_flush_method=nosync
+"""
 UNUSED_SECONDS = 7 * 24 * 3600
 GPU_FILES = "/opt/nvlink-lab"
 
@@ -199,6 +233,8 @@ def _customise(root: Path) -> None:
     _link("../nvlink-lab-network.service", wants / "nvlink-lab-network.service")
     _write(units / "slurmctld.service.d/lab.conf", SLURMCTLD_UNIT)
     _write(units / "slurmd.service.d/lab.conf", SLURMD_UNIT)
+    _write(units / "slurmdbd.service.d/lab.conf", SLURMDBD_UNIT)
+    _write(root / "etc/mysql/mariadb.conf.d/99-lab.cnf", MARIADB_CNF)
     _write(root / "etc/systemd/journald.conf.d/lab.conf", JOURNALD)
     _write(root / "etc/ssh/sshd_config.d/lab.conf", SSHD)
     for host_key in (root / "etc/ssh").glob("ssh_host_*"):

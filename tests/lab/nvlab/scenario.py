@@ -7,8 +7,8 @@ The shape, every key optional::
 
     suite: trixie            # or forky
     controller: true         # a host `ctl`
-    slurm: true              # or a map: topology_plugin, prolog_flags, select_type,
-                             # conf (lines for slurm.conf), files (topology.conf: TEXT)
+    slurm: true              # or a map: topology_plugin, prolog_flags, select_type, accounting (true: slurmdbd and
+                             # MariaDB on ctl), conf (lines for slurm.conf), files (topology.conf: TEXT)
     racks:
       - name: r01
         trays: 2
@@ -48,6 +48,7 @@ class Slurm:
     topology_plugin: str | None = None
     prolog_flags: str | None = None
     select_type: str | None = "select/cons_tres"
+    accounting: bool = False
     conf: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)  # name in /etc/slurm of the controller -> text
 
@@ -204,6 +205,7 @@ def _slurm(top: _Map, source: str) -> Slurm | None:
         topology_plugin=entry.take("topology_plugin", str, None),
         prolog_flags=entry.take("prolog_flags", str, None),
         select_type=entry.take("select_type", str, "select/cons_tres"),
+        accounting=entry.take("accounting", bool, False),
         files=entry.take("files", dict, {}),
         conf=tuple(str(line) for line in entry.take("conf", list, [])),
     )

@@ -42,6 +42,23 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 UnkillableStepTimeout=60
 """
 
+ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={controller}
+AccountingStorageEnforce=associations,limits,qos
+"""
+# MariaDB knows root by its unix socket; slurmdbd makes its tables itself.
+SLURMDBD_CONF = f"""\
+DbdHost={CONTROLLER}
+SlurmUser=root
+AuthType=auth/munge
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+LogFile=/var/log/slurmdbd.log
+PidFile=/run/slurmdbd.pid
+"""
+
 
 def slurm_conf(scenario: Scenario) -> str:
     assert scenario.slurm is not None
@@ -55,6 +72,8 @@ def slurm_conf(scenario: Scenario) -> str:
         lines.append(f"TopologyPlugin={slurm.topology_plugin}")
     if slurm.prolog_flags:
         lines.append(f"PrologFlags={slurm.prolog_flags}")
+    if slurm.accounting:
+        lines.append(ACCOUNTING.format(controller=CONTROLLER).rstrip("\n"))
     lines += slurm.conf
     lines += [f"NodeName={tray.name} NodeAddr={tray.address} CPUs=4 RealMemory=1024" for tray in scenario.trays]
     lines.append(f"PartitionName={PARTITION} Nodes=ALL Default=YES MaxTime=INFINITE State=UP")

@@ -113,3 +113,12 @@ def test_slurm_conf_takes_the_scenario_s_settings() -> None:
     lines = slurm.slurm_conf(scenario.parse({"slurm": wanted})).splitlines()
     assert {"TopologyPlugin=topology/block", "PrologFlags=Alloc", "SelectType=select/linear", "Foo=1"} <= set(lines)
     assert "SelectTypeParameters=CR_Core" not in lines
+    assert not [line for line in lines if line.startswith("AccountingStorage")]
+
+
+def test_accounting_is_enforced_where_a_scenario_asks_for_it() -> None:
+    lines = slurm.slurm_conf(scenario.parse({"slurm": {"accounting": True}})).splitlines()
+    assert {
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageEnforce=associations,limits,qos",
+    } <= set(lines)
