@@ -134,8 +134,8 @@ SLURM_UNIT = "[Unit]\nRequires=munge.service\nAfter=munge.service\n"
 SLURMCTLD_UNIT = SLURM_UNIT + "[Service]\nUser=root\nGroup=root\n"
 # Without slurm.conf slurmd asks the controller for it, which may boot later than the tray.
 SLURMD_UNIT = SLURM_UNIT + "StartLimitIntervalSec=0\n[Service]\nRestart=on-failure\nRestartSec=1\n"
-# Ready means that it has its tables: a slurmctld that finds none, and has no state of its own, ends. The database is made
-# before: forky's libmariadb (11.8.9) reads nothing on a connection that first failed for the lack of one.
+# Ready means that it has its tables: a slurmctld that finds none, and has no state of its own, ends.
+# The database is made before: forky's libmariadb (11.8.9) reads nothing on a connection that first failed without one.
 SLURMDBD_UNIT = """\
 [Unit]
 Requires=munge.service mariadb.service
