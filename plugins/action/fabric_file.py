@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, proposal, sources, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gates import too_old
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Answer, Merged, ask, merge, percent
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Finding, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import (
@@ -186,7 +187,7 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
         placement = place(fabric, files.state, observations, targets, files.now, policy, merged.findings, merged.blocks)
         if files.differ(placement.fabric):
             # What is going to be written must be readable again.
-            fabric_file.check(placement.fabric.as_dict(), files.path)
+            fabric_file.check(placement.fabric.as_dict(), files.path, files.fabric)
         return placement
 
     placement = place_upon(files.fabric or Fabric())
@@ -198,7 +199,7 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
         last = files.last_proposal()
         placement = _carry_on(files, last, placement, targets, place_upon, policy)
         differs = files.differ(placement.fabric)
-        result = _left_to_a_person(files, last, placement, refused_by) if differs else _unchanged(files)
+        result = _left_to_a_person(files, last, placement, refused_by, policy) if differs else _unchanged(files)
     state = awaiting(placement, files.fabric) if result["proposal"] else placement.state
     result["changed"] |= files.state is None or files.state.essence() != state.essence()
     files.write_state(state)
@@ -238,13 +239,22 @@ def _carry_on(
         fabric = files.fabric or Fabric()
         # Where trays of both claim one GPU or address, only a run that sees both can tell whose it is.
         with contextlib.suppress(fabric_file.FabricFileError):
-            carried = carried_on(fabric, fabric_file.parse(last.data, files.path), targets)
+            pending = fabric_file.parse(last.data, files.path)
+            carried = carried_on(fabric, pending, targets)
             fabric_file.check(carried.as_dict(), files.path)
             both = place_upon(carried)
             changes = [*earlier, *both.changes]
-            # The gates look at all that waits together, so what one slice overrides the next one must override too.
-            step = replace(both.step, previous=fabric, changes=changes)
-            return decided(replace(both, changes=changes, step=step), policy)
+            others = {change["tray"] for change in earlier}
+            # The gates look at all that waits together.
+            step = replace(
+                both.step,
+                previous=fabric,
+                changes=changes,
+                mixed=others.intersection(last.mixed).union(both.step.mixed),
+                old=others.intersection(last.old),
+            )
+            waiting = [row for row in pending.overrides if row not in fabric.overrides]
+            return decided(replace(both, changes=changes, step=step), policy, waiting)
     return placement
 
 
@@ -273,10 +283,22 @@ def _accepted_by_gates(files: _Files, placement: Placement) -> Result:
 
 
 def _left_to_a_person(
-    files: _Files, last: proposal.Proposal | None, placement: Placement, refused_by: list[Finding]
+    files: _Files,
+    last: proposal.Proposal | None,
+    placement: Placement,
+    refused_by: list[Finding],
+    policy: Policy,
 ) -> Result:
     """Write the proposal, unless the one that waits says the same; gates that were asked and refused fail the task."""
-    next_one = proposal.propose(files.base, placement.fabric, placement.changes, placement.objections, files.now)
+    next_one = proposal.propose(
+        files.base,
+        placement.fabric,
+        placement.changes,
+        placement.objections,
+        files.now,
+        placement.step.mixed,
+        too_old(placement.step, policy),
+    )
     repeated = last is not None and next_one.repeats(last)
     if last and repeated:
         next_one = last

@@ -38,7 +38,8 @@ class Step:
     """From one fabric to the next, as the gates look at it.
 
     observed_at: when the trays were seen, of those that this run has seen. mixed: trays that enter a clique although
-    some of their GPUs are in another one.
+    some of their GPUs are in another one. old: trays of a proposal that this step goes on from, which the run that
+    saw them found observed too long before.
     """
 
     previous: Fabric
@@ -47,18 +48,31 @@ class Step:
     now: str
     observed_at: Mapping[str, str | None] = field(default_factory=dict)
     mixed: Collection[str] = ()
+    old: Collection[str] = ()
 
     def trays(self, *kinds: str) -> list[str]:
         """The trays with a change of these kinds."""
         return [change["tray"] for change in self.changes if change["kind"] in kinds]
 
 
-def decide(step: Step, policy: Policy) -> tuple[list[Finding], list[dict[str, Any]]]:
-    """The findings of the gates that object, and a row for the fabric file for each one that the policy overrides."""
+def decide(
+    step: Step, policy: Policy, waiting: Collection[Mapping[str, Any]] = ()
+) -> tuple[list[Finding], list[dict[str, Any]]]:
+    """The findings of the gates that object, and a row for the fabric file for each one that is overridden.
+
+    waiting: such rows of a proposal that this step goes on from. Each still stands for what it was said of, to the
+    word; what has grown since is to be overridden anew.
+    """
     rows = [row for gate in _GATES for row in gate(step, policy)] if step.changes else []
-    objections = [row for row in rows if row["code"] not in policy.override]
-    overridden = [row for row in rows if row["code"] in policy.override]
-    return objections, [{"gate": row["code"], "when": step.now, "what": row["message"]} for row in overridden]
+    said = {(row["gate"], row["what"]): dict(row) for row in waiting}
+    objections, overridden = [], []
+    for row in rows:
+        before = said.get((row["code"], row["message"]))
+        if before or row["code"] in policy.override:
+            overridden.append(before or {"gate": row["code"], "when": step.now, "what": row["message"]})
+        else:
+            objections.append(row)
+    return objections, overridden
 
 
 def fleet_findings(fabric: Fabric, trays: TrayStates, policy: Policy) -> list[Finding]:
@@ -145,20 +159,25 @@ def _unknown(step: Step, policy: Policy) -> Iterator[Finding]:
 
 
 def _too_old(step: Step, policy: Policy) -> Iterator[Finding]:
-    if policy.max_age is None:
-        return
-    oldest = datetime.datetime.fromisoformat(step.now) - datetime.timedelta(seconds=policy.max_age)
-    old = [
-        tray
-        for tray in step.trays(*_OF_PLACE)
-        if tray in step.observed_at and not _is_since(step.observed_at[tray], oldest)
-    ]
+    old = too_old(step, policy)
     if old:
         message = (
             f"What changes the places of trays {_named(old)} was observed more than max_age {policy.max_age:g} "
             "seconds ago; ask anew, or set their clocks."
         )
         yield finding("source_too_old", message)
+
+
+def too_old(step: Step, policy: Policy) -> list[str]:
+    """The trays that get or change their place by an observation older than max_age."""
+    if policy.max_age is None:
+        return []
+    oldest = datetime.datetime.fromisoformat(step.now) - datetime.timedelta(seconds=policy.max_age)
+    return [
+        tray
+        for tray in step.trays(*_OF_PLACE)
+        if tray in step.old or (tray in step.observed_at and not _is_since(step.observed_at[tray], oldest))
+    ]
 
 
 def _mixed(step: Step, policy: Policy) -> Iterator[Finding]:

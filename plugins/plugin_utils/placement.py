@@ -112,9 +112,12 @@ def place(
     return decided(Placement(fabric, State(trays, findings, now), run.changes, [], step), policy)
 
 
-def decided(placement: Placement, policy: Policy) -> Placement:
-    """The placement with what the gates say of its step, and in its fabric those that the policy overrides."""
-    objections, overridden = decide(placement.step, policy)
+def decided(placement: Placement, policy: Policy, waiting: Collection[Mapping[str, Any]] = ()) -> Placement:
+    """The placement with what the gates say of its step, and in its fabric those that are overridden.
+
+    waiting: what the proposal that it goes on from has overridden.
+    """
+    objections, overridden = decide(placement.step, policy, waiting)
     fabric = placement.step.fabric
     if overridden:
         fabric = replace(fabric, overrides=[*fabric.overrides, *overridden])
@@ -421,17 +424,17 @@ class _Run:
         What it does not say stays as it was.
         """
         for name, observation in self.seen.items():
-            if name in self.trays:
-                self._follow(name, "name", _names_by_the_site(observation, self.trays[name]))
-                self._follow(name, "cluster", _clusters_by_the_site(observation, self.trays[name]))
+            for kind, said in (("name", _names_by_the_site), ("cluster", _clusters_by_the_site)):
+                tray = self.trays.get(name)
+                news = said(observation, tray) if tray else None
+                if news:
+                    self._follow(name, kind, news)
         for kind in ("slurm", "kubernetes"):
             self._one_tray_each(f"{kind}_node", f"{kind}_cluster")
 
     def _follow(self, name: str, kind: str, news: Mapping[str, str]) -> None:
         """Give a tray what the site says of it; an empty text takes the key away."""
         tray = self.trays[name]
-        if not news:
-            return
         steps = "; ".join(f"{key} {_shown(tray.get(key))} -> {value or 'none'}" for key, value in news.items())
         self.trays[name] = cast(Tray, {key: value for key, value in {**tray, **news}.items() if value != ""})
         if name in self.previous.trays:
@@ -439,9 +442,11 @@ class _Run:
 
     def _one_tray_each(self, key: str, cluster_key: str) -> None:
         """One node, one tray: among all trays, or in each cluster where they are in several."""
+        rows = [cast(dict[str, Any], tray) for tray in self.trays.values()]
+        if len({(tray.get(cluster_key), tray[key]) for tray in rows}) == len(rows):
+            return
         owners: dict[tuple[str | None, str], str] = {}
-        for name, row in self.trays.items():
-            tray = cast(dict[str, Any], row)
+        for name, tray in zip(self.trays, rows, strict=True):
             node, cluster = tray[key], tray.get(cluster_key)
             owner = owners.setdefault((cluster, node), name)
             if owner != name:
@@ -551,13 +556,21 @@ def _may_be_a_tray(observation: Observation) -> bool:
 
 def _names_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:
     """The names that the site gives this tray and the fabric does not know yet."""
-    address = observation.ansible_host if observation.ansible_host != observation.tray else None
-    said = (("slurm_node", observation.slurm_node), ("kubernetes_node", observation.kubernetes_node))
-    return {key: value for key, value in (*said, ("ansible_host", address)) if value and value != tray.get(key)}
+    slurm, kubernetes, address = observation.slurm_node, observation.kubernetes_node, observation.ansible_host
+    if not (slurm or kubernetes or address):
+        return {}
+    said = {
+        "slurm_node": slurm,
+        "kubernetes_node": kubernetes,
+        "ansible_host": None if address == observation.tray else address,
+    }
+    return {key: value for key, value in said.items() if value and value != tray.get(key)}
 
 
 def _clusters_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:
     """The clusters that the site now has this tray in, empty where it has it in none."""
+    if observation.slurm_cluster is None and observation.kubernetes_cluster is None:
+        return {}
     said = (("slurm_cluster", observation.slurm_cluster), ("kubernetes_cluster", observation.kubernetes_cluster))
     return {key: value for key, value in said if value is not None and value != tray.get(key, "")}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -44,13 +44,18 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Proposal:
-    """data are the exact bytes of the next fabric file; base_sha256 is the present one's, None where there is none."""
+    """data are the exact bytes of the next fabric file; base_sha256 is the present one's, None where there is none.
+
+    mixed and old are what the gates know only of trays that a run has seen (see gates.Step), for a run that goes on.
+    """
 
     proposed_at: str
     base_sha256: str | None
     data: bytes
     changes: list[Change]
     objections: list[Finding]
+    mixed: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:
@@ -59,8 +64,10 @@ class Proposal:
 
     def encode(self) -> bytes:
         """The bytes of the proposal file."""
+        seen = {"mixed": list(self.mixed), "old": list(self.old)}
         return encode(
             {
+                **{key: names for key, names in seen.items() if names},
                 "schema_version": SCHEMA_VERSION,
                 "proposed_at": self.proposed_at,
                 "base_sha256": self.base_sha256,
@@ -74,6 +81,7 @@ class Proposal:
     def repeats(self, other: Proposal) -> bool:
         """Whether it proposes what the other did, on whatever day."""
         same_base = self.base_sha256 == other.base_sha256 and self.objections == other.objections
+        same_base = same_base and (self.mixed, self.old) == (other.mixed, other.old)
         return same_base and _DATE_OF_WHY.sub(rb"\1", self.data) == _DATE_OF_WHY.sub(rb"\1", other.data)
 
 
@@ -82,9 +90,18 @@ def proposal_path(path: str) -> str:
     return f"{path.removesuffix('.json')}.proposed.json"
 
 
-def propose(base: bytes | None, fabric: Fabric, changes: list[Change], objections: list[Finding], now: str) -> Proposal:
+def propose(
+    base: bytes | None,
+    fabric: Fabric,
+    changes: list[Change],
+    objections: list[Finding],
+    now: str,
+    mixed: Collection[str] = (),
+    old: Collection[str] = (),
+) -> Proposal:
     """The proposal that this fabric follows the one whose bytes are base."""
-    return Proposal(now, None if base is None else digest(base), serialise(fabric), changes, objections)
+    names = (tuple(natural_sorted(mixed)), tuple(natural_sorted(old)))
+    return Proposal(now, None if base is None else digest(base), serialise(fabric), changes, objections, *names)
 
 
 def load_proposal(path: str) -> Proposal | None:
@@ -102,6 +119,9 @@ def load_proposal(path: str) -> Proposal | None:
             raise FabricFileError(f"{beside}: {key} is missing or of a wrong type; discover again to write a sound one")
     if not all(isinstance(row, dict) and row.keys() == Change.__annotations__.keys() for row in document["changes"]):
         raise FabricFileError(f"{beside}: changes holds something else than changes; discover again")
+    seen = [document.get(key, []) for key in ("mixed", "old")]
+    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in seen):
+        raise FabricFileError(f"{beside}: mixed or old holds something else than trays; discover again")
     data = encode(document["fabric"])
     if digest(data) != document["sha256"]:
         raise FabricFileError(f"{beside}: fabric was changed after it was proposed (sha256 differs); discover again")
@@ -111,6 +131,7 @@ def load_proposal(path: str) -> Proposal | None:
         data,
         cast(list[Change], document["changes"]),
         document["objections"],
+        *map(tuple, seen),
     )
 
 

@@ -444,6 +444,54 @@ def test_slices_keep_what_is_overridden_once(site: Site) -> None:
     assert [row["gate"] for row in json.loads(site.path.read_text())["overrides"]] == ["moved_percent"]
 
 
+def test_a_slice_need_not_name_again_what_the_waiting_proposal_overrides(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01", "r01t02")
+    site.discover(hosts=["r01t01", "r01t02"], override=["moved_percent"])
+    rows = json.loads(site.beside("proposed.json").read_text())["fabric"]["overrides"]
+    site.results["r02t03"] = {"ansible_facts": {"nvlink_fabric": fleet(racks=2, trays_per_rack=3)["r02t03"]}}
+    site.variables["r02t03"] = {}
+    added = site.discover(hosts=["r02t03"])
+    assert (added["objections"], [change["tray"] for change in added["changes"]]) == (
+        [],
+        ["r01t01", "r01t02", "r02t03"],
+    )
+    assert json.loads(site.beside("proposed.json").read_text())["fabric"]["overrides"] == rows != []
+    # More than what was overridden is another matter.
+    site.move("r02t01")
+    assert [row["code"] for row in site.discover(hosts=["r02t01"])["objections"]] == ["moved_percent"]
+
+
+def _mixed(site: Site, name: str) -> None:
+    for gpu in site.facts(name)["gpus"][:3]:
+        gpu["fabric"]["clique_id"] = 7
+
+
+def test_a_slice_keeps_the_override_by_which_another_slices_tray_enters_a_clique(site: Site) -> None:
+    site.discover(accept="gates")
+    _mixed(site, "r01t01")
+    site.discover(hosts=["r01t01"], conflict_policy="majority", override=["mixed_cliques"])
+    site.move("r02t01")
+    proposed = site.discover(hosts=["r02t01"], moved_percent=100)
+    assert proposed["objections"] == []
+    site.accept(proposed["sha256"])
+    fabric = json.loads(site.path.read_text())
+    assert [(row["gate"], row["what"].split(",")[0]) for row in fabric["overrides"]] == [
+        ("mixed_cliques", f"Tray r01t01 enters clique {fabric['trays']['r01t01']['clique']}")
+    ]
+
+
+def test_a_slice_keeps_what_a_gate_said_of_another_slices_old_observation(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01", "r02t01")
+    assert [row["code"] for row in site.discover(hosts=["r01t01"], max_age=600)["objections"]] == ["source_too_old"]
+    site.facts("r02t01")["observed_at"] = "2999-01-01T00:00:00Z"
+    both = site.discover(hosts=["r02t01"], max_age=600, moved_percent=100)
+    assert [row["message"].split(" was ")[0] for row in both["objections"]] == [
+        "What changes the places of trays r01t01"
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
