@@ -14,6 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Me
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     Address,
     Clique,
+    Clusters,
     Fabric,
     Observation,
     State,
@@ -37,7 +38,13 @@ def provisional(observations: Collection[Observation], now: str) -> tuple[Fabric
         for name, clique in fabric.cliques.items()
     }
     trays = {name: cast(Tray, {**tray, "clique": renamed[tray["clique"]]}) for name, tray in fabric.trays.items()}
-    return Fabric(fabric.domains, cliques, trays), _counted(placed.state, observations)
+    clusters = Clusters(**fabric.clusters)
+    if "slurm" in clusters:
+        clusters["slurm"] = {
+            name: {"blocks": {renamed[clique]: cliques[renamed[clique]]["block"] for clique in row["blocks"]}}
+            for name, row in clusters["slurm"].items()
+        }
+    return Fabric(fabric.domains, cliques, trays, [], clusters), _counted(placed.state, observations)
 
 
 def overlaid(
