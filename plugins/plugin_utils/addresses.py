@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
@@ -15,6 +16,16 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Obse
 
 if TYPE_CHECKING:
     import netaddr
+
+
+Number = tuple[int, int]
+"""An address as (4 or 6, its value), since an object for each would cost more than all the rest of a placement."""
+
+# Loopback, link-local, multicast and no address: what means nothing, or another host, beyond its link.
+_ON_LINK_ONLY = {
+    4: ((127 << 24, (128 << 24) - 1), (0xA9FE0000, 0xA9FEFFFF), (224 << 24, (240 << 24) - 1), (0, 0)),
+    6: ((0, 1), (0xFE80 << 112, (0xFEC0 << 112) - 1), (0xFF << 120, (1 << 128) - 1)),
+}
 
 
 class NetworkError(NvlinkError):
@@ -61,39 +72,60 @@ def imex_addresses(
 
     others = []
     for name, claim in claims.items():
+        known = last.get(name)
         # A tray that shows no address at all was not asked for any.
-        shows = not claim.addresses or any(row.address == last.get(name) for row in claim.addresses)
-        if not (shows and take(name, last.get(name))):
+        shows = known is not None and (not claim.addresses or known in [row.address for row in claim.addresses])
+        if not (shows and take(name, known)):
             others.append(name)
     if others:
-        shown = Counter(text for claim in claims.values() for text in {row.address for row in claim.addresses})
+        shown = Counter([text for claim in claims.values() for text in {row.address for row in claim.addresses}])
         for name in others:
-            best = [text for text in _candidates(claims[name], wanted) if shown[text] == 1]
+            own = [row.address for row in claims[name].addresses if shown[row.address] == 1]
+            chosen[name] = None
             # An interface that is down loses no address, so the last one stands where nothing better is shown.
-            if not any(take(name, text) for text in [*best, last.get(name)]):
-                chosen[name] = None
+            for text in (*_best_first(own, claims[name].ansible_host, wanted), last.get(name)):
+                if take(name, text):
+                    break
     return chosen
 
 
-def _candidates(claim: Observation, wanted: Sequence[netaddr.IPNetwork]) -> list[str]:
-    """A tray's usable addresses, the best first.
+def _best_first(texts: Iterable[str], connects_to: str | None, wanted: Sequence[netaddr.IPNetwork]) -> list[str]:
+    """The usable ones of a tray's addresses.
 
     With networks: those in the first network that holds any, then those in the next. Without: the one that Ansible
     connects to, then IPv4 before IPv6, each in interface order. Never an address that is not unique beyond its link.
     """
-    parsed = {row.address: _netaddr().IPAddress(row.address) for row in claim.addresses}
+    numbers = {text: _number(text) for text in texts}
     if wanted:
-        return list(dict.fromkeys(text for network in wanted for text, address in parsed.items() if address in network))
-    usable = [text for text, address in parsed.items() if _beyond_link(address)]
-    return sorted(usable, key=lambda text: (text != claim.ansible_host, ":" in text))
+        ranges = map(_range, wanted)
+        return list(
+            dict.fromkeys(text for low, high in ranges for text, number in numbers.items() if low <= number <= high)
+        )
+    usable = [text for text, number in numbers.items() if _beyond_link(*number)]
+    return sorted(usable, key=lambda text: (text != connects_to, ":" in text))
 
 
 def _within(text: str, wanted: Sequence[netaddr.IPNetwork]) -> bool:
-    return not wanted or any(_netaddr().IPAddress(text) in network for network in wanted)
+    if not wanted:
+        return True
+    number = _number(text)
+    return any(low <= number <= high for low, high in map(_range, wanted))
 
 
-def _beyond_link(address: netaddr.IPAddress) -> bool:
-    return not (address.is_loopback() or address.is_link_local() or address.is_multicast() or int(address) == 0)
+def _beyond_link(version: int, value: int) -> bool:
+    return not any(low <= value <= high for low, high in _ON_LINK_ONLY[version])
+
+
+def _number(text: str) -> Number:
+    """Of an address that was checked when it was read: every source and the fabric file see to that."""
+    if ":" in text:
+        return 6, int.from_bytes(socket.inet_pton(socket.AF_INET6, text), "big")
+    return 4, int.from_bytes(socket.inet_pton(socket.AF_INET, text), "big")
+
+
+def _range(network: netaddr.IPNetwork) -> tuple[Number, Number]:
+    """The first and the last number of a network."""
+    return (network.version, network.first), (network.version, network.last)
 
 
 def _netaddr() -> ModuleType:

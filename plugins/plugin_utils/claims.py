@@ -31,6 +31,9 @@ def _held(known: Gpus, claims: Gpus) -> Iterator[tuple[str, Collection[str]]]:
 
 
 def _shown_twice(known: Gpus, claims: Gpus) -> Iterator[str]:
+    everything = [gpu for _name, gpus in _held(known, claims) for gpu in gpus]
+    if len(set(everything)) == len(everything):
+        return
     first: dict[str, str] = {}
     for name, gpus in _held(known, claims):
         for gpu in gpus:

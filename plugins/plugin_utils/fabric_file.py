@@ -14,7 +14,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -93,10 +93,16 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def check(document: Any, path: str) -> None:
-    """Raise FabricFileError if a document is not a sound fabric."""
+def check(document: Any, path: str, sound: Fabric | None = None) -> None:
+    """Raise FabricFileError if a document is not a sound fabric.
+
+    sound is the fabric, checked itself, that the document was made from: a tray that is still the same object there is
+    held against the others, but not against the schema again.
+    """
     check_version(document, path)
-    check_schema(document, "fabric-1", path)
+    known = sound.trays if sound else {}
+    trays = {name: tray for name, tray in document["trays"].items() if known.get(name) is not tray} if known else None
+    check_schema(document if trays is None else {**document, "trays": trays}, "fabric-1", path)
     contradiction = next(_contradictions(document), None)
     if contradiction:
         raise FabricFileError(f"{path}: {contradiction}")
@@ -232,23 +238,23 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
         address = tray["imex_address"]
         if address is not None and not is_address(address):
             yield f"trays.{name}.imex_address is {_brief(address)}, which is no IP address; correct it"
-    yield from _repeated("domains.{}.cluster_uuid", [(row["cluster_uuid"], name) for name, row in domains.items()])
-    clique_ids = [((row["domain"], row["clique_id"]), name) for name, row in cliques.items()]
-    yield from _repeated("cliques.{}.clique_id", clique_ids)
-    yield from _repeated(
-        "cliques.{}.block.position", [(row["block"]["position"], name) for name, row in cliques.items()]
-    )
-    yield from _repeated("cliques.{}.block.name", [(row["block"]["name"], name) for name, row in cliques.items()])
+    yield from _repeated("domains.{}.cluster_uuid", domains, [row["cluster_uuid"] for row in domains.values()])
+    clique_ids = [(row["domain"], row["clique_id"]) for row in cliques.values()]
+    yield from _repeated("cliques.{}.clique_id", cliques, clique_ids)
+    for key in ("position", "name"):
+        yield from _repeated(f"cliques.{{}}.block.{key}", cliques, [row["block"][key] for row in cliques.values()])
     # Two clusters may each have a node of one name.
     for kind in ("slurm", "kubernetes"):
-        nodes = [((row.get(f"{kind}_cluster"), row[f"{kind}_node"]), name) for name, row in trays.items()]
-        yield from _repeated(f"trays.{{}}.{kind}_node", nodes)
+        cluster, node = f"{kind}_cluster", f"{kind}_node"
+        yield from _repeated(f"trays.{{}}.{node}", trays, [(row.get(cluster), row[node]) for row in trays.values()])
+    uuids = [uuid for row in trays.values() for uuid in row["gpu_uuids"]]
     yield from _repeated(
-        "trays.{}.gpu_uuids", [(uuid, name) for name, row in trays.items() for uuid in row["gpu_uuids"]]
+        "trays.{}.gpu_uuids", (name for name, row in trays.items() for _uuid in row["gpu_uuids"]), uuids
     )
     # Racks may use one private range each, so an address is unique only within its clique.
-    addresses = [((row["clique"], row["imex_address"]), name) for name, row in trays.items() if row["imex_address"]]
-    yield from _repeated("trays.{}.imex_address", addresses)
+    addressed = {name: row for name, row in trays.items() if row["imex_address"]}
+    addresses = [(row["clique"], row["imex_address"]) for row in addressed.values()]
+    yield from _repeated("trays.{}.imex_address", addressed, addresses)
     yield from _wrong_clusters(document)
 
 
@@ -257,7 +263,7 @@ def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
     clusters, cliques = document.get("clusters", {}), document["cliques"]
     for kind, of_kind in clusters.items():
         # Slurm ignores the case of a ClusterName, and a group's name has neither dots nor dashes.
-        yield from _repeated(f"clusters.{kind}.{{}}", [(group_word(name).lower(), name) for name in of_kind])
+        yield from _repeated(f"clusters.{kind}.{{}}", of_kind, [group_word(name).lower() for name in of_kind])
     slurm = clusters.get("slurm", {})
     for cluster, row in slurm.items():
         where, blocks = f"clusters.slurm.{cluster}.blocks", row["blocks"]
@@ -265,12 +271,13 @@ def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
             if clique not in cliques:
                 yield f"{where} names the unknown clique {_brief(clique)}; add it to cliques"
         for key in ("position", "name"):
-            yield from _repeated(f"{where}.{{}}.{key}", [(block[key], clique) for clique, block in blocks.items()])
+            yield from _repeated(f"{where}.{{}}.{key}", blocks, [block[key] for block in blocks.values()])
+    of_trays = [(f"{kind}_cluster", clusters.get(kind, {})) for kind in ("slurm", "kubernetes")]
     for name, tray in document["trays"].items():
-        for kind in ("slurm", "kubernetes"):
-            cluster = tray.get(f"{kind}_cluster")
-            if cluster is not None and cluster not in clusters.get(kind, {}):
-                yield f"trays.{name}.{kind}_cluster names the unknown cluster {_brief(cluster)}; add it to clusters"
+        for key, known in of_trays:
+            cluster = tray.get(key)
+            if cluster is not None and cluster not in known:
+                yield f"trays.{name}.{key} names the unknown cluster {_brief(cluster)}; add it to clusters"
         in_slurm = slurm.get(tray.get("slurm_cluster"))
         if in_slurm and tray["clique"] not in in_slurm["blocks"]:
             where = f"clusters.slurm.{tray['slurm_cluster']}.blocks"
@@ -282,12 +289,12 @@ def group_word(name: str) -> str:
     return re.sub("[^A-Za-z0-9_]", "_", name)
 
 
-def _repeated(field: str, values: list[tuple[Any, str]]) -> Iterator[str]:
-    """Which of the values stand twice; each comes with the name that completes its field, the shown part last."""
-    if len({value for value, _name in values}) == len(values):
+def _repeated(field: str, names: Iterable[str], values: Collection[Any]) -> Iterator[str]:
+    """Which of the values stand twice; a name completes the field of each. Of a tuple the last part is shown."""
+    if len(set(values)) == len(values):
         return
     first: dict[Any, str] = {}
-    for value, name in values:
+    for name, value in zip(names, values, strict=True):
         if value in first:
             shown = value[-1] if isinstance(value, tuple) else value
             where, before = field.format(name), field.format(first[value])
@@ -299,7 +306,7 @@ def is_address(text: str) -> bool:
     """Whether a text is one IPv4 or IPv6 address. inet_pton, since the file may hold ten thousand of them."""
     try:
         socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
-    except OSError:
+    except (OSError, ValueError):  # the latter for a NUL, or what is no Unicode
         return False
     return True
 

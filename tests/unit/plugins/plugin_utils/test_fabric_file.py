@@ -237,6 +237,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
         fabric_file.load(str(where))
 
 
+@pytest.mark.parametrize("text", ["", "\0", "\udc80", "198.51.100.7\0", "198.51.100", "fe80::1%eth0", "::g"])
+def test_what_is_no_address_is_none_whatever_it_holds(text: str) -> None:
+    assert not fabric_file.is_address(text)
+
+
 def test_the_state_stands_beside_and_may_be_missing(path: str) -> None:
     assert fabric_file.load_state(path) is None
     state = fabrics.state(fabrics.fabric())
