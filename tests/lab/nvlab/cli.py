@@ -11,8 +11,9 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
-from . import gpus, image, inventory, lab, network, scenario, state, tools
+from . import gpus, image, inventory, lab, network, packages, scenario, state, tools
 from .errors import LabError
 
 
@@ -62,8 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("net", _net, "run a command of this machine inside the lab's network")
     sub.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     command("inventory", _inventory, "print an Ansible inventory of the lab")
+    sub = command("packages", _packages, "put a folder's .deb files into the repository that all hosts have")
+    sub.add_argument("folder")
     sub = command("build", _build, "build the base tree of a suite")
     sub.add_argument("--suite", choices=scenario.SUITES, default="trixie")
+    sub.add_argument("--empty", action="store_true", help="the one of hosts without Slurm")
     return parser
 
 
@@ -138,9 +142,14 @@ def _inventory(options: argparse.Namespace) -> None:
     sys.stdout.write(inventory.ansible(options.name, lab.scenario_of(options.name)))
 
 
+def _packages(options: argparse.Namespace) -> None:
+    directory = state.existing(options.name)
+    print("\n".join(packages.add(directory, Path(options.folder))))
+
+
 def _build(options: argparse.Namespace) -> None:
     tools.need_root()
-    print(image.ensure_base(options.suite))
+    print(image.ensure_base(options.suite, options.empty))
 
 
 def _command(argv: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ import time
 import uuid
 from pathlib import Path
 
-from . import linux, network, tools
+from . import linux, network, packages, tools
 from .addresses import BRIDGE_ADDRESS, CONTROLLER, PREFIX
 from .errors import LabError
 from .image import GPU_FILES
@@ -40,6 +40,7 @@ def write_files(directory: Path, name: str, scenario: Scenario, lab: Path, base:
         "etc/hosts": f"127.0.0.1 localhost\n{hosts}",
         "etc/machine-id": f"{uuid.uuid4().hex}\n",
         "etc/nvlink-lab/network.batch": batch,
+        "etc/apt/sources.list": packages.sources(scenario.empty),
         "root/.ssh/authorized_keys": (lab / "key.pub").read_text(),
     }
     if scenario.slurm and name == CONTROLLER:
@@ -116,6 +117,7 @@ def _become_nspawn(directory: Path, name: str, base: Path, lab: str, cgroup: Pat
     command = [nspawn, "--quiet", f"--directory={directory / 'root'}", f"--machine={name}", "--register=no"]
     command += ["--keep-unit", f"--network-bridge={network.BRIDGE}", "--console=pipe", "--resolv-conf=off"]
     command += ["--timezone=off", "--link-journal=no", "--kill-signal=SIGRTMIN+3"]
+    command.append(f"--bind-ro={directory.parent.parent / packages.SITE}:{packages.PLACE}/{packages.SITE}")
     if is_tray:
         command.append(f"--bind-ro={directory / 'gpu'}:{GPU_FILES}")
     command.append("--boot")
@@ -133,12 +135,17 @@ def _private_mounts(directory: Path, base: Path) -> None:
     linux.mount("cgroup2", "/sys/fs/cgroup", "cgroup2")
     # nspawn keeps notes in /run that it would leave behind when it is killed.
     here = os.open(directory, os.O_PATH)
+    site = directory.parent.parent / packages.SITE
+    shared = os.open(site, os.O_PATH)
     for inner in linux.mounts_below("/run"):
         linux.umount(inner)  # or this host would keep alive the network of every other lab
     linux.mount("tmpfs", "/run", "tmpfs", 0, "mode=0755")
     os.makedirs(directory)
     linux.mount(f"/proc/self/fd/{here}", str(directory), None, linux.MS_BIND)
     os.close(here)
+    os.makedirs(site)
+    linux.mount(f"/proc/self/fd/{shared}", str(site), None, linux.MS_BIND)
+    os.close(shared)
     layers = directory / "layers"
     layers.mkdir(exist_ok=True)
     linux.mount("tmpfs", str(layers), "tmpfs", 0, "mode=0755")

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import paths, tools
+from . import packages, paths, tools
 
 # What a tray or the Slurm controller runs, nothing that only waits.
 PACKAGES = (
@@ -28,6 +28,9 @@ PACKAGES = (
     "python3",
     "openssh-server",
     "iproute2",
+)
+# What a lab with Slurm has installed, and an empty host finds in its repository.
+SLURM_PACKAGES = (
     "munge",
     "slurmctld",
     "slurmd",
@@ -35,6 +38,8 @@ PACKAGES = (
     "slurmdbd",
     "mariadb-server",
 )
+# Beside what they depend on, an empty host's repository has what a site would install with them.
+EMPTY_EXTRA = ("logrotate",)
 # Newer ansible-core needs a newer Python than the machine may have: it is tested inside the trixie tree.
 EXTRA_PACKAGES = {
     "trixie": ("python3-venv", "python3-pip", "openssh-client", "git", "ca-certificates", "make"),
@@ -163,18 +168,21 @@ UNUSED_SECONDS = 7 * 24 * 3600
 GPU_FILES = "/opt/nvlink-lab"
 
 
-def key(suite: str) -> str:
-    parts = [suite, *PACKAGES, *EXTRA_PACKAGES[suite], *APT_OPTIONS[suite], Path(__file__).read_text()]
+def key(suite: str, empty: bool = False) -> str:
+    parts = [suite, *EXTRA_PACKAGES[suite], *APT_OPTIONS[suite], Path(__file__).read_text(), str(empty)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def path(suite: str) -> Path:
-    return paths.cache() / f"{suite}-{key(suite)}"
+def path(suite: str, empty: bool = False) -> Path:
+    return paths.cache() / f"{suite}-{key(suite, empty)}"
 
 
-def ensure_base(suite: str) -> Path:
-    """The suite's base tree, built when it is not there; a second caller waits for the first one's build."""
-    tree = path(suite)
+def ensure_base(suite: str, empty: bool = False) -> Path:
+    """The suite's base tree, built when it is not there; a second caller waits for the first one's build.
+
+    An empty one has no Slurm, but the packages to install it from.
+    """
+    tree = path(suite, empty)
     if tree.is_dir():
         os.utime(tree)
         return tree
@@ -183,7 +191,7 @@ def ensure_base(suite: str) -> Path:
     with open(tree.parent / f".{tree.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not tree.is_dir():
-            _build(suite, tree, lock.fileno())
+            _build(suite, empty, tree, lock.fileno())
             os.utime(tree)
             _remove_unused(suite)
     return tree
@@ -196,21 +204,38 @@ def _remove_unused(suite: str) -> None:
             shutil.rmtree(tree, ignore_errors=True)
 
 
-def _build(suite: str, tree: Path, lock: int) -> None:
+def _build(suite: str, empty: bool, tree: Path, lock: int) -> None:
     _remove_unfinished(tree)
     building = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))
     building.chmod(0o755)
     command = ["mmdebstrap", "--quiet", "--variant=minbase"]
     command += [f"--aptopt={option}" for option in APT_OPTIONS[suite]]
-    command += [f"--include={','.join((*PACKAGES, *EXTRA_PACKAGES[suite]))}", suite, str(building)]
+    # What only the tests of other ansible-cores want is in the full tree alone.
+    included = PACKAGES if empty else (*PACKAGES, *SLURM_PACKAGES, *EXTRA_PACKAGES[suite])
+    command += [f"--customize-hook={hook}" for hook in (_download_hooks() if empty else ())]
+    command += [f"--include={','.join(included)}", suite, str(building)]
     try:
         # mmdebstrap holds the lock too: when this process is killed, the next builder waits until the orphan has ended.
         tools.call(command, f"building the base tree of {suite}", keep=[lock])
         _customise(building)
+        if empty:
+            packages.index(building / packages.PLACE.lstrip("/") / packages.DEBIAN)
+        else:
+            _customise_slurm(building)
         os.rename(building, tree)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
+
+
+def _download_hooks() -> tuple[str, str]:
+    """Shell lines for mmdebstrap: the packages and all that they depend on, as files in the tree."""
+    place = f'"$1"{packages.PLACE}/{packages.DEBIAN}'
+    wanted = " ".join((*SLURM_PACKAGES, *EMPTY_EXTRA))
+    return (
+        f'chroot "$1" apt-get --quiet=2 --yes --no-install-recommends --download-only install {wanted}',
+        f'mkdir -p {place} && mv "$1"/var/cache/apt/archives/*.deb {place}/',
+    )
 
 
 def _remove_unfinished(tree: Path) -> None:
@@ -231,8 +256,6 @@ def _customise(root: Path) -> None:
         (wants / name).unlink(missing_ok=True)
     _write(units / "nvlink-lab-network.service", NETWORK_UNIT)
     _link("../nvlink-lab-network.service", wants / "nvlink-lab-network.service")
-    _write(units / "slurmctld.service.d/lab.conf", SLURMCTLD_UNIT)
-    _write(units / "slurmd.service.d/lab.conf", SLURMD_UNIT)
     _write(units / "slurmdbd.service.d/lab.conf", SLURMDBD_UNIT)
     _write(root / "etc/mysql/mariadb.conf.d/99-lab.cnf", MARIADB_CNF)
     _write(root / "etc/systemd/journald.conf.d/lab.conf", JOURNALD)
@@ -240,8 +263,12 @@ def _customise(root: Path) -> None:
     for host_key in (root / "etc/ssh").glob("ssh_host_*"):
         host_key.unlink()
     (root / "etc/machine-id").write_text("")
-    for directory in ("var/lib/slurm/slurmctld", "var/spool/slurmd", "etc/slurm", GPU_FILES.lstrip("/")):
-        (root / directory).mkdir(parents=True, exist_ok=True)
+    for directory in (GPU_FILES, f"{packages.PLACE}/{packages.SITE}"):
+        (root / directory.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    (root / "etc/apt/sources.list.d").mkdir(parents=True, exist_ok=True)
+    # Each host's own layer names the sources.
+    for source in (root / "etc/apt/sources.list", *(root / "etc/apt/sources.list.d").iterdir()):
+        source.unlink(missing_ok=True)
     # The GPUs' files come and go with `lab set`, so the tree only points at them.
     for libraries in (root / "usr/lib").glob("*-linux-gnu"):
         _link(f"{GPU_FILES}/libnvidia-ml.so.1", libraries / "libnvidia-ml.so.1")
@@ -251,6 +278,14 @@ def _customise(root: Path) -> None:
     _write(root / "etc/resolv.conf", "")
     nsswitch = root / "etc/nsswitch.conf"
     nsswitch.write_text(re.sub(r"(?m)^hosts:.*$", "hosts: files", nsswitch.read_text()))
+
+
+def _customise_slurm(root: Path) -> None:
+    units = root / "etc/systemd/system"
+    _write(units / "slurmctld.service.d/lab.conf", SLURMCTLD_UNIT)
+    _write(units / "slurmd.service.d/lab.conf", SLURMD_UNIT)
+    for directory in ("var/lib/slurm/slurmctld", "var/spool/slurmd", "etc/slurm"):
+        (root / directory).mkdir(parents=True, exist_ok=True)
     (root / "etc/slurm/plugstack.conf").unlink(missing_ok=True)
 
 

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from . import gpus, host, image, inventory, linux, network, nvml, paths, state, tools
+from . import gpus, host, image, inventory, linux, network, nvml, packages, paths, state, tools
 from .addresses import CONTROLLER
 from .errors import LabError
 from .scenario import Scenario, Slurm, Tray
@@ -34,7 +34,7 @@ def up(name: str, scenario: Scenario, timeout: float) -> None:
     root = linux.cgroup_root()
     if root is None:
         raise LabError("no cgroup v2 hierarchy is mounted: mount one (mount -t cgroup2 none /sys/fs/cgroup/unified).")
-    base = image.ensure_base(scenario.suite)
+    base = image.ensure_base(scenario.suite, scenario.empty)
     nvml.library()
     directory = state.create(name)
     with _ending_cleanly():
@@ -60,6 +60,8 @@ def _start(name: str, scenario: Scenario, directory: Path, base: Path, cgroup: P
     _make_keys(directory)
     (directory / "ssh_config").write_text(inventory.ssh_config(name, scenario))
     (directory / "known_hosts").write_text(inventory.known_hosts((directory / "host_key.pub").read_text()))
+    (directory / packages.SITE).mkdir()
+    packages.index(directory / packages.SITE)
     network.create(name)
     cgroup.mkdir()
     hardware = gpus.hardware_of(scenario)
@@ -190,7 +192,8 @@ def enter(name: str, host_name: str, command: list[str]) -> list[str]:
 def scenario_of(name: str) -> Scenario:
     data = json.loads((state.existing(name) / "scenario.json").read_text())
     slurm = data["slurm"] and Slurm(**{**data["slurm"], "conf": tuple(data["slurm"]["conf"])})
-    return Scenario(data["suite"], data["controller"], slurm, tuple(Tray(**tray) for tray in data["trays"]))
+    trays = tuple(Tray(**tray) for tray in data["trays"])
+    return Scenario(data["suite"], data["controller"], slurm, trays, data["empty"])
 
 
 def status(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ The shape, every key optional::
 
     suite: trixie            # or forky
     controller: true         # a host `ctl`
-    slurm: true              # or a map: topology_plugin, prolog_flags, select_type, accounting (true: slurmdbd and
+    slurm: true              # or packages: empty hosts with a repository to install it from; or a map: topology_plugin, prolog_flags, select_type, accounting (true: slurmdbd and
                              # MariaDB on ctl), conf (lines for slurm.conf), files (topology.conf: TEXT)
     racks:
       - name: r01
@@ -70,6 +70,7 @@ class Scenario:
     controller: bool
     slurm: Slurm | None
     trays: tuple[Tray, ...]
+    empty: bool = False  # hosts without Slurm, with a repository that has it
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -111,6 +112,7 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
     if suite not in SUITES:
         raise LabError(f"{source}: suite is {suite!r}, use one of {', '.join(SUITES)}.")
     controller = top.take("controller", bool, True)
+    empty = top.peek("slurm") == "packages"
     slurm = _slurm(top, source)
     if slurm and not controller:
         raise LabError(f"{source}: slurm needs the controller host, set controller to true.")
@@ -139,6 +141,7 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
         controller,
         slurm,
         tuple(Tray(t.name, t.address, t.rack, t.number, t.gpus, t.clique_id, settings.get(t.name, {})) for t in trays),
+        empty,
     )
 
 
@@ -196,7 +199,7 @@ def _cliques(cliques: list[Any], count: int, where: str, source: str) -> dict[in
 
 def _slurm(top: _Map, source: str) -> Slurm | None:
     value = top.raw("slurm", True)
-    if value is False:
+    if value is False or value == "packages":
         return None
     if value is True:
         return Slurm()
@@ -243,6 +246,9 @@ class _Map:
         self._rest = dict(data)
         self._source = source
         self._prefix = f"{where}." if where else ""
+
+    def peek(self, key: str) -> Any:
+        return self._rest.get(key)
 
     def raw(self, key: str, default: Any) -> Any:
         return self._rest.pop(key, default)
