@@ -322,6 +322,37 @@ def test_a_wrong_site_expression_fails_and_names_variable_and_host(site: Site, v
     assert site.files() == {}
 
 
+def test_site_expressions_name_the_clusters_and_an_empty_one_takes_the_tray_out(site: Site) -> None:
+    site.discover(accept="gates")
+    before = json.loads(site.path.read_text())
+    for name, variables in site.variables.items():
+        variables["inventory_hostname"] = name
+        variables["fabric_slurm_cluster"] = trust_as_template("cluster-{{ inventory_hostname[:3] }}")
+    site.variables["r01t01"]["fabric_kubernetes_cluster"] = "k1"
+    changed = site.discover(accept="gates")
+    assert {change["kind"] for change in changed["changes"]} == {"cluster"}
+    fabric = json.loads(site.path.read_text())
+    assert {tray["slurm_cluster"] for tray in fabric["trays"].values()} == {"cluster-r01", "cluster-r02"}
+    assert fabric["trays"]["r01t01"]["kubernetes_cluster"] == "k1"
+    # Neither a silent site nor a tray that is down changes anything.
+    site.variables = {name: {} for name in site.variables}
+    site.results["r01t01"] = {"unreachable": True, "msg": "down"}
+    assert site.discover(accept="gates")["changes"] == []
+    for variables in site.variables.values():
+        variables.update(fabric_slurm_cluster="", fabric_kubernetes_cluster="")
+    site.discover(accept="gates", moved_percent=100)
+    after = json.loads(site.path.read_text())
+    assert after["trays"] == before["trays"]
+    assert after["clusters"] == fabric["clusters"]
+
+
+def test_a_wrong_name_of_a_cluster_is_told(site: Site) -> None:
+    site.variables["r01t02"]["fabric_slurm_cluster"] = "../etc"
+    wrong = r"^fabric_slurm_cluster: is '\.\./etc' for r01t02, which is no name of a cluster; correct it$"
+    with pytest.raises(AnsibleActionFail, match=wrong):
+        site.discover()
+
+
 def test_hostile_words_of_a_tray_reach_no_file(site: Site) -> None:
     evil = "{{ lookup('pipe', 'id') }}\n[1-9]" * 500
     facts = site.facts("r01t01")

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology import ActionModule
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,54 @@ from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology import A
 def test_a_bad_option_is_one_sentence(run_action: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AnsibleActionFail, match=sentence):
         run_action(ActionModule, **options)
+
+
+def clustered(tmp_path: Path, *names: str) -> str:
+    """A fabric file of one clique whose trays are in these Slurm clusters, one in each."""
+    made = fabrics.fabric(racks=1, trays=2, split=()).as_dict()
+    for name, tray in zip(names, made["trays"].values(), strict=False):
+        tray["slurm_cluster"] = name
+    block = made["cliques"]["r01"]["block"]
+    made["clusters"] = {"slurm": {name: {"blocks": {"r01": block}} for name in names}}
+    (tmp_path / "fabric.json").write_text(json.dumps(made if names else {**made, "clusters": {}}))
+    return str(tmp_path / "fabric.json")
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "sentence"),
+    [
+        (("alpha", "beta"), "alhpa", "fabric.json: has no Slurm cluster 'alhpa'; did you mean alpha?"),
+        (("alpha", "beta"), ["alpha"], "fabric.json: has no Slurm cluster ['alpha']"),
+        ((), "alpha", "fabric.json: has no Slurm clusters; leave the option cluster out"),
+    ],
+)
+def test_a_cluster_that_the_file_lacks_is_one_sentence(
+    run_action: Any, tmp_path: Path, names: tuple[str, ...], wanted: Any, sentence: str
+) -> None:
+    with pytest.raises(AnsibleActionFail) as caught:
+        run_action(ActionModule, fabric_file=clustered(tmp_path, *names), cluster=wanted)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "nodes"),
+    [
+        ((), None, ["r01t01", "r01t02"]),
+        (("alpha",), None, ["r01t01"]),
+        (("alpha", "beta"), "beta", ["r01t02"]),
+        (("alpha", "beta"), "", {"alpha": ["r01t01"], "beta": ["r01t02"]}),
+    ],
+)
+def test_the_module_is_given_the_blocks_of_its_cluster_or_of_all_to_choose_from(
+    run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], wanted: Any, nodes: Any
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda self, **options: given.update(options["module_args"]))
+    run_action(ActionModule, fabric_file=clustered(tmp_path, *names), cluster=wanted)
+    if isinstance(nodes, dict):
+        assert {row["name"]: row["blocks"][0]["nodes"] for row in given["clusters"]} == nodes
+    else:
+        assert (given["blocks"][0]["nodes"], "clusters" in given) == (nodes, False)
 
 
 def test_a_broken_fabric_file_is_named(run_action: Any, tmp_path: Path) -> None:
