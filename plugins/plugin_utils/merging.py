@@ -116,7 +116,8 @@ def merge(
     for answer in answers:
         outage = _outage(answer, min_answer)
         if outage and not fabric_file:
-            raise OutageError(f"{outage[1].rstrip('.')}; bring it back, or put fabric_file into sources")
+            why = "".join(f" ({row['message'].partition(';')[0]})" for row in answer.findings)
+            raise OutageError(f"{outage[1].rstrip('.')}{why}; bring it back, or put fabric_file into sources")
         findings += answer.findings
         running += answer.blocks
         if outage:

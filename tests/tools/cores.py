@@ -4,7 +4,8 @@
 
 """Run what depends on ansible-core on every supported release of it.
 
-2.19 runs on the machine's Python 3.11. The releases that need a newer Python run inside the lab's trixie tree (Python
+2.19 runs on the machine's Python 3.11, with the oldest ClusterShell that requirements.txt lets in, which then also asks
+trays of a lab over ssh. The releases that need a newer Python run inside the lab's trixie tree (Python
 3.13), with libraries that were resolved for it on this side of the chroot. Each run gets its own overlay of the tree.
 """
 
@@ -27,8 +28,20 @@ MACHINE_PYTHON = "3.11"
 TREE_PYTHON = "3.13"
 TREE_CORES = ("2.21.5", "2.22.0rc1")
 # Tests of pure code say nothing about a release of ansible-core.
-TESTS = ("tests/unit/plugins/action", "tests/unit/plugins/inventory", "tests/integration")
+SSH = "tests/unit/plugins/plugin_utils/test_source_ssh.py"
+TESTS = ("tests/unit/plugins/action", "tests/unit/plugins/inventory", "tests/integration", SSH)
 PYTEST = ("-m", "pytest", "-q", "-m", "not lab and not two_racks", "-p", "no:cacheprovider", *TESTS)
+# Straight to the trays, a gateway with another ClusterShell, and through one.
+REAL_SSH = (
+    "-m",
+    "pytest",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "tests/integration/test_source_ssh.py",
+    "-k",
+    "graph or gateway",
+)
 
 # Runs as root in a mount namespace of its own, so that every mount goes when it ends.
 ENTER_TREE = r"""
@@ -95,6 +108,23 @@ def in_tree(core: str) -> int:
         return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
+def oldest_clustershell(python: str) -> Path:
+    """A folder with the oldest ClusterShell that requirements.txt lets in, fit for a Python; cached by its version."""
+    line = next(
+        row for row in (CHECKOUT / "requirements.txt").read_text().splitlines() if row.startswith("ClusterShell")
+    )
+    version = line.partition(">=")[2]
+    home = CACHE / f"clustershell-{version}-{python}"
+    if not home.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            target = Path(scratch) / "libraries"
+            run([find_uv(), "pip", "install", "-q", "--target", target, "--python-version", python, "--no-deps",
+                 f"ClusterShell=={version}"], env={**os.environ, "UV_SYSTEM_CERTS": "1"})  # fmt: skip
+            target.rename(home)
+    return home
+
+
 def on_machine() -> int:
     venv = CHECKOUT / "build" / f"venv-{MACHINE_PYTHON}"
     make = [
@@ -109,11 +139,17 @@ def on_machine() -> int:
     subprocess.run(make, check=True)
     site = venv / "lib" / f"python{MACHINE_PYTHON}" / "site-packages"
     environment = dict(
-        os.environ, PATH=f"{venv}/bin{os.pathsep}{os.environ['PATH']}", ANSIBLE_COLLECTIONS_PATH=str(site)
+        os.environ,
+        PATH=f"{venv}/bin{os.pathsep}{os.environ['PATH']}",
+        ANSIBLE_COLLECTIONS_PATH=str(site),
+        PYTHONPATH=str(oldest_clustershell(MACHINE_PYTHON)),
     )
-    return subprocess.run(
-        [str(venv / "bin" / "python"), *PYTEST], cwd=CHECKOUT, env=environment, check=False
-    ).returncode
+    python = str(venv / "bin" / "python")
+    rcs = [
+        subprocess.run([python, *tests], cwd=CHECKOUT, env=environment, check=False).returncode
+        for tests in (PYTEST, REAL_SSH)
+    ]
+    return max(rcs)
 
 
 def main() -> int:

@@ -127,6 +127,12 @@ def test_what_a_source_says_of_itself_is_kept_and_is_no_outage() -> None:
     answers = [ask("rest", lambda: told), ask("ssh", lambda: Told([seen("a", "ssh")]))]
     assert merge(answers, 100, fabric_file=False) == Merged([seen("a", "rest")], told.findings)
     assert merge([Answer("rest", failure="rest: is down")], 100, fabric_file=True).outage
+    # Where nothing stands in for it, what it says of itself is why.
+    answer = Answer(
+        "ssh", [silent("a", "ssh")], findings=[finding("gateway_unusable", "ssh: no gateway; bring it back.")]
+    )
+    with pytest.raises(OutageError, match=r"^ssh: answers for 0 of 1 trays, .* percent \(ssh: no gateway\); bring it"):
+        merge([answer], 100, fabric_file=False)
 
 
 # --- outages ---
