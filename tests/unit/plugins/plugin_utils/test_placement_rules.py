@@ -1,0 +1,508 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rules of placement, one property each, over whole histories of a site.
+
+A history is a site of six trays to which things happen: outages, moves, swaps, second names, troubles, other clusters.
+After each step some of the trays are asked and placed. What the trays showed is computed here from the site alone.
+The examples of these rules are in test_placement.py, test_gates.py and test_clusters.py.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Identity, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import GATES, PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NOW = "2026-11-21T05:00:00Z"
+BEFORE = "2026-11-21T04:00:00Z"
+ZERO = "00000000-0000-0000-0000-000000000000"
+UUIDS = tuple(f"{letter * 8}-0000-4000-8000-000000000001" for letter in "abc")
+NAMES = tuple(f"r0{rack}t0{tray}" for rack in (1, 2) for tray in (1, 2, 3))
+GPUS = 3
+# Every domain has both clique IDs.
+PLACES = tuple((uuid, clique_id) for uuid in UUIDS for clique_id in (1, 32766))
+DETACHING = ("down", "not_available", "in_progress", "one_in_progress", "zero_uuid", "no_gpu", "mixed")
+TROUBLES = (*DETACHING, "unhealthy")
+
+
+@dataclass
+class Tray:
+    """One tray of the site as it really is."""
+
+    name: str
+    kit: int
+    place: Identity
+    serial: str
+    trouble: str = ""
+    observed_at: str = NOW
+    # What the site says; the first of two names for one tray shows the other's GPUs.
+    site: dict[str, str] = field(default_factory=dict)
+    shows: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one tray showed in one run, told a second time and without the code under test."""
+
+    gpus: frozenset[str]
+    identity: Identity | None
+    contrary: bool
+    majority: Identity | None
+    trouble: str
+    serial: str
+    site: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One discovery of a history."""
+
+    before: Fabric
+    state: State | None
+    observations: list[Observation]
+    targets: tuple[str, ...]
+    policy: Policy
+    seen: dict[str, Seen]
+    placement: Placement
+
+    @property
+    def after(self) -> Fabric:
+        return self.placement.fabric
+
+    def kinds(self, name: str) -> list[str]:
+        return [change["kind"] for change in self.placement.changes if change["tray"] == name]
+
+    def codes(self, name: str) -> set[str]:
+        return {row["code"] for row in self.placement.findings if row.get("tray") == name}
+
+
+def identity(fabric: Fabric, name: str) -> Identity | None:
+    """The clique in which a fabric has a tray."""
+    if name not in fabric.trays:
+        return None
+    clique = fabric.trays[name]["clique"]
+    return fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]
+
+
+def other(place_: Identity) -> Identity:
+    """Another clique of the same domain, or of the other one."""
+    return PLACES[(PLACES.index(place_) + 1) % len(PLACES)]
+
+
+def observe(tray: Tray, trays: dict[str, Tray]) -> tuple[Observation, Seen]:
+    """What a tray's observation is, and what it means."""
+    kit = trays[tray.shows].kit if tray.shows else tray.kit
+    uuids = [f"GPU-{kit}-{number}" for number in range(GPUS)]
+    attached = not tray.trouble or tray.trouble == "unhealthy"
+    mixed = tray.trouble == "mixed"
+    meaning = Seen(
+        gpus=frozenset(uuids),
+        identity=tray.place if attached else None,
+        contrary=mixed,
+        majority=other(tray.place) if mixed else None,
+        trouble=tray.trouble,
+        serial=tray.serial,
+        site=dict(tray.site),
+    )
+    if tray.trouble == "down":
+        return Observation(tray.name, "ansible_facts", reachable=False, problem="down", **tray.site), meaning
+    gpus = []
+    for number, uuid in enumerate(uuids if tray.trouble != "no_gpu" else ()):
+        cluster, clique = tray.place
+        if mixed and number < GPUS - 1:
+            cluster, clique = other(tray.place)
+        fabric: dict[str, Any] = {
+            "state": "completed",
+            "status": "success",
+            "cluster_uuid": ZERO if tray.trouble == "zero_uuid" else cluster,
+            "clique_id": clique,
+            "health": {"summary": "unhealthy" if tray.trouble == "unhealthy" else "healthy"},
+        }
+        if tray.trouble == "not_available":
+            fabric.update(state=None, status=None, cluster_uuid=None, clique_id=None)
+        if tray.trouble == "in_progress" or (tray.trouble == "one_in_progress" and not number):
+            fabric["state"] = "in_progress"
+        gpus.append({"uuid": uuid, "fabric": fabric})
+    facts = {
+        "observed_at": tray.observed_at,
+        "attached": attached,
+        "gpu_count": len(gpus),
+        "gpus": gpus,
+        "tray_index": 0,
+        "chassis_serial": tray.serial,
+        "addresses": [{"interface": "eth0", "address": f"10.0.0.{NAMES.index(tray.name) + 1}", "prefix": 24}],
+    }
+    return replace(from_facts(tray.name, facts), **tray.site), meaning
+
+
+# --- what happens ---
+
+names = st.sampled_from(NAMES)
+clusters = st.sampled_from(["alpha", "beta", ""])
+events = st.one_of(
+    st.tuples(st.just("move"), names, st.sampled_from(PLACES)),
+    st.tuples(st.just("move_rack"), names, st.sampled_from(PLACES)),
+    st.tuples(st.just("swap"), names, names),
+    st.tuples(st.just("replace"), names, st.integers(100, 103)),
+    st.tuples(st.just("second_name"), names, names),
+    st.tuples(st.just("trouble"), names, st.sampled_from(TROUBLES)),
+    st.tuples(st.just("heal"), names, st.none()),
+    st.tuples(st.just("chassis"), names, st.sampled_from(["s1", "s2"])),
+    st.tuples(st.just("slurm_cluster"), names, clusters),
+    st.tuples(st.just("kubernetes_cluster"), names, clusters),
+    st.tuples(st.just("silent_site"), names, st.none()),
+    st.tuples(st.just("old_answer"), names, st.none()),
+)
+policies = st.builds(
+    Policy,
+    moved_percent=st.sampled_from([10, 100]),
+    conflict_policy=st.sampled_from(["keep", "majority"]),
+    expected=st.sampled_from([{}, {"r01": NAMES[:3], "r02": NAMES[3:5]}]),
+    max_age=st.sampled_from([None, 600]),
+    override=st.sampled_from([(), ("mixed_cliques",), GATES]),
+)
+targets = st.one_of(st.just(NAMES), st.sets(names, min_size=1).map(lambda some: tuple(sorted(some))))
+histories = st.lists(st.tuples(st.lists(events, max_size=5), targets, policies), min_size=1, max_size=6)
+History = list[tuple[list[tuple[str, str, Any]], tuple[str, ...], Policy]]
+
+
+def happen(trays: dict[str, Tray], what: str, name: str, more: Any) -> None:
+    tray = trays[name]
+    if what == "move":
+        tray.place = more
+    elif what == "move_rack":
+        for row in trays.values():
+            if row.name[:3] == name[:3]:
+                row.place = more
+    elif what == "swap":
+        tray.kit, trays[more].kit = trays[more].kit, tray.kit
+    elif what == "replace":
+        if all(row.kit != more for row in trays.values()):
+            tray.kit = more
+    elif what == "second_name":
+        tray.shows = more if more != name else ""
+    elif what == "trouble":
+        tray.trouble = more
+    elif what == "heal":
+        tray.trouble, tray.shows, tray.observed_at = "", "", NOW
+    elif what == "chassis":
+        tray.serial = more
+    elif what == "silent_site":
+        tray.site.clear()
+    elif what == "old_answer":
+        tray.observed_at = BEFORE
+    else:
+        tray.site[what] = more
+
+
+def lived(history: History) -> Iterator[Run]:
+    """The runs of a history; each accepted before the next."""
+    trays = {
+        name: Tray(name, number, PLACES[1] if name.startswith("r01") else PLACES[3], f"s{name[2]}")
+        for number, name in enumerate(NAMES)
+    }
+    fabric, state = Fabric(), None
+    for happened, asked, policy in history:
+        for what, name, more in happened:
+            happen(trays, what, name, more)
+        told = {name: observe(trays[name], trays) for name in asked}
+        observations = [observation for observation, _seen in told.values()]
+        seen = {name: meaning for name, (_observation, meaning) in told.items()}
+        placement = place(fabric, state, observations, asked, NOW, policy)
+        run = Run(fabric, state, observations, asked, policy, seen, placement)
+        yield run
+        fabric, state = run.after, placement.state
+
+
+def over_histories(check: Callable[[Run], None]) -> Callable[[], None]:
+    """A test that the check holds for every run of every history."""
+
+    @settings(max_examples=150, deadline=None)
+    @given(histories)
+    def test(history: History) -> None:
+        for run in lived(history):
+            check(run)
+
+    def wrapped() -> None:
+        test()
+
+    wrapped.__name__, wrapped.__doc__ = check.__name__, check.__doc__
+    return wrapped
+
+
+def test_the_histories_reach_what_the_rules_are_about() -> None:
+    """Otherwise the properties below would say nothing."""
+    reached: set[str] = set()
+
+    @settings(max_examples=400, deadline=None, database=None, derandomize=True)
+    @given(histories)
+    def collect(history: History) -> None:
+        for run in lived(history):
+            reached.update(change["kind"] for change in run.placement.changes)
+            reached.update(row["code"] for row in run.placement.findings)
+            reached.update(row["gate"] for row in run.after.overrides)
+            reached.update(row["code"] for row in run.placement.objections)
+            reached.update(row["state"] for row in run.placement.state.trays.values())
+            split = {name for name, row in run.after.clusters.get("slurm", {}).items() if len(row["blocks"]) > 1}
+            reached.update(["two blocks in a cluster"] if split else [])
+
+    collect()
+    assert reached >= {
+        *("placed", "moved", "replaced", "cluster", "present", "stale", "conflict", "unplaced"),
+        *("tray_known_twice", "tray_replaced", "domain_two_chassis", "tray_in_no_cluster", "two blocks in a cluster"),
+        *("moved_percent", "unknown_trays", "source_too_old", "mixed_cliques", "clique_shrank"),
+        *("domain_merged", "domain_split"),
+    }
+
+
+# --- places ---
+
+
+@over_histories
+def test_unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_place(run: Run) -> None:
+    for name in run.before.trays:
+        kept = name not in run.seen or run.seen[name].trouble in DETACHING
+        if kept and not (name in run.seen and run.seen[name].contrary):
+            assert identity(run.after, name) == identity(run.before, name)
+            assert run.after.trays[name]["gpu_uuids"] == run.before.trays[name]["gpu_uuids"]
+        # Health alone is no reason for anything.
+        elif name in run.seen and run.seen[name].trouble == "unhealthy" and "moved" in run.kinds(name):
+            assert identity(run.after, name) == run.seen[name].identity
+    assert run.before.trays.keys() <= run.after.trays.keys()
+
+
+@over_histories
+def test_a_new_tray_is_placed_only_when_attached(run: Run) -> None:
+    for name in run.after.trays.keys() - run.before.trays.keys():
+        seen = run.seen[name]
+        if seen.contrary:
+            assert (run.policy.conflict_policy, "mixed_cliques" in run.policy.override) == ("majority", True)
+            assert identity(run.after, name) == seen.majority
+        else:
+            assert identity(run.after, name) == seen.identity is not None
+
+
+@over_histories
+def test_a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run) -> None:
+    for name in run.before.trays:
+        if identity(run.after, name) != identity(run.before, name):
+            assert name in run.targets
+            assert run.kinds(name)[0] == "moved"
+            wanted = run.seen[name].majority if run.seen[name].contrary else run.seen[name].identity
+            assert identity(run.after, name) == wanted is not None
+
+
+@over_histories
+def test_every_tray_has_a_reason_and_every_change_is_told(run: Run) -> None:
+    for name, tray in run.after.trays.items():
+        old, kinds = run.before.trays.get(name), run.kinds(name)
+        assert tray["why"].split(" ")[0] in ("placed", "moved", "replaced")
+        assert (tray != old) == bool(kinds)
+        assert (old is None or tray["why"] != old["why"]) <= bool({"placed", "moved", "replaced"} & set(kinds))
+    assert all(change["why"] for change in run.placement.changes)
+
+
+# --- identities ---
+
+
+@over_histories
+def test_an_equal_clique_id_in_two_domains_never_merges_them(run: Run) -> None:
+    for name, seen in run.seen.items():
+        if name in run.after.trays and seen.identity and run.placement.state.trays[name]["state"] == "present":
+            assert identity(run.after, name) == seen.identity
+    identities = [(clique["domain"], clique["clique_id"]) for clique in run.after.cliques.values()]
+    uuids = [domain["cluster_uuid"] for domain in run.after.domains.values()]
+    assert len(set(identities)) == len(identities)
+    assert len(set(uuids)) == len(uuids)
+
+
+@over_histories
+def test_a_zero_uuid_never_merges_trays(run: Run) -> None:
+    assert ZERO not in {domain["cluster_uuid"] for domain in run.after.domains.values()}
+    for name, seen in run.seen.items():
+        if seen.trouble == "zero_uuid":
+            assert identity(run.after, name) == identity(run.before, name)
+
+
+@settings(max_examples=150, deadline=None)
+@given(histories)
+def test_names_and_block_positions_never_change_or_get_reused(history: History) -> None:
+    given_once: dict[tuple[str, ...], Any] = {}
+
+    def give(what: Any, *to: Any) -> None:
+        assert given_once.setdefault(to, what) == what
+
+    for run in lived(history):
+        for name, domain in run.after.domains.items():
+            give(domain["cluster_uuid"], "domain", name)
+        for name, clique in run.after.cliques.items():
+            give((clique["domain"], clique["clique_id"]), "clique", name)
+        # Of the fabric's own blocks and of those of each Slurm cluster.
+        for cluster in (None, *run.after.slurm_clusters):
+            for block in run.after.blocks(cluster):
+                give((block.name, block.position), "block of", cluster, block.clique)
+                give(block.clique, "name", cluster, block.name)
+                give(block.clique, "position", cluster, block.position)
+        held = {key for key in given_once if key[0] == "block of"}
+        now = {
+            ("block of", cluster, block.clique)
+            for cluster in (None, *run.after.slurm_clusters)
+            for block in run.after.blocks(cluster)
+        }
+        assert held == now, "a block was dropped"
+
+
+# --- trays whose GPUs are in different cliques ---
+
+
+@over_histories
+def test_gpus_in_different_cliques_are_a_conflict_that_keep_leaves_in_its_place(run: Run) -> None:
+    for name, seen in run.seen.items():
+        if seen.contrary:
+            state = run.placement.state.trays[name]["state"]
+            assert state == ("conflict" if name in run.after.trays else "unplaced")
+            if run.policy.conflict_policy == "keep":
+                assert identity(run.after, name) == identity(run.before, name)
+
+
+@over_histories
+def test_gpus_in_different_cliques_stop_the_run_where_the_policy_is_error(run: Run) -> None:
+    policy = replace(run.policy, conflict_policy="error")
+    arguments = (run.before, run.state, run.observations, run.targets, NOW, policy)
+    if any(seen.contrary for seen in run.seen.values()):
+        with pytest.raises(PlacementError, match=r"^conflict_policy: is error, and the GPUs of r0"):
+            place(*arguments)
+    else:
+        assert place(*arguments).fabric == place(*arguments[:-1], replace(policy, conflict_policy="keep")).fabric
+
+
+@over_histories
+def test_a_majority_enters_no_block_and_no_imex_list_without_a_named_override(run: Run) -> None:
+    def lists(fabric: Fabric, name: str) -> tuple[Any, ...]:
+        """The blocks and the IMEX lists that a tray is in."""
+        address = f"10.0.0.{NAMES.index(name) + 1}"
+        files = imex.render(fabric, run.placement.state)
+        blocks = [block.name for block in fabric.blocks() if name in block.trays]
+        return blocks, [path for path, text in files.items() if address in text.split()]
+
+    for name, seen in run.seen.items():
+        if not seen.contrary:
+            continue
+        if run.policy.conflict_policy == "majority" and "mixed_cliques" in run.policy.override:
+            if identity(run.after, name) != identity(run.before, name):
+                assert identity(run.after, name) == seen.majority
+                said = [row["what"] for row in run.after.overrides if row["gate"] == "mixed_cliques"]
+                assert any(what.startswith(f"Tray {name} enters clique ") for what in said)
+        else:
+            before, after = lists(run.before, name), lists(run.after, name)
+            assert after[0] == before[0]
+            # It may be alone in a list again that another tray's double address had stopped, never in another one.
+            assert set(after[1]) <= {f"imex/{run.before.trays[name]['clique']}/nodes_config.cfg"} if before[0] else True
+            assert before[0] or after == ([], [])
+
+
+# --- what a domain and a tray are ---
+
+
+@over_histories
+def test_two_chassis_serials_in_one_domain_are_legal_and_shown(run: Run) -> None:
+    for name, domain in run.after.domains.items():
+        attached = {
+            seen.serial
+            for tray, seen in run.seen.items()
+            if seen.identity and run.placement.state.trays[tray]["state"] == "present"
+            if run.after.cliques[run.after.trays[tray]["clique"]]["domain"] == name
+        }
+        assert attached <= set(domain["chassis_serials"])
+        assert set(run.before.domains.get(name, {"chassis_serials": []})["chassis_serials"]) <= set(
+            domain["chassis_serials"]
+        )
+        shown = [row for row in run.placement.findings if row["code"] == "domain_two_chassis" and row["domain"] == name]
+        assert len(shown) == (len(domain["chassis_serials"]) > 1)
+        assert all(row["severity"] == "info" for row in shown)
+
+
+@over_histories
+def test_a_tray_known_by_two_names_is_found(run: Run) -> None:
+    shown: dict[frozenset[str], list[str]] = defaultdict(list)
+    for name, seen in run.seen.items():
+        if seen.identity:
+            shown[seen.gpus].append(name)
+    for same in shown.values():
+        # All but one, at most, are told to be another.
+        assert sum("tray_known_twice" not in run.codes(name) for name in same) <= 1
+    owners = [gpu for tray in run.after.trays.values() for gpu in tray["gpu_uuids"]]
+    assert len(set(owners)) == len(owners)
+    fabric_file.check(run.after.as_dict(), "fabric.json")
+
+
+@over_histories
+def test_a_tray_whose_gpus_are_all_new_is_recorded_as_replaced(run: Run) -> None:
+    for name, old in run.before.trays.items():
+        new = run.after.trays[name]
+        swapped = not set(old["gpu_uuids"]) & set(new["gpu_uuids"])
+        # The state of a tray that was not asked stays as it was, with its findings.
+        assert swapped == ("tray_replaced" in run.codes(name)) or name not in run.targets
+        if swapped:
+            moved = old["clique"] != new["clique"]
+            assert run.kinds(name)[0] == ("moved" if moved else "replaced")
+            assert new["why"].startswith("moved" if moved else "replaced")
+            assert new["why"].endswith(", all its GPUs are new")
+
+
+# --- clusters ---
+
+
+@over_histories
+def test_a_tray_belongs_to_at_most_one_cluster_of_each_kind_and_the_site_says_which(run: Run) -> None:
+    for name, tray in run.after.trays.items():
+        for key in ("slurm_cluster", "kubernetes_cluster"):
+            old = run.before.trays[name].get(key, "") if name in run.before.trays else ""
+            said = run.seen[name].site.get(key) if name in run.seen else None
+            assert tray.get(key, "") == (old if said is None else said)
+        members = [
+            cluster for cluster in run.after.slurm_clusters for b in run.after.blocks(cluster) if name in b.trays
+        ]
+        assert members == ([tray["slurm_cluster"]] if "slurm_cluster" in tray else [])
+    fabric_file.check(run.after.as_dict(), "fabric.json")
+
+
+# --- gates ---
+
+
+@over_histories
+def test_every_gate_can_be_overridden_by_its_name_and_the_file_keeps_it(run: Run) -> None:
+    # Not mixed_cliques: without it nothing enters, so there is nothing to object to.
+    strict = replace(run.policy, override=[gate for gate in run.policy.override if gate == "mixed_cliques"])
+    arguments = (run.before, run.state, run.observations, run.targets, NOW)
+    objecting = place(*arguments, strict)
+    for row in objecting.objections:
+        named = place(*arguments, replace(strict, override=[*strict.override, row["code"]]))
+        assert row["code"] not in {left["code"] for left in named.objections}
+        assert {"gate": row["code"], "when": NOW, "what": row["message"]} in named.fabric.overrides
+        assert replace(named.fabric, overrides=[]) == replace(objecting.fabric, overrides=[])
+    assert run.before.overrides == run.after.overrides[: len(run.before.overrides)]
+    everything = place(*arguments, replace(strict, override=GATES))
+    assert everything.objections == []
+
+
+# --- always ---
+
+
+@over_histories
+def test_a_second_look_changes_nothing(run: Run) -> None:
+    again = place(run.after, run.placement.state, run.observations[::-1], run.targets, NOW, run.policy)
+    assert again.changes == []
+    assert fabric_file.serialise(again.fabric) == fabric_file.serialise(run.after)
