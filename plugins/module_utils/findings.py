@@ -307,12 +307,16 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_block_size_unused": Entry("info", "A block size has no effect.", "Leave it out."),
     "slurm_block_unknown": Entry("error", "Slurm knows no node of a block.", "Set nvlink_slurm_node."),
     "slurm_clique_above_base": Entry("warning", "A clique is larger than the base size.", "Give it a partition."),
+    "slurm_cluster_default": Entry("error", "The cluster's default topology is missing.", "Correct cluster_default."),
     "slurm_conf_contrary": Entry("error", "slurm.conf contradicts what is to be managed.", "Change that line."),
     "slurm_format": Entry("error", "This Slurm does not read that topology file.", "Set format to auto."),
     "slurm_hostlist": Entry("error", "A block's hostlist does not name its nodes.", "Report it as a bug."),
+    "slurm_jobs_move": Entry("warning", "Jobs run on trays that change their block.", "None: they run on."),
+    "slurm_jobs_on_moving_trays": Entry("error", "Jobs run on trays that change their block.", "Wait, or allow it."),
     "slurm_no_blocks": Entry("error", "The topology has no block.", "Discover the fabric first."),
     "slurm_no_nodes": Entry("error", "No block of the topology has a node.", "Discover the fabric first."),
     "slurm_node_name": Entry("error", "A node's name cannot stand in a hostlist.", "Set nvlink_slurm_node."),
+    "slurm_node_rank": Entry("warning", "Ranks follow node names that interleave blocks.", "Set BlockAsNodeRank."),
     "slurm_node_topology": Entry("error", "A NodeName line wins over the topology file.", "Take Topology= off it."),
     "slurm_node_uncovered": Entry("warning", "A partition has nodes in no block.", "Place them, or part them."),
     "slurm_node_unknown": Entry("warning", "Slurm does not know a node of a block.", "Add it to slurm.conf."),
@@ -323,9 +327,26 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_plugin_ignored": Entry("info", "TopologyPlugin has no effect beside topology.yaml.", "Remove the line."),
     "slurm_plugin_missing": Entry("error", "TopologyPlugin is not set, topology.conf is not read.", "Set it."),
     "slurm_prolog_flags": Entry("warning", "The prolog does not run at allocation.", "Set PrologFlags=Alloc."),
+    "slurm_rehearsal_block": Entry(
+        "error", "In a rehearsal a block does not hold a job of its size.", "See the message."
+    ),
+    "slurm_rehearsal_job": Entry("warning", "In a rehearsal a job would wait for ever.", "Correct its size."),
+    "slurm_rehearsal_job_required": Entry("error", "In a rehearsal a required job would wait for ever.", "Correct it."),
+    "slurm_rehearsal_missing": Entry(
+        "error", "A rehearsal is demanded and was not held to its end.", "See the reason."
+    ),
+    "slurm_rehearsal_refused": Entry(
+        "error", "In a rehearsal slurmctld refuses the new files.", "Correct what it names."
+    ),
+    "slurm_rehearsal_skipped": Entry("info", "The apply was not rehearsed.", "Run it as root on the controller."),
+    "slurm_rehearsal_spread": Entry("warning", "A job of a clique's size may be spread.", "Give it a partition."),
+    "slurm_rehearsal_unfinished": Entry("warning", "A rehearsal was over too early.", "Give it more time."),
     "slurm_release": Entry("warning", "This release loses nodes of blocks.", "Upgrade Slurm."),
     "slurm_segment": Entry("error", "A --segment that jobs use is refused or fits nowhere.", "Use smaller segments."),
     "slurm_select_type": Entry("error", "SelectType is not select/cons_tres.", "Set it in slurm.conf."),
+    "slurm_switches": Entry("error", "slurmctld refuses a tree of switches.", "Correct the switches."),
+    "slurm_switches_doubtful": Entry("warning", "A tree does not work as written.", "Correct the switches."),
+    "slurm_topologies_one": Entry("warning", "This Slurm has one topology only.", "Upgrade to 25.05."),
     "slurm_too_large": Entry("error", "More nodes or blocks than Slurm can hold.", "Split the cluster."),
     "slurm_topology_differs": Entry("warning", "slurmctld runs another topology than its file.", "Reconfigure."),
     "slurm_topology_name": Entry("error", "A topology's name cannot stand in slurm.conf.", "Use letters and digits."),

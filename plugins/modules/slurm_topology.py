@@ -110,13 +110,87 @@ options:
   bin_dir:
     description: The folder of scontrol and slurmctld, where they are not in C(PATH) or a usual place.
     type: path
+  other_topologies:
+    description:
+      - Topologies beside that of the blocks, in C(topology.yaml) (Slurm 25.05 and later), as partitions choose them
+        with C(Topology=). One of kind V(flat) is for nodes without GPUs, which a block topology gives no job. One of
+        kind V(tree) is the scale-out network.
+      - Topologies of the file that are in no list here stay as they are.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Its name.
+        type: str
+        required: true
+      kind:
+        description: Its kind.
+        type: str
+        choices: [flat, tree]
+        required: true
+      switches:
+        description: The switches of a tree.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          switch:
+            description: Name of the switch.
+            type: str
+            required: true
+          children:
+            description: The switches below it, as a hostlist.
+            type: str
+            default: ""
+          nodes:
+            description: The nodes at it, as a hostlist. Only a switch without children has some.
+            type: str
+            default: ""
+      leaf_variable:
+        description:
+          - Instead of O(other_topologies[].switches), the host variable that names a tray's leaf switch, as
+            C(nvlink_leaf_switch). The action plugin makes the tree of it.
+        type: str
+      spine_variable:
+        description:
+          - The host variable that names the spine switch above the leaf. Without it one switch joins all leaves.
+        type: str
+  cluster_default:
+    description:
+      - Name of the topology that partitions without C(Topology=) use, in C(topology.yaml). That of the blocks if
+        empty.
+    type: str
+    default: ""
+  allow_moving_jobs:
+    description:
+      - Whether trays may change their block while jobs run on them. The jobs run on where they are, but the nodes of
+        one may then stand in several blocks.
+      - If V(false), such jobs stop the module.
+    type: bool
+    default: false
+  live_update:
+    description:
+      - Whether one tray that moves between two blocks, with nothing else changed, goes by C(scontrol update) (Slurm
+        25.05 and later) rather than by a reconfigure. The file is written too.
+      - Until the next reconfigure slurmd then tells the jobs on that tray its old place in C(SLURM_TOPOLOGY_ADDR).
+    type: bool
+    default: true
+  standby:
+    description:
+      - What to do on a SlurmctldHost that stands by for the one in charge. With V(write) it gets the same files, once
+        the one in charge runs them. With V(skip) nothing is done there, and RV(standby_of) says so.
+      - For controllers without a shared folder run the module with V(skip) on all of them, then with V(write).
+    type: str
+    choices: [write, skip]
+    default: write
   manage_conf:
     description:
-      - Whether to set what C(slurm.conf) leaves unset of C(TopologyPlugin), C(SelectType) and C(PrologFlags), in the
+      - Whether to set what C(slurm.conf) leaves unset of C(TopologyPlugin), C(SelectType) and C(PrologFlags), and of
+        C(TopologyParam=BlockAsNodeRank) where the blocks are the cluster's default (Slurm 25.11 and later), in the
         file C(nvlink_topology.conf) that C(slurm.conf) then includes.
       - The plugin is only set together with a topology that has nodes. Lines of C(slurm.conf) itself are never
-        changed, and one that
-        contradicts stops the module.
+        changed, and one that contradicts stops the module.
     type: bool
     default: false
   segments:
@@ -214,6 +288,34 @@ reconfigured:
   description: Whether slurmctld was told to reconfigure, or would be in check mode.
   returned: success
   type: bool
+live:
+  description: The node that was moved without a reconfigure, or would be in check mode, else null.
+  returned: success
+  type: str
+jobs:
+  description: The jobs on trays that change their block.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{job: "12", user: alice, partition: gpu, nodes: [r01t03]}]
+  contains:
+    job:
+      description: The job's number.
+      type: str
+    user:
+      description: Whose job it is.
+      type: str
+    partition:
+      description: Its partition.
+      type: str
+    nodes:
+      description: Its nodes that change their block.
+      type: list
+      elements: str
+standby_of:
+  description: The controller in charge, where this host stands by for it, else null.
+  returned: success
+  type: str
 findings:
   description: What is wrong, or worth knowing, each with its remedy.
   returned: always
@@ -249,7 +351,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     replacing,
     surveying,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 
 BLOCK: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
@@ -273,6 +375,31 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "format": {"type": "str", "choices": ["auto", "yaml", "conf"], "default": "auto"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
+    "other_topologies": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "kind": {"type": "str", "choices": ["flat", "tree"], "required": True},
+            "switches": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "switch": {"type": "str", "required": True},
+                    "children": {"type": "str", "default": ""},
+                    "nodes": {"type": "str", "default": ""},
+                },
+            },
+            "leaf_variable": {"type": "str"},
+            "spine_variable": {"type": "str"},
+        },
+    },
+    "cluster_default": {"type": "str", "default": ""},
+    "allow_moving_jobs": {"type": "bool", "default": False},
+    "live_update": {"type": "bool", "default": True},
+    "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
     "segments": {"type": "list", "elements": "int", "default": []},
     "timeout": {"type": "int", "default": 60},
@@ -310,6 +437,10 @@ def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]
         name=params["topology_name"],
         manage_conf=params["manage_conf"],
         segments=tuple(params["segments"]),
+        others=tuple(_other(entry) for entry in params["other_topologies"]),
+        cluster_default=params["cluster_default"],
+        allow_moving_jobs=params["allow_moving_jobs"],
+        live_update=params["live_update"],
     )
     if module.check_mode:
         plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
@@ -318,9 +449,9 @@ def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]
         with replacing.locked(params["conf_dir"], params["timeout"]):
             plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
             findings.extend(plan.findings)
-            if not plan.stopped_by():
+            if not plan.stopped_by() and not _skipped(plan, params):
                 applying.apply(plan)
-    stopped = bool(plan.stopped_by())
+    stopped = bool(plan.stopped_by()) or _skipped(plan, params)
     result: dict[str, Any] = {
         "changed": plan.changed and not stopped,
         "version": plan.survey.version_text,
@@ -330,10 +461,13 @@ def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]
         "moves": plan.moves,
         "changes": plan.difference,
         "written": [] if stopped else sorted(plan.writes),
-        "reconfigured": plan.reconfigure and not stopped,
+        "reconfigured": plan.reconfigure and plan.live is None and not stopped,
+        "live": plan.live.node if plan.live is not None and not stopped else None,
+        "jobs": plan.jobs,
+        "standby_of": plan.survey.acting or None,
         "findings": findings,
     }
-    if module._diff and plan.difference:
+    if module._diff and plan.difference and not _skipped(plan, params):
         result["diff"] = {"prepared": "".join(f"{line}\n" for line in plan.difference)}
     return result
 
@@ -352,6 +486,22 @@ def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any
             " set slurm_topology_cluster to the one that runs here."
         )
     return list(found[0])
+
+
+def _skipped(plan: planning.Plan, params: dict[str, Any]) -> bool:
+    """Whether this host stands by and is left for a later run."""
+    return bool(plan.survey.acting) and params["standby"] == "skip"
+
+
+def _other(entry: dict[str, Any]) -> Topology:
+    """A topology beside that of the blocks, its body as topology.yaml has it."""
+    if entry["kind"] == "flat":
+        return Topology(entry["name"], "flat", False, body="true")
+    switches = [
+        {"switch": switch["switch"], **{key: switch[key] for key in ("children", "nodes") if switch[key]}}
+        for switch in entry["switches"]
+    ]
+    return Topology(entry["name"], "tree", False, body={"switches": switches})
 
 
 def _interrupted(number: int, _frame: Any) -> None:

@@ -23,7 +23,7 @@ import contextlib
 import os
 import time
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import difference
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import Plan, same_named
@@ -38,6 +38,11 @@ SETTLE = 5.0
 def apply(plan: Plan) -> None:
     """Write, load, read back; on any failure the old files are back and loaded. SlurmError says what happened."""
     seen = plan.survey
+    if plan.waits_for:
+        raise SlurmError(
+            f"This controller stands by, and {seen.acting}, which is in charge, runs something else ({plan.waits_for}):"
+            f" apply the topology on {seen.acting} first; nothing was changed here."
+        )
     changes = Files(seen.conf.path)
     try:
         # The topology first, then the plugin that wants it, then the line that makes the plugin known.
@@ -65,6 +70,11 @@ def apply(plan: Plan) -> None:
 def _load(plan: Plan, log: _Log) -> str:
     """Have slurmctld read the files and compare; the problem in a clause, empty where all is well."""
     seen = plan.survey
+    if plan.live is not None:
+        result = seen.slurm.place(plan.live.node, plan.live.units)
+        if result.rc == 0 and not _settle(plan):
+            return ""
+        plan.live = None  # told in the result: it took a reconfigure after all
     result = seen.slurm.reconfigure()
     if result.rc != 0 or result.timed_out:
         fatal = log.fatal()
@@ -73,18 +83,18 @@ def _load(plan: Plan, log: _Log) -> str:
             if fatal
             else f"scontrol reconfigure failed ({reason(result)})"
         )
+    return _settle(plan)
+
+
+def _settle(plan: Plan) -> str:
+    """Wait until what runs is what was written; the problem in a clause where it is not after SETTLE seconds."""
     deadline = time.monotonic() + SETTLE
     while True:
         try:
-            after = look_again(seen)
-            problem = difference(plan.topology, after)
-            for key in plan.settings:
-                value = after.config.get(key.lower(), "")
-                if not problem and not rules.satisfies(key, value):
-                    problem = f"{key} is {value or 'unset'}"
-            if not problem:
+            differs = plan.differs(look_again(plan.survey))
+            if not differs:
                 return ""
-            problem = f"slurmctld runs another topology than the one it was given ({problem})"
+            problem = f"slurmctld runs another topology than the one it was given ({differs})"
         except SlurmError as error:
             problem = f"slurmctld does not answer after the reconfigure ({str(error).rstrip('.')})"
         if time.monotonic() > deadline:

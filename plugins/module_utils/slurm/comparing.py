@@ -9,7 +9,9 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from collections.abc import Sequence
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
 
@@ -32,11 +34,8 @@ def difference(wanted: Topology, seen: Survey) -> str:
     if seen.running:
         if wanted.block_sizes != running.block_sizes:
             return f"its block sizes are {', '.join(str(size) for size in running.block_sizes)}"
-        if (
-            wanted.cluster_default
-            and not next(known for known in seen.running if known.name == wanted.name).cluster_default
-        ):
-            return "it is not the cluster's default"
+        if wanted.cluster_default != running.cluster_default:
+            return f"it is {'' if running.cluster_default else 'not '}the cluster's default"
         return ""
     base = wanted.block_sizes[0] if wanted.block_sizes else len(set(wanted.blocks[0].nodes)) if wanted.blocks else 0
     shown_base = next((line.size for line in seen.shown if not line.aggregated), None)
@@ -52,6 +51,21 @@ def difference(wanted: Topology, seen: Survey) -> str:
         shown = [(line.size or 0, sorted(set(line.nodes))) for line in seen.shown if line.aggregated]
         if sorted(expected) != sorted(shown):
             return "its larger blocks are not those of the block sizes"
+    return ""
+
+
+def other_difference(wanted: Sequence[Topology], running: Sequence[Topology]) -> str:
+    """In what topologies beside the block topology run otherwise than wanted; empty where they do not."""
+    for other in wanted:
+        known = next((known for known in running if known.name == other.name), None)
+        if known is None:
+            return f"no topology {other.name} runs"
+        if known.kind != other.kind:
+            return f"the topology {other.name} is of kind {known.kind}"
+        if switches.essence(known) != switches.essence(other):
+            return f"the tree {other.name} has other switches"
+        if known.cluster_default != other.cluster_default:
+            return f"the topology {other.name} is {'' if known.cluster_default else 'not '}the cluster's default"
     return ""
 
 

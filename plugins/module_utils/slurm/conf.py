@@ -27,8 +27,7 @@ class SlurmConf:
     """What slurm.conf and the files that it includes say, as far as the topology is concerned.
 
     settings: key in lower case -> value, without our own include; node_topologies: node -> the value of Topology= on
-    its
-    NodeName line, which wins over the topology file; includes_ours: whether slurm.conf includes our file.
+    its NodeName line, which wins over the topology file; includes_ours: whether slurm.conf includes our file.
     """
 
     path: str
@@ -37,7 +36,7 @@ class SlurmConf:
     includes_ours: bool = False
 
 
-_KEYS = ("topologyplugin", "selecttype", "prologflags")
+_KEYS = ("topologyplugin", "topologyparam", "selecttype", "prologflags")
 
 
 def read_slurm_conf(conf_dir: str) -> SlurmConf:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, settings
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import difference
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
@@ -63,8 +63,8 @@ def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
     if topology is not None and not matches:
         message = f"slurmctld runs another topology than {seen.path} says: run slurm_topology, or scontrol reconfigure."
         findings.append(finding("slurm_topology_differs", message))
-    findings += rules.twin_findings(seen.style, seen.version, seen.twin)
-    findings += rules.settings_findings(seen.style, seen.config, seen.conf.settings, seen.conf.includes_ours)
+    findings += settings.twin_findings(seen.style, seen.version, seen.twin)
+    findings += settings.settings_findings(seen.style, seen.config, seen.conf.settings, seen.conf.includes_ours)
     shown = topology and {
         "name": topology.name,
         "cluster_default": topology.cluster_default,

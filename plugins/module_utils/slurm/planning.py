@@ -10,13 +10,17 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import describe, difference
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, settings, switches
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import (
+    describe,
+    difference,
+    other_difference,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey, read_file
@@ -26,13 +30,30 @@ Finding = dict[str, Any]
 
 @dataclass(frozen=True)
 class Wish:
-    """What a caller wants to run: the blocks in order, sizes (empty: chosen here), the topology's name, policy."""
+    """What a caller wants to run: the blocks in order, sizes (empty: chosen here), the topology's name, policy.
+
+    others: topologies of kind flat or tree that stand beside it and are this collection's too; cluster_default: the
+    name of the topology that partitions without Topology= use, empty for the block topology; allow_moving_jobs: whether
+    trays may change their block under a running job; live_update: whether one moved tray may go without a reconfigure.
+    """
 
     blocks: tuple[Block, ...]
     block_sizes: tuple[int, ...] = ()
     name: str = "nvlink"
     manage_conf: bool = False
     segments: tuple[int, ...] = ()
+    others: tuple[Topology, ...] = ()
+    cluster_default: str = ""
+    allow_moving_jobs: bool = False
+    live_update: bool = True
+
+
+@dataclass(frozen=True)
+class LiveMove:
+    """One node that changes its block without a reconfigure; units is the value of Topology= for scontrol update."""
+
+    node: str
+    units: str
 
 
 @dataclass
@@ -42,16 +63,20 @@ class Plan:
     survey: Survey
     topology: Topology
     wanted: list[Topology]
+    made: list[Topology]
     settings: dict[str, str]
     findings: list[Finding]
     writes: dict[str, bytes]
-    reconfigure: bool
-    moves: list[dict[str, str | None]]
-    difference: list[str]
+    reconfigure: bool = False
+    live: LiveMove | None = None
+    waits_for: str = ""  # on a standby: what the controller in charge does not run yet
+    moves: list[dict[str, str | None]] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    difference: list[str] = field(default_factory=list)
 
     @property
     def changed(self) -> bool:
-        return bool(self.writes) or self.reconfigure
+        return bool(self.writes) or self.reconfigure or self.live is not None
 
     def stopped_by(self) -> list[Finding]:
         """The findings that forbid to write anything."""
@@ -60,6 +85,15 @@ class Plan:
             found for found in self.findings if found["severity"] == "error" and found["code"] != "slurm_plugin_missing"
         ]
 
+    def differs(self, seen: Survey) -> str:
+        """In what the Slurm that runs differs from this plan, in a few words; empty where it does not."""
+        problem = difference(self.topology, seen) or other_difference(self.made, seen.running)
+        for key in self.settings:
+            value = seen.config.get(key.lower(), "")
+            if not problem and not settings.satisfies(key, value):
+                problem = f"{key} is {value or 'unset'}"
+        return problem
+
 
 def plan(seen: Survey, wish: Wish) -> Plan:
     """Compare the wish with what is there; reads, writes nothing."""
@@ -67,16 +101,14 @@ def plan(seen: Survey, wish: Wish) -> Plan:
     sizes = wish.block_sizes or rules.auto_block_sizes(blocks, seen.version)
     # Slurm calls the one topology of a topology.conf "default".
     name = wish.name if seen.style == YAML else "default"
-    topology = Topology(name=name, blocks=blocks, block_sizes=sizes)
+    default = wish.cluster_default if seen.style == YAML and wish.cluster_default else name
+    topology = Topology(name=name, blocks=blocks, block_sizes=sizes, cluster_default=default == name)
     written = seen.written()
-    others: list[Topology] = []
-    if seen.style == YAML:
-        others = [replace(other, cluster_default=False) for other in written if other.name != name]
-    elif any(other.kind != "block" for other in written):
-        message = f"{seen.path} holds a tree (SwitchName lines), which would be lost: move it away first."
-        findings.append(finding("slurm_topology_foreign", message))
+    made, others, found = _beside(seen, wish, written, name, default)
+    findings += found
     before = seen.running_topology(name)
-    overrides = _overrides(seen, topology)
+    wants = settings.wanted_settings(seen.style, seen.version, topology.cluster_default) if wish.manage_conf else {}
+    ranked = "TopologyParam" in wants and "topologyparam" not in seen.conf.settings
     findings += rules.lint(
         rules.Candidate(
             version=seen.version,
@@ -87,15 +119,13 @@ def plan(seen: Survey, wish: Wish) -> Plan:
             previous=before,
             others=tuple(others),
             segments=wish.segments,
-            node_topologies=overrides,
+            node_topologies=_overrides(seen, topology),
+            made=tuple(made),
+            node_rank=ranked or settings.satisfies("TopologyParam", seen.config.get("topologyparam", "")),
         )
     )
-    findings += rules.twin_findings(seen.style, seen.version, seen.twin)
-    findings += rules.settings_findings(seen.style, seen.config, seen.conf.settings, wish.manage_conf)
-    for other in others:
-        findings.append(
-            finding("slurm_other_topology", f"The topology {other.name} ({other.kind}) stays beside {name}.")
-        )
+    findings += settings.twin_findings(seen.style, seen.version, seen.twin)
+    findings += settings.settings_findings(seen.style, seen.config, seen.conf.settings, wish.manage_conf)
     # Where a site has put it among the others it stays: a topology that was made by hand is adopted as it is.
     number = next((number for number, known in enumerate(written) if known.name == name), 0) if others else 0
     wanted = [*others[:number], topology, *others[number:]]
@@ -103,19 +133,143 @@ def plan(seen: Survey, wish: Wish) -> Plan:
     if not _same(written, wanted):
         writes[seen.path] = files.render(wanted, seen.style).encode()
     if wish.manage_conf:
-        writes.update(_managed(seen))
+        writes.update(_managed(seen, wants))
+        # What a site sets itself stays as it is.
+        wants = {key: value for key, value in wants.items() if key != "TopologyParam" or ranked}
     # Where topology.conf is not read yet there is nothing to compare with, and nothing to load.
-    loaded = seen.style == YAML or rules.satisfies("TopologyPlugin", seen.plugin)
-    settings = rules.wanted_settings(seen.style) if wish.manage_conf else {}
-    unset = [key for key in settings if not rules.satisfies(key, seen.config.get(key.lower(), ""))]
-    reconfigure = (loaded or wish.manage_conf) and (bool(writes or unset) or difference(topology, seen) != "")
-    moves, lines = describe(before if before is not None else same_named(written, name), topology)
+    loaded = seen.style == YAML or settings.satisfies("TopologyPlugin", seen.plugin)
+    made_plan = Plan(seen, topology, wanted, made, wants, findings, writes)
+    differs = made_plan.differs(seen) if loaded or wish.manage_conf else ""
+    made_plan.reconfigure = (loaded or wish.manage_conf) and bool(writes or differs)
+    made_plan.moves, lines = describe(before if before is not None else same_named(written, name), topology)
+    if seen.acting:
+        # A standby only writes, and only what runs already: at a takeover it finds no file that was refused.
+        made_plan.reconfigure, made_plan.waits_for = False, differs
+    elif made_plan.reconfigure and wish.live_update:
+        made_plan.live = _live(made_plan, before)
+    _jobs(made_plan, wish.allow_moving_jobs)
     if not lines and writes.get(seen.path) is not None:
         lines = [f"{os.path.basename(seen.path)}: {'written anew' if seen.file is not None else 'created'}"]
     lines += [f"{os.path.basename(path)}: {_summary(data)}" for path, data in writes.items() if path != seen.path]
-    if reconfigure and not lines:
+    if made_plan.reconfigure and not lines:
         lines = ["slurmctld: runs another topology than its file, and reads the file again"]
-    return Plan(seen, topology, wanted, settings, findings, writes, reconfigure, moves, lines)
+    made_plan.difference = lines
+    return made_plan
+
+
+def _beside(
+    seen: Survey, wish: Wish, written: Sequence[Topology], name: str, default: str
+) -> tuple[list[Topology], list[Topology], list[Finding]]:
+    """The topologies beside the block topology: those that are made here, all of them in order, and findings."""
+    findings: list[Finding] = []
+    if seen.style != YAML:
+        if any(other.kind != "block" for other in written):
+            message = f"{seen.path} holds a tree (SwitchName lines), which would be lost: move it away first."
+            findings.append(finding("slurm_topology_foreign", message))
+        if wish.others or wish.cluster_default:
+            message = (
+                f"Slurm {seen.version_text} with topology.conf has one topology for all nodes, so"
+                f" {', '.join(other.name for other in wish.others) or wish.cluster_default} is left out: keep nodes"
+                " without GPUs in partitions of their own, or upgrade to 25.05."
+            )
+            findings.append(finding("slurm_topologies_one", message))
+        return [], [], findings
+    made = [replace(other, cluster_default=other.name == default) for other in wish.others]
+    new = {other.name: other for other in made}
+    others = [
+        new.pop(other.name) if other.name in new else replace(other, cluster_default=other.name == default)
+        for other in written
+        if other.name != name
+    ]
+    mine = {other.name for other in made}
+    findings += [
+        finding("slurm_other_topology", f"The topology {other.name} ({other.kind}) stays beside {name}.")
+        for other in others
+        if other.name not in mine
+    ]
+    others += [other for other in made if other.name in new]
+    if default not in (name, *(other.name for other in others)):
+        message = (
+            f"The cluster's default topology is to be {default}, which the file does not hold"
+            f" ({', '.join([name, *(other.name for other in others)])}): correct slurm_topology_cluster_default."
+        )
+        findings.append(finding("slurm_cluster_default", message))
+    return made, others, findings
+
+
+def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
+    """The one move that needs no reconfigure; None where anything else changes, or where it would not last.
+
+    A node that slurmctld starts and stops (CLOUD) or that registers itself (DYNAMIC) keeps a live topology over a
+    restart, against the file; so it goes the long way.
+    """
+    seen, after = plan.survey, plan.topology
+    if seen.style != YAML or before is None or len(plan.moves) != 1 or set(plan.writes) - {seen.path}:
+        return None
+    node, source, target = (plan.moves[0][key] for key in ("node", "from", "to"))
+    if node is None or source is None or target is None or node in seen.conf.node_topologies:
+        return None
+    wanted = tuple(replace(block, nodes=tuple(sorted(block.nodes)), folded="") for block in after.blocks)
+    moved = tuple(
+        replace(
+            block,
+            nodes=tuple(
+                sorted({*(other for other in block.nodes if other != node), *([node] if block.name == target else [])})
+            ),
+            folded="",
+        )
+        for block in before.blocks
+    )
+    if replace(after, blocks=wanted).essence() != replace(before, blocks=moved).essence():
+        return None
+    # The move must be all that differs from what runs, in the settings and in the topologies beside it too.
+    others = [other for other in plan.wanted if other is not after]
+    if other_difference(others, seen.running) or [known.name for known in seen.running] != [
+        known.name for known in plan.wanted
+    ]:
+        return None
+    if any(not settings.satisfies(key, seen.config.get(key.lower(), "")) for key in plan.settings):
+        return None
+    units = []
+    for known in seen.running:
+        if known.name == after.name:
+            units.append(f"{known.name}:{target}")
+        elif known.kind == "block":
+            units += [f"{known.name}:{block.name}" for block in known.blocks if node in block.nodes]
+        elif known.kind == "tree":
+            way = switches.path(known, node)
+            units += [":".join([known.name, *way])] if way else []
+        elif known.kind != "flat":
+            return None
+    if seen.slurm.node_state(node) & {"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "POWERED_DOWN"}:
+        return None
+    return LiveMove(node, ",".join(units))
+
+
+def _jobs(plan: Plan, allowed: bool) -> None:
+    """The jobs on trays that leave their block, as a gate: Slurm lets them run on, but their placement is gone."""
+    moving = {move["node"]: move for move in plan.moves if move["from"] is not None}
+    if not moving or plan.survey.acting:
+        return
+    for job in plan.survey.slurm.jobs():
+        nodes = [node for node in job.nodes if node in moving]
+        if nodes:
+            plan.jobs.append({"job": job.id, "user": job.user, "partition": job.partition, "nodes": nodes})
+    if not plan.jobs:
+        return
+    told = rules.some(
+        (f"job {job['job']} of {job['user']} on {rules.some(job['nodes'], 2)}" for job in plan.jobs), limit=3
+    )
+    count = "1 job runs" if len(plan.jobs) == 1 else f"{len(plan.jobs)} jobs run"
+    if allowed:
+        message = f"{count} on trays that change their block ({told}): they run on where they are."
+        plan.findings.append(finding("slurm_jobs_move", message))
+    else:
+        message = (
+            f"{count} on trays that change their block ({told}): wait until they end, or set"
+            " slurm_topology_allow_moving_jobs to true."
+        )
+        plan.findings.append(finding("slurm_jobs_on_moving_trays", message))
 
 
 def _overrides(seen: Survey, topology: Topology) -> dict[str, str]:
@@ -137,17 +291,13 @@ def _same(written: Sequence[Topology], wanted: Sequence[Topology]) -> bool:
     return [known.essence() for known in written] == [known.essence() for known in wanted]
 
 
-def _managed(seen: Survey) -> dict[str, bytes]:
+def _managed(seen: Survey, wants: Mapping[str, str]) -> dict[str, bytes]:
     """Our include file and the Include line in slurm.conf, as far as they are not there yet."""
-    settings = [
-        f"{key}={value}"
-        for key, value in rules.wanted_settings(seen.style).items()
-        if key.lower() not in seen.conf.settings
-    ]
+    lines = [f"{key}={value}" for key, value in wants.items() if key.lower() not in seen.conf.settings]
     path = os.path.join(seen.conf_dir, INCLUDE_NAME)
-    text = "\n".join([files.HEADER, *settings]) + "\n"
+    text = "\n".join([files.HEADER, *lines]) + "\n"
     writes: dict[str, bytes] = {}
-    if not settings and not seen.conf.includes_ours:
+    if not lines and not seen.conf.includes_ours:
         return writes
     if read_file(path) != text.encode():
         writes[path] = text.encode()

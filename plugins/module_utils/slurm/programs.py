@@ -9,7 +9,10 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
@@ -22,6 +25,16 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 
 # Where Slurm's programs are when PATH does not say so.
 BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/slurm/sbin", "/opt/slurm/bin")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that holds nodes."""
+
+    id: str
+    user: str
+    partition: str
+    nodes: tuple[str, ...]
 
 
 class Slurm:
@@ -111,6 +124,34 @@ class Slurm:
         result = self.call("scontrol", "show", "topology")
         # "No topology information available" is an answer too; slurmctld's silence shows in every other call.
         return files.parse_show_topology(result.stdout) if result.rc == 0 else []
+
+    def controllers(self) -> list[tuple[str, bool]]:
+        """The SlurmctldHosts in their order and whether each answers; scontrol ends with 1 where none does."""
+        found = re.findall(r"^Slurmctld\([^)]*\) at (\S+) is (UP|DOWN)", self.call("scontrol", "ping").stdout, re.M)
+        return [(name, state == "UP") for name, state in found]
+
+    def jobs(self) -> list[Job]:
+        """The jobs that hold nodes now."""
+        result = self.call("squeue", "-a", "-h", "-t", "R,S,CF,CG,SI,SO", "-o", "%A|%u|%P|%N")
+        if result.rc != 0 or result.timed_out:
+            raise SlurmError(f"squeue failed ({reason(result)}): see that slurmctld runs and answers.")
+        found = []
+        for line in result.stdout.splitlines():
+            number, _bar, rest = line.strip().partition("|")
+            fields = rest.split("|")
+            if len(fields) == 3:
+                with contextlib.suppress(HostlistError):
+                    found.append(Job(number, fields[0], fields[1], tuple(expand(fields[2]))))
+        return found
+
+    def node_state(self, node: str) -> frozenset[str]:
+        """The words of a node's state, as IDLE and CLOUD."""
+        records = files.parse_records(self.ask("-o", "show", "node", node))
+        return frozenset(records[0].get("State", "").upper().split("+")) if records else frozenset()
+
+    def place(self, node: str, units: str) -> child.Result:
+        """Move a node between units of topologies that run; it leaves every topology that ``units`` does not name."""
+        return self.call("scontrol", "update", f"nodename={node}", f"topology={units}")
 
     def reconfigure(self) -> child.Result:
         return self.call("scontrol", "reconfigure")

@@ -19,10 +19,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
     YAML,
@@ -38,6 +40,7 @@ Objection = tuple[str, dict[str, Any]]
 
 OLDEST: Version = (24, 5, 0)
 YAML_SINCE: Version = (25, 5, 0)
+NODE_RANK_SINCE: Version = (25, 11, 0)
 MAX_LEVEL = 15  # MAX_BLOCK_LEVELS is 16, the base is level 0
 MAX_BASE = 0xFFFF  # bblock_node_cnt has 16 bits
 MAX_NODES = 65536  # MaxNodeCount's limit
@@ -59,6 +62,8 @@ class Candidate:
     known_nodes None: not known (rendered away from the cluster), so nothing is said of unknown names. previous: what
     runs now. others: topologies that stand beside this one in topology.yaml. segments: sizes that jobs use.
     node_topologies: node -> block where a NodeName line of slurm.conf places the node in this topology by Topology=.
+    made: those of ``others`` that this collection makes too, so that they are checked as well.
+    node_rank: whether TopologyParam has BlockAsNodeRank, or will have it.
     """
 
     version: Version
@@ -70,6 +75,8 @@ class Candidate:
     others: tuple[Topology, ...] = ()
     segments: tuple[int, ...] = ()
     node_topologies: Mapping[str, str] = field(default_factory=dict)
+    made: tuple[Topology, ...] = ()
+    node_rank: bool = False
     counts: dict[str, int] = field(default_factory=dict, compare=False)
 
     def known(self, block: Block) -> int:
@@ -146,7 +153,7 @@ def drop_placeholders(blocks: Sequence[Block], version: Version) -> tuple[tuple[
     if not empty:
         return tuple(blocks), []
     message = (
-        f"Slurm {show_version(version)} cannot hold empty blocks, so {_some(empty)} left the topology: blocks after it"
+        f"Slurm {show_version(version)} cannot hold empty blocks, so {some(empty)} left the topology: blocks after it"
         " move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05."
     )
     return tuple(block for block in blocks if block.nodes), [
@@ -242,13 +249,45 @@ def _block_names(candidate: Candidate) -> Iterator[Objection]:
 
 
 def _topology_name(candidate: Candidate) -> Iterator[Objection]:
-    name = candidate.topology.name
-    if not _NAME.match(name):
+    for name in (candidate.topology.name, *(made.name for made in candidate.made)):
+        if not _NAME.match(name):
+            yield (
+                f"The topology name {name[:80]!r} cannot stand in slurm.conf: use letters, digits, '.', '_' and '-'"
+                " only.",
+                {},
+            )
+    for name, count in Counter([candidate.topology.name, *(other.name for other in candidate.others)]).items():
+        if count > 1:
+            yield f"{count} topologies are named {name}, of which Slurm uses the first: give each its own name.", {}
+
+
+def _switches_load(candidate: Candidate) -> Iterator[Objection]:
+    for made in candidate.made:
+        for objection in switches.fatal(made):
+            yield f"The tree {made.name} cannot be loaded, {objection}.", {}
+
+
+def _switches_work(candidate: Candidate) -> Iterator[Objection]:
+    for made in candidate.made:
+        for objection in switches.doubtful(made, candidate.known_nodes):
+            yield f"The tree {made.name} loads but does not work as written, {objection}.", {}
+
+
+def _ranks_follow_names(candidate: Candidate) -> Iterator[Objection]:
+    blocks = candidate.topology.blocks
+    of = {node: number for number, block in enumerate(blocks) for node in block.nodes}
+    runs = [number for number, _nodes in groupby(of[node] for node in sorted(of, key=_by_number))]
+    if candidate.topology.cluster_default and not candidate.node_rank and len(runs) > len(set(runs)):
         yield (
-            f"The topology name {name[:80]!r} cannot stand in slurm.conf: set slurm_topology_name to letters, digits,"
-            " '.', '_' and '-' only.",
+            "The node names run through several blocks, and ranks follow the names: add"
+            " TopologyParam=BlockAsNodeRank to slurm.conf, or set slurm_topology_manage_conf to true.",
             {},
         )
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Slurm sorts names as people do, r2 before r10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _duplicate_blocks(candidate: Candidate) -> Iterator[Objection]:
@@ -407,7 +446,7 @@ def _unknown_nodes(candidate: Candidate) -> Iterator[Objection]:
         unknown = [node for node in block.nodes if node not in candidate.known_nodes]
         if unknown and len(unknown) < len(block.nodes):
             yield (
-                f"Slurm does not know {_some(unknown)} of block {block.name}: add NodeName lines to slurm.conf, or"
+                f"Slurm does not know {some(unknown)} of block {block.name}: add NodeName lines to slurm.conf, or"
                 " correct nvlink_slurm_node.",
                 {"block": block.name, "tray": unknown[0]},
             )
@@ -419,7 +458,7 @@ def _unknown_blocks(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
         if block.nodes and not candidate.known(block):
             yield (
-                f"Slurm knows none of the {len(block.nodes)} nodes of block {block.name} ({_some(block.nodes)}): set"
+                f"Slurm knows none of the {len(block.nodes)} nodes of block {block.name} ({some(block.nodes)}): set"
                 " nvlink_slurm_node to their NodeName, or add them to slurm.conf.",
                 {"block": block.name},
             )
@@ -433,7 +472,7 @@ def _uncovered_nodes(candidate: Candidate) -> Iterator[Objection]:
         outside = [node for node in partition.nodes if node not in covered]
         if outside and len(outside) < len(partition.nodes):
             yield (
-                f"The partition {partition.name} has nodes in no block ({_some(outside)}), which get no job while the"
+                f"The partition {partition.name} has nodes in no block ({some(outside)}), which get no job while the"
                 " partition also has block nodes: place them, or give them a partition of their own.",
                 {"tray": outside[0]},
             )
@@ -519,7 +558,7 @@ def _aggregates_shift(candidate: Candidate) -> Iterator[Objection]:
     shifted = sorted(",".join(names) for names in before if names not in after and kept_names.issuperset(names))
     if shifted:
         yield (
-            f"The larger blocks are cut anew, {_some(shifted)} no longer stand together: keep retired blocks as"
+            f"The larger blocks are cut anew, {some(shifted)} no longer stand together: keep retired blocks as"
             " placeholders (25.05), or tell those who use the larger sizes.",
             {},
         )
@@ -562,6 +601,9 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_node_topology", _node_lines_agree, "silent", SEEN, since=YAML_SINCE),
     Rule("slurm_too_large", _too_many, "fatal", SOURCE),
     Rule("slurm_segment", _segments, "ours", SOURCE),
+    Rule("slurm_switches", _switches_load, "fatal", SEEN, since=YAML_SINCE),
+    Rule("slurm_switches_doubtful", _switches_work, "warning", SEEN, since=YAML_SINCE),
+    Rule("slurm_node_rank", _ranks_follow_names, "silent", SEEN, since=NODE_RANK_SINCE),
     Rule("slurm_release", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
     Rule("slurm_aggregates_shift", _aggregates_shift, "silent", SEEN),
 )
@@ -586,97 +628,7 @@ def slurmctld_refuses(candidate: Candidate) -> bool:
     return any(rule.slurmctld == "fatal" for rule, _found in hits(candidate))
 
 
-# --------------------------------------------------------------------------- settings beside the topology file
-
-PLUGIN = "topology/block"
-# What topology/block needs beside its file, and the word of a running plugin that leaves topology.conf unread.
-UNUSED_PLUGINS = frozenset(("", "topology/default", "topology/flat", "topology/none"))
-
-
-def wanted_settings(style: str) -> dict[str, str]:
-    """The slurm.conf settings that belong to the topology, in Slurm's spelling."""
-    settings = {"TopologyPlugin": PLUGIN} if style == CONF else {}
-    settings["SelectType"] = "select/cons_tres"
-    # Alloc runs the prolog when a job is given its nodes, before its first step: what IMEX prologs rely on.
-    settings["PrologFlags"] = "Alloc"
-    return settings
-
-
-def satisfies(key: str, value: str) -> bool:
-    """Whether a value of a setting gives the topology what it needs."""
-    if key == "TopologyPlugin":
-        return value.lower() == PLUGIN
-    if key == "SelectType":
-        return value.lower() == "select/cons_tres"
-    # Contain, X11 and their like imply Alloc; slurmctld adds it by itself (seen 24.11.5: Contain shows Alloc,Contain).
-    return bool(
-        {flag.strip().lower() for flag in value.split(",")}
-        & {"alloc", "contain", "x11", "nohold", "forcerequeueonfail"}
-    )
-
-
-_SETTING_CODES = {"SelectType": "slurm_select_type", "PrologFlags": "slurm_prolog_flags"}
-
-
-def settings_findings(
-    style: str, running: Mapping[str, str], written: Mapping[str, str], manage: bool
-) -> list[Finding]:
-    """What is missing or contrary in Slurm's settings.
-
-    running: ``scontrol show config`` with keys in lower case; written: what slurm.conf and its includes say, without
-    the
-    file that this collection owns; manage: whether that file sets what is missing.
-    """
-    found = []
-    for key in ("TopologyPlugin", "SelectType", "PrologFlags"):
-        value, runs = written.get(key.lower()), running.get(key.lower(), "")
-        if key == "TopologyPlugin" and style != CONF:
-            if value is not None and not satisfies(key, value):
-                message = f"TopologyPlugin={value} in slurm.conf has no effect beside topology.yaml: remove the line."
-                found.append(finding("slurm_plugin_ignored", message))
-            continue
-        want = wanted_settings(CONF)[key]
-        # 26.05 adds Alloc to flags that need it, as DeferBatch, by itself; 24.11 does not (seen).
-        given = key == "PrologFlags" and satisfies(key, runs)
-        if value is not None and not satisfies(key, value) and not given:
-            how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
-            message = f"slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld."
-            code = "slurm_conf_contrary" if manage else _SETTING_CODES.get(key, "slurm_plugin_contrary")
-            found.append(finding(code, message))
-        elif not satisfies(key, runs) and not (manage and value is None):
-            if value is not None:
-                message = (
-                    f"slurmctld runs with {key}={runs or 'unset'}, but slurm.conf says {value}: restart slurmctld."
-                )
-            else:
-                message = (
-                    f"slurm.conf does not set {key}, and slurmctld runs with {runs or 'none'}: add {key}={want}, or set"
-                    " slurm_topology_manage_conf to true."
-                )
-            contrary = key == "TopologyPlugin" and runs.lower() not in UNUSED_PLUGINS
-            code = "slurm_plugin_contrary" if contrary else _SETTING_CODES.get(key, "slurm_plugin_missing")
-            found.append(finding(code, message))
-    return found
-
-
-def twin_findings(style: str, version: Version, twin_exists: bool) -> list[Finding]:
-    """The other topology file beside the one that is written."""
-    if not twin_exists:
-        return []
-    if style == YAML:
-        message = "topology.conf is left over and no longer read since there is a topology.yaml: remove it."
-        return [finding("slurm_twin_left", message)]
-    if version >= YAML_SINCE:
-        message = (
-            "topology.yaml hides the topology.conf that is to be written: remove it, or set slurm_topology_format to"
-            " auto."
-        )
-        return [finding("slurm_twin_hides", message)]
-    message = "topology.yaml stands beside topology.conf and will hide it after an upgrade to 25.05: remove it."
-    return [finding("slurm_twin_left", message)]
-
-
-def _some(names: Iterable[str], limit: int = 5) -> str:
+def some(names: Iterable[str], limit: int = 5) -> str:
     listed = [name[:80] for name in names]
     more = len(listed) - limit
     return ", ".join(listed[:limit]) + (f" and {more} more" if more > 0 else "")

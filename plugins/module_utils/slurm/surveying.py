@@ -13,7 +13,8 @@ with topology.conf it is empty even where topology/block runs, so there ``scontr
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
@@ -44,6 +45,7 @@ class Survey:
     twin: bool
     running: list[Topology]
     shown: list[ShownBlock]
+    acting: str = ""  # the controller in charge where this host is a standby of it
 
     @property
     def path(self) -> str:
@@ -95,14 +97,32 @@ def survey(slurm: Slurm, conf_dir: str, wanted_style: str) -> Survey:
             f"slurmctld {rules.show_version(running_version)} runs while {rules.show_version(version)} is installed:"
             " restart slurmctld first, so that both read the same topology file."
         )
+    acting = in_charge(slurm, config)
     reads = os.path.dirname(config.get("slurm_conf", ""))
-    if reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
+    # What a standby reads, the one in charge does not tell.
+    if not acting and reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
         raise SlurmError(
             f"slurmctld reads its files from {reads}, not {conf_dir}: set slurm_topology_conf_dir to {reads}."
         )
     file = read_file(os.path.join(conf_dir, FILE_NAMES[style]))
     twin = os.path.exists(os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML]))
-    return Survey(slurm, conf_dir, version, style, conf, config, file, twin, slurm.topologies(version), slurm.shown())
+    running, shown = slurm.topologies(version), slurm.shown()
+    return Survey(slurm, conf_dir, version, style, conf, config, file, twin, running, shown, acting)
+
+
+def in_charge(slurm: Slurm, config: Mapping[str, str]) -> str:
+    """The controller in charge where this host is another one of the same cluster; empty where it is in charge itself.
+
+    config: ``scontrol show config``. The first SlurmctldHost that answers is in charge; a host that is none of them (it
+    may share the folder) counts as it.
+    """
+    listed = [value.partition("(")[0] for key, value in config.items() if key.startswith("slurmctldhost")]
+    name = socket.gethostname()
+    mine = [host for host in listed if host == name or host.partition(".")[0] == name.partition(".")[0]]
+    if len(listed) < 2 or not mine:
+        return ""
+    first = next((host for host, up in slurm.controllers() if up), mine[0])
+    return "" if first == mine[0] else first
 
 
 def look_again(seen: Survey) -> Survey:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, settings
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Candidate
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import CASES, NEW, OLD, Case
@@ -256,7 +256,7 @@ def test_nothing_is_said_of_names_where_no_slurm_was_asked() -> None:
 )
 def test_settings(style: str, running: str, written: dict[str, str], manage: bool, expected: list[str]) -> None:
     values = dict(zip(("topologyplugin", "selecttype", "prologflags"), running.split(" ")))
-    findings = rules.settings_findings(style, values, written, manage)
+    findings = settings.settings_findings(style, values, written, manage)
     assert [found["code"] for found in findings] == expected
 
 
@@ -270,4 +270,4 @@ def test_settings(style: str, running: str, written: dict[str, str], manage: boo
     ],
 )
 def test_twins(style: str, version: rules.Version, twin: bool, expected: list[str]) -> None:
-    assert [found["code"] for found in rules.twin_findings(style, version, twin)] == expected
+    assert [found["code"] for found in settings.twin_findings(style, version, twin)] == expected

@@ -1,0 +1,117 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The slurm.conf settings that topology/block needs beside its file, and the other topology file beside it. Pure.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import (
+    NODE_RANK_SINCE,
+    OLDEST,
+    YAML_SINCE,
+    Version,
+)
+
+Finding = dict[str, Any]
+PLUGIN = "topology/block"
+NODE_RANK = "BlockAsNodeRank"
+# What topology/block needs beside its file, and the word of a running plugin that leaves topology.conf unread.
+UNUSED_PLUGINS = frozenset(("", "topology/default", "topology/flat", "topology/none"))
+
+
+def wanted_settings(style: str, version: Version, block_default: bool = True) -> dict[str, str]:
+    """The slurm.conf settings that belong to the topology, in Slurm's spelling.
+
+    block_default: whether the block topology is the cluster's default, which BlockAsNodeRank needs.
+    """
+    settings = {"TopologyPlugin": PLUGIN} if style == CONF else {}
+    if style != CONF and version >= NODE_RANK_SINCE and block_default:
+        settings["TopologyParam"] = NODE_RANK
+    settings["SelectType"] = "select/cons_tres"
+    # Alloc runs the prolog when a job is given its nodes, before its first step: what IMEX prologs rely on.
+    settings["PrologFlags"] = "Alloc"
+    return settings
+
+
+def satisfies(key: str, value: str) -> bool:
+    """Whether a value of a setting gives the topology what it needs."""
+    if key == "TopologyPlugin":
+        return value.lower() == PLUGIN
+    if key == "SelectType":
+        return value.lower() == "select/cons_tres"
+    if key == "TopologyParam":
+        return NODE_RANK.lower() in [flag.strip().lower() for flag in value.split(",")]
+    # Contain, X11 and their like imply Alloc; slurmctld adds it by itself (seen 24.11.5: Contain shows Alloc,Contain).
+    return bool(
+        {flag.strip().lower() for flag in value.split(",")}
+        & {"alloc", "contain", "x11", "nohold", "forcerequeueonfail"}
+    )
+
+
+_SETTING_CODES = {"SelectType": "slurm_select_type", "PrologFlags": "slurm_prolog_flags"}
+
+
+def settings_findings(
+    style: str, running: Mapping[str, str], written: Mapping[str, str], manage: bool
+) -> list[Finding]:
+    """What is missing or contrary in Slurm's settings.
+
+    running: ``scontrol show config`` with keys in lower case; written: what slurm.conf and its includes say, without
+    the file that this collection owns; manage: whether that file sets what is missing.
+    """
+    found = []
+    for key in ("TopologyPlugin", "SelectType", "PrologFlags"):
+        value, runs = written.get(key.lower()), running.get(key.lower(), "")
+        if key == "TopologyPlugin" and style != CONF:
+            if value is not None and not satisfies(key, value):
+                message = f"TopologyPlugin={value} in slurm.conf has no effect beside topology.yaml: remove the line."
+                found.append(finding("slurm_plugin_ignored", message))
+            continue
+        want = wanted_settings(CONF, OLDEST)[key]
+        # 26.05 adds Alloc to flags that need it, as DeferBatch, by itself; 24.11 does not (seen).
+        given = key == "PrologFlags" and satisfies(key, runs)
+        if value is not None and not satisfies(key, value) and not given:
+            how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
+            message = f"slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld."
+            code = "slurm_conf_contrary" if manage else _SETTING_CODES.get(key, "slurm_plugin_contrary")
+            found.append(finding(code, message))
+        elif not satisfies(key, runs) and not (manage and value is None):
+            if value is not None:
+                message = (
+                    f"slurmctld runs with {key}={runs or 'unset'}, but slurm.conf says {value}: restart slurmctld."
+                )
+            else:
+                message = (
+                    f"slurm.conf does not set {key}, and slurmctld runs with {runs or 'none'}: add {key}={want}, or set"
+                    " slurm_topology_manage_conf to true."
+                )
+            contrary = key == "TopologyPlugin" and runs.lower() not in UNUSED_PLUGINS
+            code = "slurm_plugin_contrary" if contrary else _SETTING_CODES.get(key, "slurm_plugin_missing")
+            found.append(finding(code, message))
+    return found
+
+
+def twin_findings(style: str, version: Version, twin_exists: bool) -> list[Finding]:
+    """The other topology file beside the one that is written."""
+    if not twin_exists:
+        return []
+    if style == YAML:
+        message = "topology.conf is left over and no longer read since there is a topology.yaml: remove it."
+        return [finding("slurm_twin_left", message)]
+    if version >= YAML_SINCE:
+        message = (
+            "topology.yaml hides the topology.conf that is to be written: remove it, or set slurm_topology_format to"
+            " auto."
+        )
+        return [finding("slurm_twin_hides", message)]
+    message = "topology.yaml stands beside topology.conf and will hide it after an upgrade to 25.05: remove it."
+    return [finding("slurm_twin_left", message)]
