@@ -1,0 +1,627 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How nvidia-imex and nvidia-imex-ctl behave, stated once for whichever daemon is there.
+
+By default for the stand-in of tests/lab/imex, as its package installs it. With LAB_IMEX=real the same scenarios run on
+the installed `nvidia-imex --nogpu`; what needs a GPU's driver or a fault to order is then left out, with its reason.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import CHECKOUT
+
+pytestmark = pytest.mark.lab
+
+REAL = os.environ.get("LAB_IMEX") == "real"
+# The real one comes back to a lost peer after 15, 31, 62, ... s.
+PATIENCE = 150.0 if REAL else 20.0
+standin_only = pytest.mark.skipif(REAL, reason="the real daemon would need a GPU's driver, or takes no orders to fail")
+
+
+def _load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(
+        f"lab_imex_{name}", CHECKOUT / "tests" / "lab" / "imex" / f"{name}.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+nodes_of_lab = _load("nodes")
+build = _load("build")
+Nodes, wait_until = nodes_of_lab.Nodes, nodes_of_lab.wait_until
+Fleet = Any  # nodes_of_lab.Nodes; the module is not on the path of a type checker
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = build.build(tmp_path_factory.mktemp("imex"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def programs(packages: Path) -> Path:
+    if not REAL:
+        return packages / f"tree-{build.VERSIONS[0]}" / "usr" / "bin"
+    found = shutil.which("nvidia-imex")
+    assert found, "LAB_IMEX=real, and nvidia-imex is not installed"
+    return Path(found).parent
+
+
+@pytest.fixture(scope="module")
+def three(programs: Path) -> Iterator[Fleet]:
+    with Nodes(3, programs) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def nodes(three: Fleet) -> Fleet:
+    three.reset()
+    three.configure()
+    return three
+
+
+@pytest.fixture(scope="module")
+def two_with_gpus(programs: Path) -> Iterator[Fleet]:
+    with Nodes(2, programs, gpu=True) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def gpu_nodes(two_with_gpus: Fleet) -> Fleet:
+    two_with_gpus.reset()
+    two_with_gpus.configure()
+    return two_with_gpus
+
+
+def start_all(nodes: Fleet) -> None:
+    for node in nodes.all:
+        done = node.start()
+        assert done.returncode == 0, done.stderr + node.read("/run/imex/log")
+
+
+def status_is(node: Any, status: str) -> None:
+    wait_until(lambda: node.domain()["status"] == status, f"the domain is {status}", PATIENCE)
+
+
+def cell_is(nodes: Fleet, seer: int, seen: int, status: str) -> None:
+    wait_until(
+        lambda: nodes[seer].row(seer)[str(seen)] == status,
+        f"node {seer} shows {seen} as {status}, not {nodes[seer].row(seer)}",
+        PATIENCE,
+    )
+
+
+# The start.
+
+
+def test_the_programs_tell_their_version(nodes: Fleet) -> None:
+    done = nodes[0].run(str(nodes[0].programs / "nvidia-imex"), "--version")
+    assert done.returncode == 0
+    assert re.search(r"\b\d{3}\.\d+(\.\d+)?\b", done.stdout), done.stdout
+
+
+def test_the_start_forks_and_returns(nodes: Fleet) -> None:
+    began = time.monotonic()
+    assert nodes[0].start().returncode == 0
+    assert time.monotonic() - began < 5
+    assert len(nodes[0].pids()) == 1
+    wait_until(lambda: nodes[0].state() == "READY", "READY with two members down", PATIENCE)
+
+
+def test_in_the_foreground_it_stays_and_stops_with_0(nodes: Fleet) -> None:
+    nodes[0].configure(nodes.addresses, DAEMONIZE=0)
+    with pytest.raises(subprocess.TimeoutExpired):
+        nodes[0].start(timeout=2)
+    wait_until(lambda: len(nodes[0].pids()) == 1, "it goes on")
+    nodes[0].stop()
+
+
+def test_a_whole_domain_is_up_and_every_member_says_so(nodes: Fleet) -> None:
+    start_all(nodes)
+    for number, node in enumerate(nodes.all):
+        status_is(node, "UP")
+        domain = node.domain()
+        assert set(domain["nodes"]) == {"0", "1", "2"}
+        assert [domain["nodes"][str(i)]["host"] for i in range(3)] == nodes.addresses
+        assert {entry["status"] for entry in domain["nodes"].values()} == {"READY"}
+        assert {entry["version"] for entry in domain["nodes"].values()} == {"NO_GPU"}
+        assert {entry["hostName"] for entry in domain["nodes"].values()} == {""}
+        assert node.row(number) == dict.fromkeys(("0", "1", "2"), "CONNECTED")
+        assert re.fullmatch(r"\d+/\d+/\d{4} \d\d:\d\d:\d\d\.\d{3}", domain["timestamp"])
+
+
+def test_a_node_is_the_line_that_is_its_address(nodes: Fleet) -> None:
+    order = nodes.addresses[::-1]
+    for node in nodes.all:
+        node.configure(order)
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    assert [nodes[0].domain()["nodes"][str(i)]["host"] for i in range(3)] == order
+    assert "Identified this node as ID 2" in nodes[0].read("/run/imex/log")
+
+
+def test_without_an_own_line_it_is_never_ready(nodes: Fleet) -> None:
+    nodes[0].configure(nodes.addresses[1:])
+    nodes[0].start()
+    wait_until(
+        lambda: "No matching network interface found" in nodes[0].read("/run/imex/log"), "the log says why", PATIENCE
+    )
+    assert nodes[0].state() != "READY"
+
+
+def test_without_a_list_neither_starts(nodes: Fleet) -> None:
+    nodes[0].run("rm", "/run/imex/nodes_config.cfg")
+    assert nodes[0].start().returncode != 0
+    done = nodes[0].ctl("-N", "-j")
+    assert done.returncode == 255
+    assert "Failed to read node configuration file" in done.stdout + done.stderr
+
+
+def test_the_port_can_be_set_for_one_start(nodes: Fleet) -> None:
+    nodes[0].start("-p", "50123")
+    wait_until(lambda: ":50123 " in nodes[0].run("ss", "-Hltn").stdout + " ", "it listens on the port of -p")
+
+
+# What the ctl says.
+
+
+def test_a_domain_with_a_member_down_is_degraded_and_the_ready_one_is_ready(nodes: Fleet) -> None:
+    nodes[0].start()
+    nodes[1].start()
+    cell_is(nodes, 0, 1, "CONNECTED")
+    domain = nodes[0].domain()
+    assert domain["status"] == "DEGRADED"
+    absent = domain["nodes"]["2"]
+    assert (absent["status"], absent["version"]) == ("UNAVAILABLE", "")
+    assert {cell["status"] for cell in absent["connections"].values()} <= {"INVALID"}
+    assert nodes[0].row(0)["2"] != "CONNECTED"
+    assert nodes[0].state() == "READY"
+
+
+def test_without_a_daemon_there_is_no_ready(nodes: Fleet) -> None:
+    assert nodes[0].state() != "READY"
+    done = nodes[0].ctl("-N", "-j")
+    if done.returncode == 0:
+        assert json.loads(done.stdout)["status"] != "UP"
+
+
+def test_the_table_says_what_the_json_says(nodes: Fleet) -> None:
+    nodes[0].start()
+    nodes[1].start()
+    cell_is(nodes, 0, 1, "CONNECTED")
+    text = nodes[0].ctl("-N").stdout
+    assert text.startswith("Connectivity Table Legend:\nI - Invalid")
+    assert re.search(r"(?m)^Node #0 +[-*] 198\.51\.100\.11( \*)? +- READY +- Version: NO_GPU", text), text
+    assert re.search(r"(?m)^Node #2 +- 198\.51\.100\.13 +- UNAVAILABLE", text), text
+    assert re.search(r"(?m)^ *Nodes From\\To +0 +1 +2$", text), text
+    assert re.search(r"(?m)^ +0 +C +C +[NRI]$", text), text
+    assert re.search(r"(?m)^ +2 +I +I +I$", text), text
+    assert text.rstrip().endswith("Domain State: DEGRADED")
+
+
+def test_host_names_are_shown_where_asked_for(nodes: Fleet) -> None:
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    domain = json.loads(nodes[0].ctl("-N", "-j", "-H").stdout)
+    assert {entry["hostName"] for entry in domain["nodes"].values()} == {socket.gethostname()}
+
+
+def test_the_command_service_has_a_socket_where_one_is_named(nodes: Fleet) -> None:
+    nodes[0].configure(nodes.addresses, IMEX_CMD_UNIX_DOMAIN_PATH="/run/imex/ctrl.sock")
+    nodes[0].start()
+    wait_until(lambda: nodes[0].ctl("--u=/run/imex/ctrl.sock", "-q").stdout == "READY\n", "READY by socket", PATIENCE)
+
+
+def test_without_the_command_service_there_is_no_view(nodes: Fleet) -> None:
+    nodes[0].configure(nodes.addresses, IMEX_CMD_ENABLED=0)
+    nodes[0].start()
+    assert nodes[0].state() != "READY"
+
+
+# Lists.
+
+
+def test_a_list_that_differs_blocks_the_pair_on_both_sides(nodes: Fleet) -> None:
+    nodes[2].configure(nodes.addresses[::-1])
+    start_all(nodes)
+    cell_is(nodes, 0, 2, "NODE_MAP_MISMATCH") if not REAL else cell_is_not_connected(nodes, 0, 2)
+    cell_is(nodes, 0, 1, "CONNECTED")
+    assert "Node configuration mapping mismatch" in nodes[0].read("/run/imex/log")
+    assert " !M! " in nodes[0].ctl("-N").stdout.replace("\n", " \n")
+    assert nodes[0].domain()["status"] == "DEGRADED"
+
+
+def cell_is_not_connected(nodes: Fleet, seer: int, seen: int) -> None:
+    wait_until(lambda: nodes[seer].row(seer)[str(seen)] not in ("CONNECTED", "NEVER_CONNECTED"), "blocked", PATIENCE)
+
+
+def test_the_right_list_on_the_wrong_member_alone_does_not_help(nodes: Fleet) -> None:
+    nodes[2].configure(nodes.addresses[::-1])
+    start_all(nodes)
+    cell_is_not_connected(nodes, 0, 2)
+    cell_is_not_connected(nodes, 1, 2)
+    nodes[2].stop()
+    nodes[2].configure(nodes.addresses)
+    nodes[2].start()
+    wait_until(lambda: nodes[2].state() == "READY", "READY", PATIENCE)
+    time.sleep(3)
+    assert nodes[0].row(0)["2"] != "CONNECTED"
+    assert nodes[2].row(2)["0"] != "CONNECTED"
+    for node in nodes.all:
+        node.stop()
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+
+
+def test_a_list_is_read_at_the_start_only(nodes: Fleet) -> None:
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    nodes[0].configure(nodes.addresses[:2])
+    nodes[0].signal("HUP")
+    time.sleep(1)
+    nodes[0].configure(nodes.addresses)
+    assert nodes[0].row(0)["2"] == "CONNECTED"
+
+
+def test_addresses_that_nobody_has_only_degrade(nodes: Fleet) -> None:
+    for node in nodes.all:
+        node.configure([*nodes.addresses, "198.51.100.99"])
+    start_all(nodes)
+    status_is(nodes[0], "DEGRADED")
+    assert nodes[0].state() == "READY"
+
+
+# Members come and go.
+
+
+def test_a_late_member_joins(nodes: Fleet) -> None:
+    nodes[0].start()
+    wait_until(lambda: nodes[0].state() == "READY", "READY", PATIENCE)
+    nodes[1].start()
+    nodes[2].start()
+    status_is(nodes[0], "UP")
+
+
+def test_a_member_that_stops_leaves_the_others_ready(nodes: Fleet) -> None:
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    nodes[1].stop()
+    status_is(nodes[0], "DEGRADED")
+    assert nodes[0].state() == "READY"
+    assert nodes[0].row(0)["1"] != "CONNECTED"
+    nodes[1].start()
+    status_is(nodes[0], "UP")
+
+
+def test_a_member_that_dies_is_lost_and_its_return_is_seen(nodes: Fleet) -> None:
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    nodes[1].stop("KILL")
+    wait_until(lambda: nodes[0].row(0)["1"] != "CONNECTED", "the loss is seen", PATIENCE)
+    assert "Connection lost to node 1" in nodes[0].read("/run/imex/log")
+    nodes[1].start()
+    status_is(nodes[0], "UP")
+
+
+@standin_only
+@pytest.mark.parametrize(("grace", "status"), [(-1, "RECOVERING"), (0, "DISCONNECTED"), (1, "DISCONNECTED")])
+def test_a_lost_member_is_cleaned_up_after_the_grace_time(nodes: Fleet, grace: int, status: str) -> None:
+    nodes.configure(IMEX_NODE_DISCONNECTED_GRACE_TIME=grace)
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    nodes[1].stop("KILL")
+    cell_is(nodes, 0, 1, status)
+
+
+@standin_only
+def test_a_cut_cable_is_noticed(nodes: Fleet) -> None:
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    nodes.cut(2)
+    try:
+        cell_is(nodes, 0, 2, "RECOVERING")
+        assert nodes[0].domain()["status"] == "DEGRADED"
+    finally:
+        nodes.mend(2)
+    status_is(nodes[0], "UP")
+
+
+@standin_only
+def test_closed_ports(nodes: Fleet) -> None:
+    """50000 closed is seen by the others' rows; 50005 closed only makes the member unreadable."""
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    nodes[1].hook(imex_block="cmd")
+    domain = nodes[0].domain()
+    assert (domain["nodes"]["1"]["status"], domain["nodes"]["1"]["version"]) == ("UNAVAILABLE", "")
+    assert (domain["status"], nodes[0].row(0)["1"]) == ("DEGRADED", "CONNECTED")
+    nodes[1].stop()
+    nodes[1].hook(imex_block="peer")
+    nodes[1].start()
+    cell_is(nodes, 1, 0, "CONNECTED")
+    time.sleep(1)
+    assert nodes[0].row(0)["1"] == "DISCONNECTED"
+
+
+def test_a_quorum_of_full_waits_for_all(nodes: Fleet) -> None:
+    if REAL:
+        pytest.skip("FULL is a value of early releases")
+    nodes.configure(IMEX_WAIT_FOR_QUORUM="FULL")
+    nodes[0].start()
+    nodes[1].start()
+    wait_until(lambda: nodes[0].state() == "WAITING_FOR_PEERS", "it waits", PATIENCE)
+    nodes[2].start()
+    wait_until(lambda: nodes[0].state() == "READY", "READY with all", PATIENCE)
+
+
+# Signals.
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "QUIT"])
+def test_the_signals_of_a_clean_stop(nodes: Fleet, name: str) -> None:
+    nodes[0].start()
+    wait_until(lambda: nodes[0].state() == "READY", "READY", PATIENCE)
+    nodes[0].stop(name)
+    assert nodes[0].run("test", "-e", "/var/run/nvidia-imex/persist.dat").returncode != 0
+
+
+def test_sighup_dumps_the_log_and_usr1_calls_the_peers_anew(nodes: Fleet) -> None:
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    nodes[0].signal("HUP")
+    wait_until(lambda: nodes[0].read("/var/log/nvidia-imex-verbose.log"), "the log in memory is written")
+    nodes[0].signal("USR1")
+    status_is(nodes[0], "UP")
+    assert len(nodes[0].pids()) == 1
+
+
+# TLS.
+
+
+def openssl(line: str) -> None:
+    subprocess.run(["openssl", *line.split()], check=True, capture_output=True)
+
+
+def certificates(node: Any, folder: Path, addresses: list[str], name: str = "ca") -> None:
+    """A CA of its own and one key for both sides, copied to the node."""
+    at = folder / name
+    if not at.with_suffix(".pem").exists():
+        new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+        authority = "-addext basicConstraints=critical,CA:TRUE"
+        openssl(f"req -x509 {new_key} -days 1 -keyout {at}.key -out {at}.pem -subj /CN={name} {authority}")
+        openssl(f"req {new_key} -keyout {at}-leaf.key -out {at}.csr -subj /CN=imex")
+        at.with_suffix(".ext").write_text("subjectAltName=" + ",".join(f"IP:{address}" for address in addresses) + "\n")
+        sign = f"-CA {at}.pem -CAkey {at}.key -CAcreateserial -days 1 -extfile {at}.ext"
+        openssl(f"x509 -req -in {at}.csr {sign} -out {at}-leaf.pem")
+    for source, target in ((".pem", "ca.pem"), ("-leaf.pem", "leaf.pem"), ("-leaf.key", "leaf.key")):
+        node.write(target, Path(f"{at}{source}").read_text())
+
+
+TLS = {
+    "IMEX_ENABLE_AUTH_ENCRYPTION": 1,
+    "IMEX_AUTH_ENCRYPTION_MODE": "SSL_TLS",
+    "IMEX_AUTH_SOURCE": "FILE",
+    "IMEX_SERVER_KEY": "/run/imex/leaf.key",
+    "IMEX_SERVER_CERT": "/run/imex/leaf.pem",
+    "IMEX_SERVER_CERT_AUTH": "/run/imex/ca.pem",
+    "IMEX_CLIENT_KEY": "/run/imex/leaf.key",
+    "IMEX_CLIENT_CERT": "/run/imex/leaf.pem",
+    "IMEX_CLIENT_CERT_AUTH": "/run/imex/ca.pem",
+}
+
+
+def test_members_with_certificates_of_one_authority_connect(nodes: Fleet, tmp_path: Path) -> None:
+    nodes.configure(**TLS)
+    for node in nodes.all:
+        certificates(node, tmp_path, nodes.addresses)
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    plain = nodes[1].run("sh", "-c", f"exec 3<>/dev/tcp/{nodes[0].address}/50000", timeout=5)
+    assert plain.returncode != 0 or plain.stdout == ""
+
+
+def test_a_member_of_another_authority_stays_out_until_its_files_change_and_usr1(nodes: Fleet, tmp_path: Path) -> None:
+    nodes.configure(**TLS)
+    for node, authority in zip(nodes.all, ("ca", "ca", "other"), strict=True):
+        certificates(node, tmp_path, nodes.addresses, authority)
+    start_all(nodes)
+    cell_is(nodes, 0, 1, "CONNECTED")
+    assert nodes[0].row(0)["2"] != "CONNECTED"
+    assert nodes[2].row(2)["0"] != "CONNECTED"
+    certificates(nodes[2], tmp_path, nodes.addresses)
+    nodes[2].signal("USR1")
+    status_is(nodes[0], "UP")
+
+
+def test_encryption_without_a_source_does_not_start(nodes: Fleet) -> None:
+    nodes[0].configure(nodes.addresses, IMEX_ENABLE_AUTH_ENCRYPTION=1)
+    assert nodes[0].start().returncode != 0
+
+
+# The driver, and faults to order.
+
+
+@standin_only
+def test_a_second_daemon_on_one_host_has_no_session(gpu_nodes: Fleet) -> None:
+    node = gpu_nodes[0]
+    assert node.start().returncode == 0
+    node.write(
+        "second.cfg",
+        node.read("/run/imex/config.cfg")
+        + "IMEX_CMD_PORT=51005\nSERVER_PORT=51000\nLOG_FILE_NAME=/run/imex/second.log\n",
+    )
+    done = node.start("-c", "/run/imex/second.cfg")
+    assert done.returncode != 0
+    assert "NV_ERR_IN_USE" in node.read("/run/imex/second.log")
+    assert len(node.pids()) == 1
+
+
+@standin_only
+def test_another_driver_version_does_not_start(gpu_nodes: Fleet) -> None:
+    gpu_nodes[0].hook(driver_version="570.172.08")
+    assert gpu_nodes[0].start().returncode != 0
+    log = gpu_nodes[0].read("/run/imex/log")
+    assert "is not matching with current GPU driver version" in log
+    gpu_nodes[0].hook(driver_version=build.VERSIONS[0])
+    assert gpu_nodes[0].start().returncode == 0
+    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY")
+    assert gpu_nodes[0].domain()["nodes"]["0"]["version"] == build.VERSIONS[0]
+
+
+@standin_only
+def test_members_of_two_versions_do_not_talk_until_one_is_brought_in_line(gpu_nodes: Fleet, packages: Path) -> None:
+    ours = gpu_nodes[1].programs
+    gpu_nodes[1].programs = packages / f"tree-{build.VERSIONS[2]}" / "usr" / "bin"
+    try:
+        start_all(gpu_nodes)
+        cell_is(gpu_nodes, 0, 1, "VERSION_MISMATCH")
+        cell_is(gpu_nodes, 1, 0, "VERSION_MISMATCH")
+        assert "!V!" in gpu_nodes[0].ctl("-N").stdout.partition("Nodes:")[2]
+        gpu_nodes[1].stop()
+    finally:
+        gpu_nodes[1].programs = ours
+    gpu_nodes[1].start()
+    status_is(gpu_nodes[0], "UP")
+
+
+@standin_only
+def test_after_an_unclean_stop_it_waits_for_its_importers(gpu_nodes: Fleet) -> None:
+    gpu_nodes[0].hook(imex_imports=True)
+    start_all(gpu_nodes)
+    status_is(gpu_nodes[0], "UP")
+    wait_until(lambda: gpu_nodes[0].read("/var/run/nvidia-imex/persist.dat"), "the importers are on disk")
+    gpu_nodes[1].stop()
+    gpu_nodes[0].stop("KILL")
+    gpu_nodes[0].start()
+    wait_until(lambda: gpu_nodes[0].state() == "WAITING_FOR_RECOVERY", "it waits")
+    gpu_nodes[1].start()
+    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY once its importer is back")
+
+
+@standin_only
+@pytest.mark.parametrize("way", ["changed list", "NONE"])
+def test_the_wait_ends_with_a_changed_list_or_without_a_quorum(gpu_nodes: Fleet, way: str) -> None:
+    gpu_nodes[0].hook(imex_imports=True)
+    start_all(gpu_nodes)
+    status_is(gpu_nodes[0], "UP")
+    wait_until(lambda: gpu_nodes[0].read("/var/run/nvidia-imex/persist.dat"), "the importers are on disk")
+    gpu_nodes[1].stop()
+    gpu_nodes[0].stop("KILL")
+    if way == "NONE":
+        gpu_nodes[0].configure(gpu_nodes.addresses, IMEX_WAIT_FOR_QUORUM="NONE")
+    else:
+        gpu_nodes[0].configure(gpu_nodes.addresses[:1])
+    gpu_nodes[0].start()
+    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY without a wait")
+
+
+@standin_only
+def test_a_clean_stop_leaves_nothing_to_wait_for(gpu_nodes: Fleet) -> None:
+    gpu_nodes[0].hook(imex_imports=True)
+    start_all(gpu_nodes)
+    wait_until(lambda: gpu_nodes[0].read("/var/run/nvidia-imex/persist.dat"), "the importers are on disk")
+    gpu_nodes[0].stop()
+    gpu_nodes[1].stop()
+    gpu_nodes[0].start()
+    wait_until(lambda: gpu_nodes[0].state() == "READY", "READY")
+
+
+@standin_only
+def test_a_ctl_that_hangs(nodes: Fleet) -> None:
+    nodes[0].start()
+    nodes[0].hook(imex="hang")
+    for question in ("-q", "-N"):
+        with pytest.raises(subprocess.TimeoutExpired):
+            nodes[0].ctl(question, timeout=1)
+    nodes[0].hook(imex="ok")
+    assert nodes[0].state() == "READY"
+
+
+@standin_only
+@pytest.mark.parametrize(("fault", "state"), [("crash", None), ("in_use", None), ("init_gpu", "INIT_GPU")])
+def test_faults_of_the_start(gpu_nodes: Fleet, fault: str, state: str | None) -> None:
+    gpu_nodes[0].hook(imex=fault)
+    assert (gpu_nodes[0].start().returncode == 0) == (state is not None)
+    if state:
+        assert gpu_nodes[0].state() == state
+        gpu_nodes[0].hook(imex="ok")
+        wait_until(lambda: gpu_nodes[0].state() == "READY", "READY once the fault is gone")
+
+
+@standin_only
+def test_a_start_without_end_and_a_stop_without_end(nodes: Fleet) -> None:
+    nodes[0].hook(imex="start_hangs")
+    with pytest.raises(subprocess.TimeoutExpired):
+        nodes[0].start(timeout=1)
+    nodes[0].hook(imex="deaf")
+    nodes[0].signal("TERM")
+    time.sleep(0.5)
+    assert nodes[0].pids()
+    nodes[0].stop("KILL")
+
+
+# Packages.
+
+
+@standin_only
+def test_the_packages_are_named_as_in_both_archives_and_stand_in_for_each_other(packages: Path) -> None:
+    def said(*question: str) -> str:
+        return subprocess.run(["dpkg-deb", *question], capture_output=True, text=True, check=True).stdout
+
+    for version in build.VERSIONS:
+        for name in ("nvidia-imex", f"nvidia-imex-{version[:3]}"):
+            deb = packages / f"{name}_{build.package_version(version)}_all.deb"
+            assert said("-f", str(deb), "Package", "Version") == f"Package: {name}\nVersion: {version}-1\n"
+            conflicts = said("-f", str(deb), "Conflicts").strip()
+            assert conflicts == ("" if name == "nvidia-imex" else "nvidia-imex")
+            files = said("-c", str(deb))
+            assert "./etc/nvidia-imex/config.cfg" in files
+            assert "nodes_config" not in files
+            assert "root/root" in files
+
+
+@standin_only
+def test_the_packages_are_built_once(packages: Path, tmp_path: Path) -> None:
+    first = build.build(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in first.rglob("*")}
+    assert build.build(tmp_path) == first
+    assert {path: path.stat().st_mtime_ns for path in first.rglob("*")} == before
+
+
+@standin_only
+def test_it_is_cheap(nodes: Fleet) -> None:
+    """36 of them share two cores: at rest each uses next to no time, and about 20 MB."""
+    start_all(nodes)
+    status_is(nodes[0], "UP")
+    pid = nodes[0].pids()[0]
+
+    def used() -> int:
+        return sum(map(int, nodes[0].read(f"/proc/{pid}/stat").rpartition(")")[2].split()[11:13]))
+
+    before = used()
+    time.sleep(2)
+    assert used() - before <= 2  # ticks of 10 ms
+    resident = re.search(r"VmRSS:\s+(\d+) kB", nodes[0].read(f"/proc/{pid}/status"))
+    assert resident
+    assert int(resident.group(1)) < 25_000

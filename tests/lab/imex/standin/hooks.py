@@ -1,0 +1,34 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a test tells the stand-in to do wrong, and the one version that it has."""
+
+from __future__ import annotations
+
+import json
+import os
+
+HOOKS = os.environ.get("NVIDIA_IMEX_STANDIN_HOOKS", "/opt/nvlink-lab/imex")
+SESSION = os.environ.get("NVIDIA_IMEX_STANDIN_SESSION", "/run/nvidia-imex-standin.session")
+
+# imex: ok; hang, the command service takes questions and never answers; garbage, ctl prints no JSON; start_hangs, the
+# parent never returns; init_gpu, it never becomes READY; crash, it ends at once; deaf, it ignores SIGTERM; in_use,
+# the driver's one session belongs to somebody else.
+# imex_imports: true, every connected peer has memory of this node imported. imex_block: peer or cmd, a firewall drops
+# what comes in for that port. driver_version: what the kernel module says; null, it is not loaded.
+DEFAULTS = {"imex": "ok", "imex_imports": False, "imex_block": "none", "imex_backoff": 0}
+
+
+def read() -> dict:
+    """The hooks as they are now; driver_version stands in them only where the driver is played too."""
+    try:
+        with open(HOOKS, encoding="utf-8") as file:
+            return {**DEFAULTS, **json.load(file)}
+    except (OSError, ValueError):
+        return dict(DEFAULTS)
+
+
+def version() -> str:
+    """The version of the package that this is installed from."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "VERSION"), encoding="ascii") as file:
+        return file.read().strip()
