@@ -1,0 +1,318 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A place on this host where a daemon can run without touching anything, and of which nothing is left.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only; Linux, root.
+
+What runs in it has namespaces of its own:
+
+- mounts: the whole file system is read-only, /run is a small memory file system that only this place sees, and all its
+  files lie there. /etc/passwd, hosts and nsswitch.conf are its own, so that no directory service is asked.
+- network: nothing but a loopback. It can reach no daemon of the cluster and no port of it can clash with another.
+- processes: the first one is ours, and with it everything ends. The kernel ends it when whoever made the place ends,
+  be it by SIGKILL; so nothing has to be tidied up, neither processes nor mounts nor files.
+
+Programs in it run as users that no host has, without any capability or a way to get one, at low priority, with bounded
+memory; where memory runs short they are the first that the kernel ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pwd
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+
+HOST = "nvlink-rehearsal"
+FOLDER = "/run/nvlink-rehearsal"
+# Numbers that systemd leaves unused and no distribution gives away: nobody else's process may signal these.
+DAEMON = 65533
+USER = 65532
+# Not a loopback address, or getaddrinfo would call this host one without a network (AI_ADDRCONFIG); from TEST-NET-1.
+ADDRESS = "192.0.2.1"
+MEMORY = 4 << 30
+DISK = 256 << 20
+
+_NAMESPACES = (
+    0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
+)  # mount, host name, IPC, processes, network
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 8, 32, 4096
+_MS_REC, _MS_PRIVATE = 16384, 1 << 18
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = 442, -100, 0x8000, 1
+_SIOCSIFADDR, _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8916, 0x8913, 0x8914, 1
+_MARGIN = 2.0
+
+
+class Impossible(SlurmError):
+    """This host does not let us make the place; the message is a clause that says why."""
+
+
+class Place:
+    """What code inside sees: where to put files, how to run programs, how long it may take (seconds of monotonic).
+
+    A program is called by its plain name whatever its file is called: slurmctld goes by it, and Debian's file is
+    slurmctld-wlm.
+    """
+
+    def __init__(self, deadline: float, programs: Mapping[str, str]) -> None:
+        self.folder = FOLDER
+        self.deadline = deadline
+        self.programs = programs
+        self.environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C",
+            # A controller with many cores would give each thread an arena of its own.
+            "MALLOC_ARENA_MAX": "4",
+            **{key: os.environ[key] for key in ("LD_LIBRARY_PATH", "TZ") if key in os.environ},
+        }
+
+    @property
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def write(self, name: str, data: str | bytes) -> str:
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+        os.chmod(path, 0o644)
+        return path
+
+    def owned(self, path: str) -> str:
+        """A folder that the daemon may write to."""
+        os.makedirs(path, 0o755, exist_ok=True)
+        os.chown(path, DAEMON, DAEMON)
+        return path
+
+    def start(self, name: str, *arguments: str, output: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a daemon in the foreground, as its own user."""
+        with open(self.path(output), "ab") as file:
+            return subprocess.Popen(
+                [name, *arguments],
+                executable=self.programs[name],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                cwd="/",
+                env={**self.environment, **environment},
+                user=DAEMON,
+                group=DAEMON,
+                extra_groups=[],
+            )
+
+    def run(self, name: str, *arguments: str, user: int = USER, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end, as a user without rights; subprocess.TimeoutExpired when the time is over."""
+        return subprocess.run(
+            [name, *arguments],
+            executable=self.programs[name],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=max(self.left, 0.01),
+            cwd="/",
+            env={**self.environment, **environment},
+            user=user,
+            group=user,
+            extra_groups=[],
+        )
+
+
+def inside(work: Callable[[Place], Any], programs: Mapping[str, str], timeout: float) -> Any:
+    """What ``work`` returns, called in a new place; it must be JSON. At most ``timeout`` seconds and a little more.
+
+    programs: name -> path of what it may run. Raises Impossible where this host does not let us, or where ``work`` did
+    not come back in time.
+    """
+    if os.geteuid() != 0:
+        raise Impossible("it needs root")
+    caller = os.getpid()
+    reply = child.call(_outside, timeout + _MARGIN, work, dict(programs), timeout, caller)
+    if not isinstance(reply.value, dict):
+        told = reply.result.error or reply.result.stderr.strip().rpartition("\n")[2]
+        raise Impossible("it did not end in time" if reply.result.timed_out else f"it broke off ({told[:200]})")
+    if "impossible" in reply.value:
+        raise Impossible(str(reply.value["impossible"]))
+    return reply.value.get("value")
+
+
+# ------------------------------------------------------------------------------------------------- before the place
+
+
+def _outside(work: Callable[[Place], Any], programs: dict[str, str], timeout: float, caller: int) -> dict[str, Any]:
+    """In a child of the caller: make the namespaces, and wait for their first process."""
+    deadline = time.monotonic() + timeout
+    _die_with_parent()
+    if os.getppid() != caller:
+        os._exit(1)
+    try:
+        _check(_libc().unshare(_NAMESPACES), "namespaces of its own")
+    except Impossible as error:
+        return {"impossible": str(error)}
+    mine, theirs = os.pipe()
+    alive, held = os.pipe()  # `held` is open as long as this process lives
+    pid = os.fork()
+    if pid == 0:
+        os.close(mine)
+        os.close(held)
+        _first(work, programs, deadline, theirs, alive)
+    os.close(theirs)
+    os.close(alive)
+    with os.fdopen(mine, "rb") as pipe:
+        said = pipe.read()
+    _pid, status = os.waitpid(pid, 0)
+    if not said:
+        return {"impossible": f"its first process ended with {os.waitstatus_to_exitcode(status)}"}
+    value: dict[str, Any] = json.loads(said)
+    return value
+
+
+def _die_with_parent() -> None:
+    _check(_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "an end together with its maker")
+
+
+# ------------------------------------------------------------------------------------------------------ in the place
+
+
+def _first(work: Callable[[Place], Any], programs: dict[str, str], deadline: float, out: int, alive: int) -> None:
+    """The first process of the place: furnish it, do the work, say what came of it. Never returns."""
+    answer: dict[str, Any]
+    try:
+        _die_with_parent()
+        os.set_blocking(alive, False)
+        with contextlib.suppress(BlockingIOError):
+            os.read(alive, 1)
+            os._exit(1)  # the maker ended before we asked to be told
+        os.close(alive)
+        _furnish()
+        answer = {"value": work(Place(deadline, programs))}
+    except Impossible as error:
+        answer = {"impossible": str(error)}
+    except subprocess.TimeoutExpired:
+        answer = {"impossible": "it did not end in time"}
+    except BaseException as error:  # nothing may unwind into the caller's code
+        answer = {"impossible": f"it broke off ({type(error).__name__}: {str(error)[:200]})"}
+    try:
+        data = json.dumps(answer).encode()
+        while data:
+            data = data[os.write(out, data) :]
+    finally:
+        os._exit(0)
+
+
+def _furnish() -> None:
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
+    os.nice(10)
+    _limit()
+    libc = _libc()
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE, None, "mounts of its own")
+    _read_only()
+    _mount("tmpfs", "/run", "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, f"size={DISK},mode=755", "a /run of its own")
+    with contextlib.suppress(Impossible):  # some containers forbid it
+        _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None, "a /proc of its own")
+    os.mkdir(FOLDER, 0o755)
+    for name, text in _names().items():
+        path = os.path.join(FOLDER, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, 0o644)
+        target = os.path.realpath(f"/etc/{name}")
+        if os.path.exists(target):
+            _mount(path, target, None, _MS_BIND, None, f"an /etc/{name} of its own")
+    _check(libc.sethostname(HOST.encode(), len(HOST)), "a host name of its own")
+    _loopback()
+    _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "programs without privileges")
+
+
+def _names() -> dict[str, str]:
+    with contextlib.suppress(KeyError):
+        pwd.getpwuid(0)  # loads the name service before its files change
+    users = (("root", 0), ("nvlink-daemon", DAEMON), ("nvlink-user", USER))
+    return {
+        "passwd": "".join(f"{name}:x:{number}:{number}::/:/bin/sh\n" for name, number in users),
+        "group": "".join(f"{name}:x:{number}:\n" for name, number in users),
+        "hosts": f"127.0.0.1 localhost\n{ADDRESS} {HOST}\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    }
+
+
+def _limit() -> None:
+    import resource  # not at the top: the sanity tests import this file where the module does not exist
+
+    for what, most in ((resource.RLIMIT_DATA, MEMORY), (resource.RLIMIT_NOFILE, 8192)):
+        _soft, hard = resource.getrlimit(what)
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (bound, bound))
+
+
+def _read_only() -> None:
+    """No file of the host can be written, even by a daemon that runs as root."""
+    attributes = struct.pack("=4Q", _ATTR_RDONLY, 0, 0, 0)
+    call = _libc().syscall
+    size = ctypes.c_size_t(len(attributes))
+    if call(ctypes.c_long(_SYS_MOUNT_SETATTR), _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, size) == 0:
+        return
+    # Before Linux 5.12 mount by mount. Without network file systems: looking at one that hangs would hang us, and
+    # programs here have no rights on any file.
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        lines = [line.split() for line in file]
+    for words in lines:
+        kind = words[words.index("-") + 1]
+        if kind in ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs"):
+            path = words[4].replace("\\040", " ")
+            keep = sum(
+                flag
+                for name, flag in (("nosuid", _MS_NOSUID), ("nodev", _MS_NODEV), ("noexec", _MS_NOEXEC))
+                if name in words[5].split(",")
+            )
+            with contextlib.suppress(Impossible):
+                _mount(None, path, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | keep, None, "")
+
+
+def _loopback() -> None:
+    import fcntl  # not at the top: see _limit
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        request = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack("16sH14x", fcntl.ioctl(handle, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(handle, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+        address = struct.pack("H2x4s8x", socket.AF_INET, socket.inet_aton(ADDRESS))
+        fcntl.ioctl(handle, _SIOCSIFADDR, struct.pack("16s16s", b"lo:0", address))
+
+
+# ------------------------------------------------------------------------------------------------------ system calls
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(status: int, what: str) -> None:
+    if status != 0:
+        raise Impossible(f"this host does not give it {what} ({os.strerror(ctypes.get_errno())})")
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None, what: str) -> None:
+    words: Sequence[str | None] = (source, target, kind, data)
+    encoded = [None if word is None else os.fsencode(word) for word in words]
+    status = _libc().mount(encoded[0] or b"none", encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
+    _check(status, what)
