@@ -149,11 +149,14 @@ plugin: rackscale.nvlink.fabric
 sources: [simulation]
 simulation:
   racks: 2
+  cliques_per_rack: 1
   split:
     "2": 2
   faults:
     down: [r01t07]
+    detached: [r01t08, r02t01]
     unhealthy: 0.05
+    degraded: 0.1
 
 ---
 # live.nvlink.yml: the accepted fabric in the health that a live source sees, kept for ten minutes
@@ -176,6 +179,22 @@ kubernetes:
   kubeconfig: ~/.kube/config
   context: prod
   tray_name: split('.', metadata.name)[0]
+  page_size: 1000
+
+---
+# pod.nvlink.yml: the same from a pod, by its service account, where one answer in two is enough
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, kubernetes]
+fabric_file: fabric.json
+min_answer: 50
+kubernetes:
+  api_url: https://kubernetes.default.svc
+  token_file: /var/run/secrets/kubernetes.io/serviceaccount/token
+  ca_file: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+  label_selector: node-role.example.org/tray=true
+  timeout: 60
+  deadline: 300
+  max_bytes: 268435456
 
 ---
 # topograph.nvlink.yml: the blocks that NVIDIA Topograph finds
@@ -186,6 +205,35 @@ topograph:
   url: http://topograph.example.org:49021
   provider:
     name: infiniband-bm
+  deadline: 600
+
+---
+# netq.nvlink.yml: the same with all that can be said to it
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, topograph]
+fabric_file: fabric.json
+topograph:
+  url: https://topograph.example.org
+  username: nvlink
+  password: "{{ lookup('ansible.builtin.env', 'TOPOGRAPH_PASSWORD') }}"
+  validate_certs: false
+  provider:
+    name: netq
+    params:
+      apiUrl: https://netq.example.org
+    creds:
+      username: reader
+      password: "{{ lookup('ansible.builtin.env', 'NETQ_PASSWORD') }}"
+  engine:
+    name: slurm
+    params:
+      plugin: topology/block
+  nodes:
+    - region: local
+      instances:
+        i1: slurm-r01t01
+  tray_name: sub('^slurm-', '', node)
+  poll_interval: 5
   deadline: 600
 
 ---
@@ -207,6 +255,74 @@ rest:
     addresses: interfaces[?name == 'mgmt0'].address
 
 ---
+# every-field.nvlink.yml: all that an item can tell of a tray, with a key of the site's own instead of a bearer's token
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, rest]
+fabric_file: fabric.json
+rest:
+  url: https://cmdb.example.org/api/trays
+  token: "{{ lookup('ansible.builtin.env', 'CMDB_KEY') }}"
+  token_header: X-Api-Key
+  token_prefix: Key
+  trays: items
+  next: link
+  max_pages: 50
+  fields:
+    name: hostname
+    cluster_uuid: nvlink.cluster
+    clique_id: nvlink.clique_id
+    chassis_serial: chassis.serial
+    tray_index: chassis.tray
+    gpu_count: length(gpus)
+    driver_version: driver
+    health: nvlink.health
+    observed_at: seen
+    problem: state != 'in-service' && join(' ', ['the CMDB calls it', state]) || null
+    slurm_node: slurm.node
+    slurm_cluster: slurm.cluster
+    kubernetes_node: kubernetes.node
+    kubernetes_cluster: kubernetes.cluster
+    ansible_host: addresses.management
+
+---
+# bmc.nvlink.yml: a service that wants a client's certificate, or a user's password
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, rest]
+fabric_file: fabric.json
+rest:
+  url: https://bmc.example.org/redfish/v1/Systems?$expand=.
+  client_cert: ~/.config/bmc/client.pem
+  client_key: ~/.config/bmc/client.key
+  username: reader
+  password_file: ~/.config/bmc/password
+  trays: Members
+  next: '"Members@odata.nextLink"'
+  fields:
+    name: split('.', lower(HostName))[0]
+
+---
+# exported.nvlink.yml: the same out of a file
+plugin: rackscale.nvlink.fabric
+sources: [rest]
+rest:
+  file: ~/exports/trays.json
+  trays: "@"
+  fields:
+    name: name
+    clique: clique
+
+---
+# adopt.nvlink.yml: the blocks of a Slurm whose topology was made by hand, for the trays that ssh sees
+plugin: rackscale.nvlink.fabric
+sources: [ssh, slurm]
+ssh:
+  hosts: r[01-02]t[01-18]
+slurm:
+  command: ssh slurm-head /opt/slurm/bin/scontrol
+  topology: racks
+  timeout: 60
+
+---
 # trays.nvlink.yml: the trays of the fabric file, asked over ssh at every run
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file, ssh]
@@ -223,6 +339,22 @@ ssh:
   hosts: r[01-02]t[01-18]
   ssh_options: [-i, ~/.ssh/trays]
   topology: /etc/clustershell/topology.conf
+  gateway_python: /opt/clustershell/bin/python3
+
+---
+# slow.nvlink.yml: trays that take their time, on another port, with programs where no others look for them
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file, ssh]
+fabric_file: fabric.json
+ssh:
+  port: 2222
+  ssh: /opt/openssh/bin/ssh
+  python: /opt/python3/bin/python3
+  backend: nvidia_smi
+  nvidia_smi: /opt/nvidia/bin/nvidia-smi
+  connect_timeout: 30
+  timeout: 60
+  command_timeout: 150
 
 ---
 # grouped.nvlink.yml: more groups and vars by expressions
