@@ -9,27 +9,20 @@ are from.
 
 from __future__ import annotations
 
-import datetime
-import fcntl
-import ipaddress
-import json
-import math
 import os
-import re
+import string
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, nvidia_smi, nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces, nvidia_smi, nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Readings, quoted
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
 LONGEST_TIMEOUT = 3600
-_HOSTNAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
-_INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,64}")
-_IP_TIMEOUT = 5.0
-_ASK_IP = ("ip", "-j", "address", "show")
+_ADDRESSES_TIMEOUT = 5.0
 # Findings that tell why a tray with readings is in no clique; where none of them does, it is said in general.
 _WHY_NOT_ATTACHED = {
     "no_gpu",
@@ -37,9 +30,11 @@ _WHY_NOT_ATTACHED = {
     "gpu_reset_required",
     "gpu_count_unclear",
     "gpus_disagree",
+    "gpus_part_attached",
     "nvml_too_old",
     "fabric_not_supported",
     "fabric_node_local",
+    "fabric_uuid_zero",
     "fabric_not_started",
     "fabric_in_progress",
     "fabric_refused",
@@ -62,7 +57,7 @@ def gather(backend: str = "auto", nvidia_smi: str = "nvidia-smi", timeout: float
     return assemble(
         readings,
         backend=used,
-        observed_at=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        observed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         hostname=os.uname().nodename,
         addresses=own,
         findings=[*notes, *more],
@@ -75,7 +70,7 @@ def check_options(backend: Any, nvidia_smi: Any, timeout: Any) -> None:
         raise FabricFactsError(f"backend is {quoted(backend)}, use one of {', '.join(BACKENDS)}.")
     if not isinstance(nvidia_smi, str) or not nvidia_smi.strip() or "\0" in nvidia_smi:
         raise FabricFactsError("nvidia_smi is empty or no path, name the program or leave the option out.")
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not math.isfinite(timeout):
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout - timeout != 0:
         raise FabricFactsError(f"timeout is {quoted(timeout)}, use a number of seconds.")
     if not 0 < timeout <= LONGEST_TIMEOUT:
         raise FabricFactsError(f"timeout is {timeout:g}, use seconds above 0 and up to {LONGEST_TIMEOUT}.")
@@ -133,7 +128,7 @@ def assemble(
 ) -> dict[str, Any]:
     """The contract's facts of what was read; ``readings`` None: nothing could be read, everything is unknown."""
     notes = list(findings)
-    if not (isinstance(hostname, str) and _HOSTNAME.fullmatch(hostname)):
+    if not (isinstance(hostname, str) and _is_hostname(hostname)):
         notes.append(
             finding(
                 "unusable_value",
@@ -169,7 +164,7 @@ def assemble(
     facts["gpu_count"] = len(gpus)
     facts["gpus"] = [{key: value for key, value in gpu.items() if key != "platform"} for gpu in gpus]
     facts.update(_platform(gpus, notes))
-    facts.update(_place(gpus, readings.complete, notes))
+    facts.update(_place(gpus, readings.complete, facts["chassis_serial"], notes))
     for gpu in gpus:
         notes.extend(_judge(gpu))
     if not facts["attached"] and not any(found["code"] in _WHY_NOT_ATTACHED for found in notes):
@@ -182,6 +177,11 @@ def assemble(
             )
         )
     return facts
+
+
+def _is_hostname(text: str) -> bool:
+    letters = string.ascii_letters + string.digits + "_"
+    return 0 < len(text) <= 253 and text[0] in letters and not text.strip(letters + ".-")
 
 
 def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -207,7 +207,9 @@ def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[s
     return platform
 
 
-def _place(gpus: list[dict[str, Any]], complete: bool, notes: list[dict[str, Any]]) -> dict[str, Any]:
+def _place(
+    gpus: list[dict[str, Any]], complete: bool, chassis_serial: str | None, notes: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Whether and where the tray is attached; rule: every GPU completed, success, with a UUID, and all agree."""
     nowhere = {"attached": False, "cluster_uuid": None, "clique_id": None, "clique": None}
     if not gpus:
@@ -232,14 +234,20 @@ def _place(gpus: list[dict[str, Any]], complete: bool, notes: list[dict[str, Any
             )
         )
     elif probed and len(probed) == len(fabrics) and all(fabric["cluster_uuid"] is None for fabric in fabrics):
-        notes.append(
-            finding(
-                "fabric_node_local",
+        # An HGX baseboard reads like a tray whose fabric has lost its UUID, but names no chassis, or an empty one.
+        if chassis_serial is None:
+            code = "fabric_node_local"
+            message = (
                 "The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it is in no"
-                " clique; nothing to do.",
-                gpu=None,
+                " clique; nothing to do."
             )
-        )
+        else:
+            code = "fabric_uuid_zero"
+            message = (
+                "The GPUs of this tray name a chassis, as those of a rack do, but the cluster UUID of their NVLink"
+                " fabric is zero, so the tray is in no clique; check the NMX controller, unless the fabric ends here."
+            )
+        notes.append(finding(code, message, gpu=None))
     named = {(fabric["cluster_uuid"], fabric["clique_id"]) for fabric in probed if fabric["cluster_uuid"] is not None}
     mixed = bool(named) and any(fabric["cluster_uuid"] is None for fabric in probed)
     if len(named) > 1 or mixed:
@@ -249,6 +257,16 @@ def _place(gpus: list[dict[str, Any]], complete: bool, notes: list[dict[str, Any
                 "gpus_disagree",
                 f"The GPUs of this tray are in different cliques ({_listed(shown)}), so the tray is in none; check the"
                 " NVLink partitions on the switch side.",
+                gpu=None,
+            )
+        )
+    without = [str(gpu["index"]) for gpu in gpus if gpu["fabric"]["state"] == "not_supported"]
+    if named and without:
+        notes.append(
+            finding(
+                "gpus_part_attached",
+                f"GPU {', '.join(without)} of this tray has no NVLink fabric and others of it are attached, so the tray"
+                " is in no clique; run nvidia-smi -q on it, then reset or reboot it.",
                 gpu=None,
             )
         )
@@ -331,84 +349,18 @@ def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     return notes
 
 
-# --- The tray's own addresses.
-
-
 def addresses() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings)."""
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-    result = child.run(_ASK_IP, _IP_TIMEOUT, env={**os.environ, "PATH": path})
-    found = parse_ip_json(result.stdout) if result.rc == 0 else None
-    if found is None:
-        found = _addresses_of_the_kernel()
+    """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings).
+
+    In a child as well, since a network driver in trouble can hold the kernel's lock on addresses for ever.
+    """
+    found = child.call(interfaces.read, _ADDRESSES_TIMEOUT).value
     if found:
         return found, []
     return [], [
         finding(
             "addresses_unknown",
-            "The tray's addresses could not be read; install iproute2 on it, or give its address in the inventory.",
+            "The tray's addresses could not be read; look at its network, or give its address in the inventory.",
             gpu=None,
         )
     ]
-
-
-def parse_ip_json(text: str) -> list[dict[str, Any]] | None:
-    """The addresses in the output of ``ip -j address show``, None where it is none. Raises nothing."""
-    try:
-        links = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(links, list):
-        return None
-    found = []
-    for link in links:
-        if not isinstance(link, dict) or not isinstance(link.get("addr_info"), list):
-            continue
-        for entry in link["addr_info"]:
-            if isinstance(entry, dict):
-                found += _usable(link.get("ifname"), entry.get("local"), entry.get("prefixlen"))
-    return found
-
-
-def _usable(interface: Any, address: Any, prefix: Any) -> list[dict[str, Any]]:
-    """The one address as a list, or none where it is no address or reaches nobody else."""
-    if not isinstance(interface, str) or not _INTERFACE.fullmatch(interface) or not isinstance(address, str):
-        return []
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return []
-    if "%" in address or parsed.is_loopback or parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified:
-        return []
-    if isinstance(prefix, bool) or not isinstance(prefix, int) or not 0 <= prefix <= parsed.max_prefixlen:
-        return []
-    return [{"interface": interface, "address": str(parsed), "prefix": prefix}]
-
-
-def _addresses_of_the_kernel() -> list[dict[str, Any]]:
-    """Without iproute2: the first IPv4 address of each interface by ioctl, every IPv6 address from /proc."""
-    import socket  # hardly ever needed, and thousands of trays are asked at a time
-    import struct
-
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        for _index, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                # SIOCGIFADDR and SIOCGIFNETMASK; the address stands in bytes 20 to 24 of the answer.
-                address, mask = (fcntl.ioctl(asked.fileno(), code, request)[20:24] for code in (0x8915, 0x891B))
-            except OSError:
-                continue  # an interface without an IPv4 address
-            prefix = bin(int.from_bytes(mask, "big")).count("1")
-            found += _usable(name, socket.inet_ntoa(address), prefix)
-    try:
-        with open("/proc/net/if_inet6", encoding="ascii", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        parts = line.split()
-        if len(parts) == 6 and re.fullmatch(r"[0-9a-f]{32}", parts[0]) and re.fullmatch(r"[0-9a-f]{2}", parts[2]):
-            address6 = str(ipaddress.IPv6Address(int(parts[0], 16)))
-            found += _usable(parts[5], address6, int(parts[2], 16))
-    return found

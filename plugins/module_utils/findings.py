@@ -121,6 +121,16 @@ CATALOGUE: dict[str, Entry] = {
     "fabric_node_local": Entry(
         INFO, "the NVLink fabric ends at this host (HGX, zero cluster UUID)", "none, such a host is in no clique"
     ),
+    "fabric_uuid_zero": Entry(
+        WARNING,
+        "a tray of a rack (it names its chassis) is in a fabric whose cluster UUID is zero",
+        "check the NMX controller, nothing to do where the NVLink fabric ends at the host (NVL4)",
+    ),
+    "gpus_part_attached": Entry(
+        ERROR,
+        "some GPUs of a tray are attached to the NVLink fabric and others have none",
+        "run nvidia-smi -q on the tray, then reset or reboot it",
+    ),
     "fabric_unknown": Entry(
         WARNING,
         "the GPUs of a tray do not all say whether they are in an NVLink fabric",
@@ -296,6 +306,79 @@ CATALOGUE: dict[str, Entry] = {
         "a tray has no IMEX address, so its clique's list is not written",
         "widen imex_network, or set the address in the fabric file",
     ),
+    # IMEX on a tray: module_utils/imex/facts.py; on a clique: module_utils/imex/verdict.py.
+    "imex_channel_missing": Entry(
+        INFO, "IMEX runs and there is no channel device", "let the imex role make one, or use switch/nvidia_imex"
+    ),
+    "imex_channel_stale": Entry(
+        ERROR, "a channel device has the major of an earlier boot", "remove it and make it anew"
+    ),
+    "imex_channels_off": Entry(
+        WARNING, "the driver offers no IMEX channels", "set NVreg_ImexChannelCount above 0, then reboot"
+    ),
+    "imex_cmd_disabled": Entry(
+        WARNING, "the daemon's command service is off, nobody can ask it", "set IMEX_CMD_ENABLED to 1"
+    ),
+    "imex_config_missing": Entry(ERROR, "config.cfg of nvidia-imex cannot be read", "reinstall the package"),
+    "imex_ctl_failed": Entry(
+        ERROR, "nvidia-imex-ctl gave no usable answer", "run nvidia-imex-ctl -N by hand on the tray"
+    ),
+    "imex_domain_degraded": Entry(
+        WARNING, "a tray sees all its peers, and its domain is not up", "look at the other members of the clique"
+    ),
+    "imex_foreign_daemon": Entry(
+        WARNING, "an IMEX daemon of no known owner runs", "stop it, and start IMEX by its owner"
+    ),
+    "imex_in_use": Entry(
+        ERROR, "the driver's one IMEX session belongs to another daemon", "stop the other owner of IMEX on this host"
+    ),
+    "imex_list_differs": Entry(
+        ERROR,
+        "members of an IMEX domain started with different lists (!M!)",
+        "write one list on all trays of the clique, then stop all and start all",
+    ),
+    "imex_list_edited": Entry(
+        WARNING, "the list is not the one that the role wrote", "run the imex role on the whole clique"
+    ),
+    "imex_list_not_running": Entry(
+        WARNING, "the list was written after the daemon started", "restart the daemons of the whole clique together"
+    ),
+    "imex_list_unusable": Entry(
+        ERROR, "a line of the list is empty, a comment, twice there or no address", "write the list anew"
+    ),
+    "imex_member_unasked": Entry(WARNING, "a member of the clique could not be asked", "bring the tray back"),
+    "imex_missing": Entry(INFO, "nvidia-imex is not installed", "run the imex role where IMEX is wanted"),
+    "imex_no_own_address": Entry(
+        ERROR, "no line of the list is an address of the tray", "correct imex_address in the fabric file"
+    ),
+    "imex_not_configured": Entry(ERROR, "IMEX has no list of nodes", "run the imex role"),
+    "imex_not_ready": Entry(ERROR, "the daemon runs and is not ready", "see its log for what it waits for"),
+    "imex_pair_blind": Entry(
+        ERROR, "two ready members do not see each other", "open port 50000 both ways, then restart the clique"
+    ),
+    "imex_peer_lost": Entry(
+        WARNING, "a tray is not connected to some peers", "look at those trays, and at ports 50000 and 50005"
+    ),
+    "imex_peer_version": Entry(
+        ERROR, "members of an IMEX domain have different versions (!V!)", "install one version on the whole clique"
+    ),
+    "imex_persist_left": Entry(
+        INFO, "a persist file is left of an unclean stop", "remove it once no job of that time runs"
+    ),
+    "imex_timeout": Entry(
+        ERROR, "nvidia-imex-ctl hangs", "drain the tray and restart the daemon, reboot if it hangs again"
+    ),
+    "imex_two_owners": Entry(ERROR, "two owners of IMEX on one host", "leave one of them"),
+    "imex_unit_down": Entry(ERROR, "nvidia-imex.service is enabled and does not run", "see its journal, start it"),
+    "imex_unit_failed": Entry(ERROR, "nvidia-imex.service has failed", "remove the cause, reset-failed, start it"),
+    "imex_version_mismatch": Entry(
+        ERROR, "nvidia-imex is not of the driver's version", "install the package of the driver's exact version"
+    ),
+    "imex_waiting_for_recovery": Entry(
+        ERROR,
+        "after an unclean stop the daemon waits for its peers of before",
+        "bring them back, or restart the clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
+    ),
     # Slurm's topology: module_utils/slurm/rules.py and planning.py.
     "slurm_aggregates_shift": Entry("warning", "Blocks above the base size are cut anew.", "Keep retired blocks."),
     "slurm_block_duplicate": Entry("error", "Two blocks have one name.", "Give each clique a block of its own."),
@@ -304,6 +387,7 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_block_overlap": Entry("error", "A node stands in two blocks.", "Leave it in the one of its clique."),
     "slurm_block_short": Entry("error", "A block is below the base size, before Slurm 25.05.", "Lower the base size."),
     "slurm_block_size": Entry("error", "A block size is not the base times a power of two.", "Correct block_sizes."),
+    "slurm_block_size_rest": Entry("warning", "Large jobs get none of the last blocks.", "Add a block size."),
     "slurm_block_size_unused": Entry("info", "A block size has no effect.", "Leave it out."),
     "slurm_block_unknown": Entry("error", "Slurm knows no node of a block.", "Set nvlink_slurm_node."),
     "slurm_clique_above_base": Entry("warning", "A clique is larger than the base size.", "Give it a partition."),

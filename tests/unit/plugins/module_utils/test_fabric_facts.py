@@ -167,7 +167,67 @@ def test_a_gpu_without_a_fabric_among_others_detaches_the_tray() -> None:
     facts = _change(1, "fabric", "state", value="not_supported")
     facts = _of_xml(facts)
     assert _place(facts) == NOWHERE
-    assert trays.codes(facts) == ["fabric_unknown"]
+    assert trays.codes(facts) == ["gpus_part_attached"]
+
+
+def _all(**fabric: Any) -> dict[str, Any]:
+    facts = trays.tray()
+    for gpu in facts["gpus"]:
+        gpu["fabric"].update(fabric)
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        pytest.param(_all(state="in_progress"), ["fabric_in_progress"] * 4, id="CUDA hangs while links are up"),
+        pytest.param(
+            _all(status="insufficient_resources", cluster_uuid=None, clique_id=0),
+            ["fabric_refused"] * 4,
+            id="in no partition: state completed, bad status, zero UUID",
+        ),
+        pytest.param(
+            _change(3, "fabric", "status", value="unknown_error"),
+            ["fabric_refused"],
+            id="success and unknown error mixed",
+        ),
+        pytest.param(_change(0, "fabric", "clique_id", value=7), ["gpus_disagree"], id="GPUs in different cliques"),
+        pytest.param(
+            _change(0, "fabric", "state", value="not_started"),
+            ["fabric_not_started"],
+            id="only some attached: one late",
+        ),
+        pytest.param(
+            _change(0, "fabric", "state", value="not_supported"),
+            ["gpus_part_attached"],
+            id="only some attached: one out",
+        ),
+        pytest.param(
+            _all(cluster_uuid=None), ["fabric_uuid_zero"], id="a rack's tray with a zero UUID: no MNNVL, without a word"
+        ),
+        pytest.param(
+            {**_all(cluster_uuid=None), "chassis_serial": None}, ["fabric_node_local"], id="the same is normal on HGX"
+        ),
+        pytest.param(
+            _change(1, "recovery_action", value="recover_imex_domain"), ["recovery_action"], id="the IMEX domain hangs"
+        ),
+        pytest.param(_change(1, "mig_enabled", value=True), ["mig_enabled"], id="MIG: no NVLink between GPUs"),
+    ],
+)
+def test_what_breaks_in_racks_is_seen_from_the_tray(facts: dict[str, Any], expected: list[str]) -> None:
+    """Faults that operators have reported, as NVML shows them; none of them may leave the tray attached by mistake."""
+    found = _of_xml(facts)
+    assert trays.codes(found) == expected
+    assert found["attached"] is ({*expected} <= {"recovery_action", "mig_enabled"})
+
+
+def test_health_that_reads_bad_and_is_not() -> None:
+    """0xaa and 0x1aa are healthy (test_nvml decodes them); no health at all, as older drivers give, is no finding."""
+    unknown = unknown_gpu(0)["fabric"]["health"]
+    facts = _of_xml(_all(health=unknown))
+    assert (facts["attached"], facts["findings"]) == (True, [])
+    clear = {**unknown, **dict.fromkeys(("degraded_bandwidth", "route_recovery", "route_unhealthy"), False)}
+    assert _of_xml(_all(health=clear))["findings"] == []
 
 
 def test_gpus_of_one_tray_in_different_chassis_leave_it_unknown() -> None:
