@@ -7,8 +7,9 @@ The shape, every key optional::
 
     suite: trixie            # or forky
     controller: true         # a host `ctl`
-    slurm: true              # or packages: empty hosts with a repository to install it from; or a map: topology_plugin, prolog_flags, select_type, accounting (true: slurmdbd and
-                             # MariaDB on ctl), conf (lines for slurm.conf), files (topology.conf: TEXT)
+    slurm: true              # or packages (hosts without it, that can install it), or a map: topology_plugin,
+                             # prolog_flags, select_type, accounting (true: slurmdbd and MariaDB on ctl), conf (lines
+                             # for slurm.conf), files (topology.conf: TEXT)
     racks:
       - name: r01
         trays: 2
