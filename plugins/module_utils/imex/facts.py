@@ -1,0 +1,480 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The facts ``nvlink_imex`` of one tray: pure, from what survey() has read.
+
+Only the tray's own row of the ctl's answer is believed: rows of others may be made up from the list when they do not
+answer. Whether all members agree is for verdict.py, from all members' own rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import DAEMON, UNIT
+from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import quoted
+
+NO_GPU = "NO_GPU"
+# A list written while the daemon starts is the one that it reads; clocks of /proc are exact to about a second.
+_START_SLACK = 2.0
+# What the log says last decides, for an older fault may be repaired: text -> code.
+_LOG_CAUSES = {
+    "NV_ERR_IN_USE": "imex_in_use",
+    "is not matching with current GPU driver version": "imex_version_mismatch",
+    "No matching network interface found": "imex_no_own_address",
+    "Node configuration mapping mismatch": "imex_list_differs",
+}
+_LOG_START = "is running "
+_LOST = ("never_connected", "recovering", "disconnected", "invalid", "authenticating")
+_Findings = list[dict[str, Any]]
+
+
+def assemble(read: Mapping[str, Any], observed_at: str) -> dict[str, Any]:
+    """The facts in the shape that imex_info documents, from the dict that survey() returns."""
+    notes: _Findings = []
+    config = files.Config(read["config"]["text"] or "")
+    nodes = _nodes(read, notes)
+    daemons = [process for process in read["processes"] if process["name"] == DAEMON]
+    owners = _owners(read)
+    running = bool(daemons)
+    unit = read["unit"]
+    state = _state(read, notes)
+    domain = _domain(read, notes) if running else None
+    own = domain.nodes.get(nodes["own_id"]) if domain and nodes["own_id"] is not None else None
+    if state is None and own is not None:
+        state = own.state
+    version = own.version if own and own.version != NO_GPU else None
+    facts: dict[str, Any] = {
+        "observed_at": observed_at,
+        "hostname": read["hostname"],
+        "installed": read["program"] is not None,
+        "package": read["package"],
+        "version": version or read["version"],
+        "driver_version": read["driver_version"],
+        "running": running,
+        "state": state if running else None,
+        "domain_state": domain.status if domain else None,
+        "ready": running and state == "ready",
+        "peers": _peers(own, nodes["entries"], nodes["own_id"]),
+        "unit": unit,
+        "config": _config(read, config),
+        "nodes": nodes,
+        "persist_file": read["persist"]["exists"],
+        "channels": read["channels"],
+        "owners": owners,
+        "reason": None,
+        "findings": notes,
+    }
+    _judge_presence(facts, config, notes)
+    _judge_daemon(facts, daemons, read, notes)
+    _judge_peers(facts, notes)
+    _judge_channels(facts, notes)
+    _judge_owners(facts, notes)
+    wrong = [note["message"] for note in notes if note["severity"] == ERROR]
+    facts["reason"] = wrong[0] if wrong else None
+    return facts
+
+
+# --- Parts of the facts.
+
+
+def _config(read: Mapping[str, Any], config: files.Config) -> dict[str, Any]:
+    """What the file sets, without what might be a key's text."""
+    text = read["config"]["text"]
+    settings = {
+        key: None if key in files.SENSITIVE and not re.fullmatch(r"[A-Za-z0-9_./-]*", value) else value
+        for key, value in config.settings().items()
+    }
+    return {
+        "path": read["config"]["path"],
+        "sha256": None if text is None else files.digest(text),
+        "settings": settings,
+        "unknown_keys": sorted(key for key in settings if key not in files.KEYS),
+    }
+
+
+def _nodes(read: Mapping[str, Any], notes: _Findings) -> dict[str, Any]:
+    text = read["nodes"]["text"]
+    parsed = files.parse_nodes(text or "")
+    record = files.parse_record(read["record"]["text"] or "")
+    sha256 = None if text is None else files.digest(text)
+    path = read["nodes"]["path"]
+    if parsed.wrong:
+        number, entry, why = parsed.wrong[0]
+        notes.append(
+            finding(
+                "imex_list_unusable",
+                f"Line {number} of {path} is {why} ({quoted(entry)}), and a node's id is its line; write the list anew"
+                " on"
+                " all trays of the clique and restart them together.",
+            )
+        )
+    if record and sha256 and record.sha256 != sha256:
+        notes.append(
+            finding(
+                "imex_list_edited",
+                f"{path} is not the list that was written for generation {record.generation} of clique {record.clique};"
+                " run the imex role on the whole clique, which brings all its trays to one list.",
+            )
+        )
+    return {
+        "path": path,
+        "sha256": sha256,
+        "entries": list(parsed.entries),
+        "own_id": files.own_id(parsed.entries, read["addresses"], read["names"]),
+        "changed_at": read["nodes"]["changed_at"],
+        "generation": record.generation if record else None,
+        "clique": record.clique if record else None,
+        "recorded_owner": record.owner if record else None,
+        "recorded_sha256": record.sha256 if record else None,
+    }
+
+
+def _state(read: Mapping[str, Any], notes: _Findings) -> str | None:
+    answer = read["answers"].get("state")
+    if answer is None:
+        return None
+    if answer.timed_out:
+        _hangs(answer, "-q", notes)
+        return None
+    return status.parse_state(answer.stdout) if answer.rc == 0 else None
+
+
+def _domain(read: Mapping[str, Any], notes: _Findings) -> status.Domain | None:
+    answer = read["answers"].get("domain")
+    if answer is None:
+        return None
+    if answer.timed_out:
+        _hangs(answer, "-N -j", notes)
+        return None
+    said = (answer.error or answer.stderr.strip() or answer.stdout.strip()).partition("\n")[0]
+    if status.NOT_CONFIGURED in answer.stdout + answer.stderr:
+        notes.append(
+            finding(
+                "imex_not_configured",
+                f"IMEX cannot read its list {read['nodes']['path']}; run the imex role, which writes it from the fabric"
+                " file.",
+            )
+        )
+        return None
+    try:
+        if answer.rc != 0:
+            raise status.StatusError(f"nvidia-imex-ctl -N -j ended with {answer.rc}")
+        return status.parse_domain(answer.stdout)
+    except status.StatusError as error:
+        notes.append(
+            finding(
+                "imex_ctl_failed",
+                f"{error} but {quoted(said)}; run nvidia-imex-ctl -N by hand and see that IMEX_CMD_ENABLED is 1.",
+            )
+        )
+        return None
+
+
+def _hangs(answer: Any, question: str, notes: _Findings) -> None:
+    stuck = f" and its process {answer.survivor_pid} hangs in the kernel" if answer.survivor_pid else ""
+    notes.append(
+        finding(
+            "imex_timeout",
+            f"nvidia-imex-ctl {question} gave no answer in time{stuck}; drain the tray and restart the daemon, and"
+            " reboot"
+            " the tray if it hangs again.",
+        )
+    )
+
+
+def _peers(own: status.Node | None, entries: Sequence[str], own_id: int | None) -> list[dict[str, Any]]:
+    """How this tray sees the others, by their ids; the connection is null where the tray says nothing of one."""
+    if own is None:
+        return []
+    return [
+        {"id": number, "host": entry, "connection": own.connections.get(number)}
+        for number, entry in enumerate(entries)
+        if number != own_id
+    ]
+
+
+def _owners(read: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Who runs IMEX here, or would at the next boot or job: service, prolog, driver or foreign, each once."""
+    unit = read["unit"] or {}
+    found: dict[str, dict[str, Any]] = {}
+
+    def add(owner: str, why: str, pid: int | None = None) -> None:
+        found.setdefault(owner, {"owner": owner, "why": why, "pid": pid})
+
+    for process in read["processes"]:
+        owner, why = _owner_of(process, unit, bool(read["prolog_files"]))
+        add(owner, why, process["pid"])
+    if unit.get("enabled") in ("enabled", "enabled-runtime", "linked", "alias") and unit.get("load") == "loaded":
+        add("service", f"{UNIT} is enabled")
+    elif unit.get("active") in ("active", "activating", "reloading") and not read["prolog_files"]:
+        add("service", f"{UNIT} is {unit['active']}", unit.get("main_pid"))
+    for path in read["prolog_files"]:
+        add("prolog", f"{path} speaks of {DAEMON}")
+    return [found[owner] for owner in sorted(found)]
+
+
+def _owner_of(process: Mapping[str, Any], unit: Mapping[str, Any], has_prolog: bool) -> tuple[str, str]:
+    argv, cgroup, pid = process["argv"], process["cgroup"], process["pid"]
+    config = next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "-c"), "")
+    if "kubepods" in cgroup or config.startswith("/imexd/") or process["name"] != DAEMON:
+        return "driver", f"process {pid} ({process['name']}) belongs to the DRA driver"
+    if pid == unit.get("main_pid") or f"/{UNIT}" in cgroup:
+        if has_prolog and unit.get("enabled") not in ("enabled", "enabled-runtime"):
+            return "prolog", f"{UNIT} runs, not enabled, beside a prolog that speaks of it"
+        return "service", f"process {pid} is of {UNIT}"
+    if "slurm" in cgroup:
+        return "prolog", f"process {pid} was started below slurmd"
+    return "foreign", f"process {pid} ({quoted(' '.join(argv))}) is of no known owner"
+
+
+# --- What is wrong.
+
+
+def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Findings) -> None:
+    unit = facts["unit"] or {}
+    if not facts["installed"]:
+        if not facts["running"]:
+            notes.append(
+                finding(
+                    "imex_missing", "nvidia-imex is not installed; the imex role installs it where it is the owner."
+                )
+            )
+        return
+    if facts["config"]["sha256"] is None:
+        path = facts["config"]["path"]
+        notes.append(
+            finding("imex_config_missing", f"{path} cannot be read; reinstall the package, which brings that file.")
+        )
+    elif facts["running"] and config.get("IMEX_CMD_ENABLED") != "1":
+        notes.append(
+            finding(
+                "imex_cmd_disabled",
+                "IMEX_CMD_ENABLED is not 1, so nobody can ask this daemon for its state; set it and restart the"
+                " clique.",
+            )
+        )
+    version, driver = facts["version"], facts["driver_version"]
+    if version and driver and version != driver:
+        notes.append(
+            finding(
+                "imex_version_mismatch",
+                f"nvidia-imex is {version} and the driver {driver}, it will not start; install the package of the"
+                " driver's exact version.",
+            )
+        )
+    if unit.get("active") == "failed":
+        result = unit.get("result")
+        notes.append(
+            finding(
+                "imex_unit_failed",
+                f"{UNIT} has failed ({quoted(result)}); see its log, remove the cause, then systemctl reset-failed and"
+                " start it.",
+            )
+        )
+    elif unit.get("enabled") == "enabled" and not facts["running"]:
+        notes.append(
+            finding(
+                "imex_unit_down",
+                f"{UNIT} is enabled and does not run ({quoted(unit.get('active'))}); see journalctl -u {UNIT}, then"
+                " start"
+                " it.",
+            )
+        )
+    if facts["persist_file"] and not facts["running"]:
+        notes.append(
+            finding(
+                "imex_persist_left",
+                "A persist file is left of an unclean stop, so the next start waits for that time's peers; start with a"
+                " changed list, or remove the file when no job of that time runs any more.",
+            )
+        )
+
+
+def _judge_daemon(
+    facts: Mapping[str, Any], daemons: Sequence[Mapping[str, Any]], read: Mapping[str, Any], notes: _Findings
+) -> None:
+    unit = facts["unit"] or {}
+    codes = {note["code"] for note in notes}
+    wanted = facts["running"] or unit.get("enabled") == "enabled" or unit.get("active") == "failed"
+    cause = _cause_in_log(read["log"]) if wanted and not facts["ready"] else None
+    nodes = facts["nodes"]
+    # Without any address of the tray nothing can be said of its own line.
+    unlisted = bool(nodes["entries"]) and nodes["own_id"] is None and bool(read["addresses"])
+    if (unlisted and wanted) or cause == "imex_no_own_address":
+        notes.append(
+            finding(
+                "imex_no_own_address",
+                f"No line of {nodes['path']} is an address of this tray, so it is no node of its IMEX domain; correct"
+                " imex_address in the fabric file, or let the daemon start after the network.",
+            )
+        )
+    if cause == "imex_in_use":
+        notes.append(
+            finding(
+                "imex_in_use",
+                "The driver's one IMEX session belongs to another daemon (NV_ERR_IN_USE); stop the other owner, perhaps"
+                " in a container, then start this one.",
+            )
+        )
+    if cause == "imex_version_mismatch" and cause not in codes:
+        notes.append(
+            finding(
+                "imex_version_mismatch",
+                "nvidia-imex ended because its version is not the loaded driver's; install the package of the driver's"
+                " exact version, and reboot where a newer driver waits to be loaded.",
+            )
+        )
+    if nodes["sha256"] is None and wanted and "imex_not_configured" not in codes:
+        notes.append(
+            finding("imex_not_configured", f"There is no list {nodes['path']}; run the imex role, which writes it.")
+        )
+    state = facts["state"]
+    if state == "waiting_for_recovery":
+        missing = [peer["host"] for peer in facts["peers"] if peer["connection"] != "connected"]
+        notes.append(
+            finding(
+                "imex_waiting_for_recovery",
+                "IMEX waits for the peers of before its unclean stop"
+                + (f" ({_listed(missing)} not connected)" if missing else "")
+                + "; bring them back, or restart the whole clique, with a changed list or IMEX_WAIT_FOR_QUORUM=NONE.",
+            )
+        )
+    elif facts["running"] and state not in (None, "ready"):
+        notes.append(
+            finding(
+                "imex_not_ready",
+                f"IMEX is in the state {state}, not ready; its log, {read['log_path'] or 'the journal'}, says why.",
+            )
+        )
+    elif facts["running"] and state is None and not codes & {"imex_timeout", "imex_cmd_disabled", "imex_ctl_failed"}:
+        notes.append(
+            finding("imex_ctl_failed", "nvidia-imex-ctl -q says no state; run it by hand, then restart the daemon.")
+        )
+    started = [daemon["started_at"] for daemon in daemons if daemon["started_at"] is not None]
+    changed = nodes["changed_at"]
+    if started and changed is not None and changed > max(started) + _START_SLACK:
+        notes.append(
+            finding(
+                "imex_list_not_running",
+                f"{nodes['path']} was written after the daemon started, which reads it at its start only; restart the"
+                " daemons of the whole clique together.",
+            )
+        )
+
+
+def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
+    by_connection: dict[str, list[str]] = {}
+    for peer in facts["peers"]:
+        by_connection.setdefault(peer["connection"] or "invalid", []).append(peer["host"])
+    differing = by_connection.pop("map_mismatch", [])
+    if differing:
+        notes.append(
+            finding(
+                "imex_list_differs",
+                f"This tray and {_listed(differing)} started with different lists (!M!) and stay apart; write one list"
+                " on"
+                " all trays of the clique, then stop all and start all.",
+            )
+        )
+    versions = by_connection.pop("version_mismatch", [])
+    if versions:
+        notes.append(
+            finding(
+                "imex_peer_version",
+                f"This tray and {_listed(versions)} run different versions (!V!) and do not talk; install one driver"
+                " and"
+                " IMEX version on the whole clique.",
+            )
+        )
+    by_connection.pop("connected", None)
+    if by_connection:
+        total = sum(map(len, by_connection.values()))
+        words = "; ".join(f"{connection}: {_listed(hosts)}" for connection, hosts in sorted(by_connection.items()))
+        notes.append(
+            finding(
+                "imex_peer_lost",
+                f"{total} of {len(facts['peers'])} peers are not connected ({words}); see their own imex_info, and that"
+                " ports 50000 and 50005 are open between members.",
+            )
+        )
+    elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not differing and not versions:
+        notes.append(
+            finding(
+                "imex_domain_degraded",
+                f"This tray sees all its peers, but the domain is {facts['domain_state']}; see the other members' own"
+                " imex_info, and that port 50005 is open between members.",
+            )
+        )
+
+
+def _judge_channels(facts: Mapping[str, Any], notes: _Findings) -> None:
+    major, devices = facts["channels"]["major"], facts["channels"]["devices"]
+    stale = [device["name"] for device in devices if major is not None and device["major"] != major]
+    if stale:
+        notes.append(
+            finding(
+                "imex_channel_stale",
+                f"{_listed(stale)} have another major than {major}, which the driver has since this boot; remove and"
+                " make"
+                " them anew.",
+            )
+        )
+    if not facts["running"]:
+        return
+    if major is None:
+        notes.append(
+            finding(
+                "imex_channels_off",
+                "The driver has no IMEX channels (no line nvidia-caps-imex-channels in /proc/devices); set"
+                " NVreg_ImexChannelCount above 0 and reboot.",
+            )
+        )
+    elif not devices:
+        notes.append(
+            finding(
+                "imex_channel_missing",
+                "There is no channel device, without which CUDA calls are not permitted; the imex role makes one, and"
+                " Slurm's switch/nvidia_imex makes one for each job step.",
+            )
+        )
+
+
+def _judge_owners(facts: Mapping[str, Any], notes: _Findings) -> None:
+    owners = facts["owners"]
+    if len(owners) > 1:
+        words = " and ".join(f"{entry['owner']} ({entry['why']})" for entry in owners)
+        notes.append(
+            finding(
+                "imex_two_owners",
+                f"IMEX has more than one owner here: {words}; a host has one IMEX session, so leave one of them.",
+            )
+        )
+    elif owners and owners[0]["owner"] == "foreign":
+        notes.append(
+            finding(
+                "imex_foreign_daemon",
+                f"An IMEX daemon runs that neither {UNIT}, nor a prolog, nor the DRA driver started"
+                f" ({owners[0]['why']});"
+                " stop it and start its owner.",
+            )
+        )
+
+
+def _cause_in_log(log: str) -> str | None:
+    """The last known fault since the daemon's last start."""
+    cause = None
+    for line in log.splitlines():
+        if "IMEX version" in line and _LOG_START in line:
+            cause = None
+        cause = next((code for text, code in _LOG_CAUSES.items() if text in line), cause)
+    return cause
+
+
+def _listed(values: Sequence[str]) -> str:
+    shown = ", ".join(values[:5])
+    return f"{shown} and {len(values) - 5} more" if len(values) > 5 else shown

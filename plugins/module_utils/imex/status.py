@@ -1,0 +1,190 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What nvidia-imex-ctl says: -q, -N -j and the table of -N, of all releases that were seen.
+
+Words come out in lower case. A release may have words, keys and lines that this does not know: words are kept, keys and
+lines are passed over. Only what is no answer at all is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+
+STATES = (
+    "initializing",
+    "starting_auth_server",
+    "waiting_for_peers",
+    "waiting_for_recovery",
+    "init_gpu",
+    "ready",
+    "shutting_down",
+    "unavailable",
+)
+DOMAIN_STATES = ("up", "degraded", "down")
+# The letters of the table. Of the JSON's words connected and invalid are known, the others follow the legend.
+CELLS = {
+    "C": "connected",
+    "N": "never_connected",
+    "R": "recovering",
+    "D": "disconnected",
+    "I": "invalid",
+    "A": "authenticating",
+    "!V!": "version_mismatch",
+    "!M!": "map_mismatch",
+}
+MOST_NODES = 4096
+NOT_CONFIGURED = "Failed to read node configuration file"
+
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_ ]{0,47}")
+_HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
+_VERSION = re.compile(r"NO_GPU|[0-9]{1,6}(\.[0-9A-Za-z]{1,16}){0,5}")
+_STAMP = re.compile(r"[0-9]{1,2}/[0-9]{1,2}/[0-9]{4} [0-9:.]{5,15}")
+_NODE = re.compile(
+    r"Node\s+#(?P<id>[0-9]{1,6})\s+(?P<mark>[-*])\s+(?P<host>\S+)(?:\s+\((?P<aka>[^)]*)\))?(?:\s+\*)?\s+-\s+(?P<rest>.*)\Z"
+)
+_MATRIX = re.compile(r"\s*Nodes From.To\s")
+_ROW = re.compile(r"\s*([0-9]{1,6})((?:\s+(?:![A-Z]!|[A-Z?]))+)\s*\Z")
+
+
+class StatusError(ImexError):
+    """The tool's output is no answer."""
+
+
+class Node(NamedTuple):
+    """One row. Only the row of the host itself is a report, that of another may be made up from its list."""
+
+    id: int
+    host: str | None
+    host_name: str | None
+    state: str | None
+    version: str | None
+    connections: dict[int, str]
+
+
+class Domain(NamedTuple):
+    """``local`` is the id that the table marks with a star, None where nothing is marked (all JSON)."""
+
+    status: str | None
+    timestamp: str | None
+    nodes: dict[int, Node]
+    local: int | None = None
+
+
+def parse_state(text: str) -> str | None:
+    """The word of -q; None for what is none, as an error's text."""
+    words = text.split()
+    word = words[0] if len(words) == 1 else ""
+    return word.lower() if re.fullmatch(r"[A-Z][A-Z_]{2,39}", word) else None
+
+
+def parse_domain(text: str) -> Domain:
+    """-N with or without -j. StatusError where it is neither."""
+    return parse_json(text) if text.lstrip().startswith("{") else parse_table(text)
+
+
+def parse_json(text: str) -> Domain:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise StatusError("nvidia-imex-ctl -N -j printed no JSON") from None
+    if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), Mapping):
+        raise StatusError("nvidia-imex-ctl -N -j printed JSON without nodes")
+    nodes: dict[int, Node] = {}
+    for key, value in data["nodes"].items():
+        number = _number(key)
+        if number is not None and isinstance(value, Mapping):
+            nodes[number] = Node(
+                number,
+                _matching(_HOST, value.get("host")),
+                _matching(_HOST, value.get("hostName")),
+                _word(value.get("status")),
+                _matching(_VERSION, value.get("version")),
+                _connections(value.get("connections")),
+            )
+    return Domain(_word(data.get("status")), _matching(_STAMP, data.get("timestamp")), nodes)
+
+
+def parse_table(text: str) -> Domain:
+    """The table for people: a legend, the time, one line a node, the matrix, the domain's state."""
+    status = timestamp = local = None
+    nodes: dict[int, Node] = {}
+    columns: list[int] | None = None
+    for line in text.splitlines():
+        found = _NODE.match(line.strip())
+        if found:
+            number = int(found.group("id"))
+            if number >= MOST_NODES:
+                continue
+            nodes[number] = _node_line(number, found)
+            local = number if found.group("mark") == "*" else local
+        elif _MATRIX.match(line):
+            columns = [int(word) for word in line.split()[2:] if word.isdecimal() and word.isascii() and len(word) < 7]
+        elif line.strip().startswith("Domain State:"):
+            status, columns = _word(line.partition(":")[2].strip()), None
+        elif columns is not None:
+            row = _ROW.match(line)
+            if row and int(row.group(1)) in nodes:
+                cells = (CELLS.get(cell, cell.lower()) for cell in row.group(2).split())
+                nodes[int(row.group(1))].connections.update(zip(columns, cells))
+        elif _STAMP.fullmatch(line.strip()):
+            timestamp = line.strip()
+    if not nodes and status is None:
+        raise StatusError("nvidia-imex-ctl -N printed no table")
+    return Domain(status, timestamp, nodes, local)
+
+
+def _node_line(number: int, found: re.Match[str]) -> Node:
+    """The state stands first, then parts with a name of their own: Version, Hostname, whatever may come."""
+    state, *parts = re.split(r"\s+-\s+", found.group("rest").strip())
+    named = {name.strip().lower(): value.strip(" -") for name, _colon, value in (part.partition(":") for part in parts)}
+    return Node(
+        number,
+        _matching(_HOST, found.group("host")),
+        _matching(_HOST, named.get("hostname") or found.group("aka")),
+        _word(state.partition("- Version")[0].strip(" -")),
+        _matching(_VERSION, named.get("version")),
+        {},
+    )
+
+
+def _connections(value: Any) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for key, cell in value.items() if isinstance(value, Mapping) else ():
+        number = _number(key)
+        word = _connection(cell.get("status") if isinstance(cell, Mapping) else cell)
+        if number is not None and word is not None:
+            found[number] = word
+    return found
+
+
+def _connection(value: Any) -> str | None:
+    """One word for a connection, whichever way a release writes a mismatch."""
+    word = _word(value)
+    if word is None or word in CELLS.values():
+        return word
+    if "version" in word and "mismatch" in word:
+        return "version_mismatch"
+    if "mismatch" in word and ("map" in word or "config" in word):
+        return "map_mismatch"
+    return word
+
+
+def _word(value: Any) -> str | None:
+    if not isinstance(value, str) or not value.isascii() or not _WORD.fullmatch(value):
+        return None
+    return re.sub(r"[ _]+", "_", value.strip()).lower()
+
+
+def _matching(pattern: re.Pattern[str], value: Any) -> str | None:
+    return value if isinstance(value, str) and pattern.fullmatch(value) else None
+
+
+def _number(key: Any) -> int | None:
+    text = str(key)
+    return int(text) if re.fullmatch(r"[0-9]{1,6}", text) and int(text) < MOST_NODES else None

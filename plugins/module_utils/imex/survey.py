@@ -1,0 +1,233 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What there is of IMEX on this tray, read without judging it: files, unit, processes, devices, the ctl's answers.
+
+Whatever may hang runs in a child with a time limit. What cannot be read is null.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+
+UNIT = "nvidia-imex.service"
+DAEMON = "nvidia-imex"
+# The kernel cuts a process's name to 15 characters: compute-domain-daemon and its kubelet plugin.
+DRIVER_DAEMON = "compute-domain-"
+CHANNELS = "/dev/nvidia-caps-imex-channels"
+PROC_DEVICES = "/proc/devices"
+PROLOG_FILES = (
+    "/etc/slurm/prolog.d/*",
+    "/etc/slurm/prolog_slurmd.d/*",
+    "/etc/slurm/*prolog*",
+    "/opt/slurm/etc/prolog.d/*",
+)
+LONGEST_TIMEOUT = 600
+_SYSTEM_TIMEOUT = 10.0
+_MOST_TEXT = 1 << 20
+_LOG_TAIL = 64 * 1024
+_UNIT_FIELDS = {
+    "LoadState": "load",
+    "ActiveState": "active",
+    "SubState": "sub",
+    "UnitFileState": "enabled",
+    "MainPID": "main_pid",
+    "Result": "result",
+}
+_DEVICE_LINE = re.compile(r"\s*([0-9]+)\s+nvidia-caps-imex-channels\s*")
+_DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
+
+
+def check_options(timeout: Any) -> None:
+    """Raise ImexError for a wrong option of imex_info."""
+    if not isinstance(timeout, (int, float)) or not math.isfinite(timeout) or not 0 < timeout <= LONGEST_TIMEOUT:
+        raise files.ImexError(f"timeout is {timeout!r}, use a number of seconds above 0 and up to {LONGEST_TIMEOUT}.")
+
+
+def survey(
+    config_path: str = files.CONFIG_FILE,
+    record_path: str = files.RECORD_FILE,
+    ctl: str = "nvidia-imex-ctl",
+    timeout: float = 10.0,
+    prolog_files: Sequence[str] = PROLOG_FILES,
+    proc_devices: str = PROC_DEVICES,
+    addresses: Callable[[], list[str]] | None = None,
+) -> dict[str, Any]:
+    """Everything that judging needs, as one dict; ``timeout`` (seconds) bounds each of the ctl's two answers."""
+    config_text = _text(config_path)
+    config = files.Config(config_text or "")
+    nodes_path = config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
+    processes = _processes()
+    running = any(process["name"] == DAEMON for process in processes)
+    hostname = os.uname().nodename
+    return {
+        "hostname": hostname,
+        "names": sorted({hostname, hostname.partition(".")[0]}),
+        "addresses": (addresses or _addresses)(),
+        "program": shutil.which(DAEMON),
+        "version": _program_version() if shutil.which(DAEMON) else None,
+        "package": _package(),
+        "driver_version": _driver_version(),
+        "unit": _unit(),
+        "config": {"path": config_path, "text": config_text},
+        "nodes": {"path": nodes_path, "text": _text(nodes_path), "changed_at": _changed_at(nodes_path)},
+        "record": {"path": record_path, "text": _text(record_path)},
+        "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
+        "processes": processes,
+        "answers": _ask(ctl, config_path, timeout) if running or shutil.which(ctl) else {},
+        "channels": {"major": _channel_major(proc_devices), "devices": _channel_devices()},
+        "prolog_files": _prologs(prolog_files),
+        "log_path": config.get("LOG_FILE_NAME"),
+        "log": _tail(config.get("LOG_FILE_NAME")),
+    }
+
+
+def _ask(ctl: str, config_path: str, timeout: float) -> dict[str, child.Result]:
+    """The answers to -q and -N -j; where the first hangs, the second is not waited for."""
+    state = child.run([ctl, "-c", config_path, "-q"], timeout)
+    if state.timed_out:
+        return {"state": state}
+    return {"state": state, "domain": child.run([ctl, "-c", config_path, "-N", "-j"], timeout)}
+
+
+def _addresses() -> list[str]:
+    from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts
+
+    return [entry["address"] for entry in fabric_facts.addresses()[0]]
+
+
+def _text(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            return file.read(_MOST_TEXT)
+    except (OSError, ValueError):
+        return None
+
+
+def _changed_at(path: str) -> float | None:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return None
+
+
+def _tail(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _LOG_TAIL))
+            return file.read().decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def _program_version() -> str | None:
+    done = child.run([DAEMON, "--version"], _SYSTEM_TIMEOUT)
+    found = _DRIVER_VERSION.search(done.stdout + done.stderr)
+    return found.group() if found else None
+
+
+def _package() -> dict[str, str] | None:
+    """Name and version of the package that has the daemon, from whichever package manager is there."""
+    questions = (
+        ["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Package} ${Version}\\n", "nvidia-imex*"],
+        ["rpm", "-qa", "--qf", "ii  %{NAME} %{VERSION}-%{RELEASE}\\n", "nvidia-imex*"],
+    )
+    for question in questions:
+        if shutil.which(question[0]):
+            for line in child.run(question, _SYSTEM_TIMEOUT).stdout.splitlines():
+                words = line.split()
+                if len(words) == 3 and words[0] == "ii":
+                    return {"name": words[1], "version": words[2]}
+    return None
+
+
+def _driver_version() -> str | None:
+    """The loaded kernel module's; from NVML where the kernel does not say it."""
+    for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
+        found = _DRIVER_VERSION.search(_text(path) or "")
+        if found:
+            return found.group()
+    from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+
+    try:
+        return nvml.read(_SYSTEM_TIMEOUT).driver_version
+    except NvlinkError:
+        return None
+
+
+def _unit() -> dict[str, Any] | None:
+    """The unit as systemd has it; None without systemd."""
+    done = child.run(["systemctl", "show", f"--property={','.join(_UNIT_FIELDS)}", UNIT], _SYSTEM_TIMEOUT)
+    if done.rc != 0:
+        return None
+    said = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    unit: dict[str, Any] = {word: said.get(field) or None for field, word in _UNIT_FIELDS.items()}
+    pid = said.get("MainPID", "0")
+    unit["main_pid"] = int(pid) if pid.isdigit() and pid != "0" else None
+    return unit
+
+
+def _processes() -> list[dict[str, Any]]:
+    """The IMEX daemons and the DRA driver's daemons among the processes: pid, name, argv, cgroup, started_at."""
+    found = []
+    boot = _boot_time()
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if not entry.isdecimal():
+            continue
+        name = (_text(f"/proc/{entry}/comm") or "").strip()
+        fields = (_text(f"/proc/{entry}/stat") or "").rpartition(")")[2].split()
+        if (name == DAEMON or name.startswith(DRIVER_DAEMON)) and len(fields) > 19 and fields[0] not in "ZX":
+            argv = (_text(f"/proc/{entry}/cmdline") or "").split("\0")[:-1]
+            cgroup = (_text(f"/proc/{entry}/cgroup") or "").strip().rpartition(":")[2]
+            started = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK") if boot else None
+            found.append({"pid": int(entry), "name": name, "argv": argv, "cgroup": cgroup, "started_at": started})
+    return sorted(found, key=lambda process: process["pid"])
+
+
+def _boot_time() -> float | None:
+    found = re.search(r"(?m)^btime ([0-9]+)", _text("/proc/stat") or "")
+    return float(found.group(1)) if found else None
+
+
+def _channel_major(path: str) -> int | None:
+    for line in (_text(path) or "").splitlines():
+        found = _DEVICE_LINE.fullmatch(line)
+        if found:
+            return int(found.group(1))
+    return None
+
+
+def _channel_devices() -> list[dict[str, Any]]:
+    devices = []
+    try:
+        names = os.listdir(CHANNELS)
+    except OSError:
+        return []
+    for name in names:
+        try:
+            status = os.stat(os.path.join(CHANNELS, name), follow_symlinks=False)
+        except OSError:
+            continue
+        if stat.S_ISCHR(status.st_mode):
+            major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
+            mode = f"{stat.S_IMODE(status.st_mode):04o}"
+            devices.append({"name": name, "major": major, "minor": minor, "mode": mode})
+    return sorted(devices, key=lambda device: (device["minor"], device["name"]))
+
+
+def _prologs(patterns: Sequence[str]) -> list[str]:
+    """Files of Slurm's prologs that speak of nvidia-imex."""
+    paths = {path for pattern in patterns for path in glob.glob(pattern) if os.path.isfile(path)}
+    return sorted(path for path in paths if DAEMON in (_text(path) or ""))
