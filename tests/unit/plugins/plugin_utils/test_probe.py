@@ -85,7 +85,8 @@ def test_equal_calls_give_equal_bytes() -> None:
 
 def test_the_probe_holds_what_fabric_facts_imports_and_nothing_else() -> None:
     names = {name.rpartition(".")[2] for name, _code in probe.parts()}
-    assert names == {"child", "errors", "fabric_facts", "findings", "nvidia_smi", "nvml", "readings", "words"}
+    files = {"child", "errors", "fabric_facts", "findings", "interfaces", "nvidia_smi", "nvml", "readings", "words"}
+    assert names == files
 
 
 def test_the_command_needs_no_quoting_of_its_own() -> None:
