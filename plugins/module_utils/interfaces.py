@@ -1,0 +1,88 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host's own addresses, from the C library's getifaddrs(3): no program needed, and a fifth of the time of `ip`.
+
+Layouts after ifaddrs.h and the sockaddr structs of Linux.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.words import ALPHANUMERIC
+
+AF_INET, AF_INET6 = 2, 10
+_LETTERS = ALPHANUMERIC + "_.:@-"
+
+
+class Ifaddrs(ctypes.Structure):
+    pass
+
+
+Ifaddrs._fields_ = (
+    ("next", ctypes.POINTER(Ifaddrs)),
+    ("name", ctypes.c_char_p),
+    ("flags", ctypes.c_uint),
+    ("address", ctypes.c_void_p),
+    ("mask", ctypes.c_void_p),
+    ("broadcast", ctypes.c_void_p),
+    ("data", ctypes.c_void_p),
+)
+
+
+def read() -> list[dict[str, Any]]:
+    """Interface, address and prefix of each address, less those that reach nobody else; OSError if they are not told.
+
+    By interface, in the order in which the kernel has them, IPv4 before IPv6.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    first = ctypes.POINTER(Ifaddrs)()
+    if library.getifaddrs(ctypes.byref(first)):
+        raise OSError(ctypes.get_errno(), "getifaddrs failed")
+    rows: dict[str, list[dict[str, Any]]] = {}
+    try:
+        at = first
+        while at:
+            entry = at.contents
+            # An alias of an address, as in eth0:1, is no interface.
+            name = entry.name.decode("ascii", "replace").partition(":")[0]
+            of_interface = rows.setdefault(name, [])
+            for family, offset, size in ((AF_INET, 4, 4), (AF_INET6, 8, 16)):
+                if entry.address and ctypes.c_ushort.from_address(entry.address).value == family:
+                    raw = ctypes.string_at(entry.address + offset, size)
+                    mask = ctypes.string_at(entry.mask + offset, size) if entry.mask else b"\xff" * size
+                    of_interface += usable(name, raw, bin(int.from_bytes(mask, "big")).count("1"))
+            at = entry.next
+    finally:
+        library.freeifaddrs(first)
+    return [row for of_interface in rows.values() for row in of_interface]
+
+
+def usable(interface: str, raw: bytes, prefix: int) -> list[dict[str, Any]]:
+    """The one address, of 4 or 16 bytes, as a list; an empty one for loopback, link-local, multicast and none at all."""
+    if not 0 < len(interface) <= 64 or interface.strip(_LETTERS):
+        return []
+    if len(raw) == 4:
+        if raw[0] in (0, 127) or 224 <= raw[0] < 240 or raw[:2] == b"\xa9\xfe":
+            return []
+        return [{"interface": interface, "address": ".".join(map(str, raw)), "prefix": prefix}]
+    if raw[:15] == bytes(15) and raw[15] < 2 or raw[0] == 0xFF or (raw[0] == 0xFE and raw[1] & 0xC0 == 0x80):
+        return []
+    return [{"interface": interface, "address": _text_of(raw), "prefix": prefix}]
+
+
+def _text_of(raw: bytes) -> str:
+    """An IPv6 address as RFC 5952 wants it: lower case, the first longest run of at least two zero groups as ::."""
+    groups = [f"{raw[at] << 8 | raw[at + 1]:x}" for at in range(0, 16, 2)]
+    best, start = 1, -1
+    for first in range(8):
+        length = 0
+        while first + length < 8 and groups[first + length] == "0":
+            length += 1
+        if length > best:
+            best, start = length, first
+    if start < 0:
+        return ":".join(groups)
+    return f"{':'.join(groups[:start])}::{':'.join(groups[start + best :])}"
