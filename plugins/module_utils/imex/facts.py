@@ -33,7 +33,7 @@ _LOST = ("never_connected", "recovering", "disconnected", "invalid", "authentica
 _Findings = list[dict[str, Any]]
 
 
-def assemble(read: Mapping[str, Any], observed_at: str) -> dict[str, Any]:
+def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
     """The facts in the shape that imex_info documents, from the dict that survey() returns."""
     notes: _Findings = []
     config = files.Config(read["config"]["text"] or "")
@@ -49,7 +49,7 @@ def assemble(read: Mapping[str, Any], observed_at: str) -> dict[str, Any]:
         state = own.state
     version = own.version if own and own.version != NO_GPU else None
     facts: dict[str, Any] = {
-        "observed_at": observed_at,
+        "observed_at": read["observed_at"],
         "hostname": read["hostname"],
         "installed": read["program"] is not None,
         "package": read["package"],

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,8 +49,10 @@ _DEVICE_LINE = re.compile(r"\s*([0-9]+)\s+nvidia-caps-imex-channels\s*")
 _DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
 
 
-def check_options(timeout: Any) -> None:
+def check_options(ctl: Any, timeout: Any) -> None:
     """Raise ImexError for a wrong option of imex_info."""
+    if not isinstance(ctl, str) or not ctl or "\0" in ctl:
+        raise files.ImexError(f"ctl is {ctl!r}, name the program nvidia-imex-ctl.")
     if not isinstance(timeout, (int, float)) or not math.isfinite(timeout) or not 0 < timeout <= LONGEST_TIMEOUT:
         raise files.ImexError(f"timeout is {timeout!r}, use a number of seconds above 0 and up to {LONGEST_TIMEOUT}.")
 
@@ -71,6 +74,7 @@ def survey(
     running = any(process["name"] == DAEMON for process in processes)
     hostname = os.uname().nodename
     return {
+        "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "hostname": hostname,
         "names": sorted({hostname, hostname.partition(".")[0]}),
         "addresses": (addresses or _addresses)(),

@@ -86,6 +86,7 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
     xml = source.nvidia_smi_xml(hardware["facts"], hardware["lost"])
     state.write_atomically(directory / "nvidia-smi.xml", _smi_output(xml, hardware["smi"]))
     state.write_atomically(directory / "smi", hardware["smi"] + "\n")
+    state.write_atomically(directory / "imex", json.dumps(_imex_hooks(hardware)) + "\n")
     if hardware["smi"] == "missing":
         (directory / "nvidia-smi").unlink(missing_ok=True)
     else:
@@ -94,6 +95,17 @@ def write(host: Path, hardware: dict[str, Any]) -> None:
         (directory / LIBRARY).unlink(missing_ok=True)
     elif not (directory / LIBRARY).exists():
         _copy_library(directory)
+
+
+def _imex_hooks(hardware: dict[str, Any]) -> dict[str, Any]:
+    """What the IMEX stand-in reads; without a driver it does not start."""
+    hooks = hardware["imex"]
+    return {
+        **hooks,
+        "imex_imports": hooks["imex_imports"] == "true",
+        "imex_backoff": int(hooks["imex_backoff"]),
+        "driver_version": None if hardware["nvml"] == "no_driver" else hardware["facts"]["driver_version"],
+    }
 
 
 def _smi_output(xml: str, fault: str) -> str:

@@ -4,7 +4,7 @@
 """The settings of `lab set TRAY KEY=VALUE`: their names, their values, and how they change a tray's hardware.
 
 A tray's hardware is a dict in the shape of the fabric_facts contract plus the faults of its tools:
-``{"facts": {...}, "nvml": "ok", "smi": "ok", "lost": [gpu indexes]}``. Pure functions only.
+``{"facts": {...}, "nvml": "ok", "smi": "ok", "lost": [gpu indexes], "imex": {...}}``. Pure functions only.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ from .errors import LabError
 # What the library plays beside the faults of the stand-in: there, and not there.
 NVML_BESIDE = ("ok", "no_library")
 SMI_FAULTS = ("ok", "hang", "garbage", "truncated", "missing", "no_driver", "version_mismatch", "no_gpu")
+# The hooks of the IMEX stand-in (tests/lab/imex/standin/hooks.py says what each does).
+IMEX_HOOKS = {
+    "imex": ("ok", "hang", "garbage", "start_hangs", "init_gpu", "crash", "deaf", "in_use"),
+    "imex_imports": ("true", "false"),
+    "imex_block": ("none", "peer", "cmd"),
+}
+IMEX_DEFAULTS = {"imex": "ok", "imex_imports": "false", "imex_block": "none", "imex_backoff": "0"}
 TRAY_TEXTS = ("driver_version", "chassis_serial")
 TRAY_NUMBERS = ("slot_number", "tray_index", "host_id")
 BOOLEANS = {"true": True, "false": False}
@@ -34,7 +41,7 @@ GPU_KEY = re.compile(r"gpu(\d+)\.(.+)")
 
 
 def new_hardware(facts: dict[str, Any]) -> dict[str, Any]:
-    return {"facts": copy.deepcopy(facts), "nvml": "ok", "smi": "ok", "lost": []}
+    return {"facts": copy.deepcopy(facts), "nvml": "ok", "smi": "ok", "lost": [], "imex": dict(IMEX_DEFAULTS)}
 
 
 def check_setting(key: str, value: str, gpus: int, where: str) -> None:
@@ -44,6 +51,13 @@ def check_setting(key: str, value: str, gpus: int, where: str) -> None:
         return
     if key == "smi":
         _one_of(value, SMI_FAULTS, where)
+        return
+    if key in IMEX_HOOKS:
+        _one_of(value, IMEX_HOOKS[key], where)
+        return
+    if key == "imex_backoff":
+        if not value.isdecimal() or int(value) > 600:
+            raise LabError(f"{where}: use seconds from 0 to 600.")
         return
     if key in TRAY_TEXTS:
         _one_line(value, where)
@@ -70,6 +84,9 @@ def apply_setting(hardware: dict[str, Any], key: str, value: str) -> dict[str, A
     changed = copy.deepcopy(hardware)
     if key in ("nvml", "smi"):
         changed[key] = value
+        return changed
+    if key in IMEX_DEFAULTS:
+        changed["imex"][key] = value
         return changed
     if key in TRAY_TEXTS or key in TRAY_NUMBERS:
         changed["facts"][key] = int(value) if key in TRAY_NUMBERS else value
@@ -122,7 +139,7 @@ def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
         return (key,), _one_line(value, where)
     if key == "gpu_uuid":
         return ("uuid",), _one_line(value, where)
-    tray = ("nvml", "smi", *TRAY_TEXTS, *TRAY_NUMBERS)
+    tray = ("nvml", "smi", *TRAY_TEXTS, *TRAY_NUMBERS, *IMEX_DEFAULTS)
     gpu = ("state", "status", "uuid", "clique", "health", *HEALTH_ROWS, "incorrect_configuration", "recovery_action")
     raise LabError(
         f"{where}: not a setting, use {', '.join(tray)}, gpuN.lost, or with or without gpuN. one of "

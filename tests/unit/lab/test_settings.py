@@ -96,3 +96,13 @@ def test_a_wrong_setting_is_one_sentence(key: str, value: str, sentence: str) ->
     with pytest.raises(LabError) as caught:
         apply_setting(hardware(), key, value)
     assert str(caught.value).startswith(sentence)
+
+
+def test_the_hooks_of_the_imex_stand_in() -> None:
+    changed = hardware()
+    for key, value in (("imex", "hang"), ("imex_imports", "true"), ("imex_backoff", "15")):
+        changed = apply_setting(changed, key, value)
+    assert changed["imex"] == {"imex": "hang", "imex_imports": "true", "imex_block": "none", "imex_backoff": "15"}
+    for key, value in (("imex", "lazy"), ("imex_imports", "1"), ("imex_block", "all"), ("imex_backoff", "-1")):
+        with pytest.raises(LabError, match=key):
+            apply_setting(changed, key, value)
