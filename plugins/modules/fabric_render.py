@@ -15,6 +15,7 @@ description:
   - Renders the Slurm topology (C(slurm/topology.yaml) and C(slurm/topology.conf)), one IMEX node list a clique
     (C(imex/<clique>/nodes_config.cfg), the trays in the natural order of their names) and a report
     (C(report/index.html), one file that loads nothing).
+  - Where several Slurm clusters share the fabric, the topology of each is in C(slurm/<cluster>/).
   - The same fabric file and state file give the same bytes. A file is written only where its bytes change, and a file
     that an earlier run wrote and that is no longer rendered is removed, unless a person changed it since.
 options:
