@@ -15,13 +15,15 @@ options:
       - The running Slurm whose block topology the source V(slurm) reads, to adopt one that was made by hand.
       - Slurm knows no clique, so this source places no tray. When a clique that another source has seen gets its first
         place, it takes the name and the position of the block that most of its trays stand in. A tray whose block is
-        not the one of its clique is a finding.
+        not the one of its clique is a finding, and so is a block that belongs to no tray that is placed or attached.
+      - A tray is found by its NodeName, or by its NodeHostName where Slurm calls the node otherwise than its host; a new
+        tray then takes the NodeName as its C(nvlink_slurm_node). What the site says of a name wins.
     type: dict
     suboptions:
       command:
         description:
           - The command that runs scontrol, as a list of arguments or a text, as in V(ssh ctl scontrol).
-            C(show topoconf) or C(show topology) is added to it.
+            C(show topoconf), C(show topology) or C(-o show nodes) is added to it.
         type: raw
         default: scontrol
       topology:
