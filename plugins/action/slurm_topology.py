@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
@@ -21,6 +23,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
+        warnings: list[str] = []
         path = arguments.pop("fabric_file", None)
         if (path is None) == (arguments.get("blocks") is None):
             raise AnsibleActionFail(
@@ -46,11 +49,15 @@ class ActionModule(ActionBase):
                     ]
                 else:
                     arguments["blocks"] = _blocks(fabric, cluster)
+                warnings = _trees(arguments, fabric, cluster, (task_vars or {}).get("hostvars", {}))
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
-        return self._execute_module(
+        result: dict[str, Any] = self._execute_module(
             module_name="rackscale.nvlink.slurm_topology", module_args=arguments, task_vars=task_vars
         )
+        if warnings:
+            result["warnings"] = [*result.get("warnings", []), *warnings]
+        return result
 
 
 def _cluster(fabric: Fabric, wanted: Any, path: str) -> str | None:
@@ -63,6 +70,53 @@ def _cluster(fabric: Fabric, wanted: Any, path: str) -> str | None:
     if wanted not in names:
         raise fabric_file.FabricFileError(f"{path}: has no Slurm cluster {shown(wanted)}{nearest(wanted, names)}")
     return str(wanted)
+
+
+def _trees(arguments: dict[str, Any], fabric: Fabric, cluster: str | None, hostvars: Mapping[str, Any]) -> list[str]:
+    """Give each tree of other_topologies that names host variables its switches; what is left out, in sentences."""
+    entries = arguments.get("other_topologies")
+    if not isinstance(entries, list):
+        return []  # the module says what is wrong with it
+    told: list[str] = []
+    made: list[Any] = []
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not entry.get("leaf_variable"):
+            made.append(entry)
+            continue
+        if cluster is None and fabric.slurm_clusters:
+            raise SlurmError(
+                f"other_topologies, {shown(entry.get('name'))}: the fabric file is for several Slurm clusters, whose"
+                " trays a tree cannot tell apart: set slurm_topology_cluster."
+            )
+        places, without = _places(entry, fabric, cluster, hostvars)
+        switches = slurm.switches(str(entry.get("name")), places)
+        made.append({**{key: entry[key] for key in entry if not key.endswith("_variable")}, "switches": switches})
+        if without:
+            more = f" and {len(without) - 3} more" if len(without) > 3 else ""
+            told.append(
+                f"The tree {entry.get('name')} leaves out {', '.join(without[:3])}{more}, which have no"
+                f" {entry['leaf_variable']}."
+            )
+    arguments["other_topologies"] = made
+    return told
+
+
+def _places(
+    entry: Mapping[str, Any], fabric: Fabric, cluster: str | None, hostvars: Mapping[str, Any]
+) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """node in Slurm -> (leaf, spine) from the trays' host variables, and the trays that have none."""
+    places: dict[str, tuple[str, str]] = {}
+    without: list[str] = []
+    for view in fabric.blocks(cluster):
+        for name in view.trays:
+            known = hostvars.get(name, {})
+            leaf = known.get(entry["leaf_variable"])
+            if leaf in (None, ""):
+                without.append(name)
+                continue
+            spine = known.get(entry["spine_variable"]) if entry.get("spine_variable") else ""
+            places[fabric.trays[name]["slurm_node"]] = (str(leaf), str(spine or ""))
+    return places, without
 
 
 def _blocks(fabric: Fabric, cluster: str | None) -> list[dict[str, Any]]:

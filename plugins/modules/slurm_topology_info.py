@@ -15,7 +15,19 @@ description:
   - Returns the blocks that slurmctld runs, the state of its topology file, and the findings of the linter about what
     runs.
   - Reads only, through scontrol and the files beside slurm.conf. Run it on the host of slurmctld.
+  - With a fabric file it also tells, for jobs of several sizes, over how many blocks Slurm may spread them, how many
+    they need with the trays that work now, and which C(--segment) to use.
 options:
+  fabric_file:
+    description:
+      - Path of the fabric file on the Ansible controller, for RV(job_spans). The state file beside it tells which trays
+        work; without one all do.
+    type: path
+  job_sizes:
+    description: Sizes of jobs in nodes that RV(job_spans) has beside powers of two and multiples of the base size.
+    type: list
+    elements: int
+    default: []
   topology_name:
     description: The topology to return where there are several. The first block topology if there is none of that name.
     type: str
@@ -45,6 +57,12 @@ seealso:
 EXAMPLES = r"""
 - name: Read the running blocks
   rackscale.nvlink.slurm_topology_info:
+  register: slurm
+
+- name: Read what jobs of 64 and 72 trays may span
+  rackscale.nvlink.slurm_topology_info:
+    fabric_file: "{{ inventory_dir }}/fabric.json"
+    job_sizes: [64, 72]
   register: slurm
 """
 
@@ -109,6 +127,30 @@ segment_max:
   description: The largest C(--segment) that Slurm accepts, null if there is no limit.
   returned: success
   type: int
+job_spans:
+  description: What a job may span on the idle cluster, a row for each size.
+  returned: when a fabric file is given
+  type: list
+  elements: dict
+  sample: [{nodes: 72, allowed: 4, needed: 5, starts: false, segment: 12}]
+  contains:
+    nodes:
+      description: The job's size in nodes.
+      type: int
+    allowed:
+      description: The number of base blocks over which Slurm may spread it without C(--segment).
+      type: int
+    needed:
+      description: The fewest blocks that have as many working trays, null where all together have not.
+      type: int
+    starts:
+      description: Whether Slurm finds a place for it without C(--segment). If not, it waits until trays come back.
+      type: bool
+    segment:
+      description:
+        - The largest C(--segment) with which it finds a place, so that so many nodes at a time share a clique.
+        - Null where one block holds the whole job, or where no segment above 1 fits.
+      type: int
 findings:
   description: What is wrong, or worth knowing, each with its remedy.
   returned: always
@@ -139,6 +181,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import info, programs
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    # Taken by the action plugin, which adds job_spans.
+    "fabric_file": {"type": "path"},
+    "job_sizes": {"type": "list", "elements": "int", "default": []},
     "topology_name": {"type": "str", "default": "nvlink"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},

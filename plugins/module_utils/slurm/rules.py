@@ -404,6 +404,20 @@ def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
             )
 
 
+def _last_group_counts(candidate: Candidate) -> Iterator[Objection]:
+    sizes, base, count = candidate.topology.block_sizes, candidate.base, len(candidate.topology.blocks)
+    if base < 1 or any(size < 1 or size % base for size in sizes):
+        return
+    top = max((size // base for size in sizes), default=0)
+    rest = count % top if 1 < top < count else 0
+    if rest:
+        yield (
+            f"A job of more than {top * base} nodes gets none of the last {rest} blocks, since Slurm counts whole groups"
+            f" of {top * base} only: add the block size {base << (count - 1).bit_length()}, or placeholders.",
+            {},
+        )
+
+
 def _larger_cliques(candidate: Candidate) -> Iterator[Objection]:
     base = candidate.base
     if base < 1:
@@ -591,6 +605,8 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_block_size", _sizes_fit, "fatal", SEEN, since=(26, 5, 3), style=YAML),
     Rule("slurm_block_size", _base_fits_its_field, "silent", SOURCE),
     Rule("slurm_block_size_unused", _sizes_are_used, "silent", SEEN),
+    # Source: eval_nodes_block.c divides the blocks by the group without rest; tests/integration/test_slurm_spans.py.
+    Rule("slurm_block_size_rest", _last_group_counts, "silent", SEEN),
     Rule("slurm_clique_above_base", _larger_cliques, "ours", SEEN),
     Rule("slurm_block_overlap", _overlaps, "silent", SEEN),
     Rule("slurm_node_unknown", _unknown_nodes, "warning", SEEN),

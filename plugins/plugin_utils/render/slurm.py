@@ -10,7 +10,7 @@ version of Slurm cannot load is decided by module_utils/slurm/rules.py, which al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
@@ -88,6 +88,35 @@ def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...
         nodes = tuple(fabric.trays[name]["slurm_node"] for name in view.trays)
         made.append(Block(view.name, nodes, fold(nodes)))
     return tuple(made)
+
+
+def switches(name: str, places: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:
+    """The switches of the tree ``name`` from node -> (leaf, spine or ""); SlurmError where a leaf has two spines.
+
+    Where several switches would stand at the top, one named ``<name>-core`` joins them: Slurm starts no job over
+    switches that nothing joins.
+    """
+    nodes: dict[str, list[str]] = {}
+    spine_of: dict[str, str] = {}
+    for node, (leaf, spine) in places.items():
+        nodes.setdefault(leaf, []).append(node)
+        known = spine_of.setdefault(leaf, spine)
+        if known != spine:
+            raise SlurmError(
+                f"The leaf switch {leaf} has the spines {known or 'none'} and {spine or 'none'} (at {node}): give all"
+                " its trays one."
+            )
+    below: dict[str, list[str]] = {}
+    for leaf, spine in spine_of.items():
+        if spine:
+            below.setdefault(spine, []).append(leaf)
+    tops = [*below, *(leaf for leaf, spine in spine_of.items() if not spine)]
+    if len(tops) > 1:
+        below = {f"{name}-core": tops, **below}
+    return [
+        *({"switch": spine, "children": fold(model.natural_sorted(leaves))} for spine, leaves in below.items()),
+        *({"switch": leaf, "nodes": fold(nodes[leaf])} for leaf in model.natural_sorted(nodes)),
+    ]
 
 
 def fold(nodes: Iterable[str]) -> str:

@@ -34,6 +34,8 @@ class Case:
     partition_nodes: str = GPU_NODES
     partition_topology: str = ""
     node_topologies: dict[str, str] = field(default_factory=dict)
+    beside: tuple[Topology, ...] = ()
+    default: bool = True
 
     def candidate(self, version: rules.Version) -> rules.Candidate:
         style = rules.choose_style("auto", version)
@@ -41,6 +43,7 @@ class Case:
             name="nvlink" if style == "yaml" else "default",
             blocks=tuple(block(name, hostlist) for name, hostlist in self.blocks),
             block_sizes=self.sizes,
+            cluster_default=self.default,
         )
         return rules.Candidate(
             version=version,
@@ -49,6 +52,8 @@ class Case:
             known_nodes=frozenset(expand(f"{GPU_NODES},{CPU_NODES}")),
             partitions=(rules.Partition("gpu", tuple(expand(self.partition_nodes)), self.partition_topology),),
             node_topologies=self.node_topologies,
+            others=self.beside,
+            made=self.beside,
         )
 
     def codes(self, version: rules.Version) -> tuple[str, ...] | None:
@@ -60,6 +65,28 @@ def block(name: str, hostlist: str) -> Block:
         return Block(name, tuple(expand(hostlist)), hostlist)
     except HostlistError:
         return Block(name, ("r01t01",), hostlist)
+
+
+def tree(*switches: str, name: str = "scaleout") -> tuple[Topology, ...]:
+    """A tree of switches, each "name children" or "name =nodes"."""
+    entries = []
+    for text in switches:
+        switch, _space, below = text.partition(" ")
+        key = "nodes" if below.startswith("=") else "children"
+        entries.append({"switch": switch, **({key: below.lstrip("=")} if below else {})})
+    return (Topology(name, "tree", False, body={"switches": entries}),)
+
+
+def flat(name: str = "flat", default: bool = False) -> Topology:
+    return Topology(name, "flat", default, body="true")
+
+
+LEAVES = ("l1 =r01t[01-18]", "l2 =r02t[01-18]")
+
+
+def beside(name: str, *codes: str, topologies: tuple[Topology, ...]) -> Case:
+    """A case of Slurm 25.05 and later: topologies beside the two racks."""
+    return Case(name, beside=topologies, old=None, new=codes)
 
 
 def both(case: Case, *codes: str) -> Case:
@@ -108,7 +135,25 @@ CASES = (
         "slurm_node_uncovered",
     ),
     Case("a placeholder", (RACKS[0], ("gone", ""), RACKS[1]), (18,), ("slurm_block_empty",), ()),
-    Case("a placeholder and pairs", (RACKS[0], ("gone", ""), RACKS[1]), (18, 36), ("slurm_block_empty",), ()),
+    Case(
+        "a placeholder and pairs",
+        (RACKS[0], ("gone", ""), RACKS[1]),
+        (18, 36),
+        ("slurm_block_empty", "slurm_block_size_rest"),
+        ("slurm_block_size_rest",),
+    ),
+    both(
+        Case("pairs of three halves", (("a", "r01t[01-09]"), ("b", "r01t[10-18]"), ("c", "r02t[01-09]")), (9, 18)),
+        "slurm_block_size_rest",
+        "slurm_node_uncovered",
+    ),
+    Case(
+        "names that run through two blocks",
+        (("odd", "r01t[01-09],r02t[01-09]"), ("even", "r01t[10-18],r02t[10-18]")),
+        (18,),
+        (),
+        ("slurm_node_rank",),
+    ),
     Case("a placeholder first, no sizes", (("gone", ""), *RACKS), (), ("slurm_block_empty",), ()),
     Case("only placeholders", (("gone", ""),), (18,), ("slurm_block_empty",), ("slurm_no_nodes",)),
     Case("only placeholders, no sizes", (("gone", ""),), (), ("slurm_block_empty",), ("slurm_no_nodes",)),
@@ -179,4 +224,30 @@ CASES = (
         old=None,
         new=("slurm_node_topology",),
     ),
+    beside("a flat topology", topologies=(flat(),)),
+    beside("a tree", topologies=tree("top l[1-2]", *LEAVES)),
+    beside("a tree and a flat topology", topologies=(*tree("top l[1-2]", *LEAVES), flat())),
+    Case("a flat topology as the default", beside=(flat(default=True),), default=False, old=None),
+    beside("two topologies of one name", "slurm_topology_name", topologies=(flat("nvlink"),)),
+    beside("a topology's name with a comma", "slurm_topology_name", topologies=(flat("a,b"),)),
+    beside("a tree without switches", "slurm_switches", topologies=tree()),
+    beside("a child that is no switch", "slurm_switches", topologies=tree("top l[1-3]", *LEAVES)),
+    beside("a switch below itself", "slurm_switches", "slurm_switches_doubtful", topologies=tree("top top", *LEAVES)),
+    beside(
+        "switches in a circle",
+        "slurm_switches",
+        topologies=tree("a b", "b a", "top l[1-2]", *LEAVES),
+    ),
+    beside("a switch twice", "slurm_switches", topologies=tree("top l1", LEAVES[0], LEAVES[0])),
+    beside("a bad hostlist of a switch", "slurm_switches", topologies=tree("l1 =r01t[01-18")),
+    beside("two trees in one", "slurm_switches_doubtful", topologies=tree("s1 l1", "s2 l2", *LEAVES)),
+    beside("a leaf below two", "slurm_switches_doubtful", topologies=tree("s0 s[1-2]", "s1 l[1-2]", "s2 l2", *LEAVES)),
+    beside(
+        "a tray at two leaves",
+        "slurm_switches_doubtful",
+        topologies=tree("top l[1-2]", LEAVES[0], "l2 =r01t18,r02t[01-18]"),
+    ),
+    beside("a switch with nothing", "slurm_switches_doubtful", topologies=tree("top l[1-2]", "l1", LEAVES[1])),
+    beside("a tray that Slurm does not know", "slurm_switches_doubtful", topologies=tree("l1 =r01t[01-19]")),
+    beside("a switch's long name", "slurm_switches_doubtful", topologies=tree(f"{'l' * 65} =r01t[01-18]")),
 )

@@ -1,0 +1,60 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of slurm_topology_info: what jobs may span, from the running topology and the trays' health."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        path = arguments.pop("fabric_file", None)
+        sizes = arguments.pop("job_sizes", None) or []
+        if not isinstance(sizes, list) or not all(str(size).isdecimal() and int(size) > 0 for size in sizes):
+            raise AnsibleActionFail("slurm_topology_info, option job_sizes: is not a list of counts of nodes from 1.")
+        if path in (None, ""):
+            fabric, state = None, State()
+        elif isinstance(path, str):
+            try:
+                path = self._loader.path_dwim(path)
+                fabric, state = fabric_file.load(path), fabric_file.load_state(path) or State()
+            except NvlinkError as error:
+                raise AnsibleActionFail(str(error)) from None
+        else:
+            raise AnsibleActionFail(
+                f"slurm_topology_info, option fabric_file: {path!r} is not a path, name the fabric file."
+            )
+        result: dict[str, Any] = self._execute_module(
+            module_name="rackscale.nvlink.slurm_topology_info", module_args=arguments, task_vars=task_vars
+        )
+        if fabric is not None and result.get("topology"):
+            result["job_spans"] = job_spans(result["topology"], fabric, state, [int(size) for size in sizes])
+        return result
+
+
+def job_spans(topology: dict[str, Any], fabric: Fabric, state: State, sizes: list[int]) -> list[dict[str, Any]]:
+    """The rows of job_spans for the topology that slurm_topology_info tells; empty where no tray of it can work.
+
+    The blocks are those that run; the fabric file and its state only say which of their nodes can work.
+    """
+    name_of = {tray["slurm_node"]: name for name, tray in fabric.trays.items()}
+    counts = [
+        sum(spans.works(state.trays.get(name_of.get(node, node))) for node in set(block["nodes"]))
+        for block in topology["blocks"]
+    ]
+    block_sizes = topology["block_sizes"] or [len(block["nodes"]) for block in topology["blocks"] if block["nodes"]][:1]
+    if not block_sizes or not sum(counts):
+        return []
+    rows = spans.spans(counts, block_sizes, spans.sizes_of_interest(counts, block_sizes[0], sizes))
+    return [asdict(row) for row in rows]

@@ -1,0 +1,148 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the tests of Slurm's topology share: a sandbox that runs two racks, and a checkout's playbook against it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, planning, programs, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import Case
+
+from .commands import ansible
+from .slurmctld import Slurmctld
+
+RACKS = tuple(slurm_corpus.block(name, hostlist) for name, hostlist in slurm_corpus.RACKS)
+# The second rack after its NVLink partition was cut in two, and one tray of the first moved to it.
+SPLIT = (RACKS[0], slurm_corpus.block("r02a", "r02t[01-09]"), slurm_corpus.block("r02b", "r02t[10-18]"))
+FILE = {"trixie": "topology.conf", "forky": "topology.yaml"}
+
+
+def configure(slurmctld: Slurmctld, case: Case | None = None, **settings: str) -> None:
+    """The corpus's cluster; what a case wants in slurm.conf stands in it."""
+    case = case or Case("")
+    placed = case.node_topologies
+    settings.setdefault("plugin", "topology/block" if slurmctld.suite == "trixie" else "")
+    names = expand(f"{slurm_corpus.GPU_NODES},{slurm_corpus.CPU_NODES}")
+    lines = []
+    for number, name in enumerate(names):
+        more = [f"Port={20000 + number}"] + ([f"Topology=nvlink:{placed[name]}"] if name in placed else [])
+        lines.append(slurmctld.nodes(name, *more))
+    topology = f" Topology={case.partition_topology}" if case.partition_topology else ""
+    lines.append(f"PartitionName=gpu Nodes={case.partition_nodes} Default=YES{topology}")
+    slurmctld.configure(*lines, **settings)
+
+
+def start(slurmctld: Slurmctld, **settings: str) -> None:
+    """Up with the two whole racks as its topology, as slurm_topology would have left it."""
+    configure(slurmctld, **settings)
+    style = FILE[slurmctld.suite].partition(".")[2]
+    topology = Case("").candidate((*slurmctld.version, 5)).topology
+    (slurmctld.conf_dir / FILE[slurmctld.suite]).write_text(files.render([topology], style))
+    slurmctld.start()
+
+
+def slurm_of(slurmctld: Slurmctld, timeout: float = 10) -> programs.Slurm:
+    return programs.Slurm(str(slurmctld.bin_dir), timeout, str(slurmctld.conf_dir))
+
+
+def survey(slurmctld: Slurmctld) -> surveying.Survey:
+    return surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "auto")
+
+
+def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **wish: Any) -> planning.Plan:
+    return planning.plan(survey(slurmctld), planning.Wish(blocks=blocks, **wish))
+
+
+def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
+    """The configuration folder, byte by byte."""
+    return {path.name: path.read_bytes() for path in slurmctld.conf_dir.iterdir()}
+
+
+def state(slurmctld: Slurmctld) -> tuple[dict[str, bytes], str]:
+    """The configuration folder and what runs."""
+    return contents(slurmctld), slurmctld.run("scontrol", "show", "topology").stdout
+
+
+def identity(path: Path) -> tuple[int, int, int]:
+    """Changes with every write of a file, not with reading it."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+FABRIC: dict[str, Any] = {
+    "schema_version": 1,
+    "domains": {
+        "r01": {"cluster_uuid": "9f3c0a4e-11d2-4b6e-8f00-000000000001", "chassis_serials": ["1820925000123"]},
+        "r02": {"cluster_uuid": "9f3c0a4e-11d2-4b6e-8f00-000000000002", "chassis_serials": ["1820925000124"]},
+    },
+    "cliques": {},
+    "trays": {},
+    "overrides": [],
+}
+
+
+def fabric(blocks: dict[str, str]) -> dict[str, Any]:
+    """A fabric file with those cliques (name -> trays), numbered by their order."""
+    made: dict[str, Any] = json.loads(json.dumps(FABRIC))
+    for domain in made["domains"].values():
+        domain["expected_trays"] = 18
+    for position, (name, trays) in enumerate(blocks.items()):
+        made["cliques"][name] = {
+            "domain": name[:3],
+            "clique_id": 32766 if len(name) == 3 else position,
+            "block": {"name": name, "position": position},
+        }
+        for index, tray in enumerate(expand(trays)):
+            made["trays"][tray] = {
+                "clique": name,
+                "tray_index": index,
+                "gpu_uuids": [f"GPU-{tray}-{gpu}" for gpu in range(4)],
+                "imex_address": None,
+                "slurm_node": tray,
+                "kubernetes_node": tray,
+                "why": "placed 2026-11-21",
+            }
+    return made
+
+
+class Site:
+    """A checkout's playbook against a sandbox."""
+
+    def __init__(self, slurmctld: Slurmctld, directory: Path) -> None:
+        self.slurmctld = slurmctld
+        self.directory = directory
+        self.fabric = directory / "fabric.json"
+
+    def write(self, blocks: dict[str, str]) -> None:
+        self.fabric.write_text(json.dumps(fabric(blocks), sort_keys=True, indent=1) + "\n")
+
+    def play(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        variables = {
+            "fabric_file": str(self.fabric),
+            "slurm_topology_conf_dir": str(self.slurmctld.conf_dir),
+            "slurm_topology_bin_dir": str(self.slurmctld.bin_dir),
+            "slurm_topology_timeout": 10,
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "slurm_controller_hosts": "ctl",
+        }
+        extra = ("-e", json.dumps(variables))
+        return ansible("ansible-playbook", "-i", "ctl,", "rackscale.nvlink.slurm", *extra, *arguments, check=False)
+
+
+def wait_for(happens: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
