@@ -198,6 +198,45 @@ options:
     type: list
     elements: int
     default: []
+  rehearse:
+    description:
+      - Whether slurmctld's own program loads the new files first, in a sandbox on its host that nothing else can see,
+        and says where test jobs would run. It runs in check mode too. Needs root, and a host that is no container.
+      - With V(auto) it does where the running slurmctld is to load something. A host that does not let it is a finding
+        of severity C(info).
+      - With V(always) it does in every run, and a rehearsal that cannot be held stops the module.
+      - The module stops where slurmctld refuses the files, where a block does not hold a job of its size, or where a
+        required job of O(rehearse_jobs) would wait for ever.
+    type: str
+    choices: [auto, always, never]
+    default: auto
+  rehearse_jobs:
+    description:
+      - The site's own test jobs, beside those of every block and partition (one tray, half, all, one more).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      nodes:
+        description: How many trays the job wants.
+        type: int
+        required: true
+      segment:
+        description: Its C(--segment), V(0) for none.
+        type: int
+        default: 0
+      partition:
+        description: Its partition, the cluster's default if empty.
+        type: str
+        default: ""
+      required:
+        description: Whether the module stops where it would wait for ever.
+        type: bool
+        default: false
+  rehearse_timeout:
+    description: Seconds that the rehearsal may take.
+    type: int
+    default: 120
   timeout:
     description: Seconds that a call of scontrol, another apply, or a slurmctld that is to run the old topology again
       may take.
@@ -316,6 +355,105 @@ standby_of:
   description: The controller in charge, where this host stands by for it, else null.
   returned: success
   type: str
+rehearsal:
+  description: What the rehearsal showed, null where none was to be held.
+  returned: success
+  type: dict
+  contains:
+    ran:
+      description: Whether it could be held.
+      type: bool
+    why:
+      description: Why it could not.
+      type: str
+    loaded:
+      description: Whether slurmctld took the files.
+      type: bool
+    fatal:
+      description: Its words where it did not.
+      type: str
+    version:
+      description: The version of slurmctld.
+      type: str
+    seconds:
+      description: How long it took.
+      type: float
+    complete:
+      description: Whether every test job was answered.
+      type: bool
+    placed:
+      description: How many test jobs would run.
+      type: int
+    refused:
+      description: How many would wait for ever.
+      type: int
+    outcomes:
+      description:
+        - The test jobs. C(kind) is V(block) (on trays of C(block) alone), V(larger) (one tray more than a block has),
+          V(spread) (as many as a block has while no block has so many), V(partition) or V(site).
+      type: list
+      elements: dict
+      sample:
+        - kind: block
+          nodes: 18
+          partition: nvlink_rehearsal
+          segment: 0
+          block: r01
+          outcome: placed
+          "on": r01t[01-18]
+          blocks: [r01]
+          reason: ""
+          required: false
+      contains:
+        kind:
+          description: What the job asks.
+          type: str
+        nodes:
+          description: How many trays it wants.
+          type: int
+        partition:
+          description: Its partition. V(nvlink_rehearsal) is one of the rehearsal alone, over all blocks and unlimited.
+          type: str
+        segment:
+          description: Its segment, V(0) for none.
+          type: int
+        block:
+          description: The block that it is about, or empty.
+          type: str
+        outcome:
+          description: placed, refused or unanswered.
+          type: str
+        "on":
+          description: The trays that it would get, as a hostlist.
+          type: str
+        blocks:
+          description: The blocks that they are in.
+          type: list
+          elements: str
+        reason:
+          description: Why slurmctld refuses it.
+          type: str
+        required:
+          description: Whether the site requires it to run.
+          type: bool
+    left_out:
+      description: What the rehearsal left out of the site's settings, so that nobody takes it for more than it is.
+      type: list
+      elements: dict
+      contains:
+        setting:
+          description: The setting.
+          type: str
+        where:
+          description: Where it stands.
+          type: str
+        why:
+          description: Why it was left out.
+          type: str
+    added:
+      description: What the rehearsal added to them.
+      type: list
+      elements: str
 findings:
   description: What is wrong, or worth knowing, each with its remedy.
   returned: always
@@ -348,6 +486,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     applying,
     planning,
     programs,
+    rehearsal,
     replacing,
     surveying,
 )
@@ -402,6 +541,19 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
     "segments": {"type": "list", "elements": "int", "default": []},
+    "rehearse": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "rehearse_jobs": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "nodes": {"type": "int", "required": True},
+            "segment": {"type": "int", "default": 0},
+            "partition": {"type": "str", "default": ""},
+            "required": {"type": "bool", "default": False},
+        },
+    },
+    "rehearse_timeout": {"type": "int", "default": 120},
     "timeout": {"type": "int", "default": 60},
 }
 
@@ -444,10 +596,12 @@ def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]
     )
     if module.check_mode:
         plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
+        held = _rehearsed(plan, params)
         findings.extend(plan.findings)
     else:
         with replacing.locked(params["conf_dir"], params["timeout"]):
             plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
+            held = _rehearsed(plan, params)
             findings.extend(plan.findings)
             if not plan.stopped_by() and not _skipped(plan, params):
                 applying.apply(plan)
@@ -465,11 +619,20 @@ def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]
         "live": plan.live.node if plan.live is not None and not stopped else None,
         "jobs": plan.jobs,
         "standby_of": plan.survey.acting or None,
+        "rehearsal": None if held is None else held.result(),
         "findings": findings,
     }
     if module._diff and plan.difference and not _skipped(plan, params):
         result["diff"] = {"prepared": "".join(f"{line}\n" for line in plan.difference)}
     return result
+
+
+def _rehearsed(plan: planning.Plan, params: dict[str, Any]) -> rehearsal.Rehearsal | None:
+    """The rehearsal of a plan that nothing else forbids; its findings are among the plan's."""
+    if plan.stopped_by() or _skipped(plan, params):
+        return None
+    jobs = [rehearsal.TestJob("site", **job) for job in params["rehearse_jobs"]]
+    return rehearsal.before_apply(plan, params["rehearse"], jobs, params["segments"], params["rehearse_timeout"])
 
 
 def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any]]:

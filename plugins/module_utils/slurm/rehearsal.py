@@ -32,8 +32,15 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rehearsal_conf, rules, sandbox
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
+    files,
+    rehearsal_conf,
+    rules,
+    sandbox,
+    settings,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import Plan
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal_conf import OPEN_PARTITION
 
@@ -163,6 +170,41 @@ class Wanted:
     records: tuple[Mapping[str, str], ...] = ()
 
 
+def before_apply(
+    plan: Plan, mode: str, jobs: Sequence[TestJob], segments: Sequence[int], timeout: float
+) -> Rehearsal | None:
+    """Rehearse what a plan would have slurmctld load, and add to the plan's findings what that showed.
+
+    mode: ``auto`` where slurmctld is to load something, ``always`` also where it runs it already, ``never``. None where
+    there is nothing to rehearse: a standby loads nothing, nor does a slurmctld whose plugin reads no topology.conf.
+    """
+    if timeout <= 0:
+        raise SlurmError(f"slurm_topology_rehearse_timeout is {timeout}: use a number of seconds above 0.")
+    for job in jobs:
+        if job.nodes < 1 or job.segment < 0:
+            raise SlurmError(
+                f"slurm_topology_rehearse_jobs has a job of {job.nodes} nodes with segment {job.segment}: use at least"
+                " one node, and 0 for no segment."
+            )
+    seen = plan.survey
+    loaded = seen.style == files.YAML or settings.satisfies("TopologyPlugin", seen.plugin)
+    if mode == "never" or seen.acting or not (plan.reconfigure or (mode == "always" and loaded)):
+        return None
+    wanted = Wanted(
+        conf_dir=seen.conf_dir,
+        topology=plan.topology,
+        version=seen.version,
+        style=seen.style,
+        writes=plan.writes,
+        jobs=tuple(jobs),
+        segments=tuple(segments),
+        records=tuple(files.parse_records(seen.slurm.ask("-a", "-o", "show", "nodes"))),
+    )
+    held = rehearse(seen.slurm, wanted, timeout)
+    plan.findings += findings(held, wanted, demanded=mode == "always")
+    return held
+
+
 def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
     """Hold the rehearsal, in at most ``timeout`` seconds; never raises for what this host or slurmctld does not let.
 
@@ -287,6 +329,8 @@ def _ask(place: sandbox.Place, jobs: Sequence[TestJob], topology: Topology) -> l
     where = {node: block.name for block in topology.blocks for node in block.nodes}
 
     def one(job: TestJob) -> Outcome:
+        if place.left <= 0:
+            return judge(job, None, "", where)
         try:
             done = _client(place, "sbatch", *job.arguments())
         except (subprocess.TimeoutExpired, OSError):

@@ -1,0 +1,422 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rehearsal with real slurmctlds, 24.11 and 26.05: is it right, does it touch nothing, is nothing left of it?"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as place
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+
+from .slurmctld import ENTER, SUITES, Slurmctld, sandbox
+
+pytestmark = pytest.mark.lab
+
+UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
+ALL = "r[01-02]t[01-18]"
+WHOLE = (("r01", "r01t[01-18]"), ("r02", "r02t[01-18]"))
+SPLIT = (("r01", "r01t[01-18]"), ("r02a", "r02t[01-09]"), ("r02b", "r02t[10-18]"))
+
+
+class Stage:
+    """A slurmctld that runs, and beside it, on the same host, whatever rehearses."""
+
+    def __init__(self, slurmctld: Slurmctld) -> None:
+        self.slurmctld = slurmctld
+        self.style = files.CONF if slurmctld.suite == "trixie" else files.YAML
+        self.name = "default" if self.style == files.CONF else "nvlink"
+        self.code = slurmctld.log.parent / "code"
+        here = self.code / "ansible_collections" / "rackscale" / "nvlink"
+        shutil.copytree(UTILS, here / "plugins" / "module_utils", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(Path(__file__).with_name("rehearse_inside.py"), here)
+
+    def site(self, name: str, *lines: str) -> Path:
+        """A configuration folder of a site that does not run here."""
+        folder = self.slurmctld.conf_dir / name
+        folder.mkdir(exist_ok=True)
+        (folder / "slurm.conf").write_text("".join(f"{line}\n" for line in lines))
+        return folder
+
+    def asked(self, folder: Path, blocks: tuple[tuple[str, str], ...], sizes: list[int], **more: Any) -> dict[str, Any]:
+        topology = Topology(
+            name=self.name,
+            blocks=tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in blocks),
+            block_sizes=tuple(sizes),
+        )
+        writes = {str(folder / files.FILE_NAMES[self.style]): files.render([topology], self.style)}
+        if self.style == files.CONF:
+            writes[str(folder / "slurm.conf")] = (folder / "slurm.conf").read_text() + "TopologyPlugin=topology/block\n"
+        return {
+            "conf_dir": str(folder),
+            "version": [*self.slurmctld.version, 5],
+            "style": self.style,
+            "topology": self.name,
+            "blocks": blocks,
+            "block_sizes": sizes,
+            "writes": {**writes, **more.pop("writes", {})},
+            **more,
+        }
+
+    def start(self, asked: dict[str, Any], *wrapper: str) -> subprocess.Popen[str]:
+        command = ["nsenter", "-t", str(self.slurmctld.pid), *ENTER, *wrapper, "env", f"PYTHONPATH={self.code}"]
+        process = subprocess.Popen(
+            [*command, "python3", "-B", "-m", "ansible_collections.rackscale.nvlink.rehearse_inside"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(asked))
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    def hold(self, asked: dict[str, Any], *wrapper: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The rehearsal and its findings."""
+        said, complaint = self.start(asked, *wrapper).communicate(timeout=120)
+        assert said, complaint
+        answer = json.loads(said)
+        return answer["rehearsal"], answer["findings"]
+
+    def traces(self) -> tuple[list[str], str, list[str], dict[str, bytes]]:
+        """All that a rehearsal could leave or change: processes, mounts, files of the tree and of the configuration."""
+        rows = [row.split() for row in self.slurmctld.run("ps", "-eo", "stat=,comm=").stdout.splitlines()]
+        # The first process of this sandbox is a sleep, which reaps nothing that others leave dead.
+        processes = [row[1] for row in rows if not row[0].startswith("Z")]
+        mounts = self.slurmctld.run("cat", "/proc/1/mountinfo").stdout
+        upper = self.slurmctld.directory / "upper"
+        changing = ("var/spool/slurmctld", "run", "tmp/hsperf")
+        tree = [str(path.relative_to(upper)) for path in sorted(upper.rglob("*"))]
+        conf = {path.name: path.read_bytes() for path in self.slurmctld.conf_dir.rglob("*") if path.is_file()}
+        kept = [name for name in tree if not name.startswith(changing)]
+        return sorted(set(processes) - {"ps"}), mounts, kept, conf
+
+    def rehearsing(self) -> bool:
+        return bool(self.slurmctld.run("pgrep", "-f", f"slurmctld.*{place.FOLDER}").stdout)
+
+
+def nodes(hostlist: str = ALL, *more: str) -> str:
+    return f"NodeName={hostlist} CPUs=4 {' '.join(more)}"
+
+
+@pytest.fixture(params=sorted(SUITES), scope="module")
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A slurmctld of either version that runs the two whole racks."""
+    with sandbox(request.param, tmp_path_factory.mktemp("stage") / "slurm") as made:
+        plugin = "topology/block" if request.param == "trixie" else ""
+        made.configure(made.nodes(ALL), f"PartitionName=gpu Nodes={ALL} Default=YES", plugin=plugin)
+        style = "conf" if plugin else "yaml"
+        blocks = tuple(Block(name, tuple(expand(hostlist)), hostlist) for name, hostlist in WHOLE)
+        topology = Topology(name="default" if plugin else "nvlink", blocks=blocks, block_sizes=(18,))
+        (made.conf_dir / files.FILE_NAMES[style]).write_text(files.render([topology], style))
+        made.start()
+        yield Stage(made)
+
+
+@pytest.fixture
+def folder(stage: Stage) -> Path:
+    """A plain site of two racks."""
+    return stage.site(
+        "plain",
+        "ClusterName=plain",
+        "SlurmctldHost=elsewhere",
+        nodes(),
+        "PartitionName=DEFAULT MaxNodes=30 State=DOWN",
+        f"PartitionName=gpu Nodes={ALL} Default=YES MaxNodes=36",
+        "PartitionName=small Nodes=r02t[01-18] MaxNodes=4",
+    )
+
+
+def codes(findings: list[dict[str, Any]]) -> list[str]:
+    return [found["code"] for found in findings]
+
+
+# ------------------------------------------------------------------------------------------------------ is it right
+
+
+def test_it_says_what_the_cluster_does(stage: Stage) -> None:
+    slurmctld = stage.slurmctld
+    jobs = [{"nodes": 1}, {"nodes": 9}, {"nodes": 18}, {"nodes": 20}, {"nodes": 36}, {"nodes": 37}]
+    jobs += [{"nodes": 32, "segment": 16}, {"nodes": 36, "segment": 9}, {"nodes": 32, "segment": 20}]
+    held, _findings = stage.hold(stage.asked(slurmctld.conf_dir, WHOLE, [18], jobs=jobs))
+    assert held["ran"] and held["loaded"] and held["complete"], held
+    said = [outcome for outcome in held["outcomes"] if outcome["kind"] == "site"]
+    assert len(said) == len(jobs)
+    for job, outcome in zip(jobs, said, strict=True):
+        # The same job for real, in a cluster that is as empty as it was in the rehearsal.
+        slurmctld.kill_slurmctld()
+        slurmctld.run("sh", "-c", "rm -rf /var/spool/slurmctld/*")
+        slurmctld.launch()
+        segment = [f"--segment={job['segment']}"] if "segment" in job else []
+        arguments = [f"--nodes={job['nodes']}", *segment, "--exclusive", "--chdir=/", "--output=/dev/null"]
+        slurmctld.run("sh", "-c", 'cd / && exec "$@"', "sh", "sbatch", *arguments, "--wrap", "true")
+        got, deadline = "", time.monotonic() + (5 if outcome["outcome"] == "placed" else 1.5)
+        while not got and time.monotonic() < deadline:
+            got = slurmctld.run("squeue", "--noheader", "--format=%N").stdout.strip()
+            time.sleep(0.02)
+        assert sorted(expand(got)) == sorted(expand(outcome["on"])), (job, outcome, got)
+        assert (outcome["outcome"] == "refused") == (not got)
+        assert bool(outcome["reason"]) == (not got)
+
+
+def test_every_block_and_partition_is_asked(stage: Stage, folder: Path) -> None:
+    held, findings = stage.hold(stage.asked(folder, SPLIT, [9], segments=[9]))
+    said = {
+        (outcome["kind"], outcome["block"] or outcome["partition"], outcome["nodes"], outcome["segment"]): outcome
+        for outcome in held["outcomes"]
+    }
+    for block, full in (("r01", 18), ("r02a", 9), ("r02b", 9)):
+        for size in (1, full // 2, full):
+            outcome = said["block", block, size, 0]
+            assert outcome["outcome"] == "placed"
+            assert outcome["blocks"] == [block]
+    # The partition's own limits count; that it is down for now does not.
+    assert said["partition", "small", 4, 0]["outcome"] == "placed"
+    assert said["partition", "small", 9, 0]["outcome"] == "refused"
+    assert "max nodes" in said["partition", "small", 9, 0]["reason"]
+    assert said["partition", "gpu", 19, 0]["blocks"] == ["r01", "r02a"] or said["partition", "gpu", 19, 0]["blocks"]
+    assert said["partition", "gpu", 18, 9]["outcome"] == "placed"
+    # A base size below a clique's: its job may be spread, on both versions. A finding, no objection.
+    assert said["spread", "nvlink_rehearsal", 18, 0]["outcome"] == "placed"
+    assert said["spread", "nvlink_rehearsal", 9, 0]["outcome"] == "refused"
+    assert codes(findings) == ["slurm_rehearsal_spread"]
+
+
+def test_the_base_size_of_the_largest_clique_keeps_its_job_inside(stage: Stage, folder: Path) -> None:
+    held, findings = stage.hold(stage.asked(folder, SPLIT, [18]))
+    if stage.slurmctld.suite == "trixie":
+        # Shorter blocks are fatal there: slurmctld's own words say so.
+        assert codes(findings) == ["slurm_rehearsal_refused"]
+        assert "children count lower than bblock_node_cnt" in held["fatal"]
+    else:
+        assert findings == []
+        spread = [outcome for outcome in held["outcomes"] if outcome["kind"] == "spread"]
+        # No nine-tray clique is free: base 18 is one block for nine too, and the whole rack has eight left.
+        assert {(outcome["nodes"], outcome["outcome"]) for outcome in spread} == {(18, "refused"), (9, "refused")}
+
+
+def test_the_sites_own_jobs_are_told_and_can_be_required(stage: Stage, folder: Path) -> None:
+    jobs = [{"nodes": 37}, {"nodes": 18, "partition": "small", "required": True}, {"nodes": 2, "partition": "none"}]
+    _held, findings = stage.hold(stage.asked(folder, WHOLE, [18], jobs=jobs))
+    assert codes(findings) == ["slurm_rehearsal_job", "slurm_rehearsal_job_required", "slurm_rehearsal_job"]
+    assert "37 trays" in findings[0]["message"]
+    assert "partition small" in findings[1]["message"]
+    assert "invalid partition" in findings[2]["message"].lower()
+
+
+def test_a_refusal_is_of_the_candidate_and_not_of_the_site(stage: Stage, folder: Path) -> None:
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    include = {str(folder / "slurm.conf"): (folder / "slurm.conf").read_text() + "PartitionName=x Nodes=nowhere[1-2]\n"}
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18, 20]))
+    assert codes(findings) == ["slurm_rehearsal_refused"]
+    assert held["fatal"] in findings[0]["message"]
+    assert "BlockSizes" in held["fatal"]
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    # The same wrong partition with the topology and without it: it is not the topology that is refused.
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], writes=include))
+    assert codes(findings) == ["slurm_rehearsal_skipped"]
+    assert not held["ran"]
+    assert "does not load the site's slurm.conf" in held["why"]
+
+
+def test_a_site_whose_settings_need_more_than_a_sandbox_has(stage: Stage) -> None:
+    mark = stage.code / "mark"
+    program = stage.code / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    folder = stage.site(
+        "hostile",
+        "ClusterName=hostile",
+        "SlurmctldHost=ctl(192.0.2.77)",
+        "SlurmctldHost=standby(192.0.2.78)",
+        "SlurmUser=nobody",
+        "AuthType=auth/munge",
+        "AuthInfo=socket=/nowhere",
+        "CredType=cred/munge",
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=192.0.2.79",
+        "AccountingStorageEnforce=limits,qos",
+        "AccountingStoragePass=secret-of-the-site",
+        "AccountingStorageTRES=gres/gpu",
+        "PriorityType=priority/multifactor",
+        "PreemptType=preempt/qos",
+        "PreemptMode=REQUEUE",
+        "JobSubmitPlugins=lua",
+        "CliFilterPlugins=lua",
+        f"PlugStackConfig={stage.slurmctld.conf_dir}/hostile/plugstack.conf",
+        *(
+            f"{key}={program}"
+            for key in ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld", "TaskProlog", "HealthCheckProgram")
+        ),
+        *(f"{key}={program}" for key in ("SuspendProgram", "ResumeProgram", "RebootProgram", "MailProg")),
+        "SuspendTime=1",
+        "HealthCheckInterval=1",
+        "StateSaveLocation=/nowhere/state",
+        "SlurmctldLogFile=/nowhere/log",
+        "SwitchType=switch/nvidia_imex",
+        "GresTypes=gpu",
+        "NodeFeaturesPlugins=node_features/helpers",
+        "Licenses=matlab:1",
+        "NodeName=DEFAULT CPUs=4 State=UNKNOWN Gres=gpu:4",
+        f"NodeName={ALL} NodeHostname={ALL} Feature=gb200",
+        "NodeSet=all Feature=gb200",
+        f"PartitionName=gold Nodes={ALL} QOS=gold AllowQos=gold,silver AllowAccounts=physics Default=YES",
+        "PartitionName=fun Nodes=all DenyAccounts=x AllowGroups=staff AllocNodes=login TRESBillingWeights=gres/gpu=1",
+        "Include more_%c.conf",
+        "Include missing.conf",
+    )
+    (folder / "more_hostile.conf").write_text("PartitionName=inc Nodes=r01t[01-18] QOS=\\\n  gold ReqResv=YES\n")
+    (folder / "plugstack.conf").write_text("required /nowhere/spank.so\n")
+    (folder / "job_submit.lua").write_text(f"os.execute('touch {mark}')\n")
+    shutil.copy(folder / "job_submit.lua", folder / "cli_filter.lua")
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18]))
+    assert held["loaded"], held
+    assert findings == []
+    assert {outcome["partition"] for outcome in held["outcomes"]} == {"nvlink_rehearsal", "gold", "fun", "inc"}
+    assert not mark.exists()
+    left = {row["setting"] for row in held["left_out"]}
+    assert left >= {
+        "QOS",
+        "AllowQos",
+        "AllowAccounts",
+        "JobSubmitPlugins",
+        "Prolog",
+        "PlugStackConfig",
+        "SuspendProgram",
+    }
+    assert left >= {"AllowGroups", "AllocNodes", "AccountingStoragePass", "SwitchType", "ReqResv"}
+    assert any("missing.conf" in row["why"] for row in held["left_out"])
+    assert "secret-of-the-site" not in json.dumps(held)
+
+
+def test_nodes_that_stand_in_no_file_take_part(stage: Stage) -> None:
+    folder = stage.site(
+        "dynamic", "ClusterName=dynamic", "MaxNodeCount=40", nodes("r01t[01-18]"), "PartitionName=gpu Nodes=ALL"
+    )
+    records = [{"NodeName": name, "CPUTot": "4", "Gres": "(null)"} for name in expand("r02t[01-18]")]
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], records=records))
+    assert findings == []
+    assert {outcome["block"] for outcome in held["outcomes"] if outcome["kind"] == "block"} == {"r01", "r02"}
+    assert any(told.startswith("18 running nodes") for told in held["added"])
+
+
+@pytest.mark.parametrize(("sizes", "least"), [([18], 0), ([16], 1)])
+def test_576_racks(stage: Stage, sizes: list[int], least: int) -> None:
+    racks = [f"r{number:03d}" for number in range(576)]
+    folder = stage.site(
+        "large",
+        "ClusterName=large",
+        nodes("r[000-575]t[01-18]"),
+        "PartitionName=gpu Nodes=r[000-575]t[01-18] Default=YES",
+    )
+    blocks = tuple((rack, f"{rack}t[01-18]") for rack in racks)
+    held, findings = stage.hold(
+        stage.asked(folder, blocks, sizes, jobs=[{"nodes": 10368}, {"nodes": 64, "segment": 16}])
+    )
+    assert held["complete"]
+    assert held["loaded"]
+    whole = [outcome for outcome in held["outcomes"] if outcome["kind"] == "block" and outcome["nodes"] == 18]
+    assert [outcome["block"] for outcome in whole] == racks
+    assert all(outcome["blocks"] == [outcome["block"]] for outcome in whole)
+    assert all(outcome["outcome"] == "placed" for outcome in held["outcomes"] if outcome["kind"] == "site")
+    assert codes(findings) == ["slurm_rehearsal_spread"] * least
+
+
+# ---------------------------------------------------------------------------- does it touch anything, is anything left
+
+
+def test_nothing_is_touched_and_nothing_left(stage: Stage) -> None:
+    slurmctld = stage.slurmctld
+    folder = stage.site(
+        "quiet", "ClusterName=quiet", "SlurmctldPort=6817", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES"
+    )
+
+    def state() -> tuple[Any, ...]:
+        running = slurmctld.run("pgrep", "-x", "slurmctld").stdout, slurmctld.run("scontrol", "show", "topo").stdout
+        return stage.traces(), *running
+
+    before = state()
+    with socket.socket() as taken, contextlib.suppress(OSError):
+        taken.bind(("0.0.0.0", 6817))  # what the rehearsal's slurmctld listens at; taken already, so be it
+        taken.listen()
+        both = [stage.start(stage.asked(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 50)) for _ in range(2)]
+        answers = [json.loads(process.communicate(timeout=60)[0]) for process in both]
+        for answer in answers:
+            assert answer["findings"] == []
+            assert answer["rehearsal"]["complete"]
+            assert answer["rehearsal"]["placed"] > 50
+    assert state() == before
+    assert slurmctld.answers(1)
+
+
+def test_a_kill_in_the_middle_leaves_nothing(stage: Stage) -> None:
+    folder = stage.site("killed", "ClusterName=killed", nodes(), f"PartitionName=gpu Nodes={ALL}")
+    before = stage.traces()
+    process = stage.start(stage.asked(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000))
+    deadline = time.monotonic() + 20
+    while not stage.rehearsing():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    # nsenter forks into the process namespace: the module's process is its child.
+    child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    os.kill(child, signal.SIGKILL)
+    process.communicate(timeout=10)
+    deadline = time.monotonic() + 5
+    while stage.rehearsing() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not stage.rehearsing()
+    assert stage.traces() == before
+
+
+def test_the_time_is_bounded_and_what_was_answered_is_told(stage: Stage) -> None:
+    folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
+    before = stage.traces()
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000, timeout=2))
+    assert codes(findings) == ["slurm_rehearsal_unfinished"]
+    assert held["placed"] > 10
+    assert not held["complete"]
+    assert held["seconds"] < 6
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], timeout=0.02))
+    assert codes(findings) == ["slurm_rehearsal_skipped"]
+    assert "time" in held["why"]
+    assert stage.traces() == before
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "why"),
+    [
+        (("setpriv", "--reuid=65534", "--clear-groups"), "needs root"),
+        (("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"), "namespaces"),
+        (("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"), "not permitted"),
+    ],
+)
+def test_a_host_that_does_not_let_us_is_told(stage: Stage, folder: Path, wrapper: tuple[str, ...], why: str) -> None:
+    before = stage.traces()
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18]), *wrapper)
+    assert codes(findings) == ["slurm_rehearsal_skipped"]
+    assert why in held["why"].lower()
+    assert stage.traces() == before
+
+
+def test_programs_that_are_not_there_are_told(stage: Stage, folder: Path) -> None:
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], bin_dir="/nowhere"))
+    assert codes(findings) == ["slurm_rehearsal_skipped"]
+    assert "There is no slurmctld in /nowhere" in held["why"]
