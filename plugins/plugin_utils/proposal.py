@@ -158,11 +158,15 @@ def accept(path: str, sha256: str, base: bytes | None) -> Proposal:
 
 
 def diff_text(before: Fabric | None, after: Fabric, changes: list[Change]) -> list[str]:
-    """What differs, for a person: a line a tray that changes and why, then what is new of domains and cliques."""
+    """What differs, for a person: a line a tray that changes and why, then what is new of domains, cliques, blocks."""
     before = before or Fabric()
     lines = [_tray_line(change) for change in changes]
     lines.extend(_rows("domain", before.domains, after.domains))
     lines.extend(_rows("clique", before.cliques, after.cliques))
+    known = before.clusters.get("slurm", {})
+    for name in after.slurm_clusters:
+        blocks = known[name]["blocks"] if name in known else {}
+        lines.extend(_rows(f"Slurm cluster {name}, block of", blocks, after.clusters["slurm"][name]["blocks"]))
     return lines
 
 

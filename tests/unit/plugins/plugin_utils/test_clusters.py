@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, live
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, live, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Answer, merge
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import carried_on
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rack_map, render
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm as slurm_renderer
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_fabric_file import complaint
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import (
     LATER,
     NOW,
@@ -25,6 +27,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_p
     codes,
     kinds,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 R01, R02 = (tuple(f"r0{rack}t0{tray}" for tray in range(1, 5)) for rack in (1, 2))
 
@@ -192,6 +196,13 @@ def blocks_of(fabric: Fabric, cluster: str) -> list[tuple[str, int, int]]:
     return [(block.name, block.position, len(block.trays)) for block in fabric.blocks(cluster)]
 
 
+def test_what_the_most_trusted_source_leaves_open_of_clusters_is_taken_from_the_next() -> None:
+    asked = Observation("r01t01", "ssh", slurm_cluster="alpha")
+    listed = Observation("r01t01", "rest", slurm_cluster="beta", kubernetes_cluster="k1")
+    merged = merge([Answer("ssh", [asked]), Answer("rest", [listed])], 0, fabric_file=False).observations
+    assert [(row.slurm_cluster, row.kubernetes_cluster) for row in merged] == [("alpha", "k1")]
+
+
 # --- the file ---
 
 
@@ -202,6 +213,9 @@ def document() -> dict[str, Any]:
 def test_the_file_is_read_again_to_the_byte() -> None:
     data = fabric_file.serialise(shared().fabric)
     assert fabric_file.serialise(fabric_file.parse(data, "fabric.json")) == data
+
+
+DOCUMENT = json.dumps(document())
 
 
 def at(*where: str | int, put: Any = None) -> Callable[[Any], None]:
@@ -275,6 +289,52 @@ def test_each_mistake_is_one_sentence_with_its_field(change: Callable[[Any], Non
         fabric_file.parse(json.dumps(changed).encode(), "fabric.json")
     assert str(caught.value).startswith(f"fabric.json: {says}")
     assert "\n" not in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["alpha", "r01", "k1"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4) | st.just("r01"), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+def test_any_value_at_any_place_of_clusters_gives_a_fabric_or_one_sentence(data: st.DataObject) -> None:
+    changed = json.loads(DOCUMENT)
+    node, key = changed, data.draw(st.sampled_from(["clusters", "trays"]))
+    while isinstance(node[key], dict) and node[key] and data.draw(st.booleans()):
+        node = node[key]
+        key = data.draw(st.sampled_from(sorted(node)))
+    node[key] = data.draw(JSON)
+    written = json.dumps(changed).encode()
+    wrong = complaint(written)
+    assert "\n" not in wrong
+    if wrong:
+        return
+    # What is taken can be used: each tray of a Slurm cluster is in one block of it.
+    fabric = fabric_file.parse(written, "fabric.json")
+    slurm_renderer.render(fabric, State())
+    plan(fabric, None)
+    for name, tray in fabric.trays.items():
+        held = [cluster for cluster in fabric.slurm_clusters for row in fabric.blocks(cluster) if name in row.trays]
+        assert held == ([tray["slurm_cluster"]] if "slurm_cluster" in tray else [])
+
+
+# --- the proposal ---
+
+
+def test_a_person_sees_the_blocks_of_each_cluster_in_the_difference() -> None:
+    site = shared()
+    before = site.fabric
+    say(site, R01[:1], slurm_cluster="beta")
+    placement = site.discover()
+    assert proposal.diff_text(before, placement.fabric, placement.changes) == [
+        "r01t01: r01 (slurm_cluster alpha -> beta)",
+        "Slurm cluster beta, block of r01: new, name r01, position 1",
+    ]
+    assert "Slurm cluster alpha, block of r02: new, name r02, position 1" in proposal.diff_text(None, before, [])
 
 
 # --- inventory ---

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -160,6 +161,70 @@ def test_a_named_gate_does_not_object_and_the_file_keeps_when_and_what() -> None
     assert placement.fabric.overrides[0]["what"].startswith("4 of 8 placed trays move at once")
     before = fabric_file.serialise(placement.fabric)
     assert fabric_file.serialise(site.discover().fabric) == before
+
+
+def merging(site: Site) -> None:
+    for name in R02:
+        site.attach(name, site.uuid_of("r01t01"))
+
+
+def splitting(site: Site) -> None:
+    for name in R02[:2]:
+        site.attach(name, NEW_UUID)
+
+
+def leaving(site: Site) -> None:
+    site.attach("r02t01", site.uuid_of("r01t01"))
+
+
+def growing(site: Site) -> None:
+    site.facts["r01t05"] = Site(racks=1, trays_per_rack=5).facts["r01t05"]
+
+
+def aging(site: Site) -> None:
+    leaving(site)
+    site.facts["r02t01"]["observed_at"] = "2026-11-20T05:00:00Z"
+
+
+def mixing(site: Site) -> None:
+    mixed(site, "r01t02")
+
+
+@pytest.mark.parametrize(
+    ("gate", "happens", "policy"),
+    [
+        ("moved_percent", merging, {"moved_percent": 10}),
+        ("domain_merged", merging, {}),
+        ("domain_split", splitting, {}),
+        ("clique_shrank", leaving, {"expected": DECLARED}),
+        ("unknown_trays", growing, {"expected": DECLARED}),
+        ("source_too_old", aging, {"max_age": 600}),
+        ("mixed_cliques", mixing, {"conflict_policy": "majority"}),
+    ],
+)
+def test_each_gate_can_be_overridden_by_its_name_and_the_file_keeps_when_and_what(
+    gate: str, happens: Callable[[Site], None], policy: dict[str, Any]
+) -> None:
+    site = placed()
+    before, state = site.fabric, site.state
+    happens(site)
+    objections = objecting(site, **policy)
+    # A tray in two cliques does not even come to its gate.
+    assert gate in objections or (gate == "mixed_cliques" and site.fabric == before)
+    site.fabric, site.state = before, state
+    site.policy = Policy(**{"moved_percent": 100, **policy, "override": [gate]})
+    placement = site.discover(now=LATER if gate != "source_too_old" else NOW)
+    assert gate not in {row["code"] for row in placement.objections}
+    assert [(row["gate"], row["what"]) for row in placement.fabric.overrides] == [
+        (
+            gate,
+            objections.get(
+                gate, "Tray r01t02 enters clique r01a, though some of its GPUs are in another; give it one."
+            ),
+        )
+    ]
+    kept = site.discover(now=LATER)
+    assert (kept.changes, kept.fabric.overrides) == ([], placement.fabric.overrides)
 
 
 @pytest.mark.parametrize(

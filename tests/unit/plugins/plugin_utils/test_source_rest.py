@@ -63,6 +63,7 @@ FULL = {
     "slurm": "s1",
     "k8s": "k1",
     "host": "198.51.100.11",
+    "of": {"slurm": "gb-prod", "kubernetes": "k1"},
 }
 FIELDS = {
     "clique": "clique",
@@ -77,6 +78,8 @@ FIELDS = {
     "slurm_node": "slurm",
     "kubernetes_node": "k8s",
     "ansible_host": "host",
+    "slurm_cluster": "of.slurm",
+    "kubernetes_cluster": "of.kubernetes",
 }
 
 
@@ -97,6 +100,8 @@ def test_every_field_arrives(tmp_path: Path) -> None:
             slurm_node="s1",
             kubernetes_node="k1",
             ansible_host="198.51.100.11",
+            slurm_cluster="gb-prod",
+            kubernetes_cluster="k1",
         )
     ]
 
@@ -142,6 +147,8 @@ def test_a_clique_by_its_two_parts(tmp_path: Path) -> None:
         ("problem", True),
         ("slurm_node", "a b"),
         ("kubernetes_node", ["x"]),
+        ("slurm_cluster", "../etc"),
+        ("kubernetes_cluster", 7),
         ("ansible_host", "-oProxyCommand=x"),
     ],
 )
