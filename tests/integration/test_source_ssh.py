@@ -61,6 +61,20 @@ def test_the_graph_is_a_live_query(four_trays: RunningLab, config: Path, tmp_pat
     assert cliques == {"r01t01": "1", "r01t02": "1", "r01t03": "2", "r01t04": "2"}
 
 
+def test_ansibles_cache_answers_in_the_trays_stead(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+    file = inventory(tmp_path, config)
+    kept = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": str(tmp_path / "cache")}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **kept}))
+    asked = "ssh: 4 of 4 trays done"
+    first, again, flushed = (
+        ansible("ansible-inventory", "-i", file, "--graph", "-v", *more) for more in ((), (), ("--flush-cache",))
+    )
+    assert [asked in done.stdout + done.stderr for done in (first, again, flushed)] == [True, False, True]
+    graphs = [done.stdout[done.stdout.index("@all:") :] for done in (first, again, flushed)]
+    assert graphs[0].count("r01t0") == 8
+    assert graphs == [graphs[0]] * 3
+
+
 @pytest.mark.parametrize("setting", ["nvml=ok", "nvml=no_library", "health=unhealthy", "gpu1.lost=true"])
 def test_the_probe_says_what_the_module_says(four_trays: RunningLab, config: Path, setting: str) -> None:
     four_trays.set("r01t02", setting)

@@ -43,14 +43,19 @@ AggregatedBlock=hall-b,hall-a BlockIndex=2 Nodes=r0[1-2]t[01-04] BlockSize=8
 """
 
 
-def scontrol(folder: Path, topoconf: str | None, topology: str = "", status: int = 0) -> dict[str, Any]:
-    """Options that run a program in scontrol's stead; an old one does not know topoconf."""
+def scontrol(
+    folder: Path, topoconf: str | None, topology: str = "", status: int = 0, nodes: str | None = ""
+) -> dict[str, Any]:
+    """Options that run a program in scontrol's stead; an old one does not know topoconf, nodes None: it fails there."""
+    (folder / "nodes").write_text(nodes or "")
     (folder / "topoconf").write_text(topoconf or "")
     (folder / "topology").write_text(topology)
     first = f'cat "{folder}/topoconf"; exit {status}' if topoconf is not None else "echo invalid entity >&2; exit 1"
     program = folder / "scontrol"
     program.write_text(
-        f'#!/bin/sh\ncase "$*" in\n*topoconf) {first};;\n*) cat "{folder}/topology"; exit {status};;\nesac\n'
+        f'#!/bin/sh\ncase "$*" in\n*topoconf) {first};;\n'
+        f'*nodes) cat "{folder}/nodes"; {"exit 0" if nodes is not None else "echo no access >&2; exit 1"};;\n'
+        f'*) cat "{folder}/topology"; exit {status};;\nesac\n'
     )
     program.chmod(0o755)
     return {"command": [str(program)]}
@@ -72,6 +77,62 @@ def test_the_default_topology_is_read_with_its_placeholders(tmp_path: Path) -> N
 def test_an_older_slurm_shows_lines(tmp_path: Path) -> None:
     found = slurm.discover(scontrol(tmp_path, None, LINES), NOW).observations
     assert set(blocks(found).values()) == {("hall-b", 0), ("hall-a", 1)}
+
+
+NODES = """\
+NodeName=r02t01 Arch=x86_64 NodeAddr=10.0.0.1 NodeHostName=gpu-host-1 Version=26.05 Comment=NodeHostName=x
+NodeName=r02t02 NodeAddr=r02t02 NodeHostName=r02t02
+NodeName=r02t03 NodeHostName=shared
+NodeName=r02t04 NodeHostName=shared
+NodeName=r01t01 NodeHostName={{ 7 * 7 }}
+"""
+
+
+def test_a_tray_is_found_by_the_name_of_its_host(tmp_path: Path) -> None:
+    told = slurm.discover(scontrol(tmp_path, TOPOCONF, nodes=NODES), NOW)
+    assert [row.tray for row in told.observations if row.tray != row.slurm_node] == ["gpu-host-1"]
+    seen = Observation("gpu-host-1", "ssh", identity=("9f3c1234-1111-4222-8333-444444444444", 1))
+    answers = [Answer("ssh", [seen]), Answer("slurm", told.observations, hints=True)]
+    assert merge(answers, 0, fabric_file=False).observations == [
+        replace(seen, block=("hall-b", 0), slurm_node="r02t01")
+    ]
+    # What the site, or the fabric file, calls it is not Slurm's to change.
+    named = replace(seen, slurm_node="r01t01")
+    answers[0] = Answer("ssh", [named])
+    assert merge(answers, 0, fabric_file=False).observations == [replace(named, block=("hall-a", 2))]
+    answers[0] = Answer("ssh", [seen])
+    held = merge(answers, 0, fabric_file=True, nodes={"gpu-host-1": "r01t02"})
+    assert held.observations == [replace(seen, block=("hall-a", 2))]
+
+
+def test_half_an_answer_is_told_and_is_no_outage(tmp_path: Path) -> None:
+    told = slurm.discover(scontrol(tmp_path, TOPOCONF, nodes=None), NOW)
+    assert [row.tray for row in told.observations] == [row.slurm_node for row in told.observations]
+    assert [(row["code"], row["severity"]) for row in told.findings] == [("source_incomplete", "warning")]
+    assert told.findings[0]["message"].endswith(" fails (no access); nodes count as called like their hosts.")
+
+
+def test_a_node_in_two_blocks_and_one_without_a_name_are_told(tmp_path: Path) -> None:
+    lines = "BlockName=a BlockIndex=0 Nodes=t[1-2]\nBlockName=b BlockIndex=1 Nodes=t2,_x\n"
+    told = slurm.discover(scontrol(tmp_path, None, lines), NOW)
+    assert blocks(told.observations) == {"t1": ("a", 0), "t2": ("a", 0)}
+    assert [row["message"] for row in told.findings] == [
+        "Slurm has node t2 in the blocks a and b; the first counts, take one out.",
+        "Slurm's blocks hold '_x', which can be no tray's name; correct the block.",
+    ]
+
+
+def test_a_block_of_nobody_is_told_where_the_fabric_is_known(tmp_path: Path) -> None:
+    site = Site(racks=1)
+    told = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW)
+    answers = [
+        Answer("ansible_facts", site.observations()),
+        Answer("slurm", told.observations, hints=True, blocks=told.blocks),
+    ]
+    found = merge(answers, 100, fabric_file=True, blocks={"spare"})
+    # hall-a has the attached trays of the site, spare is a block of the fabric file; nobody has those of hall-b.
+    assert [(row["code"], row["block"]) for row in found.findings] == [("block_unclaimed", "hall-b")]
+    assert merge(answers, 100, fabric_file=True).findings == []
 
 
 @pytest.mark.parametrize(

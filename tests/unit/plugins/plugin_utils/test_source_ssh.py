@@ -144,6 +144,15 @@ def test_no_task_of_clustershell_is_left_behind_or_used(ask: Ask) -> None:
     task_terminate()
 
 
+def test_progress_is_told_on_the_way(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(ssh.display, "v", told.append)
+    monkeypatch.setattr(ssh, "_SECONDS_BETWEEN_PROGRESS", 0.0)
+    ask("refused1,mute1,tray1", fanout=1)
+    assert [line.partition(" of 3 trays done")[0] for line in told] == ["ssh: 1", "ssh: 2", "ssh: 3", "ssh: 3"]
+    assert told[-1] == "ssh: 3 of 3 trays done, 1 gave facts"
+
+
 def test_one_warning_folds_the_silent_trays(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(ssh.display, "warning", told.append)
