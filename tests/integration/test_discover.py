@@ -242,6 +242,8 @@ def test_hostile_words_stay_words(site: Site) -> None:
 def test_what_the_site_names(site: Site) -> None:
     variables = {
         "fabric_slurm_node": "gpu-{{ inventory_hostname[1:3] }}-{{ inventory_hostname[4:] }}",
+        "fabric_slurm_cluster": "{{ 'alpha' if inventory_hostname != 'r02t02' else 'beta' }}",
+        "fabric_kubernetes_cluster": "k1",
         "fabric_domain_names": {site.facts["r02t01"]["chassis_serial"]: "hall_b"},
         "fabric_expected_trays": 18,
         "imex_network": ["10.0.0.0/16"],
@@ -260,6 +262,22 @@ def test_what_the_site_names(site: Site) -> None:
     ]
     assert sorted(fabric["cliques"]) == ["hall_b", "r01"]
     assert fabric["domains"]["r01"]["expected_trays"] == 18
+    assert fabric["clusters"] == {
+        "kubernetes": {"k1": {}},
+        "slurm": {
+            "alpha": {"blocks": {"r01": {"name": "r01", "position": 0}, "hall_b": {"name": "hall_b", "position": 1}}},
+            "beta": {"blocks": {"hall_b": {"name": "hall_b", "position": 0}}},
+        },
+    }
+    # A tray that is down stays in its clusters, until the site itself says otherwise.
+    before = site.path.read_bytes()
+    site.cut_off("r02t02")
+    site.discover()
+    assert site.path.read_bytes() == before
+    site.hosts["r02t02"]["fabric_slurm_cluster"] = "alpha"
+    site.discover()
+    assert site.fabric()["trays"]["r02t02"]["slurm_cluster"] == "alpha"
+    assert site.fabric()["trays"]["r02t02"]["clique"] == "hall_b"
 
 
 def test_the_second_of_two_runs_is_told_who_holds_the_lock(discovered: Site) -> None:
