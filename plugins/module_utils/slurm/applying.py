@@ -56,7 +56,7 @@ def apply(plan: Plan) -> None:
         ) from None
     if not plan.reconfigure:
         return
-    log = _Log(seen.config.get("slurmctldlogfile", ""))
+    log = Log(seen.config.get("slurmctldlogfile", ""))
     try:
         problem = _load(plan, log)
     except BaseException:
@@ -67,7 +67,7 @@ def apply(plan: Plan) -> None:
         raise SlurmError(f"{problem}; {_restore(plan, changes)}.")
 
 
-def _load(plan: Plan, log: _Log) -> str:
+def _load(plan: Plan, log: Log) -> str:
     """Have slurmctld read the files and compare; the problem in a clause, empty where all is well."""
     seen = plan.survey
     if plan.live is not None:
@@ -155,7 +155,7 @@ def _restore_previous(seen: Survey, plan: Plan) -> str:
     return f"{name} stays as it was found"
 
 
-class _Log:
+class Log:
     """What slurmctld adds to its log from now on."""
 
     def __init__(self, path: str) -> None:

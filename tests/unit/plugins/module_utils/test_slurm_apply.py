@@ -187,9 +187,9 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_slurmctlds_own_reason_is_read_from_its_log(tmp_path: Path) -> None:
     log = tmp_path / "slurmctld.log"
     log.write_text("[x] fatal: of yesterday\n")
-    reader = applying._Log(str(log))
+    reader = applying.Log(str(log))
     assert reader.fatal() == ""
     with log.open("a") as file:
         file.write("[y] error: nothing\n[z] fatal: Invalid BlockSizes value: 30\n")
     assert reader.fatal() == "Invalid BlockSizes value: 30"
-    assert applying._Log(str(tmp_path / "none")).fatal() == ""
+    assert applying.Log(str(tmp_path / "none")).fatal() == ""
