@@ -380,6 +380,11 @@ CATALOGUE: dict[str, Entry] = {
         "bring them back, or restart the clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
     ),
     # Slurm's topology: module_utils/slurm/rules.py and planning.py.
+    "slurm_hardware_assumed": Entry(
+        WARNING,
+        "a tray that Slurm is to know has never told its hardware, so its clique's usual one is written",
+        "bring the tray up and run the role slurm again",
+    ),
     "slurm_aggregates_shift": Entry("warning", "Blocks above the base size are cut anew.", "Keep retired blocks."),
     "slurm_block_duplicate": Entry("error", "Two blocks have one name.", "Give each clique a block of its own."),
     "slurm_block_empty": Entry("error", "A block has no nodes, before Slurm 25.05.", "Leave it out, or upgrade."),
@@ -437,6 +442,28 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_topology_foreign": Entry("error", "topology.conf holds a tree.", "Move it away first."),
     "slurm_twin_hides": Entry("error", "topology.yaml hides topology.conf.", "Remove it, or set format to auto."),
     "slurm_twin_left": Entry("warning", "The other topology file is left over.", "Remove it."),
+    # Tiers: module_utils/slurm/tier_plan.py.
+    "slurm_tier_account_missing": Entry("error", "slurmdbd lacks an account or user of a tier.", "Add it."),
+    "slurm_tier_accounting": Entry("error", "Tiers have QoS, and Slurm keeps no accounts.", "Set up slurmdbd."),
+    "slurm_tier_enforce": Entry("warning", "Slurm does not hold to QoS.", "Set AccountingStorageEnforce."),
+    "slurm_tier_grant_by_hand": Entry("info", "A tier's QoS is granted by hand too.", "Revoke it, or leave it."),
+    "slurm_tier_include": Entry("error", "slurm.conf does not include the partitions.", "Add the Include line."),
+    "slurm_tier_jobs": Entry("error", "A partition that is to go still has jobs.", "Drain it first."),
+    "slurm_tier_node_unknown": Entry("error", "Slurm does not know a node of a tier.", "Add it to slurm.conf."),
+    "slurm_tier_open_partition": Entry("warning", "Another partition lets everybody onto a tier.", "Restrict it."),
+    "slurm_tier_partition_foreign": Entry("error", "slurm.conf defines a tier's partition.", "Take it out there."),
+    "slurm_tier_preempt": Entry("warning", "Preemption by QoS is off.", "Set PreemptType=preempt/qos."),
+    "slurm_tier_priority": Entry("info", "The priority of QoS has no weight.", "Set PriorityWeightQOS."),
+    "slurm_tier_qos_foreign": Entry("error", "A tier's QoS is somebody else's.", "Name another, or hand it over."),
+    "slurm_tier_qos_unknown": Entry("error", "A tier names a QoS that is not there.", "Make it, or leave it out."),
+    "slurm_tier_qos_used": Entry("warning", "A QoS that is to go is still in use.", "Take it off that partition."),
+    "slurm_tier_segment": Entry("error", "A tier's segment is refused or fits nowhere.", "Use a smaller one."),
+    "slurm_tier_segment_advice": Entry("info", "A tier's segments are not enforced.", "Use the script, from 25.11.2."),
+    "slurm_tier_segment_script": Entry("error", "The segments' script is not called.", "Add the line it names."),
+    "slurm_tier_spans": Entry("warning", "A tier's clique is above the base size.", "Set per_block for the tier."),
+    "slurm_tier_state": Entry("info", "A tier's partition is in another state by hand.", "None, or set it back."),
+    "slurm_tier_topology": Entry("error", "A tier names a topology that does not run.", "Apply slurm_topology first."),
+    "slurm_tier_tres_unknown": Entry("error", "A QoS counts what Slurm does not.", "Set AccountingStorageTRES."),
 }
 
 
