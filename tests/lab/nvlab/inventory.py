@@ -56,5 +56,7 @@ def ansible(name: str, scenario: Scenario) -> str:
         "ansible_connection": "ssh",
         "ansible_python_interpreter": "/usr/bin/python3",
         "ansible_ssh_common_args": f"-F {paths.state_of(name) / 'ssh_config'}",
+        # Every lab has the same addresses: with shared sockets Ansible would go on talking to another lab's host.
+        "ansible_control_path_dir": str(paths.state_of(name) / "cp"),
     }
     return "---\n" + yaml.safe_dump({"all": {"vars": variables, "children": groups}}, sort_keys=False)
