@@ -92,8 +92,8 @@ options:
     type: int
   moved_percent:
     description:
-      - "Gate: at most this part of the placed trays may move in one go, in percent. One tray may always move, unless
-        this is V(0)."
+      - "Gate: at most this part of the placed trays may move in one go, or leave a Slurm or Kubernetes cluster, in
+        percent. One tray may always move, unless this is V(0)."
     type: float
     default: 10
   conflict_policy:
@@ -120,7 +120,7 @@ options:
   override:
     description:
       - Gates that must not object in this run, by their names. The fabric file keeps when and what they would have
-        objected to.
+        objected to. A run that adds to a waiting proposal need not name again what that has overridden.
       - V(moved_percent); V(domain_merged) and V(domain_split), when NVLink domains merge or part; V(clique_shrank),
         when trays leave a clique or domain that then has fewer than O(expected) or O(expected_trays) says;
         V(unknown_trays), when a new tray is not in O(expected); V(source_too_old), see O(max_age); V(mixed_cliques),
