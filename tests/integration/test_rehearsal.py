@@ -23,6 +23,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as place
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 
+from .commands import ansible
+from .conftest import LabFactory
 from .slurmctld import ENTER, SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
@@ -144,6 +146,37 @@ def folder(stage: Stage) -> Path:
     )
 
 
+def fabric(blocks: dict[str, list[str]]) -> dict[str, Any]:
+    """A fabric file with a clique a block."""
+    uuids = {name: f"{number:08x}-0000-4000-8000-000000000000" for number, name in enumerate(blocks, 1)}
+    places = enumerate(blocks)
+    return {
+        "schema_version": 1,
+        "domains": {
+            name: {"cluster_uuid": uuids[name], "chassis_serials": [], "expected_trays": len(trays)}
+            for name, trays in blocks.items()
+        },
+        "cliques": {
+            name: {"domain": name, "clique_id": 1, "block": {"name": name, "position": position}}
+            for position, name in places
+        },
+        "trays": {
+            tray: {
+                "clique": name,
+                "tray_index": None,
+                "gpu_uuids": [],
+                "imex_address": None,
+                "slurm_node": tray,
+                "kubernetes_node": tray,
+                "why": "a test",
+            }
+            for name, trays in blocks.items()
+            for tray in trays
+        },
+        "overrides": [],
+    }
+
+
 def codes(findings: list[dict[str, Any]]) -> list[str]:
     return [found["code"] for found in findings]
 
@@ -156,7 +189,7 @@ def test_it_says_what_the_cluster_does(stage: Stage) -> None:
     jobs = [{"nodes": 1}, {"nodes": 9}, {"nodes": 18}, {"nodes": 20}, {"nodes": 36}, {"nodes": 37}]
     jobs += [{"nodes": 32, "segment": 16}, {"nodes": 36, "segment": 9}, {"nodes": 32, "segment": 20}]
     held, _findings = stage.hold(stage.asked(slurmctld.conf_dir, WHOLE, [18], jobs=jobs))
-    assert held["ran"] and held["loaded"] and held["complete"], held
+    assert held["complete"], held
     said = [outcome for outcome in held["outcomes"] if outcome["kind"] == "site"]
     assert len(said) == len(jobs)
     for job, outcome in zip(jobs, said, strict=True):
@@ -223,17 +256,22 @@ def test_the_sites_own_jobs_are_told_and_can_be_required(stage: Stage, folder: P
 
 def test_a_refusal_is_of_the_candidate_and_not_of_the_site(stage: Stage, folder: Path) -> None:
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    include = {str(folder / "slurm.conf"): (folder / "slurm.conf").read_text() + "PartitionName=x Nodes=nowhere[1-2]\n"}
     held, findings = stage.hold(stage.asked(folder, WHOLE, [18, 20]))
     assert codes(findings) == ["slurm_rehearsal_refused"]
     assert held["fatal"] in findings[0]["message"]
     assert "BlockSizes" in held["fatal"]
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    # The same wrong partition with the topology and without it: it is not the topology that is refused.
+    # A partition that is to be written counts to the candidate.
+    partition = "PartitionName=x Nodes=nowhere[1-2]\n"
+    include = {str(folder / "slurm.conf"): (folder / "slurm.conf").read_text() + partition}
     held, findings = stage.hold(stage.asked(folder, WHOLE, [18], writes=include))
-    assert codes(findings) == ["slurm_rehearsal_skipped"]
+    assert codes(findings) == ["slurm_rehearsal_refused"]
+    # One that stands there already does not: then it is not the topology that is refused.
+    wrong = stage.site("wrong", "ClusterName=wrong", nodes(), partition)
+    held, findings = stage.hold(stage.asked(wrong, WHOLE, [18]))
+    assert codes(findings) == ["slurm_rehearsal_unfinished"]
     assert not held["ran"]
-    assert "does not load the site's slurm.conf" in held["why"]
+    assert held["fatal"] == "Invalid node names in partition x"
 
 
 def test_a_site_whose_settings_need_more_than_a_sandbox_has(stage: Stage) -> None:
@@ -420,3 +458,67 @@ def test_programs_that_are_not_there_are_told(stage: Stage, folder: Path) -> Non
     held, findings = stage.hold(stage.asked(folder, WHOLE, [18], bin_dir="/nowhere"))
     assert codes(findings) == ["slurm_rehearsal_skipped"]
     assert "There is no slurmctld in /nowhere" in held["why"]
+
+
+# -------------------------------------------------------------------------------------------------------- in a playbook
+
+PLAY = """\
+- hosts: ctl
+  gather_facts: false
+  tasks:
+    - block:
+        - ansible.builtin.import_role:
+            name: rackscale.nvlink.slurm_topology
+      rescue:
+        - ansible.builtin.debug:
+            msg: "{{ slurm_topology_result.msg }}"
+    - ansible.builtin.copy:
+        content: "{{ slurm_topology_result | to_json }}"
+        dest: "{{ result }}"
+        mode: "0600"
+      delegate_to: localhost
+      check_mode: false
+      changed_when: false
+"""
+
+
+@pytest.mark.parametrize("scenario", ["four.yml", "four-forky.yml"])
+def test_it_gates_the_apply_of_a_site(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
+    """On a controller with systemd, munge and slurmds: in check mode, as a gate, and before a real apply."""
+    play, result = tmp_path / "play.yml", tmp_path / "result.json"
+    play.write_text(PLAY)
+    blocks = {"r01": ["r01t01", "r01t02"], "r02": ["r01t03", "r01t04"]}
+    file = tmp_path / "fabric.json"
+    file.write_text(json.dumps(fabric(blocks)))
+
+    with lab(scenario) as racks:
+
+        def run(*arguments: str, **variables: Any) -> dict[str, Any]:
+            options = {"fabric_file": str(file), "result": str(result), "slurm_topology_manage_conf": True, **variables}
+            ansible("ansible-playbook", "-i", racks.inventory, str(play), "-e", json.dumps(options), *arguments)
+            said: dict[str, Any] = json.loads(result.read_text())
+            return said
+
+        jobs = [{"nodes": 4, "segment": 2}, {"nodes": 5}]
+        said = run("--check", slurm_topology_rehearse_jobs=jobs)
+        assert said["changed"], said
+        assert said["rehearsal"]["loaded"]
+        outcomes = said["rehearsal"]["outcomes"]
+        assert [row["outcome"] for row in outcomes if row["kind"] == "site"] == ["placed", "refused"]
+        assert {row["block"] for row in outcomes if row["kind"] == "block" and row["nodes"] == 2} == {"r01", "r02"}
+        assert "slurm_rehearsal_job" in codes(said["findings"])
+
+        required = [{"nodes": 5, "required": True}]
+        said = run(slurm_topology_rehearse_jobs=required)
+        assert said["failed"]
+        assert "would wait for ever" in said["msg"]
+        assert "BlockName" not in racks.exec("ctl", "scontrol", "show", "topology", check=False).stdout
+
+        said = run(slurm_topology_rehearse="always")
+        assert said["changed"]
+        assert said["rehearsal"]["ran"]
+        assert "BlockName=r02 " in racks.exec("ctl", "scontrol", "show", "topology").stdout
+        # Nothing to load, nothing to rehearse; unless it is wanted always.
+        assert run()["rehearsal"] is None
+        assert run(slurm_topology_rehearse="always")["rehearsal"]["loaded"]
+        assert racks.exec("ctl", "pgrep", "-fc", place.FOLDER, check=False).stdout.strip() == "0"

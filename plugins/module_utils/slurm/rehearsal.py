@@ -11,7 +11,7 @@ The slurmctld of a rehearsal runs in a sandbox (sandbox.py), with a slurm.conf t
 --test-only``; none is ever queued. What that can tell, and what not:
 
 - A topology or partition that slurmctld refuses is seen with the daemon's own words. To be sure that it is the
-  candidate that is refused and not the sandbox, the rest is then loaded once more without any topology.
+  candidate that is refused and not the sandbox, the site's files of now are then loaded without any topology.
 - Every test job meets an empty cluster, all trays up. Whether a job would wait for others is no question here; one that
   is refused here would wait for ever there.
 
@@ -222,7 +222,8 @@ def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
     )
     try:
         programs = {name: os.path.realpath(slurm.program(name)) for name in ("slurmctld", "scontrol", "sbatch")}
-        bare = rehearsal_conf.derive(wanted.conf_dir, wanted.writes, records=wanted.records, bare=True)
+        # What is there now, without any topology.
+        bare = rehearsal_conf.derive(wanted.conf_dir, records=wanted.records, bare=True)
 
         def work(place: sandbox.Place) -> dict[str, Any]:
             return _work(place, derived, bare, wanted)
@@ -234,9 +235,9 @@ def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
         held.why = str(error).rstrip(".")
     else:
         held.ran = not said.get("control")
-        held.why = said.get("control", "")
+        held.why = "its slurmctld does not load the site's slurm.conf even without a topology" if not held.ran else ""
         held.loaded = said["loaded"]
-        held.fatal = said["fatal"] if held.ran else ""
+        held.fatal = said["fatal"] if held.ran else said["control"]
         held.complete = said.get("complete", True)
         held.outcomes = [Outcome(**outcome) for outcome in said.get("outcomes", ())]
     held.seconds = time.monotonic() - started
@@ -251,10 +252,8 @@ def _work(
 ) -> dict[str, Any]:
     fatal = _load(place, derived)
     if fatal:
-        # Is it the candidate? The same without any topology tells.
-        told = _load(place, bare)
-        control = f"slurmctld does not load the site's slurm.conf in a sandbox ({told})" if told else ""
-        return {"loaded": False, "fatal": fatal, "control": control}
+        # Is it the candidate? The site's files of now, without any topology, tell.
+        return {"loaded": False, "fatal": fatal, "control": _load(place, bare)}
     partitions = _partitions(place)
     jobs = make_jobs(wanted, partitions, derived.nodes)
     outcomes = _ask(place, jobs, wanted.topology)
@@ -478,6 +477,12 @@ def _of_partitions(
 
 def findings(held: Rehearsal, wanted: Wanted, demanded: bool = False) -> list[Finding]:
     """What a rehearsal means for the apply. demanded: the site wants one always, so that none at all is an error."""
+    if not held.ran and held.fatal:
+        message = (
+            f"The apply was not rehearsed: {held.why} ({held.fatal}); see that slurmctld would start with its files,"
+            " or set slurm_topology_rehearse to never."
+        )
+        return [finding("slurm_rehearsal_missing" if demanded else "slurm_rehearsal_unfinished", message)]
     if not held.ran:
         message = (
             f"The apply was not rehearsed: {held.why}; run it as root on the Slurm controller's host, outside a"
