@@ -18,8 +18,7 @@ asks the driver runs in a child, and the child is built so that nothing of it ca
 
 from __future__ import annotations
 
-import contextlib
-import json
+import marshal
 import os
 import signal
 import time
@@ -79,33 +78,36 @@ def run(argv: Sequence[str], timeout: float, input: str | None = None, env: Mapp
     def start(_out: int, _err: int) -> None:
         os.execvpe(words[0], words, environment)
 
-    return _supervise(start, timeout, (input or "").encode("utf-8", "replace"))
+    result, output = _supervise(start, timeout, (input or "").encode("utf-8", "replace"))
+    return result._replace(stdout=output.decode("utf-8", "replace"))
 
 
 def call(function: Callable[..., Any], timeout: float, *arguments: Any) -> Reply:
-    """Call a function in a child for at most ``timeout`` seconds; what it returns must be JSON.
+    """Call a function in a child for at most ``timeout`` seconds; what it returns must be made of plain values.
 
     The function may write to descriptor 2 to say how far it has come: after a timeout that is ``result.stderr``.
     """
 
     def start(out: int, _err: int) -> None:
-        _write(out, json.dumps(function(*arguments)).encode())
+        _write(out, marshal.dumps(function(*arguments)))
         os._exit(0)
 
-    result = _supervise(start, timeout, b"")
+    result, output = _supervise(start, timeout, b"")
     if result.rc != 0:
         return Reply(None, result)
     try:
-        return Reply(json.loads(result.stdout), result)
-    except ValueError:
+        return Reply(marshal.loads(output), result)
+    except (EOFError, ValueError, TypeError):
         return Reply(None, result._replace(error="its answer was cut off"))
 
 
-def _supervise(start: Callable[[int, int], None], timeout: float, given: bytes) -> Result:
+def _supervise(start: Callable[[int, int], None], timeout: float, given: bytes) -> tuple[Result, bytes]:
+    """What became of the child, and the bytes of its standard output, which the result does not hold."""
     if not timeout > 0:
         raise ChildError(f"child: timeout is {timeout!r}, use a number of seconds above 0.")
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(_memory_file(name)) for name in ("stdin", "stdout", "stderr", "error")]
+    files: list[int] = []
+    try:
+        files += [_memory_file(name) for name in ("stdin", "stdout", "stderr", "error")]
         stdin, stdout, stderr, error = files
         os.pwrite(stdin, given, 0)
         deadline = time.monotonic() + timeout
@@ -117,32 +119,29 @@ def _supervise(start: Callable[[int, int], None], timeout: float, given: bytes) 
         _kill_group(pid)
         ended = _has_ended(pid, time.monotonic() + GRACE) if timed_out else True
         rc = _reap(pid) if ended else None
-        said = _read(error)
-        return Result(
+        result = Result(
             rc=None if timed_out else rc,
-            stdout=_read(stdout),
-            stderr=_read(stderr),
+            stdout="",
+            stderr=_read(stderr).decode("utf-8", "replace"),
             timed_out=timed_out,
             survivor_pid=None if ended else pid,
-            error=said or None,
+            error=_read(error).decode("utf-8", "replace") or None,
         )
+        return result, _read(stdout)
+    finally:
+        for descriptor in files:
+            os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _memory_file(name: str) -> Any:
+def _memory_file(name: str) -> int:
     """A descriptor of an empty file without a name: in memory, or where the system refuses such a thing, on disk."""
     try:
-        descriptor = os.memfd_create(f"nvlink-{name}", os.MFD_CLOEXEC)
+        return os.memfd_create(f"nvlink-{name}", os.MFD_CLOEXEC)
     except (AttributeError, OSError):  # not Linux, or hardened with the sysctl vm.memfd_noexec
         import tempfile  # only there: its import takes longer than most children
 
         with tempfile.TemporaryFile() as file:
-            yield file.fileno()
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+            return os.dup(file.fileno())
 
 
 def _become_child(
@@ -168,8 +167,10 @@ def _become_child(
         start(1, 2)
     except BaseException as failure:  # nothing may unwind into the caller's code, not even SystemExit
         said = failure.strerror if isinstance(failure, OSError) and failure.strerror else ""
-        with contextlib.suppress(BaseException):
+        try:  # noqa: SIM105 - contextlib takes longer to import than most children
             _write(keep, (said or f"{type(failure).__name__}: {failure}").encode("utf-8", "replace")[:4096])
+        except BaseException:
+            pass
     finally:
         os._exit(_NOT_STARTED)
 
@@ -194,13 +195,15 @@ def _descriptor_limit() -> int:
 
 
 def _limit_output() -> None:
-    with contextlib.suppress(ImportError, OSError, ValueError):
+    try:
         import resource  # not at the top: the sanity tests import this file where the module does not exist
 
         _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         most = MOST_OUTPUT if hard == resource.RLIM_INFINITY else min(MOST_OUTPUT, hard)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    except (ImportError, OSError, ValueError):
+        pass  # a limit less
 
 
 def _has_ended(pid: int, deadline: float) -> bool:
@@ -220,11 +223,12 @@ def _has_ended(pid: int, deadline: float) -> bool:
 
 
 def _kill_group(pid: int) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
-    # A child that has not come as far as setsid() yet has no group of its own.
-    with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGKILL)
+    # Both, for a child that has not come as far as setsid() yet has no group of its own.
+    for kill in (os.killpg, os.kill):
+        try:  # noqa: SIM105 - as above
+            kill(pid, signal.SIGKILL)
+        except OSError:
+            pass  # it has ended
 
 
 def _reap(pid: int) -> int | None:
@@ -240,8 +244,8 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _read(descriptor: int) -> str:
-    """All that a child has written, as text; by position, for the child shares the file's offset."""
+def _read(descriptor: int) -> bytes:
+    """All that a child has written; by position, for the child shares the file's offset."""
     parts = []
     at = 0
     while at < MOST_OUTPUT:
@@ -250,4 +254,4 @@ def _read(descriptor: int) -> str:
             break
         parts.append(part)
         at += len(part)
-    return b"".join(parts).decode("utf-8", "replace")
+    return b"".join(parts)

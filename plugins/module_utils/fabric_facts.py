@@ -10,7 +10,6 @@ are from.
 from __future__ import annotations
 
 import os
-import string
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child, int
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Readings, quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.words import ALPHANUMERIC
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
 LONGEST_TIMEOUT = 3600
@@ -180,7 +180,7 @@ def assemble(
 
 
 def _is_hostname(text: str) -> bool:
-    letters = string.ascii_letters + string.digits + "_"
+    letters = ALPHANUMERIC + "_"
     return 0 < len(text) <= 253 and text[0] in letters and not text.strip(letters + ".-")
 
 

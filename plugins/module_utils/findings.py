@@ -90,7 +90,7 @@ CATALOGUE: dict[str, Entry] = {
         INFO, "the facts are from nvidia-smi because NVML could not be used", "repair NVML, or set backend nvidia_smi"
     ),
     "addresses_unknown": Entry(
-        WARNING, "the tray's addresses could not be read", "install iproute2, or give the addresses in the inventory"
+        WARNING, "the tray's addresses could not be read", "look at its network, or give the addresses in the inventory"
     ),
     "unusable_value": Entry(
         WARNING, "something said a value that cannot be one, it was taken as unknown", "run nvidia-smi -q on the tray"

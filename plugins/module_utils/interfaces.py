@@ -61,14 +61,14 @@ def read() -> list[dict[str, Any]]:
 
 
 def usable(interface: str, raw: bytes, prefix: int) -> list[dict[str, Any]]:
-    """The one address, of 4 or 16 bytes, as a list; an empty one for loopback, link-local, multicast and none at all."""
+    """The one address, of 4 or 16 bytes, as a list; empty for loopback, link-local, multicast and no address at all."""
     if not 0 < len(interface) <= 64 or interface.strip(_LETTERS):
         return []
     if len(raw) == 4:
-        if raw[0] in (0, 127) or 224 <= raw[0] < 240 or raw[:2] == b"\xa9\xfe":
+        if raw[0] == 127 or raw == bytes(4) or 224 <= raw[0] < 240 or raw[:2] == b"\xa9\xfe":
             return []
         return [{"interface": interface, "address": ".".join(map(str, raw)), "prefix": prefix}]
-    if raw[:15] == bytes(15) and raw[15] < 2 or raw[0] == 0xFF or (raw[0] == 0xFE and raw[1] & 0xC0 == 0x80):
+    if (raw[:15] == bytes(15) and raw[15] < 2) or raw[0] == 0xFF or (raw[0] == 0xFE and raw[1] & 0xC0 == 0x80):
         return []
     return [{"interface": interface, "address": _text_of(raw), "prefix": prefix}]
 

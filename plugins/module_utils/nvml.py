@@ -14,7 +14,6 @@ CUDA 13.5.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
@@ -183,13 +182,15 @@ def ask(library: Any = None) -> dict[str, Any]:
 
 
 def _load() -> tuple[Any, str]:
-    with contextlib.suppress(Exception):
+    try:
         # Whatever is wrong with an installed pynvml, the library itself may be well.
         import pynvml
 
         pynvml._LoadNvmlLibrary()
         if pynvml.nvmlLib is not None:
             return pynvml.nvmlLib, ""
+    except Exception:  # whatever is wrong with it, the library itself may be sound
+        pass
     try:
         return ctypes.CDLL(LIBRARY), ""
     except OSError as error:

@@ -9,24 +9,66 @@ unknown (null) and noted as a finding; what the tool calls absent (N/A, Not Supp
 
 from __future__ import annotations
 
-import re
-from typing import Any
+from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.words import ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.module_utils.words import ALPHANUMERIC, ZERO_UUID
 
 MOST_GPUS = 1024
 UINT8, UINT32 = 0xFF, 0xFFFFFFFF
 
 _ABSENT = {"", "n/a", "[n/a]", "none", "not supported", "[not supported]", "not available"}
+_DIGITS = "0123456789"
+_HEXADECIMAL = _DIGITS + "abcdef"
 # No control characters, no templates, no brackets that a host list or a shell would read, nothing beyond ASCII.
-_PLAIN_TEXT = re.compile(r"[A-Za-z0-9 ._:+/@#,()-]{1,256}")
-_SERIAL = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_VERSION = re.compile(r"[0-9]{1,6}(\.[0-9A-Za-z]{1,16}){0,5}")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_PCI = re.compile(r"[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]")
-_GUID = re.compile(r"(0x)?[0-9a-f]{1,16}")
-_NUMBER = re.compile(r"[0-9]{1,10}")
+_PLAIN_TEXT = ALPHANUMERIC + " ._:+/@#,()-"
+
+# These forms are not regular expressions, because to import those takes longer than to ask the GPUs.
+
+
+def _only(letters: str, least: int, most: int, text: str) -> bool:
+    """Whether a text has from least to most letters, and no other ones than these."""
+    return least <= len(text) <= most and not text.strip(letters)
+
+
+def _is_plain_text(text: str) -> bool:
+    return _only(_PLAIN_TEXT, 1, 256, text)
+
+
+def _is_serial(text: str) -> bool:
+    return _only(ALPHANUMERIC + "._-", 1, 64, text)
+
+
+def _is_version(text: str) -> bool:
+    """A number, then up to five further parts after dots."""
+    first, *others = text.split(".")
+    return _only(_DIGITS, 1, 6, first) and len(others) <= 5 and all(_only(ALPHANUMERIC, 1, 16, part) for part in others)
+
+
+def _is_uuid(text: str) -> bool:
+    parts = text.split("-")
+    return list(map(len, parts)) == [8, 4, 4, 4, 12] and not any(part.strip(_HEXADECIMAL) for part in parts)
+
+
+def _is_pci(text: str) -> bool:
+    """``DDDD:BB:DD.F`` in upper case, the domain of four to eight digits."""
+    domain, bus, rest = text.split(":") if text.count(":") == 2 else ("", "", "")
+    device, _dot, function = rest.partition(".")
+    upper = _HEXADECIMAL.upper()
+    return (
+        _only(upper, 4, 8, domain)
+        and _only(upper, 2, 2, bus)
+        and _only(upper, 2, 2, device)
+        and _only(upper, 1, 1, function)
+    )
+
+
+def _is_guid(text: str) -> bool:
+    return _only(_HEXADECIMAL, 1, 16, text.removeprefix("0x"))
+
+
+def _is_number(text: str) -> bool:
+    return _only(_DIGITS, 1, 10, text)
 
 
 class Readings:
@@ -76,7 +118,14 @@ def unknown_health() -> dict[str, Any]:
 def quoted(value: Any) -> str:
     """A tool's value as it may stand in a finding's message: short, printable, nothing that a template would read."""
     text = value if isinstance(value, str) else repr(value)
-    text = re.sub(r"[^A-Za-z0-9 ._:+/@#,()'=-]+", "?", text[:400]).strip()
+    letters = _PLAIN_TEXT + "'="
+    shown = ""
+    for letter in text[:400]:
+        if letter in letters:
+            shown += letter
+        elif not shown.endswith("\0"):
+            shown += "\0"  # one for a run of them
+    text = shown.replace("\0", "?").strip()
     return f'"{text}"' if len(text) <= 160 else f'"{text[:157]}..."'
 
 
@@ -100,7 +149,7 @@ class Checker:
             )
         )
 
-    def _matching(self, field_name: str, value: Any, pattern: re.Pattern[str]) -> str | None:
+    def _matching(self, field_name: str, value: Any, is_one: Callable[[str], bool]) -> str | None:
         if value is None:
             return None
         if isinstance(value, str):
@@ -108,24 +157,24 @@ class Checker:
             text = value.strip(" \t\n")
             if text.lower() in _ABSENT:
                 return None
-            if pattern.fullmatch(text):
+            if is_one(text):
                 return text
         self.refuse(field_name, value)
         return None
 
     def text(self, field_name: str, value: Any) -> str | None:
-        return self._matching(field_name, value, _PLAIN_TEXT)
+        return self._matching(field_name, value, _is_plain_text)
 
     def serial(self, field_name: str, value: Any) -> str | None:
-        return self._matching(field_name, value, _SERIAL)
+        return self._matching(field_name, value, _is_serial)
 
     def version(self, field_name: str, value: Any) -> str | None:
-        return self._matching(field_name, value, _VERSION)
+        return self._matching(field_name, value, _is_version)
 
     def uuid(self, field_name: str, value: Any) -> str | None:
         """A UUID in lower case; the all-zero one is no UUID."""
         lowered = value.lower() if isinstance(value, str) else value
-        text = self._matching(field_name, lowered, _UUID)
+        text = self._matching(field_name, lowered, _is_uuid)
         return None if text == ZERO_UUID else text
 
     def gpu_uuid(self, field_name: str, value: Any) -> str | None:
@@ -141,12 +190,12 @@ class Checker:
 
     def pci_bus_id(self, field_name: str, value: Any) -> str | None:
         """``DDDDDDDD:BB:DD.F`` in upper case, as NVML and nvidia-smi have it, with the long domain."""
-        text = self._matching(field_name, value.upper() if isinstance(value, str) else value, _PCI)
+        text = self._matching(field_name, value.upper() if isinstance(value, str) else value, _is_pci)
         return None if text is None else text.rjust(len("00000000:00:00.0"), "0")
 
     def guid(self, field_name: str, value: Any) -> str | None:
         """A 64-bit GUID as 0x and 16 hexadecimal digits; zero is no GUID."""
-        text = self._matching(field_name, value.lower() if isinstance(value, str) else value, _GUID)
+        text = self._matching(field_name, value.lower() if isinstance(value, str) else value, _is_guid)
         number = 0 if text is None else int(text, 16)
         return f"0x{number:016x}" if number else None
 
@@ -156,7 +205,7 @@ class Checker:
                 return value
             self.refuse(field_name, value)
             return None
-        text = self._matching(field_name, value, _NUMBER)
+        text = self._matching(field_name, value, _is_number)
         if text is None:
             return None
         if int(text) > most:

@@ -8,8 +8,10 @@ Numbers after nvml.h (CUDA 13.5); texts after real captures and nvidia-smi(1). E
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+
+# Not from the module string, which imports the regular expressions: they take longer to load than all else of a probe.
+ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 
@@ -104,15 +106,18 @@ _ALIASES = {
     "gpurequiresrestart": "reset_required",
     "unknown": "unknown_error",
 }
-_NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter in ALPHANUMERIC)
 
 
 def word_of_text(table: Mapping[int, tuple[str, str]], text: str) -> str | None:
     """The word for a tool's text, whatever its case and punctuation; None for a text that the table does not know."""
-    plain = _NOT_ALPHANUMERIC.sub("", text.lower())
+    plain = _plain(text)
     known = {word for word, _text in table.values()}
     for word, official in table.values():
-        if plain in (_NOT_ALPHANUMERIC.sub("", official.lower()), _NOT_ALPHANUMERIC.sub("", word)):
+        if plain in (_plain(official), _plain(word)):
             return word
     alias = _ALIASES.get(plain)
     return alias if alias in known else None

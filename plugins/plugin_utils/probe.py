@@ -17,6 +17,7 @@ import marshal
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts
@@ -33,18 +34,36 @@ BOOTSTRAP = "import marshal,sys,zlib;a=marshal.loads(zlib.decompress(sys.stdin.b
 FLAGS = ("-I", "-S")
 
 # A module runs when something of it is first asked for: nvidia_smi, for one, only where NVML does not answer.
+# Half of a probe's time would go into importing what these modules hardly use, so they see less of it here: signal
+# without its enums, typing without anything but names, the abstract collections without the concrete ones.
 _PROGRAM = """
-import gc, marshal, os, signal, sys
-import _frozen_importlib_external
+import _collections_abc, _signal, gc, marshal, sys
 gc.disable()
-signal.alarm(limit)
+_signal.alarm(limit)
+
+class NamedTuple:
+    def __init__(self, *values, **named):
+        self.__dict__.update(zip(self.__annotations__, values), **named)
+    def _replace(self, **named):
+        return type(self)(**{**self.__dict__, **named})
+
+typing = type(sys)("typing")
+typing.Any = typing.Callable = None
+typing.NamedTuple = NamedTuple
+light = {"collections.abc": _collections_abc, "signal": _signal, "typing": typing}
+full = __import__
+
+def load(name, *rest):
+    return light[name] if name in light else full(name, *rest)
+
+builtins = {**vars(sys.modules["builtins"]), "__import__": load}
 
 class Module(type(sys)):
     def __getattr__(self, name):
         source, code = parts.pop(self.__name__, (None, None))
         if source is None:
             raise AttributeError(name)
-        same = magic == _frozen_importlib_external.MAGIC_NUMBER
+        self.__builtins__ = builtins
         exec(marshal.loads(code) if same else compile(source, self.__name__, "exec"), self.__dict__)
         return getattr(self, name)
 
@@ -53,10 +72,22 @@ for part in parts:
     sys.modules[part] = Module(part)
     setattr(package, part.rpartition(".")[2], sys.modules[part])
 facts = package.fabric_facts.gather(*options)
-import json
-sys.stdout.write("\\n" + BEGIN + json.dumps(facts, separators=(",", ":")) + END + "\\n")
+try:
+    # What json.dumps() does, without the regular expressions that importing json brings with it.
+    import _json
+    quote = _json.encode_basestring_ascii
+    text = "".join(_json.make_encoder(None, None, quote, None, ":", ",", False, False, True)(facts, 0))
+except Exception:
+    import json
+    text = json.dumps(facts, separators=(",", ":"))
+sys.stdout.write("\\n" + BEGIN + text + END + "\\n")
 sys.stdout.flush()
-os._exit(0)
+sys.modules["os"]._exit(0)
+"""
+_START = """
+import _frozen_importlib_external, marshal
+same = magic == _frozen_importlib_external.MAGIC_NUMBER
+exec(marshal.loads(program[1]) if same else program[0])
 """
 
 
@@ -70,10 +101,11 @@ def packed(backend: str, nvidia_smi: str, timeout: float, limit: int) -> bytes:
         "magic": importlib.util.MAGIC_NUMBER,
         "limit": limit,
         "options": (backend, nvidia_smi, timeout),
+        "program": _both(_PROGRAM, "probe"),
         "parts": dict(parts()),
     }
     # Version 2 of the format has no references, so equal values give equal bytes, and every Python 3 reads it.
-    return zlib.compress(marshal.dumps((_PROGRAM, names), 2), 9)
+    return zlib.compress(marshal.dumps((_START, names), 2), 9)
 
 
 @functools.cache
@@ -90,9 +122,25 @@ def parts() -> tuple[tuple[str, tuple[str, bytes]], ...]:
         full = f"{PACKAGE}.{name}"
         if full not in found:
             source = (directory / f"{name}.py").read_text(encoding="utf-8")
-            found[full] = source, marshal.dumps(compile(source, full, "exec", dont_inherit=True, optimize=2))
+            found[full] = _both(source, full)
             waiting += _imported(source)
     return tuple(sorted(found.items()))
+
+
+def _both(source: str, name: str) -> tuple[str, bytes]:
+    """A source, and its byte code without what only a reader needs: docstrings, types of functions, line numbers."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    return source, marshal.dumps(_without_lines(compile(tree, name, "exec", dont_inherit=True, optimize=2)))
+
+
+def _without_lines(code: CodeType) -> CodeType:
+    parts = [_without_lines(part) if isinstance(part, CodeType) else part for part in code.co_consts]
+    return code.replace(co_linetable=b"", co_consts=tuple(parts))
 
 
 def _imported(source: str) -> Iterator[str]:

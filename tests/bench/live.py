@@ -28,7 +28,7 @@ ASK = """
 import sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 options = {"hosts": sys.argv[1], "ssh_options": ["-F", sys.argv[2]], "fanout": int(sys.argv[3])}
-seen = sources.observe("ssh", options, "2026-11-21T05:00:00Z")
+seen = sources.observe("ssh", options, "2026-11-21T05:00:00Z").observations
 sys.exit(not all(row.identity for row in seen))
 """
 

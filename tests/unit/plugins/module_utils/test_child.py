@@ -147,7 +147,7 @@ def test_a_function_that_hangs_ends_at_the_timeout_and_says_how_far_it_came() ->
     [
         (lambda: 1 // 0, "ZeroDivisionError: integer division or modulo by zero"),
         (lambda: sys.exit(5), "SystemExit: 5"),
-        (object, "TypeError: Object of type object is not JSON serializable"),
+        (object, "ValueError: unmarshallable object"),
     ],
 )
 def test_a_function_that_fails_is_said_and_never_unwinds_into_the_caller(failing: Any, said: str) -> None:

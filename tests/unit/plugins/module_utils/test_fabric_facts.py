@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import (
     child,
     fabric_facts,
+    interfaces,
     nvidia_smi,
     nvml,
     simulation,
@@ -494,57 +498,50 @@ def test_a_wrong_option_is_one_sentence(options: tuple[Any, ...], said: str) -> 
 # --- Addresses.
 
 
-def test_addresses_leave_out_what_reaches_nobody() -> None:
-    links = [
-        {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}, {"local": "::1", "prefixlen": 128}]},
-        {
-            "ifname": "host0",
-            "addr_info": [
-                {"family": "inet", "local": "198.51.100.11", "prefixlen": 24},
-                {"family": "inet6", "local": "2001:db8::11", "prefixlen": 64},
-                {"family": "inet6", "local": "fe80::1", "prefixlen": 64},
-                {"family": "inet", "local": "169.254.3.3", "prefixlen": 16},
-            ],
-        },
-        {"ifname": "down0", "addr_info": []},
-        {"ifname": "odd", "addr_info": [{"local": "198.51.100.300", "prefixlen": 24}, {"local": "10.0.0.1"}, 7]},
-        {"ifname": "{{ x }}", "addr_info": [{"local": "198.51.100.12", "prefixlen": 24}]},
-    ]
-    assert fabric_facts.parse_ip_json(json.dumps(links)) == [
-        {"interface": "host0", "address": "198.51.100.11", "prefix": 24},
-        {"interface": "host0", "address": "2001:db8::11", "prefix": 64},
-    ]
+@pytest.mark.skipif(shutil.which("ip") is None, reason="iproute2, to compare with, is not installed")
+def test_addresses_are_those_that_ip_shows() -> None:
+    shown = subprocess.run(["ip", "-j", "address", "show"], capture_output=True, check=True).stdout
+    expected = {
+        (link["ifname"], row["local"], row["prefixlen"])
+        for link in json.loads(shown)
+        for row in link["addr_info"]
+        if row["scope"] == "global"
+    }
+    found, notes = fabric_facts.addresses()
+    assert {(row["interface"], row["address"], row["prefix"]) for row in found} == expected
+    assert bool(notes) is not bool(expected)
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", "{}", "[" * 100_000])
-def test_what_is_no_list_of_addresses_is_none(text: str) -> None:
-    assert fabric_facts.parse_ip_json(text) is None
+@pytest.mark.parametrize("interface", ["", "e" * 65, "eth 0", "eth{0}", "eth\u00e40"])
+def test_an_interface_that_cannot_be_one_is_left_out(interface: str) -> None:
+    assert interfaces.usable(interface, bytes([198, 51, 100, 7]), 24) == []
 
 
 @given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.sampled_from(["addr_info", "10.0.0.1"]),
-        lambda inner: (
-            st.lists(inner, max_size=4)
-            | st.dictionaries(st.sampled_from(["ifname", "addr_info", "local", "prefixlen"]), inner, max_size=4)
+    st.one_of(
+        st.binary(min_size=4, max_size=4),
+        st.binary(min_size=16, max_size=16),
+        st.lists(st.sampled_from([b"\0\0", b"\0\1", b"\x20\1"]), min_size=8, max_size=8).map(b"".join),
+        st.sampled_from(["127.9.9.9", "169.254.1.1", "224.0.0.1", "239.9.9.9", "0.0.0.0", "240.0.0.1"]).map(
+            lambda text: ipaddress.ip_address(text).packed
         ),
-        max_leaves=20,
+        st.sampled_from(["::", "::1", "fe80::1", "febf::1", "fec0::1", "ff02::1", "::2"]).map(
+            lambda text: ipaddress.ip_address(text).packed
+        ),
     )
 )
-def test_any_json_is_a_list_of_addresses_or_none(document: Any) -> None:
-    found = fabric_facts.parse_ip_json(json.dumps(document))
-    assert found is None or isinstance(found, list)
-
-
-def test_without_iproute2_the_kernel_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_ip, _notes = fabric_facts.addresses()
-    monkeypatch.setattr(fabric_facts, "_ASK_IP", ("no-such-program",))
-    without, _notes = fabric_facts.addresses()
-    assert {tuple(entry.values()) for entry in without} <= {tuple(entry.values()) for entry in with_ip} or not with_ip
+def test_addresses_leave_out_what_reaches_nobody(raw: bytes) -> None:
+    """And are written as the standard library writes them."""
+    address = ipaddress.ip_address(raw)
+    idle = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
+    found = interfaces.usable("eth0.7", raw, 20)
+    assert [row["prefix"] for row in found] == ([] if idle else [20])
+    for row in found:
+        assert ipaddress.ip_address(row["address"]) == address
+        assert raw[:12] == bytes(10) + b"\xff\xff" or row["address"] == str(address)
 
 
 def test_a_tray_without_addresses_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fabric_facts, "_ASK_IP", ("no-such-program",))
-    monkeypatch.setattr(fabric_facts, "_addresses_of_the_kernel", list)
+    monkeypatch.setattr(interfaces, "read", list)
     found, notes = fabric_facts.addresses()
     assert (found, [note["code"] for note in notes]) == ([], ["addresses_unknown"])
