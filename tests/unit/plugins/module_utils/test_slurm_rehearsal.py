@@ -1,0 +1,288 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a rehearsal asks and makes of the answers; with real slurmctlds it is tested in tests/integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rehearsal, rehearsal_conf, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import (
+    Outcome,
+    Rehearsal,
+    TestJob,
+    Wanted,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+# ------------------------------------------------------------------------------------------------------- slurm.conf
+
+
+def derive(folder: Path, text: str, **more: Any) -> rehearsal_conf.Derived:
+    (folder / "slurm.conf").write_text(text)
+    return rehearsal_conf.derive(str(folder), **more)
+
+
+def test_what_places_a_job_is_kept_and_the_rest_told(tmp_path: Path) -> None:
+    made = derive(
+        tmp_path,
+        "ClusterName=a\nSelectType=select/cons_tres\nProlog=/x SLURMUSER=slurm\nJobSubmitPlugins=lua # always\n"
+        'NodeName=n[1-2] CPUs=4 NodeAddr=10.0.0.[1-2] State=DRAIN Port=1 Gres=gpu:4 Reason="a b"\n'
+        "PartitionName=p Nodes=n[1-2] MaxNodes=2 QOS=gold \\\n State=DOWN\nNodeSet=s Nodes=n1\n"
+        "DownNodes=n1 State=DOWN\nStoragePass=secret\n",
+    )
+    assert made.text.splitlines() == [
+        "ClusterName=a",
+        "SelectType=select/cons_tres",
+        "NodeName=n[1-2] CPUs=4 Gres=gpu:4 NodeAddr=127.0.0.1 State=CLOUD",
+        "NodeSet=s Nodes=n1",
+        "PartitionName=p Nodes=n[1-2] MaxNodes=2",
+    ]
+    assert made.nodes == {"n1", "n2"}
+    left = {(row["setting"], row["where"]): row["why"] for row in made.left_out}
+    assert set(left) == {
+        ("Prolog", "slurm.conf"),
+        ("JobSubmitPlugins", "slurm.conf"),
+        ("DownNodes", "slurm.conf"),
+        ("StoragePass", "slurm.conf"),
+        ("QOS", "partition p"),
+        ("State", "partition p"),
+        ("State", "node n[1-2]"),
+        ("Reason", "node n[1-2]"),
+    }
+    assert "never run" in left["JobSubmitPlugins", "slurm.conf"]
+    assert "secret" not in str(made)
+
+
+def test_includes_are_read_where_they_stand_and_as_they_would_be(tmp_path: Path) -> None:
+    (tmp_path / "nodes_a.conf").write_text("NodeName=n1\n")
+    (tmp_path / "loop.conf").write_text("Include loop.conf\n")
+    writes = {str(tmp_path / "tiers.conf"): b"PartitionName=gold Nodes=n1\n", str(tmp_path / "topology.yaml"): b"- x\n"}
+    text = "ClusterName=A\nInclude nodes_%c.conf\ninclude tiers.conf\nInclude missing.conf\nInclude loop.conf\n"
+    made = derive(tmp_path, text, writes=writes)
+    assert "PartitionName=gold Nodes=n1" in made.text
+    assert made.files == {"topology.yaml": "- x\n"}
+    told = [row["why"] for row in made.left_out if row["setting"] == "Include"]
+    assert len(told) == 2
+    assert "missing.conf cannot be read" in told[0]
+    assert "too deeply" in told[1]
+    with pytest.raises(SlurmError, match="cannot be read"):
+        rehearsal_conf.derive(str(tmp_path / "nowhere"))
+
+
+def test_the_open_partition_comes_before_the_defaults_of_the_site(tmp_path: Path) -> None:
+    blocks = (Block("b1", ("n1", "n2"), "n[1-2]"), Block("b2", ("n3", "gone"), "n3,gone"), Block("b3"))
+    text = "NodeName=n[1-3]\nNodeName=n4 State=FUTURE\nPartitionName=DEFAULT MaxNodes=1\nPartitionName=p Nodes=ALL\n"
+    made = derive(tmp_path, text, blocks=blocks, topology="nvlink", records=[{"NodeName": "n4"}, {"NodeName": "n5"}])
+    assert made.text.splitlines() == [
+        "NodeName=n[1-3] NodeAddr=127.0.0.1 State=CLOUD",
+        "NodeName=n4 NodeAddr=127.0.0.1 State=FUTURE",
+        "NodeName=n5 NodeAddr=127.0.0.1 State=CLOUD",
+        "PartitionName=nvlink_rehearsal Nodes=n[1-2],n3 MaxTime=UNLIMITED Topology=nvlink",
+        "PartitionName=DEFAULT MaxNodes=1",
+        "PartitionName=p Nodes=ALL",
+    ]
+    assert any(told.startswith("1 running nodes") and "n5" in told for told in made.added)
+
+
+def test_bare_is_without_any_topology(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text("x")
+    text = "TopologyPlugin=topology/block\nNodeName=n1 Topology=a:b\nPartitionName=p Nodes=n1 Topology=a\n"
+    made = derive(tmp_path, text, bare=True, blocks=(Block("b", ("n1",)),))
+    assert "opology" not in made.text
+    assert made.files == {}
+    assert "nvlink_rehearsal" not in made.text
+
+
+CONF_WORDS = st.sampled_from(
+    [
+        "NodeName",
+        "PartitionName",
+        "Include",
+        "=",
+        " ",
+        "\\\n",
+        "\n",
+        "#",
+        '"',
+        "n[1-2]",
+        "n[",
+        "QOS",
+        "DEFAULT",
+        "x",
+        "%c",
+    ]
+)
+
+
+@given(st.lists(CONF_WORDS, max_size=30).map("".join))
+def test_no_text_of_a_site_breaks_it(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    folder = tmp_path_factory.getbasetemp() / "conf"
+    folder.mkdir(exist_ok=True)
+    made = derive(folder, text)
+    assert "QOS=" not in made.text.replace("=QOS=", "=")
+
+
+# -------------------------------------------------------------------------------------------------------- the jobs
+
+
+def wanted(sizes: dict[str, int], **more: Any) -> Wanted:
+    blocks = tuple(Block(name, tuple(f"{name}t{n:02d}" for n in range(count))) for name, count in sizes.items())
+    topology = Topology(name="nvlink", blocks=blocks, block_sizes=more.pop("base", (max(sizes.values()),)))
+    return Wanted("/etc/slurm", topology, (26, 5, 5), files.YAML, **more)
+
+
+def known(asked: Wanted) -> frozenset[str]:
+    return frozenset(node for block in asked.topology.blocks for node in block.nodes)
+
+
+def test_small_sites_are_asked_everything() -> None:
+    asked = wanted({"a": 4, "b": 2, "c": 0}, jobs=(TestJob("site", 3),))
+    jobs = rehearsal.make_jobs(asked, [], known(asked))
+    assert [(job.kind, job.block, job.nodes, len(job.without)) for job in jobs] == [
+        ("block", "a", 1, 0),
+        ("block", "a", 2, 0),
+        ("block", "a", 4, 0),
+        ("block", "b", 1, 0),
+        ("block", "b", 2, 0),
+        ("larger", "", 3, 0),
+        # With one tray left in each block, two together have two.
+        ("spread", "", 2, 4),
+        ("larger", "", 5, 0),
+        ("spread", "", 4, 1),
+        ("site", "", 3, 0),
+    ]
+
+
+def test_large_sites_are_asked_every_blocks_full_size() -> None:
+    asked = wanted({f"r{number:03d}": 18 if number else 9 for number in range(576)})
+    jobs = rehearsal.make_jobs(asked, [], known(asked))
+    full = [job for job in jobs if job.kind == "block" and job.nodes == len(job.trays) and job.nodes in (9, 18)]
+    assert {job.block for job in full} >= {block.name for block in asked.topology.blocks}
+    assert len(jobs) < 600
+    assert max(len(argument) for job in jobs for argument in job.arguments()) < 128 * 1024
+
+
+def test_partitions_are_asked_on_this_topology_only() -> None:
+    asked = wanted({"a": 4}, segments=(2, 4))
+    nodes = tuple(sorted(known(asked)))
+    partitions = [
+        rules.Partition("gpu", nodes),
+        rules.Partition("mine", nodes[:2], "nvlink"),
+        rules.Partition("cpu", ("c1",)),
+        rules.Partition("tree", nodes, "fat"),
+        rules.Partition(rehearsal_conf.OPEN_PARTITION, nodes, "nvlink"),
+    ]
+    jobs = [job for job in rehearsal.make_jobs(asked, partitions, known(asked)) if job.kind == "partition"]
+    assert [(job.partition, job.nodes, job.segment) for job in jobs] == [
+        ("gpu", 1, 0),
+        ("gpu", 2, 0),
+        ("gpu", 4, 0),
+        ("gpu", 5, 0),
+        ("gpu", 4, 2),
+        ("mine", 1, 0),
+        ("mine", 2, 0),
+        ("mine", 3, 0),
+    ]
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,3}[0-9]{0,3}", fullmatch=True), unique=True, max_size=40))
+def test_folding_names_the_same_nodes(nodes: list[str]) -> None:
+    assert sorted(expand(rehearsal.fold(nodes))) == sorted(nodes)
+
+
+# ------------------------------------------------------------------------------------------------------ the answers
+
+WHERE = {"a1": "a", "a2": "a", "b1": "b"}
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "expected"),
+    [
+        (
+            0,
+            "sbatch: Job 1 to start at 2026-11-21T07:46:39 using 72 processors on nodes a[1-2],b1 in partition gpu",
+            ("placed", "gpu", ["a", "b"], ""),
+        ),
+        (
+            0,
+            "\nsbatch: Job 11 to start at 2026-11-21T07:46:39 a using 1 processors on nodes a1 in partition gpu",
+            ("placed", "gpu", ["a"], ""),
+        ),
+        (
+            1,
+            "allocation failure: Requested node configuration is not available",
+            ("refused", "", [], "Requested node configuration is not available"),
+        ),
+        (
+            1,
+            "sbatch: fatal: --segment=19 does not fit the job size (36)",
+            ("refused", "", [], "--segment=19 does not fit the job size (36)"),
+        ),
+        (1, "", ("refused", "", [], "")),
+        (None, "", ("unanswered", "", [], "")),
+        (-9, "sbatch: Job 1 to start at x using 1 processors on nodes a1 in partition p", ("refused", "", [])),
+    ],
+)
+def test_sbatchs_words(status: int | None, said: str, expected: tuple[Any, ...]) -> None:
+    outcome = rehearsal.judge(TestJob("site", 2), status, said, WHERE)
+    assert (outcome.outcome, outcome.partition, outcome.blocks, outcome.reason)[: len(expected)] == expected
+
+
+def test_the_log_says_why() -> None:
+    log = """\
+[2026-11-21T07:55:27] debug2: Processing RPC: REQUEST_JOB_WILL_RUN from UID=65532
+[2026-11-21T07:55:27] error: topology/block: eval_nodes_block: JobId=9 segment (16) > bblock_node_cnt (9) is not supported
+[2026-11-21T07:55:27] debug2: _slurm_rpc_job_will_run: Requested node count exceeds something
+"""
+    assert rehearsal.explained(log) == "segment (16) > bblock_node_cnt (9) is not supported"
+    assert rehearsal.explained("[x] debug2: nothing to see\n") == ""
+
+
+def verdict(outcome: Outcome | None = None, base: int = 4, **held: Any) -> list[tuple[str, str]]:
+    asked = wanted({"a": 4, "b": 2}, base=(base,))
+    made = Rehearsal(**{"ran": True, "loaded": True, "outcomes": [outcome] if outcome else [], **held})
+    return [(found["severity"], found["code"]) for found in rehearsal.findings(made, asked)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "base", "expected"),
+    [
+        (Outcome("block", 4, "p", 0, "a", "placed", "x", ["a"]), 4, []),
+        (Outcome("block", 4, "p", 0, "a", "placed", "x", ["a", "b"]), 4, [("error", "slurm_rehearsal_block")]),
+        (Outcome("block", 4, "p", 0, "a", "refused"), 2, [("error", "slurm_rehearsal_block")]),
+        (Outcome("spread", 4, "p", 0, "", "refused"), 4, []),
+        (Outcome("spread", 4, "p", 0, "", "placed", "x", ["a", "b"]), 4, [("error", "slurm_rehearsal_block")]),
+        (Outcome("spread", 4, "p", 0, "", "placed", "x", ["a", "b"]), 2, [("warning", "slurm_rehearsal_spread")]),
+        (Outcome("partition", 4, "p", 0, "", "refused"), 4, []),
+        (Outcome("larger", 5, "p", 0, "", "refused"), 4, []),
+        (Outcome("site", 9, "p", 3, "", "refused"), 4, [("warning", "slurm_rehearsal_job")]),
+        (Outcome("site", 9, "", 0, "", "refused", required=True), 4, [("error", "slurm_rehearsal_job_required")]),
+        (Outcome("site", 9, "p", 0, "", "placed", required=True), 4, []),
+    ],
+)
+def test_what_stops_an_apply(outcome: Outcome, base: int, expected: list[tuple[str, str]]) -> None:
+    assert verdict(outcome, base) == expected
+
+
+def test_what_was_not_rehearsed_is_told() -> None:
+    assert verdict(ran=False, why="it needs root") == [("info", "slurm_rehearsal_skipped")]
+    assert verdict(ran=False, why="no", fatal="words") == [("warning", "slurm_rehearsal_unfinished")]
+    assert verdict(loaded=False, fatal="words") == [("error", "slurm_rehearsal_refused")]
+    assert verdict(complete=False) == [("warning", "slurm_rehearsal_unfinished")]
+    asked = wanted({"a": 4})
+    for held in (
+        Rehearsal(ran=False),
+        Rehearsal(ran=False, fatal="x"),
+        Rehearsal(ran=True, loaded=True, complete=False),
+    ):
+        assert [found["code"] for found in rehearsal.findings(held, asked, demanded=True)] == [
+            "slurm_rehearsal_missing"
+        ]
