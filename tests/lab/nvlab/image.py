@@ -256,8 +256,6 @@ def _customise(root: Path) -> None:
         (wants / name).unlink(missing_ok=True)
     _write(units / "nvlink-lab-network.service", NETWORK_UNIT)
     _link("../nvlink-lab-network.service", wants / "nvlink-lab-network.service")
-    _write(units / "slurmdbd.service.d/lab.conf", SLURMDBD_UNIT)
-    _write(root / "etc/mysql/mariadb.conf.d/99-lab.cnf", MARIADB_CNF)
     _write(root / "etc/systemd/journald.conf.d/lab.conf", JOURNALD)
     _write(root / "etc/ssh/sshd_config.d/lab.conf", SSHD)
     for host_key in (root / "etc/ssh").glob("ssh_host_*"):
@@ -284,6 +282,8 @@ def _customise_slurm(root: Path) -> None:
     units = root / "etc/systemd/system"
     _write(units / "slurmctld.service.d/lab.conf", SLURMCTLD_UNIT)
     _write(units / "slurmd.service.d/lab.conf", SLURMD_UNIT)
+    _write(units / "slurmdbd.service.d/lab.conf", SLURMDBD_UNIT)
+    _write(root / "etc/mysql/mariadb.conf.d/99-lab.cnf", MARIADB_CNF)
     for directory in ("var/lib/slurm/slurmctld", "var/spool/slurmd", "etc/slurm"):
         (root / directory).mkdir(parents=True, exist_ok=True)
     (root / "etc/slurm/plugstack.conf").unlink(missing_ok=True)
