@@ -149,7 +149,7 @@ options:
             description: Priority of its jobs, weighted with PriorityWeightQOS.
             type: int
           grp_tres:
-            description: What all its jobs together may hold, as C({node: 36, gres/gpu: 144}).
+            description: What all its jobs together may hold, as a map of resource to count, C(node) or C(gres/gpu).
             type: dict
           grp_tres_mins:
             description: What all its jobs together may use, in minutes.

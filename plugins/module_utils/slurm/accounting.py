@@ -345,7 +345,7 @@ def account_steps(wanted: Iterable[Grant], records: Records, cluster: str) -> li
     for account, user in sorted({(grant.account, user) for grant in wanted for user in ("", grant.user)}):
         if not user and not records.account(account):
             told = (f"Description={account}", f"Organization={account}")
-            undo = ("delete", "account", "where", f"Name={account}", where)
+            undo: tuple[str, ...] = ("delete", "account", "where", f"Name={account}", where)
             steps.append(Step(f"account {account}: new", ("add", "account", account, where, *told), undo))
         elif user and not records.user(account, user):
             back = ("delete", "user", "where", f"Name={user}", f"Account={account}", where)

@@ -12,6 +12,7 @@ before the QoS that they named.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -410,27 +411,29 @@ def _segment_findings(
 
 
 def _open_partitions(seen: TierSurvey, wanted: Wanted) -> Iterator[Finding]:
-    """Partitions of somebody else's that let everybody onto the trays of a tier that does not."""
+    """Partitions that let everybody onto the trays of a tier that does not: somebody else's, or another tier's."""
     limits = ("AllowAccounts", "AllowGroups", "AllowQos")
-    closed = {
-        node: partition.name
-        for partition in wanted.partitions
-        if any(partition.get(key) for key in limits)
-        for node in partition.nodes
-    }
+    closed: dict[str, list[str]] = {}
+    ways: list[tuple[str, str, Iterable[str]]] = []
+    for partition in wanted.partitions:
+        if any(partition.get(key) for key in limits):
+            for node in partition.nodes:
+                closed.setdefault(node, []).append(partition.name)
+        else:
+            ways.append((partition.name, "slurm_tiers", partition.nodes))
     for record in seen.partitions:
         name = record["PartitionName"]
         if name.lower() not in seen.foreign or any(record.get(key, "ALL") != "ALL" for key in limits):
             continue
-        try:
+        with contextlib.suppress(HostlistError):
             nodes = expand("" if record.get("Nodes") == "(null)" else record.get("Nodes", ""))
-        except HostlistError:
-            continue
-        reached = sorted({closed[node] for node in nodes if node in closed})
+            ways.append((name, seen.foreign[name.lower()], nodes))
+    for name, where, nodes in ways:
+        reached = sorted({tier for node in nodes for tier in closed.get(node, [])})
         if reached:
             message = (
-                f"The partition {name} of {seen.foreign[name.lower()]} lets everybody onto the trays of"
-                f" {rules.some(reached)}: give it AllowAccounts, AllowQos or AllowGroups, or other nodes."
+                f"The partition {name} of {where} lets everybody onto the trays of {rules.some(reached)}: give it"
+                " AllowAccounts, AllowQos or AllowGroups, or other nodes."
             )
             yield finding("slurm_tier_open_partition", message)
 
