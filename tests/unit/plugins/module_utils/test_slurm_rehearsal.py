@@ -238,9 +238,9 @@ def test_sbatchs_words(status: int | None, said: str, expected: tuple[Any, ...])
 
 def test_the_log_says_why() -> None:
     log = """\
-[2026-11-21T07:55:27] debug2: Processing RPC: REQUEST_JOB_WILL_RUN from UID=65532
-[2026-11-21T07:55:27] error: topology/block: eval_nodes_block: JobId=9 segment (16) > bblock_node_cnt (9) is not supported
-[2026-11-21T07:55:27] debug2: _slurm_rpc_job_will_run: Requested node count exceeds something
+[2026-11-21T07:55] debug2: Processing RPC: REQUEST_JOB_WILL_RUN from UID=65532
+[2026-11-21T07:55] error: topology/block: eval_nodes_block: JobId=9 segment (16) > bblock_node_cnt (9) is not supported
+[2026-11-21T07:55] debug2: _slurm_rpc_job_will_run: Requested node count exceeds something
 """
     assert rehearsal.explained(log) == "segment (16) > bblock_node_cnt (9) is not supported"
     assert rehearsal.explained("[x] debug2: nothing to see\n") == ""
