@@ -64,8 +64,11 @@ def free_port() -> int:
 class Slurmctld:
     """One sandbox; ``conf_dir`` and ``bin_dir`` are what the modules' options of these names want."""
 
-    def __init__(self, suite: str, directory: Path) -> None:
+    def __init__(self, suite: str, directory: Path, host: str = HOST) -> None:
         self.suite = suite
+        self.host = host
+        self.hosts = {host: "127.0.0.1"}
+        self.shared: list[Path] = []
         self.version = SUITES[suite]
         self.directory = directory
         self.conf_dir = directory / "etc"
@@ -81,7 +84,7 @@ class Slurmctld:
 
     def configure(self, *lines: str, plugin: str = "", select: str = "", prolog: str = "Alloc") -> None:
         """Write slurm.conf: the fixed part, settings (none where empty), and lines of nodes and partitions."""
-        text = CONF.format(host=HOST, port=self.port, slurmd_port=free_port(), log=self.log)
+        text = CONF.format(host=self.host, port=self.port, slurmd_port=free_port(), log=self.log)
         for key, value in (("TopologyPlugin", plugin), ("SelectType", select), ("PrologFlags", prolog)):
             text += f"{key}={value}\n" if value else ""
         (self.conf_dir / "slurm.conf").write_text(text + "".join(f"{line}\n" for line in lines))
@@ -91,6 +94,10 @@ class Slurmctld:
         # CLOUD: they count as idle without a slurmd. An address each, or every name costs a name look-up.
         return f"NodeName={hostlist} NodeAddr=127.0.0.1 CPUs=4 State=CLOUD {' '.join(more)}"
 
+    def share(self, path: Path) -> None:
+        """A folder that is the same inside and outside, and in every sandbox that shares it."""
+        self.shared.append(path)
+
     # ------------------------------------------------------------------------------------------------ running
 
     def start(self) -> None:
@@ -98,8 +105,10 @@ class Slurmctld:
         base, root, conf = base_tree(self.suite), self.directory / "root", self.conf_dir
         outer = f"lowerdir={base},upperdir={self.directory / 'upper'},workdir={self.directory / 'work'}"
         log_dir = self.log.parent
+        names = "".join(f"{address} {name}\\n" for name, address in {"localhost": "127.0.0.1", **self.hosts}.items())
+        shared = "\n".join(f"mkdir -p {root}{path}; mount --bind {path} {root}{path}" for path in self.shared)
         script = f"""set -e
-            hostname {HOST}
+            hostname {self.host}
             mount -t overlay overlay -o {outer} {root}
             mkdir -p {root}{conf} {root}{log_dir} {root}/var/spool/slurmctld {root}/proc {root}/dev
             mount --rbind {conf} {root}{conf}
@@ -108,7 +117,8 @@ class Slurmctld:
             mount --rbind /dev {root}/dev
             mount -t tmpfs tmpfs {root}/run
             mkdir -p {root}/run/slurmctld
-            echo '127.0.0.1 localhost {HOST}' > {root}/etc/hosts
+            printf '{names}' > {root}/etc/hosts
+            {shared}
             exec chroot {root} sleep infinity"""
         command = [
             "unshare",
@@ -198,10 +208,10 @@ class Slurmctld:
 
 
 @contextlib.contextmanager
-def sandbox(suite: str, directory: Path) -> Iterator[Slurmctld]:
+def sandbox(suite: str, directory: Path, host: str = HOST) -> Iterator[Slurmctld]:
     """A sandbox that is configured by the caller, started by ``start()`` and ended at the end."""
     directory.mkdir(parents=True, exist_ok=True)
-    slurmctld = Slurmctld(suite, directory)
+    slurmctld = Slurmctld(suite, directory, host)
     try:
         yield slurmctld
     finally:

@@ -224,9 +224,9 @@ def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
         return None
     # The move must be all that differs from what runs, in the settings and in the topologies beside it too.
     others = [other for other in plan.wanted if other is not after]
-    if other_difference(others, seen.running) or [known.name for known in seen.running] != [
-        known.name for known in plan.wanted
-    ]:
+    # slurmctld shows the default first, wherever the file has it.
+    names = [sorted(known.name for known in topologies) for topologies in (seen.running, plan.wanted)]
+    if other_difference(others, seen.running) or names[0] != names[1]:
         return None
     if any(not settings.satisfies(key, seen.config.get(key.lower(), "")) for key in plan.settings):
         return None
@@ -257,6 +257,7 @@ def _jobs(plan: Plan, allowed: bool) -> None:
             plan.jobs.append({"job": job.id, "user": job.user, "partition": job.partition, "nodes": nodes})
     if not plan.jobs:
         return
+    plan.jobs.sort(key=lambda job: (len(job["job"]), job["job"]))
     told = rules.some(
         (f"job {job['job']} of {job['user']} on {rules.some(job['nodes'], 2)}" for job in plan.jobs), limit=3
     )

@@ -412,8 +412,8 @@ def _last_group_counts(candidate: Candidate) -> Iterator[Objection]:
     rest = count % top if 1 < top < count else 0
     if rest:
         yield (
-            f"A job of more than {top * base} nodes gets none of the last {rest} blocks, since Slurm counts whole groups"
-            f" of {top * base} only: add the block size {base << (count - 1).bit_length()}, or placeholders.",
+            f"A job of more than {top * base} nodes gets none of the last {rest} blocks, since Slurm counts whole"
+            f" groups of {top * base} only: add the block size {base << (count - 1).bit_length()}, or placeholders.",
             {},
         )
 

@@ -1,0 +1,437 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a topology reaches a real slurmctld: the cheapest way, past running jobs, beside others, on two controllers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import applying, files, planning, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import Case
+
+from .slurm_site import FILE, RACKS, SPLIT, configure, identity, plan, slurm_of, start, state, survey, wait_for
+from .slurmctld import SUITES, Slurmctld, sandbox
+
+pytestmark = pytest.mark.lab
+
+# One tray of the first rack stands in the second.
+MOVED = (slurm_corpus.block("r01", "r01t[01-17]"), slurm_corpus.block("r02", "r01t18,r02t[01-18]"))
+TREE = slurm_corpus.tree("top l[1-2]", *slurm_corpus.LEAVES)[0]
+FLAT = slurm_corpus.flat()
+
+
+@pytest.fixture(params=sorted(SUITES))
+def slurmctld(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Slurmctld]:
+    with sandbox(request.param, tmp_path / "slurm") as made:
+        start(made)
+        yield made
+
+
+@pytest.fixture
+def forky(tmp_path: Path) -> Iterator[Slurmctld]:
+    with sandbox("forky", tmp_path / "slurm") as made:
+        yield made
+
+
+def topology(slurmctld: Slurmctld) -> str:
+    return slurmctld.run("scontrol", "show", "topology").stdout
+
+
+def started(slurmctld: Slurmctld) -> str:
+    """Since when the slurmctld runs that answers: a reconfigure starts another."""
+    return slurm_of(slurmctld).config()["boot_time"]
+
+
+def static(slurmctld: Slurmctld, *topologies: Topology) -> None:
+    """Up with nodes that slurmctld neither starts nor stops, which a live move is for."""
+    configure(slurmctld)
+    path = slurmctld.conf_dir / "slurm.conf"
+    path.write_text(path.read_text().replace(" State=CLOUD", ""))
+    mine = Case("").candidate((26, 5, 5)).topology
+    (slurmctld.conf_dir / "topology.yaml").write_text(files.render([mine, *topologies], "yaml"))
+    slurmctld.start()
+
+
+# ------------------------------------------------------------------------------------------------ the cheapest way
+
+
+def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
+    static(forky, TREE, FLAT)
+    before, path = started(forky), forky.conf_dir / "topology.yaml"
+    moved = plan(forky, MOVED, block_sizes=(18,), others=(TREE, FLAT))
+    assert moved.live == planning.LiveMove("r01t18", "nvlink:r02,scaleout:top:l1")
+    assert moved.difference == ["r01t18: r01 -> r02"]
+    applying.apply(moved)
+    assert (moved.live is not None, started(forky)) == (True, before)
+    live, written = topology(forky), identity(path)
+    assert "Nodes=r01t18,r02t[01-18] " in live
+    # The file says the same: a reconfigure and a restart make no difference, nor does a second run.
+    assert not plan(forky, MOVED, block_sizes=(18,), others=(TREE, FLAT)).changed
+    assert forky.run("scontrol", "reconfigure").returncode == 0
+    assert topology(forky) == live
+    forky.kill_slurmctld()
+    forky.launch()
+    assert topology(forky) == live
+    assert not plan(forky, MOVED, block_sizes=(18,), others=(TREE, FLAT)).changed
+    assert identity(path) == written
+    # And back again.
+    back = plan(forky, RACKS, block_sizes=(18,), others=(TREE, FLAT))
+    assert back.live is not None
+    applying.apply(back)
+    assert forky.run("scontrol", "reconfigure").returncode == 0
+    assert "Nodes=r01t[01-18] " in topology(forky)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "wish"),
+    [
+        (MOVED, {"live_update": False}),
+        (MOVED, {"block_sizes": (9,)}),
+        (MOVED, {"others": (FLAT,)}),
+        (MOVED, {"manage_conf": True}),
+        (MOVED, {"cluster_default": "flat", "others": (FLAT,)}),
+        (SPLIT, {}),
+        ((*MOVED, Block("r03")), {}),
+        (tuple(reversed(MOVED)), {}),
+        ((MOVED[0], slurm_corpus.block("r02", "r01t18,r02t[01-17]")), {}),
+        ((MOVED[0], RACKS[1]), {}),
+    ],
+    ids=["forbidden", "sizes", "beside", "conf", "default", "split", "placeholder", "order", "two", "out"],
+)
+def test_everything_else_takes_a_reconfigure(forky: Slurmctld, blocks: tuple[Block, ...], wish: dict[str, Any]) -> None:
+    static(forky)
+    before = started(forky)
+    wanted = plan(forky, blocks, **{"block_sizes": (18,), **wish})
+    assert wanted.live is None
+    wait_for(lambda: started(forky) < now(forky))
+    applying.apply(wanted)
+    assert started(forky) != before
+    assert not plan(forky, blocks, **{"block_sizes": (18,), **wish}).changed
+
+
+def now(slurmctld: Slurmctld) -> str:
+    """The time in slurmctld's own words: boot_time has seconds, and a reconfigure must come in another one."""
+    return slurmctld.run("date", "+%Y-%m-%dT%H:%M:%S").stdout.strip()
+
+
+def test_a_node_that_comes_and_goes_takes_a_reconfigure(forky: Slurmctld) -> None:
+    """A CLOUD node that is up keeps a live topology over a restart, against the file (node_mgr.c)."""
+    start(forky)
+    assert plan(forky, MOVED, block_sizes=(18,)).live is None
+
+
+def test_a_live_move_that_slurmctld_refuses_takes_a_reconfigure(forky: Slurmctld) -> None:
+    static(forky)
+    forky.program("scontrol", f'[ "$1" = update ] && exit 1\nexec {forky.real("scontrol")} "$@"')
+    moved = plan(forky, MOVED, block_sizes=(18,))
+    assert moved.live is not None
+    applying.apply(moved)
+    assert moved.live is None
+    assert not plan(forky, MOVED, block_sizes=(18,)).changed
+
+
+def test_a_block_is_not_made_live(forky: Slurmctld) -> None:
+    """Why a new block takes a reconfigure."""
+    static(forky)
+    before = topology(forky)
+    refused = forky.run("scontrol", "update", "nodename=r01t18", "topology=nvlink:r09")
+    assert "Requested topology configuration is not available" in refused.stderr
+    assert topology(forky) == before
+
+
+# ------------------------------------------------------------------------------------------------------ running jobs
+
+
+def submit(slurmctld: Slurmctld, *nodes: str) -> str:
+    """A job on these nodes: CLOUD ones, which it holds while they start up."""
+    done = slurmctld.run("sh", "-c", f"cd / && sbatch --parsable --exclusive -w {','.join(nodes)} --wrap true")
+    job = done.stdout.strip()
+    assert job, done.stderr
+    wait_for(lambda: slurmctld.run("squeue", "-h", "-j", job, "-o", "%t").stdout.strip() in ("CF", "R"))
+    return job
+
+
+def test_jobs_on_trays_that_move_stop_it_until_they_are_allowed(slurmctld: Slurmctld) -> None:
+    inside, across = submit(slurmctld, "r02t01", "r02t02"), submit(slurmctld, "r02t10")
+    before = state(slurmctld)
+    sizes = {"block_sizes": (9,)}
+    stopped = plan(slurmctld, SPLIT, **sizes)
+    # r02 becomes r02a and r02b, so both are on trays that move.
+    told = [(row["job"], row["nodes"]) for row in stopped.jobs]
+    assert told == [(inside, ["r02t01", "r02t02"]), (across, ["r02t10"])]
+    assert [found["code"] for found in stopped.stopped_by()] == ["slurm_jobs_on_moving_trays"]
+    assert f"job {inside} of root on r02t01, r02t02" in stopped.stopped_by()[0]["message"]
+    assert state(slurmctld) == before
+    allowed = plan(slurmctld, SPLIT, allow_moving_jobs=True, **sizes)
+    assert not allowed.stopped_by()
+    applying.apply(allowed)
+    assert slurmctld.run("squeue", "-h", "-o", "%A").stdout.split() == [across, inside]
+    # Nothing moves any more, so nothing stands in the way.
+    assert plan(slurmctld, SPLIT, **sizes).jobs == []
+
+
+def test_jobs_on_other_trays_do_not_stop_it(slurmctld: Slurmctld) -> None:
+    submit(slurmctld, "r01t01")
+    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
+    assert (wanted.jobs, wanted.stopped_by()) == ([], [])
+
+
+# ------------------------------------------------------------------------------------------------ several topologies
+
+
+def test_partitions_choose_among_blocks_a_tree_and_a_flat_topology(forky: Slurmctld) -> None:
+    start(forky)
+    # A partition may name a topology only once it runs: the topologies come first.
+    first = plan(forky, RACKS, others=(TREE, FLAT))
+    assert not first.stopped_by()
+    applying.apply(first)
+    assert not plan(forky, RACKS, others=(TREE, FLAT)).changed
+    path = forky.conf_dir / "slurm.conf"
+    path.write_text(
+        path.read_text()
+        + f"PartitionName=cpu Nodes={slurm_corpus.CPU_NODES} Topology=flat\n"
+        + f"PartitionName=net Nodes={slurm_corpus.GPU_NODES} Topology=scaleout\n"
+        + f"PartitionName=all Nodes={slurm_corpus.GPU_NODES},{slurm_corpus.CPU_NODES}\n"
+    )
+    assert forky.run("scontrol", "reconfigure").returncode == 0
+    # A flat partition serves nodes of no block; one of the blocks' own topology does not.
+    assert "cpu[1-2]" in placed(forky, "-p", "cpu", "-N2")
+    assert placed(forky, "-p", "all", "-N38") == ""
+    assert placed(forky, "-p", "gpu", "-N36")
+    assert placed(forky, "-p", "net", "-N36")
+    told = plan(forky, RACKS, others=(TREE, FLAT)).findings
+    assert [(found["code"], "partition all" in found["message"]) for found in told] == [("slurm_node_uncovered", True)]
+    # Another default, another tree; what nobody lists any more stays.
+    other = Topology("scaleout", "tree", False, body={"switches": [{"switch": "all", "nodes": slurm_corpus.GPU_NODES}]})
+    second = plan(forky, RACKS, others=(other,), cluster_default="flat")
+    applying.apply(second)
+    running = slurm_of(forky).topologies((26, 5, 5))
+    # slurmctld shows the default first, wherever the file has it.
+    assert [(known.name, known.cluster_default) for known in running] == [
+        ("flat", True),
+        ("nvlink", False),
+        ("scaleout", False),
+    ]
+    assert "SwitchName=all " in forky.run("scontrol", "show", "topology", "scaleout").stdout
+    assert not plan(forky, RACKS, others=(other,), cluster_default="flat").changed
+
+
+def test_one_tray_moves_live_also_where_the_blocks_are_not_the_default(forky: Slurmctld) -> None:
+    static(forky)
+    wish: dict[str, Any] = {"block_sizes": (18,), "others": (FLAT,), "cluster_default": "flat"}
+    applying.apply(plan(forky, RACKS, **wish))
+    moved = plan(forky, MOVED, **wish)
+    assert moved.live == planning.LiveMove("r01t18", "nvlink:r02")
+    applying.apply(moved)
+    assert moved.live is not None
+    assert not plan(forky, MOVED, **wish).changed
+
+
+def placed(slurmctld: Slurmctld, *options: str) -> str:
+    """The nodes that slurmctld would give a job now; empty where it gives none."""
+    command = f"cd / && sbatch --test-only --exclusive {' '.join(options)} --wrap true"
+    told = slurmctld.run("sh", "-c", command).stderr
+    return told.partition(" on nodes ")[2].split(" ")[0] if " to start at " in told else ""
+
+
+def test_a_default_that_is_nowhere_stops_it(slurmctld: Slurmctld) -> None:
+    codes = [found["code"] for found in plan(slurmctld, RACKS, cluster_default="trees", others=(FLAT,)).findings]
+    assert codes == ["slurm_topologies_one" if slurmctld.suite == "trixie" else "slurm_cluster_default"]
+
+
+def test_ranks_follow_the_blocks_where_the_site_lets_them(slurmctld: Slurmctld) -> None:
+    mixed = (
+        slurm_corpus.block("odd", "r01t[01-09],r02t[01-09]"),
+        slurm_corpus.block("even", "r01t[10-18],r02t[10-18]"),
+    )
+    by_name = expand("r01t[01-18],r02t[01-18]")
+    by_block = [node for block in mixed for node in block.nodes]
+    applying.apply(plan(slurmctld, mixed))
+    codes = [found["code"] for found in plan(slurmctld, mixed).findings]
+    assert codes == ([] if slurmctld.suite == "trixie" else ["slurm_node_rank"])
+    assert gpu_nodes(slurmctld) == by_name
+    managed = plan(slurmctld, mixed, manage_conf=True)
+    applying.apply(managed)
+    after = plan(slurmctld, mixed, manage_conf=True)
+    assert (after.changed, after.findings) == (False, [])
+    # 24.11 has no such parameter.
+    assert gpu_nodes(slurmctld) == (by_name if slurmctld.suite == "trixie" else by_block)
+
+
+def gpu_nodes(slurmctld: Slurmctld) -> list[str]:
+    """The nodes in slurmctld's own order."""
+    shown = files.parse_records(slurmctld.run("scontrol", "-o", "show", "nodes").stdout)
+    return [record["NodeName"] for record in shown if record["NodeName"].startswith("r")]
+
+
+def test_a_line_of_the_site_keeps_its_parameters(forky: Slurmctld) -> None:
+    start(forky)
+    path = forky.conf_dir / "slurm.conf"
+    path.write_text(path.read_text() + "TopologyParam=RoutePart\n")
+    assert forky.run("scontrol", "reconfigure").returncode == 0
+    managed = plan(forky, RACKS, manage_conf=True)
+    assert not managed.stopped_by()
+    applying.apply(managed)
+    assert slurm_of(forky).config()["topologyparam"] == "RoutePart"
+    assert not plan(forky, RACKS, manage_conf=True).changed
+
+
+# ------------------------------------------------------------------------------------------ two runs, two controllers
+
+
+CODE = (
+    "import json, sys; from ansible.module_utils import basic;"
+    "basic._ANSIBLE_ARGS = json.dumps({'ANSIBLE_MODULE_ARGS': json.loads(sys.argv[1])}).encode();"
+    "basic._ANSIBLE_PROFILE = 'legacy';"
+    "from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import main; main()"
+)
+
+
+def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *before: str, **options: Any) -> subprocess.Popen[str]:
+    """The module as a process of its own, before it what it is started by."""
+    arguments = {
+        "blocks": [{"name": block.name, "nodes": list(block.nodes), "folded": block.folded} for block in blocks],
+        "conf_dir": str(slurmctld.conf_dir),
+        "bin_dir": str(slurmctld.bin_dir),
+        **options,
+    }
+    command = [*before, sys.executable, "-c", CODE, json.dumps(arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    output, errors = process.communicate(timeout=120)
+    assert output.strip().startswith("{"), output + errors
+    result: dict[str, Any] = json.loads(output)
+    return result
+
+
+def test_two_applies_at_once_both_succeed_one_after_the_other(slurmctld: Slurmctld) -> None:
+    ran = [module(slurmctld, blocks, block_sizes=[9]) for blocks in (SPLIT, MOVED)]
+    results = [answer(process) for process in ran]
+    assert [result.get("failed", False) for result in results] == [False, False], results
+    # The later one's topology is what stands in the file and runs; nothing of the other is left.
+    left = [plan(slurmctld, blocks, block_sizes=(9,)).changed for blocks in (SPLIT, MOVED)]
+    assert sorted(left) == [False, True]
+    assert sorted(path.name for path in slurmctld.conf_dir.iterdir()) == sorted(
+        ["slurm.conf", FILE[slurmctld.suite], f"{FILE[slurmctld.suite]}.previous"]
+    )
+
+
+@dataclass
+class Pair:
+    """Two controllers of one cluster with a state folder in common and a configuration folder each."""
+
+    first: Slurmctld
+    second: Slurmctld
+
+    def run(self, on: Slurmctld, blocks: tuple[Block, ...], **options: Any) -> dict[str, Any]:
+        """The module on one of them, under its host name."""
+        return answer(module(on, blocks, "nsenter", "-t", str(on.pid), "-u", block_sizes=[9], **options))
+
+
+@pytest.fixture(params=sorted(SUITES))
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    with contextlib.ExitStack() as stack:
+        shared = tmp_path / "state"
+        shared.mkdir()
+        made = []
+        hosts = "".join(f"SlurmctldHost=ctl{number}(127.0.0.{number})\n" for number in (1, 2))
+        for number in (1, 2):
+            one = stack.enter_context(sandbox(request.param, tmp_path / f"ctl{number}", host=f"ctl{number}"))
+            one.share(shared)
+            one.hosts = {"ctl1": "127.0.0.1", "ctl2": "127.0.0.2"}
+            configure(one)
+            text = (one.conf_dir / "slurm.conf").read_text()
+            if made:
+                text = (made[0].conf_dir / "slurm.conf").read_text().replace(str(made[0].log), str(one.log))
+            else:
+                kept = [line for line in text.splitlines() if not line.startswith(("SlurmctldHost", "StateSave"))]
+                more = f"StateSaveLocation={shared}\nSlurmctldTimeout=5\nCommunicationParameters=NoCtldInAddrAny\n"
+                text = hosts + more + "\n".join(kept) + "\n"
+            (one.conf_dir / "slurm.conf").write_text(text)
+            style = FILE[request.param].partition(".")[2]
+            mine = Case("").candidate((*one.version, 5)).topology
+            (one.conf_dir / FILE[request.param]).write_text(files.render([mine], style))
+            one.start()
+            made.append(one)
+        first, second = made
+        wait_for(lambda: first.run("scontrol", "ping").stdout.count(" is UP") == 2)
+        yield Pair(first, second)
+
+
+def test_a_standby_gets_the_files_only_after_the_one_in_charge(pair: Pair) -> None:
+    before = state(pair.second)
+    # The standby first: refused, whoever asks.
+    refused = pair.run(pair.second, SPLIT)
+    assert "ctl1, which is in charge, runs something else" in refused["msg"]
+    assert refused["msg"].endswith("apply the topology on ctl1 first; nothing was changed here.")
+    skipped = pair.run(pair.second, SPLIT, standby="skip")
+    assert (skipped["changed"], skipped["standby_of"], skipped["written"]) == (False, "ctl1", [])
+    assert state(pair.second) == before
+    # In the order of the role.
+    applied = pair.run(pair.first, SPLIT, standby="skip")
+    assert (applied["changed"], applied["standby_of"], applied["reconfigured"]) == (True, None, True)
+    followed = pair.run(pair.second, SPLIT)
+    assert (followed["changed"], followed["standby_of"], followed["reconfigured"]) == (True, "ctl1", False)
+    name = FILE[pair.first.suite]
+    assert (pair.first.conf_dir / name).read_bytes() == (pair.second.conf_dir / name).read_bytes()
+    for one in (pair.first, pair.second):
+        assert pair.run(one, SPLIT)["changed"] is False
+    # The standby takes over, with the new topology.
+    running = topology(pair.first)
+    pair.first.kill_slurmctld()
+    wait_for(
+        lambda: "ctl2 is UP" in pair.second.run("scontrol", "ping").stdout and topology(pair.second) == running, 60
+    )
+    # Now it is in charge itself, also for the next change.
+    assert pair.run(pair.second, RACKS)["standby_of"] is None
+    assert "BlockName=r02 " in topology(pair.second)
+
+
+def test_a_topology_that_the_one_in_charge_refuses_never_reaches_the_standby(pair: Pair) -> None:
+    before = {one.directory: state(one) for one in (pair.first, pair.second)}
+    # As if the linter had not known it: only slurmctld says no.
+    with as_host("ctl1", pair.first):
+        bad = plan(pair.first, RACKS, block_sizes=(18, 54))
+        with pytest.raises(files.SlurmError, match=r"the old .* is back and running\."):
+            applying.apply(bad)
+    with as_host("ctl2", pair.second):
+        seen = surveying.survey(slurm_of(pair.second), str(pair.second.conf_dir), "auto")
+        assert seen.acting == "ctl1"
+        with pytest.raises(files.SlurmError, match="ctl1, which is in charge, runs something else"):
+            applying.apply(planning.plan(seen, planning.Wish(blocks=RACKS, block_sizes=(18, 54))))
+    assert {one.directory: state(one) for one in (pair.first, pair.second)} == before
+
+
+@contextlib.contextmanager
+def as_host(name: str, slurmctld: Slurmctld) -> Iterator[None]:
+    """This process under the host name of a sandbox, in whose own name space it stays harmless."""
+    home = os.open("/proc/self/ns/uts", os.O_RDONLY)
+    there = os.open(f"/proc/{slurmctld.pid}/ns/uts", os.O_RDONLY)
+    try:
+        os.setns(there, os.CLONE_NEWUTS)
+        assert socket.gethostname() == name
+        yield
+    finally:
+        os.setns(home, os.CLONE_NEWUTS)
+        os.close(there)
+        os.close(home)
+
+
+def test_a_single_controller_has_no_standby(slurmctld: Slurmctld) -> None:
+    assert survey(slurmctld).acting == ""
