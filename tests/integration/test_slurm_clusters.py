@@ -43,7 +43,8 @@ def test_a_slurmctld_gets_the_blocks_of_its_own_cluster(tmp_path: Path) -> None:
 
         # The sandbox's ClusterName is sandbox; Slurm has no case there.
         write(site, "other", "Sandbox")
-        assert site.play().returncode == 0
+        done = site.play()
+        assert done.returncode == 0, done.stdout + done.stderr
         assert running(site) == [("half", tuple(expand("r02t[10-18]")))]
 
         write(site, "alpha", "beta")
