@@ -191,7 +191,8 @@ class Slurmctld:
     def run(self, *command: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command inside."""
         return subprocess.run(
-            ["nsenter", "-t", str(self.pid), *ENTER, *command],
+            # Into the sandbox's own root folder: sbatch wants to know where it is.
+            ["nsenter", "-t", str(self.pid), *ENTER, "sh", "-c", 'cd / && exec "$@"', "sh", *command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

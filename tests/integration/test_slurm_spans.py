@@ -1,0 +1,176 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Real slurmctlds as the oracle of what a job may span, and of the base size that is chosen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import spans
+
+from .slurm_site import FILE, plan
+from .slurmctld import SUITES, Slurmctld, sandbox
+
+pytestmark = pytest.mark.lab
+
+MOST = 6
+
+
+@pytest.fixture(params=sorted(SUITES), scope="module")
+def racks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurmctld]:
+    """Six racks of 18; each test gives them the topology that it asks about."""
+    with sandbox(request.param, tmp_path_factory.mktemp("spans") / "slurm") as made:
+        nodes = [made.nodes(f"r0{rack}t[01-18]", f"Port=[2{rack}001-2{rack}018]") for rack in range(1, MOST + 1)]
+        plugin = "topology/block" if made.suite == "trixie" else ""
+        made.configure(*nodes, "PartitionName=gpu Nodes=ALL Default=YES", plugin=plugin, select="select/cons_tres")
+        load(made, [18] * MOST, [18], running=False)
+        made.start()
+        yield made
+
+
+def load(slurmctld: Slurmctld, counts: list[int], sizes: list[int], running: bool = True) -> None:
+    """Blocks of so many trays."""
+    blocks = tuple(
+        Block(f"r{number:02d}", tuple(expand(f"r{number:02d}t[01-{count:02d}]")))
+        for number, count in enumerate(counts, 1)
+    )
+    style = FILE[slurmctld.suite].partition(".")[2]
+    name = "default" if style == "conf" else "nvlink"
+    made = Topology(name, blocks=blocks, block_sizes=tuple(sizes))
+    (slurmctld.conf_dir / FILE[slurmctld.suite]).write_text(files.render([made], style))
+    if running:
+        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+
+
+def blocks_of(slurmctld: Slurmctld, nodes: int, away: str = "", *options: str) -> list[int] | None:
+    """How many nodes of each block a job gets on the idle cluster, the most first; None where it waits for ever."""
+    leave = ("-x", away) if away else ()
+    command = ("sbatch", "--test-only", "--exclusive", f"-N{nodes}", *leave, *options, "--wrap", "true")
+    told = slurmctld.run(*command).stderr
+    if " to start at " not in told:
+        # The second is sbatch's own answer, from 26.05.
+        assert "Requested node configuration is not available" in told or "does not fit the job size" in told, told
+        return None
+    names = expand(told.partition(" on nodes ")[2].split(" ")[0])
+    assert len(names) == nodes
+    return sorted((sum(name.startswith(rack) for name in names) for rack in {name[:3] for name in names}), reverse=True)
+
+
+def away(counts: list[int], up: list[int]) -> str:
+    """The trays that do not work; a job that must not have them is placed as if they were down."""
+    return ",".join(
+        f"r{number:02d}t[{working + 1:02d}-{count:02d}]"
+        for number, (count, working) in enumerate(zip(counts, up, strict=True), 1)
+        if working < count
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_job_spans_what_is_told(racks: Slurmctld, seed: int) -> None:
+    chance = random.Random(seed)
+    # Before 25.05 no block may be below the base size.
+    shapes = (18, 18, 17, 16) if racks.suite == "trixie" else (18, 18, 17, 16, 9)
+    counts = [chance.choice(shapes) for _ in range(chance.choice((2, 3, 5, 6)))]
+    base = min(counts) if racks.suite == "trixie" else max(counts)
+    sizes = [base, *(base << level for level in sorted(chance.sample((1, 2), chance.choice((0, 1, 2)))))]
+    up = [max(1, count - chance.choice((0, 0, 1, 2))) for count in counts]
+    load(racks, counts, sizes)
+    jobs = {1, base, base + 1, 2 * base - 1, 2 * base + 1, 3 * base, max(up) + 1, sum(up), sum(up) + 1}
+    for span in spans.spans(up, sizes, sorted(job for job in jobs if job <= sum(counts))):
+        got = blocks_of(racks, span.nodes, away(counts, up))
+        assert (got is not None) == span.starts, (counts, up, sizes, span)
+        if got is not None:
+            assert span.needed is not None
+            assert span.needed <= len(got) <= span.allowed, (counts, up, sizes, span)
+        if span.segment is not None:
+            inside = blocks_of(racks, span.nodes, away(counts, up), f"--segment={span.segment}")
+            assert inside is not None, (counts, up, sizes, span)
+            assert all(count % span.segment == 0 for count in inside)
+
+
+# A rack of 18 and one that its NVLink partitions cut in two halves of 9.
+HALVES = [18, 9, 9]
+
+
+def test_the_base_size_that_is_chosen_keeps_a_clique_together_where_slurm_lets_it(racks: Slurmctld) -> None:
+    blocks = tuple(
+        Block(f"r{number:02d}", tuple(expand(f"r{number:02d}t[01-{count:02d}]")))
+        for number, count in enumerate(HALVES, 1)
+    )
+    load(racks, [18] * MOST, [18])
+    chosen = plan(racks, blocks)
+    load(racks, HALVES, list(chosen.topology.block_sizes))
+    # Nine trays of the whole rack are taken, so that it has no room for 18.
+    taken = "r01t[01-09]"
+    codes = [found["code"] for found in chosen.findings]
+    if racks.suite == "trixie":
+        # The smallest block; a job of the larger clique may then be spread, and the finding says so.
+        assert chosen.topology.block_sizes == (9,)
+        assert "slurm_clique_above_base" in codes
+        assert blocks_of(racks, 18, taken) == [9, 9]
+        # What helps there: a partition, here a constraint, to the clique's own trays.
+        assert blocks_of(racks, 18, "", "-w", "r01t[01-18]") == [18]
+    else:
+        # The largest: the job waits until its clique is free rather than be spread.
+        assert chosen.topology.block_sizes == (18,)
+        assert "slurm_clique_above_base" not in codes
+        assert blocks_of(racks, 18, taken) is None
+    assert blocks_of(racks, 18) == [18]
+
+
+def test_without_sizes_the_first_block_with_nodes_is_the_base(racks: Slurmctld) -> None:
+    """So a rack that is short of trays would change the sizes of all: they are always written."""
+    load(racks, [16, 18, 17, 18], [])
+    shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
+    assert [line.size for line in shown if not line.aggregated] == [16] * 4
+    assert sorted({line.size for line in shown if line.aggregated}) == [32, 64]
+    assert blocks_of(racks, 17, "r02t[01-09],r04t[01-09],r03t01") == [16, 1]
+
+
+def test_trays_above_the_base_size_can_be_used(racks: Slurmctld) -> None:
+    load(racks, [18, 18], [16])
+    # A whole rack of 18 serves it, as one block is enough, though Slurm would also spread it.
+    assert blocks_of(racks, 18) == [18]
+    assert blocks_of(racks, 36) == [18, 18]
+    assert blocks_of(racks, 18, "r01t01,r02t01") == [17, 1]
+
+
+def test_a_tray_in_two_blocks_counts_in_both(racks: Slurmctld) -> None:
+    """What slurmctld makes of it without a word, and why the linter refuses it."""
+    style = FILE[racks.suite].partition(".")[2]
+    one, two = (tuple(expand(text)) for text in ("r01t[01-18]", "r01t18,r02t[01-17]"))
+    made = Topology("nvlink" if style == "yaml" else "default", blocks=(Block("a", one), Block("b", two)))
+    (racks.conf_dir / FILE[racks.suite]).write_text(files.render([made], style))
+    start = racks.log.stat().st_size
+    assert racks.run("scontrol", "reconfigure").returncode == 0
+    assert "r01t18" not in racks.log.read_text()[start:]
+    shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
+    assert [line.name for line in shown if "r01t18" in line.nodes and not line.aggregated] == ["a", "b"]
+    found = rules.lint(rules.Candidate(version(racks), style, made))
+    assert "slurm_block_overlap" in [row["code"] for row in found]
+
+
+def version(slurmctld: Slurmctld) -> rules.Version:
+    return (*slurmctld.version, 5)
+
+
+@pytest.mark.parametrize("segment", [16, 17, 18])
+def test_a_segment_above_the_base_is_refused_where_the_version_says_so(racks: Slurmctld, segment: int) -> None:
+    load(racks, [18, 18], [16])
+    limit = rules.segment_limit(version(racks), 16)
+    got = blocks_of(racks, 2 * segment, "", f"--segment={segment}")
+    assert (got is not None) == (limit is None or segment <= limit)
+    if got is not None:
+        assert got == [segment, segment]
+
+
+def test_a_size_that_the_segment_does_not_divide_is_refused(racks: Slurmctld) -> None:
+    load(racks, [18] * MOST, [18])
+    assert blocks_of(racks, 20, "", "--segment=8") is None
+    assert blocks_of(racks, 24, "", "--segment=8") in ([16, 8], [8, 8, 8])

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a job may span, held to the worked numbers; tests/integration/test_slurm_spans.py asks real slurmctlds."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import State
+from hypothesis import given
+from hypothesis import strategies as st
+
+from . import fabrics
+
+
+@pytest.mark.parametrize(
+    ("nodes", "base", "up", "row"),
+    [
+        # nodes, base size, working trays in each of ten racks: allowed, needed, starts, segment
+        (16, 18, 18, (1, 1, True, None)),
+        (16, 16, 16, (1, 1, True, None)),
+        (18, 18, 18, (1, 1, True, None)),
+        (18, 18, 17, (1, 2, False, 9)),
+        (18, 16, 17, (2, 2, True, 9)),
+        (32, 18, 16, (2, 2, True, 16)),
+        (36, 18, 18, (2, 2, True, 18)),
+        (36, 18, 17, (2, 3, False, 12)),
+        (36, 16, 17, (3, 3, True, 12)),
+        (64, 18, 16, (4, 4, True, 16)),
+        (72, 18, 18, (4, 4, True, 18)),
+        (72, 18, 17, (4, 5, False, 12)),
+        (72, 16, 17, (5, 5, True, 12)),
+        (144, 18, 17, (8, 9, False, 16)),
+        (144, 16, 16, (9, 9, True, 16)),
+        (180, 18, 17, (10, None, False, None)),
+        (19, 18, 18, (2, 2, True, None)),
+    ],
+)
+def test_the_worked_numbers(nodes: int, base: int, up: int, row: tuple[int, int | None, bool, int | None]) -> None:
+    [span] = spans.spans([up] * 10, [base], [nodes])
+    assert (span.allowed, span.needed, span.starts, span.segment) == row
+
+
+@pytest.mark.parametrize(
+    ("counts", "sizes", "nodes", "allowed", "starts"),
+    [
+        # Pairs of racks: a job of four racks is placed by pairs.
+        ([18] * 4, [18, 36], 72, 4, True),
+        ([18, 17, 18, 18], [18, 36], 71, 4, True),
+        # 54 nodes need three racks, which pairs give as two pairs.
+        ([18] * 4, [18, 36], 54, 4, True),
+        # Two pairs would do, but the third pair is not whole, so Slurm does not count it.
+        ([18] * 5, [18, 36], 80, 6, False),
+        ([18] * 5, [18, 36], 72, 4, True),
+        # A size that covers all blocks takes it in again.
+        ([18] * 5, [18, 36, 72, 144], 80, 8, True),
+        # A level beyond the first that covers all has no effect.
+        ([18] * 2, [18, 36, 72], 36, 2, True),
+    ],
+)
+def test_larger_sizes_count_by_groups(
+    counts: list[int], sizes: list[int], nodes: int, allowed: int, starts: bool
+) -> None:
+    [span] = spans.spans(counts, sizes, [nodes])
+    assert (span.allowed, span.starts) == (allowed, starts)
+
+
+@given(
+    st.lists(st.integers(0, 18), min_size=1, max_size=12),
+    st.integers(1, 18),
+    st.sets(st.integers(1, 4)),
+    st.integers(1, 220),
+)
+def test_what_is_told_is_possible(counts: list[int], base: int, levels: set[int], nodes: int) -> None:
+    sizes = [base, *(base << level for level in sorted(levels))]
+    [span] = spans.spans(counts, sizes, [nodes])
+    assert (span.needed is None) == (nodes > sum(counts))
+    if span.starts:
+        assert span.needed is not None
+        assert span.needed <= span.allowed
+    if span.segment is not None:
+        assert nodes % span.segment == 0
+        assert 1 < span.segment <= base
+        assert sum(count // span.segment for count in counts) * span.segment >= nodes
+
+
+def test_only_trays_that_can_work_count() -> None:
+    fabric = fabrics.fabric(racks=2, trays=4, split=(2,))
+    state = fabrics.state(
+        fabric,
+        r01t01={"health": "unhealthy"},
+        r01t02={"state": "stale"},
+        r01t03={"health": "degraded"},
+        r02t01={"health": "unknown"},
+        r02t04={"state": "conflict"},
+    )
+    assert spans.usable(fabric, state) == [2, 2, 1]
+    # Without a state file nothing is known against any.
+    assert spans.usable(fabric, State()) == [4, 2, 2]
+
+
+def test_a_table_has_the_sizes_that_sites_use_and_those_that_one_asks_for() -> None:
+    fabric = fabrics.fabric(racks=2, split=())
+    rows = spans.table(fabric, fabrics.state(fabric, r01t01={"state": "stale"}), None, (), [20])
+    assert [row.nodes for row in rows] == [1, 2, 4, 8, 16, 18, 20, 32, 35]
+    assert [row.nodes for row in rows if not row.starts] == []
+    assert spans.table(fabrics.fabric(racks=0), State(), None) == []
+    away = {name: {"state": "stale"} for name in fabric.trays}
+    assert spans.table(fabric, fabrics.state(fabric, **away), None) == []
