@@ -85,8 +85,11 @@ def _add_munge_key(files: Path, key: Path, base: Path) -> None:
         os.chown(entry, owner.st_uid, owner.st_gid)
 
 
-def start(directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tray: bool) -> int:
-    """Start the host and return the pid of its nspawn; it goes on when the caller ends."""
+def start(directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tray: bool, devices: int = 0) -> int:
+    """Start the host and return the pid of its nspawn; it goes on when the caller ends.
+
+    ``devices`` is how many /dev/nvidiaN it has: Slurm counts only GPUs that have a file.
+    """
     cgroup.mkdir(parents=True, exist_ok=True)
     (directory / "root").mkdir(exist_ok=True)
     nspawn = shutil.which("systemd-nspawn", path=tools.PATH)
@@ -95,14 +98,16 @@ def start(directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tra
     if pid:
         return pid
     try:
-        _become_nspawn(directory, name, base, lab, cgroup, is_tray, nspawn)
+        _become_nspawn(directory, name, base, lab, cgroup, is_tray, devices, nspawn)
     except BaseException as error:
         print(f"lab: starting {name}: {error}", file=sys.stderr, flush=True)
     finally:
         os._exit(127)
 
 
-def _become_nspawn(directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tray: bool, nspawn: str) -> None:
+def _become_nspawn(
+    directory: Path, name: str, base: Path, lab: str, cgroup: Path, is_tray: bool, devices: int, nspawn: str
+) -> None:
     os.setsid()
     (cgroup / "cgroup.procs").write_text("0")
     null = os.open("/dev/null", os.O_RDONLY)
@@ -120,6 +125,7 @@ def _become_nspawn(directory: Path, name: str, base: Path, lab: str, cgroup: Pat
     command.append(f"--bind-ro={directory.parent.parent / packages.SITE}:{packages.PLACE}/{packages.SITE}")
     if is_tray:
         command.append(f"--bind-ro={directory / 'gpu'}:{GPU_FILES}")
+    command += [f"--bind=/dev/null:/dev/nvidia{number}" for number in range(devices)]
     command.append("--boot")
     environment = {"PATH": tools.PATH, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1", "SYSTEMD_NSPAWN_LOCK": "0"}
     os.execve(nspawn, command, environment)

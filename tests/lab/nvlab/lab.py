@@ -71,9 +71,15 @@ def _start(name: str, scenario: Scenario, directory: Path, base: Path, cgroup: P
         host.write_files(place, host_name, scenario, directory, base)
         if host_name in hardware:
             gpus.write(place, hardware[host_name])
-        pid = host.start(place, host_name, base, name, cgroup / host_name, host_name in hardware)
+        devices = _devices(scenario, host_name)
+        pid = host.start(place, host_name, base, name, cgroup / host_name, host_name in hardware, devices)
         known["hosts"][host_name] = {"address": address, "pid": pid, "started": linux.start_time(pid)}
         state.write(name, known)
+
+
+def _devices(scenario: Scenario, host_name: str) -> int:
+    """The GPUs' device files are there for a Slurm that a site brings up; the lab's own does not count GPUs."""
+    return scenario.tray(host_name).gpus if scenario.empty and host_name != CONTROLLER else 0
 
 
 def _make_keys(directory: Path) -> None:
@@ -150,7 +156,8 @@ def start(name: str, host_name: str, timeout: float) -> None:
     if host.leader(cgroup) is not None:
         raise LabError(f"host {host_name} of lab {name!r} is running already.")
     is_tray = host_name != CONTROLLER
-    pid = host.start(paths.state_of(name) / "hosts" / host_name, host_name, Path(known["base"]), name, cgroup, is_tray)
+    place, devices = paths.state_of(name) / "hosts" / host_name, _devices(scenario_of(name), host_name)
+    pid = host.start(place, host_name, Path(known["base"]), name, cgroup, is_tray, devices)
     known["hosts"][host_name].update(pid=pid, started=linux.start_time(pid))
     state.write(name, known)
     _wait(name, scenario_of(name), time.monotonic() + timeout, [host_name])
