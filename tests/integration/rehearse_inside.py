@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Holds one rehearsal where it is started, as a module does on a controller; needs no Ansible.
 
-Standard input: {conf_dir, version, style, topology, blocks: [[name, hostlist], ...], block_sizes, jobs, segments,
-timeout, writes: {path: text}, records, bin_dir}. Standard output: {"rehearsal": ..., "findings": [...]}.
+Standard input, or the file of the first argument: {conf_dir, version, style, topology, blocks: [[name, hostlist], ...],
+block_sizes, jobs, segments, timeout, writes: {path: text}, records, bin_dir}.
+Standard output: {"rehearsal": ..., "findings": [...]}.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
+    with open(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin as file:
+        asked = json.load(file)
     blocks = tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in asked["blocks"])
     sizes = tuple(asked.get("block_sizes", ()))
     wanted = rehearsal.Wanted(

@@ -72,6 +72,7 @@ class Place:
         self.folder = FOLDER
         self.deadline = deadline
         self.programs = programs
+        self.daemons: list[subprocess.Popen[bytes]] = []
         self.environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "LC_ALL": "C",
@@ -104,7 +105,7 @@ class Place:
     def start(self, name: str, *arguments: str, output: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a daemon in the foreground, as its own user."""
         with open(self.path(output), "ab") as file:
-            return subprocess.Popen(
+            daemon = subprocess.Popen(
                 [name, *arguments],
                 executable=self.programs[name],
                 stdin=subprocess.DEVNULL,
@@ -116,6 +117,14 @@ class Place:
                 group=DAEMON,
                 extra_groups=[],
             )
+        self.daemons.append(daemon)
+        return daemon
+
+    def end(self) -> None:
+        """End every daemon at once; what they leave ends with the place."""
+        for daemon in self.daemons:
+            daemon.kill()
+            daemon.wait()
 
     def run(self, name: str, *arguments: str, user: int = USER, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a program to its end, as a user without rights; subprocess.TimeoutExpired when the time is over."""
@@ -203,7 +212,9 @@ def _first(work: Callable[[Place], Any], programs: dict[str, str], deadline: flo
             os._exit(1)  # the maker ended before we asked to be told
         os.close(alive)
         _furnish()
-        answer = {"value": work(Place(deadline, programs))}
+        place = Place(deadline, programs)
+        answer = {"value": work(place)}
+        place.end()
     except Impossible as error:
         answer = {"impossible": str(error)}
     except subprocess.TimeoutExpired:

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rehearsals on a host where a slurmctld runs: how the tests and the benchmark hold them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as place
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+
+from .slurmctld import ENTER, Slurmctld
+
+UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
+
+
+class Stage:
+    """A slurmctld that runs, and beside it, on the same host, whatever rehearses."""
+
+    def __init__(self, slurmctld: Slurmctld) -> None:
+        self.slurmctld = slurmctld
+        self.style = files.CONF if slurmctld.suite == "trixie" else files.YAML
+        self.name = "default" if self.style == files.CONF else "nvlink"
+        self.code = slurmctld.log.parent / "code"
+        here = self.code / "ansible_collections" / "rackscale" / "nvlink"
+        shutil.copytree(UTILS, here / "plugins" / "module_utils", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(Path(__file__).with_name("rehearse_inside.py"), here)
+
+    def site(self, name: str, *lines: str) -> Path:
+        """A configuration folder of a site that does not run here."""
+        folder = self.slurmctld.conf_dir / name
+        folder.mkdir(exist_ok=True)
+        (folder / "slurm.conf").write_text("".join(f"{line}\n" for line in lines))
+        return folder
+
+    def asked(self, folder: Path, blocks: tuple[tuple[str, str], ...], sizes: list[int], **more: Any) -> dict[str, Any]:
+        topology = Topology(
+            name=self.name,
+            blocks=tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in blocks),
+            block_sizes=tuple(sizes),
+        )
+        writes = {str(folder / files.FILE_NAMES[self.style]): files.render([topology], self.style)}
+        if self.style == files.CONF:
+            writes[str(folder / "slurm.conf")] = (folder / "slurm.conf").read_text() + "TopologyPlugin=topology/block\n"
+        return {
+            "conf_dir": str(folder),
+            "version": [*self.slurmctld.version, 5],
+            "style": self.style,
+            "topology": self.name,
+            "blocks": blocks,
+            "block_sizes": sizes,
+            "writes": {**writes, **more.pop("writes", {})},
+            **more,
+        }
+
+    def command(self, *wrapper: str) -> list[str]:
+        """What holds a rehearsal inside; it reads what is asked from its input, or from a file named after it."""
+        enter = ["nsenter", "-t", str(self.slurmctld.pid), *ENTER, *wrapper, "env", f"PYTHONPATH={self.code}"]
+        return [*enter, "python3", "-B", "-m", "ansible_collections.rackscale.nvlink.rehearse_inside"]
+
+    def start(self, asked: dict[str, Any], *wrapper: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            self.command(*wrapper),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd="/",
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(asked))
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    def hold(self, asked: dict[str, Any], *wrapper: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The rehearsal and its findings."""
+        said, complaint = self.start(asked, *wrapper).communicate(timeout=120)
+        assert said, complaint
+        answer = json.loads(said)
+        return answer["rehearsal"], answer["findings"]
+
+    def traces(self) -> tuple[list[str], str, list[str], dict[str, bytes]]:
+        """All that a rehearsal could leave or change: processes, mounts, files of the tree and of the configuration."""
+        rows = [row.split() for row in self.slurmctld.run("ps", "-eo", "stat=,comm=").stdout.splitlines()]
+        # The first process of this sandbox is a sleep, which reaps nothing that others leave dead.
+        processes = [row[1] for row in rows if not row[0].startswith("Z")]
+        mounts = self.slurmctld.run("cat", "/proc/1/mountinfo").stdout
+        upper = self.slurmctld.directory / "upper"
+        changing = ("var/spool/slurmctld", "run", "tmp/hsperf")
+        tree = [str(path.relative_to(upper)) for path in sorted(upper.rglob("*"))]
+        conf = {path.name: path.read_bytes() for path in self.slurmctld.conf_dir.rglob("*") if path.is_file()}
+        kept = [name for name in tree if not name.startswith(changing)]
+        return sorted(set(processes) - {"ps"}), mounts, kept, conf
+
+    def rehearsing(self) -> bool:
+        return bool(self.slurmctld.run("pgrep", "-f", f"slurmctld.*{place.FOLDER}").stdout)
