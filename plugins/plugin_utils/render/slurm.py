@@ -41,8 +41,9 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
     texts = {}
     for cluster in _clusters(fabric):
         folder = f"slurm/{cluster}" if cluster else "slurm"
+        made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
-            candidate, found = _checked(fabric, style, cluster)
+            candidate, found = _checked(made, style)
             if not any(finding["severity"] == "error" for finding in found):
                 texts[f"{folder}/{files.FILE_NAMES[style]}"] = files.render([candidate.topology], style)
     return texts
@@ -53,8 +54,9 @@ def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
     found: list[model.Finding] = []
     for cluster in _clusters(fabric):
         of_one: list[model.Finding] = []
+        made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
-            of_one.extend(finding for finding in _checked(fabric, style, cluster)[1] if finding not in of_one)
+            of_one.extend(finding for finding in _checked(made, style)[1] if finding not in of_one)
         # Blocks of two clusters may have one name.
         where = f"Slurm cluster {cluster}: " if cluster else ""
         found.extend({**row, "message": where + row["message"]} for row in of_one)
@@ -69,9 +71,9 @@ def _clusters(fabric: model.Fabric) -> list[str | None]:
     return [name for name in fabric.slurm_clusters if name in inhabited]
 
 
-def _checked(fabric: model.Fabric, style: str, cluster: str | None) -> tuple[rules.Candidate, list[model.Finding]]:
+def _checked(made: Sequence[Block], style: str) -> tuple[rules.Candidate, list[model.Finding]]:
     version = RENDERED_FOR[style]
-    kept, found = rules.drop_placeholders(blocks(fabric, cluster), version)
+    kept, found = rules.drop_placeholders(made, version)
     topology = Topology(
         name=TOPOLOGY_NAME if style == YAML else "default",
         blocks=kept,
