@@ -1,0 +1,96 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What trays with IMEX look like to the readers: a healthy one, to be changed by tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files
+
+VERSION = "580.173.02"
+CONFIG = "# of the package\nIMEX_CMD_ENABLED=1\nSERVER_PORT=50000\n"
+
+
+def addresses(count: int) -> list[str]:
+    return [f"198.51.100.{11 + number}" for number in range(count)]
+
+
+def answer(text: str, rc: int = 0) -> child.Result:
+    return child.Result(rc, text, "")
+
+
+def domain_json(
+    entries: Sequence[str],
+    cells: Mapping[tuple[int, int], str] | None = None,
+    states: Mapping[int, str] | None = None,
+    status: str = "UP",
+    version: str = VERSION,
+) -> str:
+    """-N -j of a domain; cells and states other than CONNECTED and READY by id."""
+    nodes = {
+        str(number): {
+            "status": (states or {}).get(number, "READY"),
+            "host": entry,
+            "connections": {
+                str(other): {"host": host, "status": (cells or {}).get((number, other), "CONNECTED"), "changed": True}
+                for other, host in enumerate(entries)
+            },
+            "changed": True,
+            "version": version,
+            "hostName": "",
+        }
+        for number, entry in enumerate(entries)
+    }
+    return json.dumps({"nodes": nodes, "timestamp": "11/21/2026 05:00:00.123", "status": status})
+
+
+def unit(**changes: Any) -> dict[str, Any]:
+    plain = {"load": "loaded", "active": "active", "sub": "running", "enabled": "enabled", "main_pid": 812}
+    return {**plain, "result": "success", **changes}
+
+
+def process(pid: int = 812, name: str = "nvidia-imex", **changes: Any) -> dict[str, Any]:
+    argv = ["/usr/bin/nvidia-imex", "-c", files.CONFIG_FILE]
+    cgroup = "/system.slice/nvidia-imex.service"
+    return {"pid": pid, "name": name, "argv": argv, "cgroup": cgroup, "started_at": 1000.0, **changes}
+
+
+def read(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
+    """What survey() would read of healthy tray `number` of `count`."""
+    entries = addresses(count)
+    healthy: dict[str, Any] = {
+        "observed_at": "2026-11-21T05:00:00Z",
+        "hostname": f"t{number}",
+        "names": [f"t{number}"],
+        "addresses": [entries[number]],
+        "program": "/usr/bin/nvidia-imex",
+        "version": VERSION,
+        "package": {"name": "nvidia-imex", "version": f"{VERSION}-1"},
+        "driver_version": VERSION,
+        "unit": unit(),
+        "config": {"path": files.CONFIG_FILE, "text": CONFIG},
+        "nodes": {"path": files.NODES_FILE, "text": files.render_nodes(entries), "changed_at": 900.0},
+        "record": {"path": files.RECORD_FILE, "text": None},
+        "persist": {"path": files.PERSIST_FILE, "exists": False},
+        "processes": [process()],
+        "answers": {"state": answer("READY\n"), "domain": answer(domain_json(entries))},
+        "channels": {"major": 234, "devices": [{"name": "channel0", "major": 234, "minor": 0, "mode": "0666"}]},
+        "prolog_files": [],
+        "log_path": "/var/log/nvidia-imex.log",
+        "log": "",
+    }
+    return {**healthy, **changes}
+
+
+def tray(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
+    """The facts of that tray."""
+    return facts.assemble(read(number, count, **changes))
+
+
+def codes(found: Mapping[str, Any]) -> list[str]:
+    return sorted(note["code"] for note in found["findings"])
