@@ -43,7 +43,7 @@ _signal.alarm(limit)
 
 class NamedTuple:
     def __init__(self, *values, **named):
-        self.__dict__.update(zip(self.__annotations__, values), **named)
+        self.__dict__.update(zip(type(self).__annotations__, values), **named)
     def _replace(self, **named):
         return type(self)(**{**self.__dict__, **named})
 

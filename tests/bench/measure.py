@@ -10,7 +10,7 @@ import resource
 import statistics
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,15 +38,22 @@ def once(command: Sequence[str], environment: Mapping[str, str], output: Path) -
 
 
 def interleaved(
-    commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], outputs: Path, rounds: int
+    commands: Mapping[str, Sequence[str]],
+    environment: Mapping[str, str],
+    outputs: Path,
+    rounds: int,
+    slow: Collection[str] = (),
 ) -> dict[str, Cost]:
     """The median cost of each command, all of them run once in every round, so that a busy machine is busy for all.
 
-    A first round warms the disk's cache and is not counted. The last outputs stand in outputs/<name>.
+    A first round warms the disk's cache and is not counted; the slow ones run in the first that counts only. The last
+    outputs stand in outputs/<name>.
     """
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
+            if name in slow and number != min(rounds, 1):
+                continue
             cost = once(command, environment, outputs / name)
             if number or not rounds:
                 costs[name].append(cost)

@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 
 import live
+import placing
+import rehearsal
 from ansible.release import __version__ as core
 
 import inventory
@@ -33,18 +35,25 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="measured runs of each command (7)")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab instead (root)")
+    parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld instead (root)")
     options = parser.parse_args()
     scratch = CHECKOUT / "build" / "bench"
     if options.live:
-        name, text = live.NAME, live.table(options.live, options.rounds, scratch / live.NAME)
+        tables = {live.NAME: live.table(options.live, options.rounds, scratch / live.NAME)}
+    elif options.rehearsal:
+        tables = {rehearsal.NAME: rehearsal.table(options.rounds, scratch / rehearsal.NAME)}
     else:
-        name = inventory.NAME
-        text = inventory.table(options.racks, options.grown_racks, options.rounds, scratch / name)
-    statistic = "the best" if options.live else "medians"
-    text = f"{_machine(options.rounds, statistic)}\n\n{text}"
-    print(text)
-    if options.write:
-        _write(name, text)
+        tables = {
+            placing.NAME: placing.table(options.racks, options.rounds, scratch / placing.NAME),
+            inventory.NAME: inventory.table(
+                options.racks, options.grown_racks, options.rounds, scratch / inventory.NAME
+            ),
+        }
+    for name, table in tables.items():
+        text = f"{_machine(options.rounds, 'the best' if options.live or options.rehearsal else 'medians')}\n\n{table}"
+        print(f"{text}\n")
+        if options.write:
+            _write(name, text)
     return 0
 
 
