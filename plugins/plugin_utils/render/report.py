@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model, spans
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -40,6 +40,7 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
         picture=shown,
         racks=[_drawn(rack, shown) for rack in shown.racks],
         sums=_sums(shown),
+        jobs=_jobs(fabric, state),
         placed=set(fabric.trays),
         box=BOX,
         hues=HUES,
@@ -93,6 +94,12 @@ def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
         "height": y - (TRAY_STEP - 22) + BOX["pad"],
         "quiet": quiet and not any(finding.get("domain") == rack.name for finding in shown.findings),
     }
+
+
+def _jobs(fabric: model.Fabric, state: model.State) -> list[tuple[str, list[spans.Span]]]:
+    """What a Slurm job may span, for each Slurm cluster that has trays; the name is empty where there is but one."""
+    tables = [(name, spans.table(fabric, state, name or None)) for name in fabric.slurm_clusters or [""]]
+    return [(name, rows) for name, rows in tables if rows]
 
 
 def _sums(shown: view.Picture) -> dict[str, Any]:

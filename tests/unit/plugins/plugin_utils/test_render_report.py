@@ -115,3 +115,19 @@ def test_without_state_and_without_trays() -> None:
 def test_a_large_fabric_stays_small() -> None:
     fabric = fabrics.fabric(racks=56)
     assert len(_page(fabric, fabrics.state(fabric))) < 56 * 14_000 + 30_000
+
+
+def test_the_report_tells_what_a_job_may_span() -> None:
+    fabric = fabrics.fabric(racks=4, split=())
+    whole = _page(fabric, fabrics.state(fabric))
+    row = '<th scope="row" class="n">72</th><td class="n">4</td><td class="n">4</td><td>starts</td>'
+    assert f"{row}<td><code>--segment=18</code></td>" in whole
+    away = {f"r0{rack}t01": {"state": "stale"} for rack in range(1, 5)}
+    short = _page(fabric, fabrics.state(fabric, **away))
+    assert '<th scope="row" class="n">36</th><td class="n">2</td><td class="n">3</td><td>waits</td>' in short
+    assert ">72</th>" not in short
+    assert "<td>one block holds it</td>" in short
+
+
+def test_without_a_tray_there_are_no_jobs() -> None:
+    assert "Slurm jobs" not in _page(Fabric({}, {}, {}, []), State())
