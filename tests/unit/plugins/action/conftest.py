@@ -22,14 +22,21 @@ RunAction = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def run_action() -> RunAction:
-    """run_action(ActionModule, check=False, diff=False, **options) -> the task's result."""
+    """run_action(ActionModule, check=False, diff=False, task_vars={}, **options) -> the task's result."""
 
-    def run(plugin: type[ActionBase], *, check: bool = False, diff: bool = False, **options: Any) -> dict[str, Any]:
+    def run(
+        plugin: type[ActionBase],
+        *,
+        check: bool = False,
+        diff: bool = False,
+        task_vars: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
         loader = DataLoader()
         task = Task.load({"action": "rackscale.nvlink.x", "check_mode": check, "diff": diff})
         task.args = options
         connection = Connection(PlayContext(), shell=ShellModule())
         action = plugin(task, connection, PlayContext(), loader, Templar(loader), None)
-        return action.run(task_vars={})
+        return action.run(task_vars=task_vars or {})
 
     return run

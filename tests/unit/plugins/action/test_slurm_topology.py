@@ -89,3 +89,79 @@ def test_check_of_a_new_site_goes_on_without_a_fabric_file(run_action: Any) -> N
     result = run_action(ActionModule, check=True, fabric_file="/nowhere/fabric.json")
     assert result["changed"] is False
     assert result["warnings"][0].startswith("/nowhere/fabric.json: is not there yet")
+
+
+def given_to_the_module(
+    run_action: Any, monkeypatch: pytest.MonkeyPatch, path: str, variables: dict[str, Any], **options: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the module is given, and the task's result, with these host variables in the inventory."""
+    given: dict[str, Any] = {}
+
+    def execute(self: Any, **arguments: Any) -> dict[str, Any]:
+        given.update(arguments["module_args"])
+        return {"changed": False}
+
+    monkeypatch.setattr(ActionModule, "_execute_module", execute)
+    result = run_action(ActionModule, task_vars={"hostvars": variables}, fabric_file=path, **options)
+    return given, result
+
+
+TREE = {"name": "scaleout", "kind": "tree", "leaf_variable": "leaf", "spine_variable": "spine"}
+
+
+def racks(tmp_path: Path) -> str:
+    path = tmp_path / "fabric.json"
+    path.write_text(json.dumps(fabrics.fabric(racks=2, trays=2, split=()).as_dict()))
+    return str(path)
+
+
+def test_a_tree_is_made_of_the_leaf_and_spine_variables(
+    run_action: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    variables = {
+        f"r0{rack}t0{tray}": {"leaf": f"leaf{rack}", "spine": f"spine{rack}"} for rack in (1, 2) for tray in (1, 2)
+    }
+    flat = {"name": "flat", "kind": "flat"}
+    given, result = given_to_the_module(
+        run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[TREE, flat]
+    )
+    assert given["other_topologies"] == [
+        {
+            "name": "scaleout",
+            "kind": "tree",
+            "switches": [
+                {"switch": "scaleout-core", "children": "spine[1-2]"},
+                {"switch": "spine1", "children": "leaf1"},
+                {"switch": "spine2", "children": "leaf2"},
+                {"switch": "leaf1", "nodes": "r01t[01-02]"},
+                {"switch": "leaf2", "nodes": "r02t[01-02]"},
+            ],
+        },
+        flat,
+    ]
+    assert "warnings" not in result
+
+
+def test_a_tray_without_a_leaf_is_left_out_and_told(
+    run_action: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    variables = {"r01t01": {"leaf": "leaf1"}, "r01t02": {"leaf": ""}}
+    tree = {key: TREE[key] for key in ("name", "kind", "leaf_variable")}
+    given, result = given_to_the_module(run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[tree])
+    assert given["other_topologies"][0]["switches"] == [{"switch": "leaf1", "nodes": "r01t01"}]
+    assert result["warnings"] == ["The tree scaleout leaves out r01t02, r02t01, r02t02, which have no leaf."]
+
+
+def test_a_leaf_with_two_spines_is_one_sentence(
+    run_action: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    variables = {"r01t01": {"leaf": "leaf1", "spine": "a"}, "r01t02": {"leaf": "leaf1", "spine": "b"}}
+    with pytest.raises(
+        AnsibleActionFail, match=r"The leaf switch leaf1 has the spines a and b \(at r01t02\): give all"
+    ):
+        given_to_the_module(run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[TREE])
+
+
+def test_a_tree_of_several_clusters_needs_the_cluster(run_action: Any, tmp_path: Path) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"other_topologies, 'scaleout': .* set slurm_topology_cluster"):
+        run_action(ActionModule, fabric_file=clustered(tmp_path, "alpha", "beta"), other_topologies=[TREE])

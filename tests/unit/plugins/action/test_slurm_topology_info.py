@@ -1,0 +1,69 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the controller's half of slurm_topology_info adds to what runs; the rest is in tests/integration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology_info import ActionModule, job_spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import State
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+RUNNING = {
+    "name": "nvlink",
+    "block_sizes": [2],
+    "blocks": [{"name": "r01", "nodes": ["r01t01", "r01t02"]}, {"name": "r02", "nodes": ["r02t01", "r02t02"]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"job_sizes": "many"}, "option job_sizes: is not a list of counts of nodes"),
+        ({"job_sizes": [0]}, "option job_sizes: is not a list of counts of nodes"),
+        ({"fabric_file": ["f.json"]}, "option fabric_file: .* is not a path"),
+        ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(run_action: Any, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=sentence):
+        run_action(ActionModule, **options)
+
+
+def test_the_spans_come_from_what_runs_and_who_works(
+    run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fabric = fabrics.fabric(racks=2, trays=2, split=())
+    file = tmp_path / "fabric.json"
+    file.write_text(json.dumps(fabric.as_dict()))
+    state = fabrics.state(fabric, r01t01={"state": "stale"})
+    (tmp_path / "fabric.state.json").write_text(json.dumps(state.as_dict()))
+    given: dict[str, Any] = {}
+
+    def execute(self: Any, **arguments: Any) -> dict[str, Any]:
+        given.update(arguments["module_args"])
+        return {"changed": False, "topology": RUNNING}
+
+    monkeypatch.setattr(ActionModule, "_execute_module", execute)
+    result = run_action(ActionModule, fabric_file=str(file), job_sizes=[4], timeout=5)
+    assert given == {"timeout": 5}
+    told = {row["nodes"]: (row["needed"], row["starts"]) for row in result["job_spans"]}
+    assert told == {1: (1, True), 2: (1, True), 3: (2, True), 4: (None, False)}
+    # Without a fabric file there is nothing to add.
+    assert "job_spans" not in run_action(ActionModule)
+
+
+def test_a_node_by_another_name_is_its_tray() -> None:
+    fabric = fabrics.fabric(racks=1, trays=2, split=())
+    fabric.trays["r01t02"]["slurm_node"] = "gpu2"
+    running = {"block_sizes": [], "blocks": [{"name": "r01", "nodes": ["r01t01", "gpu2", "stranger"]}]}
+    state = fabrics.state(fabric, r01t02={"health": "unhealthy"})
+    assert max(row["nodes"] for row in job_spans(running, fabric, state, [])) == 2
+    assert [row["starts"] for row in job_spans(running, fabric, state, [3]) if row["nodes"] == 3] == [False]
+    assert job_spans({"block_sizes": [], "blocks": []}, fabric, State(), []) == []
