@@ -1,0 +1,524 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tiers on the lab: real slurmdbd and MariaDB, real slurmctld 24.11 and 26.05, jobs of real users."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .commands import ansible
+from .conftest import RunningLab, running_lab
+
+pytestmark = pytest.mark.lab
+
+# What does not depend on Slurm's version is tried with one of them.
+CLIQUES = {"r01a": ("r01t01", "r01t02"), "r01b": ("r01t03", "r01t04", "r01t05")}
+INCLUDE = "/etc/slurm/nvlink_partitions.conf"
+# On 24.11 no block may be below the base size, so it is that of the smallest; on 26.05 that of the largest.
+TOPOLOGY = {
+    "trixie": {
+        "topology.conf": "BlockName=r01a Nodes=r01t[01-02]\nBlockName=r01b Nodes=r01t[03-05]\nBlockSizes=2\n",
+    },
+    "forky": {
+        "topology.yaml": yaml.safe_dump(
+            [
+                {
+                    "topology": "nvlink",
+                    "cluster_default": True,
+                    "block": {
+                        "block_sizes": [3],
+                        "blocks": [
+                            {"block": "r01a", "nodes": "r01t[01-02]"},
+                            {"block": "r01b", "nodes": "r01t[03-05]"},
+                        ],
+                    },
+                },
+                {"topology": "flat", "cluster_default": False, "flat": True},
+            ],
+            sort_keys=False,
+        ),
+    },
+}
+USERS = {"alice": 2001, "bob": 2002, "carol": 2003}
+# Of the site, beside the tiers: nothing here may ever change them.
+SITE = """\
+sed -i 's/^PartitionName=all .*/& AllowGroups=root/' /etc/slurm/slurm.conf
+sacctmgr -i -Q add qos site Priority=7 GrpTRES=node=1 Flags=NoReserve
+sacctmgr -i -Q add account other Description=other Organization=other
+sacctmgr -i -Q modify account other set QOS+=site
+mkdir -p /opt/site && cp /etc/slurm/slurm.conf /opt/site/
+scontrol reconfigure
+"""
+
+GOLD: dict[str, Any] = {
+    "name": "gold",
+    "blocks": ["r01a"],
+    "exclusive": "topo",
+    "priority_tier": 10,
+    "max_time": "1-00:00:00",
+    "qos": {
+        "priority": 1000,
+        "grp_tres": {"node": 2, "cpu": 8},
+        "max_wall": "12:00:00",
+        "flags": ["DenyOnLimit"],
+        "preempt": ["bronze"],
+    },
+    "accounts": ["research"],
+}
+BRONZE: dict[str, Any] = {
+    "name": "bronze",
+    "cliques": ["r01b"],
+    "qos": {"priority": 10, "preempt_mode": "requeue", "usage_factor": 0.5},
+    "partition_qos": {"max_jobs_per_user": 2},
+    "users": [{"name": "bob", "account": "students"}],
+}
+FAILING_SACCTMGR = """\
+mkdir -p /opt/bin && cd /opt/bin
+for program in scontrol squeue slurmctld; do ln -sf $(command -v $program) $program; done
+cat > sacctmgr <<END
+#!/bin/sh
+case "\\$*" in *"add account"*) exit 1;; esac
+exec $(command -v sacctmgr) "\\$@"
+END
+chmod +x sacctmgr
+"""
+MEMBERS = [{"name": "alice", "account": "research"}, {"name": "carol", "account": "research"}]
+TIERS = [{**GOLD, "users": MEMBERS}, BRONZE]
+
+
+class Cluster:
+    """A lab whose Slurm keeps accounts, and the module run on it as a playbook would."""
+
+    def __init__(self, racks: RunningLab, suite: str, fabric: Path) -> None:
+        self.racks = racks
+        self.suite = suite
+        self.fabric = fabric
+        self.said = ""
+
+    def run(self, *command: str, check: bool = True) -> str:
+        return self.racks.exec("ctl", *command, check=check).stdout
+
+    def shell(self, script: str, check: bool = True) -> str:
+        return self.run("bash", "-c", script, check=check)
+
+    def apply(self, tiers: list[dict[str, Any]], *flags: str, ok: bool = True, **more: Any) -> dict[str, Any]:
+        """The module's result; with ``ok`` it must not fail, without it must."""
+        wish = {"fabric_file": str(self.fabric), "manage_conf": True, "create_accounts": True, "timeout": 15}
+        arguments = json.dumps({**wish, "tiers": tiers, **more})
+        done = ansible(
+            "ansible",
+            "slurm_controller",
+            "-i",
+            self.racks.inventory,
+            "-m",
+            "rackscale.nvlink.slurm_tiers",
+            "-a",
+            arguments,
+            *flags,
+            check=False,
+        )
+        assert (done.returncode == 0) is ok, done.stdout + done.stderr
+        self.said = done.stdout
+        match = re.search(r"ctl \| \S+ => (\{.*\})", done.stdout, re.DOTALL)
+        assert match, done.stdout + done.stderr
+        result: dict[str, Any] = json.loads(match.group(1))
+        return result
+
+    def records(self) -> str:
+        """All of slurmdbd that tiers could touch, and the partitions that run."""
+        qos = "Name,Description,Priority,GrpTRES,MaxWall,MaxJobsPU,Flags,Preempt,PreemptMode,UsageFactor"
+        return self.shell(
+            f"sacctmgr -nP show qos format={qos}; sacctmgr -nP show account format=Account,Description;"
+            " sacctmgr -nP show assoc wopi format=Account,User,Partition,QOS;"
+            " scontrol -o show partition | sed 's/TotalCPUs.*//'; cat /etc/slurm/slurm.conf;"
+            f" cat {INCLUDE} 2>/dev/null || true"
+        )
+
+    def qos(self, name: str, columns: str) -> str:
+        return self.run("sacctmgr", "-nP", "show", "qos", name, f"format={columns}").strip()
+
+    def partition(self, name: str) -> dict[str, str]:
+        text = self.run("scontrol", "-o", "show", "partition", name, check=False)
+        return dict(re.findall(r"(\w+)=(\S*)", text))
+
+    def submit(self, user: str, *arguments: str, check: bool = True) -> str:
+        """The job's number; without check what sbatch said against it."""
+        command = [
+            "runuser",
+            "-u",
+            user,
+            "--",
+            "sbatch",
+            "--parsable",
+            "--chdir=/tmp",
+            "--output=/dev/null",
+            *arguments,
+        ]
+        done = self.racks.exec("ctl", *command, check=check)
+        return done.stdout.strip() if done.returncode == 0 else f"refused: {done.stderr.strip()}"
+
+    def job(self, number: str) -> tuple[str, str, str]:
+        """State, nodes (as scontrol lists them) and the reason of a job."""
+        text = self.run("squeue", "-h", "-t", "all", "-j", number, "-o", "%T|%N|%r").strip()
+        state, nodes, reason = text.split("|")
+        return state, nodes, reason
+
+    def until(self, number: str, state: str) -> tuple[str, str, str]:
+        deadline = time.monotonic() + 20
+        while True:
+            seen = self.job(number)
+            if seen[0] == state:
+                return seen
+            assert time.monotonic() < deadline, (seen, state)
+            time.sleep(0.3)
+
+    def end_jobs(self) -> None:
+        self.shell(
+            "scancel -u alice; scancel -u bob; scancel -u carol;"
+            'for i in $(seq 100); do [ -z "$(squeue -h)" ] && exit 0; sleep 0.2; done; squeue; exit 1'
+        )
+
+
+def fabric_document() -> dict[str, Any]:
+    trays = {
+        name: {
+            "clique": clique,
+            "tray_index": int(name[-2:]),
+            "gpu_uuids": [],
+            "imex_address": None,
+            "slurm_node": name,
+            "kubernetes_node": name,
+            "why": "placed by a test",
+        }
+        for clique, names in CLIQUES.items()
+        for name in names
+    }
+    cliques = {
+        name: {"domain": "r01", "clique_id": position + 1, "block": {"name": name, "position": position}}
+        for position, name in enumerate(CLIQUES)
+    }
+    uuid = "9f3c0000-0000-4000-8000-000000000001"
+    domains = {"r01": {"cluster_uuid": uuid, "chassis_serials": ["1"], "expected_trays": 5}}
+    return {"schema_version": 1, "domains": domains, "cliques": cliques, "trays": trays, "overrides": []}
+
+
+@pytest.fixture(scope="module", params=["trixie", "forky"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    suite = request.param
+    directory = tmp_path_factory.mktemp(f"tiers-{suite}")
+    slurm = {
+        "accounting": True,
+        "prolog_flags": "Alloc",
+        "files": TOPOLOGY[suite],
+        "conf": ["PreemptType=preempt/qos", "PreemptMode=REQUEUE", "PriorityWeightQOS=1000"],
+    }
+    if suite == "trixie":
+        slurm["topology_plugin"] = "topology/block"
+    cliques = [
+        {"id": number + 1, "trays": [int(name[-2:]) for name in names]} for number, names in enumerate(CLIQUES.values())
+    ]
+    scenario = {"suite": suite, "slurm": slurm, "racks": [{"name": "r01", "trays": 5, "cliques": cliques}]}
+    file = directory / "scenario.yml"
+    file.write_text(yaml.safe_dump(scenario))
+    fabric = directory / "fabric.json"
+    fabric.write_text(json.dumps(fabric_document()))
+    with running_lab(directory, file) as racks:
+        made = Cluster(racks, suite, fabric)
+        users = "; ".join(f"useradd -M -u {uid} {name}" for name, uid in USERS.items())
+        for host in ("ctl", *(name for names in CLIQUES.values() for name in names)):
+            racks.exec(host, "bash", "-c", users)
+        made.shell(SITE)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def without_tiers(cluster: Cluster) -> Iterator[None]:
+    """Each test begins and ends with the site as it was, and no job."""
+    yield
+    cluster.end_jobs()
+    cluster.apply([])
+
+
+@pytest.fixture
+def tiers(cluster: Cluster) -> Cluster:
+    cluster.apply(TIERS)
+    return cluster
+
+
+def codes(result: dict[str, Any]) -> set[str]:
+    return {found["code"] for found in result["findings"]}
+
+
+def test_tiers_come_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
+    before = cluster.records()
+    shown = cluster.apply(TIERS, "--check", "--diff")
+    assert shown["changed"]
+    assert cluster.records() == before
+    told = shown["changes"]
+    assert [line.split(":")[0] for line in told] == [
+        "qos bronze",
+        "qos bronze_limits",
+        "qos gold",
+        "account research",
+        "user alice of account research",
+        "user carol of account research",
+        "account students",
+        "user bob of account students",
+        "account research",
+        "user alice of account research",
+        "user carol of account research",
+        "user bob of account students",
+        "partition gold",
+        "partition bronze",
+        *(["slurm.conf"] if "Include" not in before else []),
+    ]
+    assert all(f"{line}\n" in cluster.said for line in told)
+    applied = cluster.apply(TIERS)
+    assert applied["changed"]
+    assert applied["changes"] == told
+    again = cluster.apply(TIERS)
+    assert not again["changed"]
+    assert again["changes"] == []
+    assert not again["reconfigured"]
+    assert cluster.qos("gold", "Priority,GrpTRES,MaxWall,Flags,Preempt") == (
+        "1000|cpu=8,node=2|12:00:00|DenyOnLimit|bronze"
+    )
+    gold, bronze = cluster.partition("gold"), cluster.partition("bronze")
+    assert (gold["Nodes"], gold["AllowQos"], gold["PriorityTier"]) == ("r01t[01-02]", "gold", "10")
+    assert gold["Exclusive" if cluster.suite == "forky" else "ExclusiveTopo"] in ("TOPO", "YES")
+    assert (bronze["Nodes"], bronze["QoS"]) == ("r01t[03-05]", "bronze_limits")
+    assert gold.get("Topology") == ("nvlink" if cluster.suite == "forky" else None)
+
+
+def test_what_was_changed_by_hand_is_mended_and_what_is_the_sites_is_not(tiers: Cluster) -> None:
+    before = tiers.records()
+    tiers.shell(
+        "sacctmgr -i -Q modify qos gold set Priority=1 GrpTRES=mem=100,node=7 MaxJobsPU=3 Flags=NoDecay;"
+        "sacctmgr -i -Q modify qos gold set PreemptMode=cancel GraceTime=60 UsageFactor=2;"
+        "sacctmgr -i -Q modify account where Name=research set QOS-=gold;"
+        "scontrol update partition=bronze AllowQos=ALL PriorityTier=7;"
+        f"echo '# mine' >> {INCLUDE}"
+    )
+    assert tiers.records() != before
+    shown = tiers.apply(TIERS, "--check")
+    assert any("Priority 1 -> 1000" in line for line in shown["changes"]), shown["changes"]
+    tiers.apply(TIERS)
+    assert tiers.records() == before
+    assert not tiers.apply(TIERS)["changed"]
+
+
+@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
+def test_a_qos_and_a_partition_of_the_site_are_never_taken_over(cluster: Cluster) -> None:
+    before = cluster.records()
+    for tier, code in (
+        ({**GOLD, "qos": {"name": "site", "priority": 1}}, "slurm_tier_qos_foreign"),
+        ({**GOLD, "name": "all"}, "slurm_tier_partition_foreign"),
+        ({**GOLD, "qos": {"priority": 1, "grp_tres": {"gres/gpu": 4}}}, "slurm_tier_tres_unknown"),
+        ({**GOLD, "qos": {"priority": 1}, "allow_qos": ["nosuch"]}, "slurm_tier_qos_unknown"),
+    ):
+        assert code in codes(cluster.apply([tier], ok=False))
+    plain = {**GOLD, "qos": {"priority": 1}, "accounts": ["nosuch"]}
+    assert "slurm_tier_account_missing" in codes(cluster.apply([plain], ok=False, create_accounts=False))
+    assert cluster.records() == before
+
+
+def test_a_tier_that_goes_takes_only_its_own_with_it(tiers: Cluster) -> None:
+    site = "sacctmgr -nP show qos site format=Name,Priority,GrpTRES,Flags; sacctmgr -nP show assoc account=other wopi"
+    own = tiers.shell(site)
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 100")
+    tiers.until(job, "RUNNING")
+    stopped = tiers.apply([TIERS[0]], ok=False)
+    assert "slurm_tier_jobs" in codes(stopped)
+    assert f"job {job} of bob" in stopped["msg"]
+    assert tiers.partition("bronze")["Nodes"] == "r01t[03-05]"
+    assert tiers.job(job)[0] == "RUNNING"
+    tiers.end_jobs()
+    gone = tiers.apply([{**TIERS[0], "qos": {**GOLD["qos"], "preempt": []}}])
+    assert gone["changes"][-3:] == ["partition bronze: removed", "qos bronze: removed", "qos bronze_limits: removed"]
+    assert not tiers.partition("bronze")
+    assert tiers.qos("bronze", "Name") == ""
+    assert tiers.qos("gold", "Name,Preempt") == "gold|"
+    assert tiers.shell(site) == own
+    # Accounts and users stay: their history is the site's.
+    assert "students" in tiers.run("sacctmgr", "-nP", "show", "account", "format=Account").split()
+
+
+def test_refused_partitions_leave_everything_as_it_was(tiers: Cluster) -> None:
+    before = tiers.records()
+    changed = [
+        {**TIERS[0], "qos": {**GOLD["qos"], "priority": 5}, "options": {"TRESBillingWeights": "nonsense=1"}},
+        {**BRONZE, "qos": {**BRONZE["qos"], "name": "copper"}},
+    ]
+    failed = tiers.apply(changed, ok=False)
+    assert failed["msg"] == (
+        "slurmctld refused the partitions (failed to parse tres weights str 'nonsense=1'); the old partitions are back"
+        " and running, and so are the records in slurmdbd."
+    )
+    assert tiers.records() == before
+    assert "UP" in tiers.run("scontrol", "ping")
+    assert not tiers.apply(TIERS)["changed"]
+
+
+@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
+def test_without_slurmdbd_nothing_changes_and_one_sentence_says_so(tiers: Cluster) -> None:
+    before = tiers.records()
+    tiers.run("systemctl", "stop", "slurmdbd")
+    try:
+        failed = tiers.apply([GOLD], ok=False)
+    finally:
+        tiers.run("systemctl", "start", "slurmdbd")
+    assert failed["msg"].startswith("slurmdbd does not answer (")
+    assert failed["msg"].count(". ") == 0
+    assert "Connection refused" in failed["msg"]
+    assert failed["msg"].endswith("nothing was changed.")
+    assert tiers.records() == before
+
+
+@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
+def test_a_slurmdbd_that_fails_half_way_is_put_back(cluster: Cluster) -> None:
+    cluster.apply([GOLD | {"qos": {"priority": 3}}])
+    before = cluster.records()
+    cluster.shell(FAILING_SACCTMGR)
+    failed = cluster.apply([GOLD, {**BRONZE, "accounts": ["fresh"]}], ok=False, bin_dir="/opt/bin")
+    assert failed["msg"] == (
+        "sacctmgr add account fresh failed (it ended with 1); no file was changed, and so are the records in slurmdbd."
+    )
+    assert cluster.records() == before
+
+
+def test_two_users_in_two_tiers_never_meet(tiers: Cluster) -> None:
+    kept_out = []
+    for user, other in (("alice", "bronze"), ("bob", "gold")):
+        for arguments in (("-p", other), ("-p", other, f"--qos={other}"), ("-p", "all")):
+            said = tiers.submit(user, *arguments, "--wrap", "true", check=False)
+            if not said.startswith("refused: "):
+                kept_out.append(said)  # without EnforcePartLimits Slurm takes such a job, and never starts it
+    own = {}
+    for user, tier in (("alice", "gold"), ("bob", "bronze")):
+        own[user] = tiers.submit(user, "-p", tier, f"--qos={tier}", "-N2", "--wrap", "sleep 60")
+    _state, nodes, _reason = tiers.until(own["alice"], "RUNNING")
+    assert nodes == "r01t[01-02]"
+    _state, nodes, _reason = tiers.until(own["bob"], "RUNNING")
+    listed = tiers.run("scontrol", "show", "hostnames", nodes).split()
+    assert len(listed) == 2
+    assert set(listed) <= set(CLIQUES["r01b"])
+    # Naming the other's trays by hand does not help either.
+    said = tiers.submit("alice", "-p", "gold", "--qos=gold", "-w", "r01t03", "--wrap", "true", check=False)
+    if not said.startswith("refused: "):
+        kept_out.append(said)
+    time.sleep(3)
+    assert kept_out
+    assert {tiers.job(number)[0] for number in kept_out} == {"PENDING"}
+
+
+def test_exclusive_topo_keeps_others_out_of_the_block(tiers: Cluster) -> None:
+    first = tiers.submit("alice", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 60")
+    tiers.until(first, "RUNNING")
+    second = tiers.submit("carol", "-p", "gold", "--qos=gold", "-N1", "-n1", "--wrap", "sleep 60")
+    time.sleep(4)
+    assert tiers.job(second)[0] == "PENDING"
+    tiers.run("scancel", first)
+    tiers.until(second, "RUNNING")
+
+
+def test_a_partition_a_block_keeps_jobs_inside_cliques_of_any_size(cluster: Cluster) -> None:
+    lease = {"name": "lease", "all": True, "per_block": True, "allow_accounts": ["research"]}
+    wide = {"name": "wide", "all": True, "allow_accounts": ["research"], "qos": {"priority": 1}, "users": MEMBERS}
+    wide["accounts"] = ["research"]
+    result = cluster.apply([lease, wide])
+    assert set(result["partitions"]) == {"lease_r01a", "lease_r01b", "wide"}
+    assert ("slurm_tier_spans" in codes(result)) is (cluster.suite == "trixie")
+    holder = cluster.submit("alice", "-p", "lease_r01b", "-N1", "--exclusive", "--wrap", "sleep 100")
+    cluster.until(holder, "RUNNING")
+    inside = cluster.submit("alice", "-p", "lease_r01b", "-N3", "--exclusive", "--wrap", "sleep 100")
+    spread = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--exclusive", "--wrap", "sleep 100")
+    if cluster.suite == "trixie":
+        _state, nodes, _reason = cluster.until(spread, "RUNNING")
+        listed = set(cluster.run("scontrol", "show", "hostnames", nodes).split())
+        assert listed & set(CLIQUES["r01a"])
+        assert listed & set(CLIQUES["r01b"])
+    else:
+        time.sleep(4)
+        assert cluster.job(spread)[0] == "PENDING"
+    assert cluster.job(inside)[0] == "PENDING"
+    cluster.run("scancel", holder, spread)
+    _state, nodes, _reason = cluster.until(inside, "RUNNING")
+    assert nodes == "r01t[03-05]"
+
+
+def test_segments_are_held_to_where_slurm_can(cluster: Cluster) -> None:
+    tier = {
+        "name": "wide",
+        "all": True,
+        "segment": {"default": 1, "maximum": 2},
+        "qos": {"priority": 1},
+        "users": MEMBERS,
+    }
+    result = cluster.apply([tier], segment_script=True)
+    if cluster.suite == "trixie":
+        assert "slurm_tier_segment_advice" in codes(result)
+        assert "slurm_tier_segment" in codes(cluster.apply([{**tier, "segment": {"default": 3}}], ok=False))
+        return
+    assert "slurm_tier_segment_advice" not in codes(result)
+    assert not cluster.apply([tier], segment_script=True)["changed"]
+    job = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--wrap", "sleep 60")
+    assert "SegmentSize=1" in cluster.run("scontrol", "show", "job", job)
+    mine = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--segment=2", "--wrap", "sleep 60")
+    assert "SegmentSize=2" in cluster.run("scontrol", "show", "job", mine)
+    said = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--segment=3", "--wrap", "true", check=False)
+    assert said.startswith("refused: ")
+    assert "takes --segment up to 2" in said
+    one = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N1", "--wrap", "sleep 60")
+    assert "SegmentSize=1" not in cluster.run("scontrol", "show", "job", one)
+
+
+@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
+def test_the_playbook_runs_tiers_where_a_site_has_some(cluster: Cluster, tmp_path: Path) -> None:
+    variables = tmp_path / "site.yml"
+    variables.write_text(
+        yaml.safe_dump(
+            {
+                "fabric_file": str(cluster.fabric),
+                "slurm_tiers": [GOLD],
+                "slurm_tiers_manage_conf": True,
+                "slurm_tiers_create_accounts": True,
+            }
+        )
+    )
+    tiers_only = {**GOLD, "qos": {**GOLD["qos"], "preempt": []}}
+    data = yaml.safe_load(variables.read_text())
+    variables.write_text(yaml.safe_dump({**data, "slurm_tiers": [tiers_only]}))
+    playbook = "rackscale.nvlink.slurm"
+    run: Callable[[], Any] = lambda: ansible(  # noqa: E731
+        "ansible-playbook", playbook, "-i", cluster.racks.inventory, "-e", f"@{variables}", "--tags", "tiers"
+    )
+    assert "changed=1" in run().stdout
+    assert cluster.partition("gold")["Nodes"] == "r01t[01-02]"
+    assert "changed=0" in run().stdout
+
+
+@pytest.mark.parametrize("cluster", ["forky"], indirect=True)
+def test_two_applies_at_once_take_turns(cluster: Cluster) -> None:
+    import threading
+
+    results: list[dict[str, Any]] = []
+    wishes = [[{**GOLD, "qos": {"priority": number}}] for number in (1, 2)]
+    threads = [threading.Thread(target=lambda wish=wish: results.append(cluster.apply(wish))) for wish in wishes]
+    with contextlib.ExitStack() as stack:
+        for thread in threads:
+            thread.start()
+            stack.callback(thread.join)
+    assert len(results) == 2
+    assert all(result["changed"] for result in results)
+    assert cluster.qos("gold", "Priority") in ("1", "2")
+    assert "UP" in cluster.run("scontrol", "ping")

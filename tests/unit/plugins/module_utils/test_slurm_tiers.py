@@ -1,0 +1,370 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Tiers as data: partitions and their file, QoS and the steps to them, what a person can get wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import accounting, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting import Association, Record, Records
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import Grant, Partition, Qos, Segment
+from hypothesis import given
+from hypothesis import strategies as st
+
+OLD, YAML, NEW = (24, 11, 5), (25, 5, 0), (26, 5, 5)
+BLOCKS = (
+    Block("r01a", ("r01t01", "r01t02"), "r01t[01-02]"),
+    Block("r01b", ("r01t03", "r01t04", "r01t05"), "r01t[03-05]"),
+    Block("gone"),
+)
+CLIQUES = {"c1": "r01a", "c2": "r01b", "gone": "gone"}
+
+
+def build(*given_tiers: dict[str, Any], version: tuple[int, int, int] = NEW, topology: str = "") -> tiers.Wanted:
+    return tiers.build(given_tiers, BLOCKS, CLIQUES, {}, version, topology)
+
+
+# ------------------------------------------------------------------------------------------------- partitions
+
+NAME = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True)
+LOWER = st.from_regex(r"[a-z0-9_][a-z0-9._-]{0,20}", fullmatch=True)
+SETTINGS = st.lists(
+    st.tuples(
+        st.from_regex(r"[A-Z][A-Za-z]{1,12}", fullmatch=True).filter(lambda key: key.lower() != "nodes"),
+        st.from_regex(r"[A-Za-z0-9.,:/=+%-]{1,20}", fullmatch=True),
+    ),
+    max_size=6,
+    unique_by=lambda pair: pair[0].lower(),
+).map(tuple)
+PARTITIONS = st.lists(
+    st.builds(
+        lambda name, first, count, settings: Partition(
+            name,
+            (("Nodes", f"n[{first:03d}-{first + count - 1:03d}]"), *settings),
+            tuple(f"n{number:03d}" for number in range(first, first + count)),
+        ),
+        NAME,
+        st.integers(0, 500),
+        st.integers(1, 300),
+        SETTINGS,
+    ),
+    max_size=6,
+)
+GRANTS = st.frozensets(st.builds(Grant, LOWER, st.one_of(st.just(""), LOWER), LOWER), max_size=5)
+
+
+@given(PARTITIONS, st.frozensets(LOWER, max_size=4), GRANTS, st.sampled_from([{}, {"JobSubmitPlugins": "lua"}]))
+def test_what_is_written_of_partitions_is_read_back(
+    partitions: list[Partition], qos: frozenset[str], grants: frozenset[Grant], settings: dict[str, str]
+) -> None:
+    text = tiers.render(partitions, qos, grants, settings)
+    read = tiers.parse(text)
+    assert list(read.partitions) == partitions
+    assert (read.qos, read.grants, read.intact) == (qos, grants, True)
+    assert tiers.render(read.partitions, read.qos, read.grants, settings) == text
+
+
+@given(PARTITIONS, st.integers(0, 10_000), st.sampled_from(["#", "x", "\n", "Default=YES "]))
+def test_a_change_by_hand_is_noticed(partitions: list[Partition], where: int, what: str) -> None:
+    text = tiers.render(partitions, ["gold"], [Grant("a", "", "gold")])
+    body = text.index("# owns")
+    where = body + where % (len(text) - body + 1)
+    assert not tiers.parse(text[:where] + what + text[where:]).intact
+
+
+@given(st.text(max_size=300))
+def test_any_text_in_the_place_of_the_file_is_read_as_far_as_it_goes(text: str) -> None:
+    assert not tiers.parse(text).intact
+
+
+def test_one_tier_over_blocks_or_one_partition_a_block() -> None:
+    one = build({"name": "gold", "blocks": ["r01b", "r01a"]}).partitions
+    assert [(known.name, known.get("Nodes"), known.blocks) for known in one] == [
+        ("gold", "r01t[01-02],r01t[03-05]", ("r01a", "r01b"))
+    ]
+    each = build({"name": "lease", "all": True, "per_block": True}).partitions
+    assert [(known.name, known.get("Nodes")) for known in each] == [
+        ("lease_r01a", "r01t[01-02]"),
+        ("lease_r01b", "r01t[03-05]"),
+    ]
+    by_clique = build({"name": "gold", "cliques": ["c2"]}).partitions
+    assert by_clique[0].nodes == BLOCKS[1].nodes
+
+
+@pytest.mark.parametrize(
+    ("version", "exclusive", "line"),
+    [
+        (OLD, "topo", "ExclusiveTopo=YES"),
+        (YAML, "topo", "ExclusiveTopo=YES"),
+        (NEW, "topo", "Exclusive=TOPO"),
+        (OLD, "user", "ExclusiveUser=YES"),
+        (NEW, "user", "Exclusive=USER"),
+        (OLD, "node", "OverSubscribe=EXCLUSIVE"),
+        (NEW, "node", "Exclusive=NODE"),
+    ],
+)
+def test_exclusive_is_spelled_as_the_version_spells_it(version: Any, exclusive: str, line: str) -> None:
+    made = build({"name": "gold", "blocks": ["r01a"], "exclusive": exclusive}, version=version)
+    assert f" {line}" in made.partitions[0].line()
+
+
+def test_topology_is_named_from_2505_on() -> None:
+    tier = {"name": "gold", "blocks": ["r01a"]}
+    assert build(tier, version=OLD, topology="nvlink").partitions[0].get("Topology") == ""
+    assert build(tier, version=YAML, topology="nvlink").partitions[0].get("Topology") == "nvlink"
+    assert build({**tier, "topology": "flat"}, version=YAML).partitions[0].get("Topology") == "flat"
+    with pytest.raises(SlurmError, match=r"upgrade to 25.05"):
+        build({**tier, "topology": "flat"}, version=OLD)
+
+
+def test_all_that_a_tier_says_stands_in_its_line() -> None:
+    made = build(
+        {
+            "name": "gold",
+            "blocks": ["r01a"],
+            "default": True,
+            "state": "drain",
+            "priority_tier": 7,
+            "min_nodes": 1,
+            "max_nodes": 2,
+            "default_time": "30",
+            "max_time": "1-00:00:00",
+            "groups": ["wheel"],
+            "allow_accounts": ["a", "b"],
+            "allow_qos": ["normal"],
+            "qos": {"priority": 1},
+            "partition_qos": {"grp_jobs": 3},
+            "options": {"DefMemPerNode": 100},
+        }
+    )
+    assert made.partitions[0].line() == (
+        "PartitionName=gold Nodes=r01t[01-02] Default=YES State=DRAIN PriorityTier=7 MinNodes=1 MaxNodes=2"
+        " DefaultTime=30 MaxTime=1-00:00:00 AllowAccounts=a,b AllowGroups=wheel AllowQos=gold,normal QOS=gold_limits"
+        " DefMemPerNode=100"
+    )
+    assert made.other_qos == (("gold", "normal"),)
+    bare = tiers.partitions_text(made)
+    assert "Allow" not in bare
+    assert "QOS" not in bare
+
+
+GOLD = {"name": "gold", "blocks": ["r01a"]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ([{"name": "gold"}], "exactly one of blocks, cliques or all"),
+        ([{**GOLD, "all": True}], "exactly one of blocks, cliques or all"),
+        ([{**GOLD, "blocks": ["r99"]}], "'r99' is no block"),
+        ([{"name": "gold", "cliques": ["r99"]}], "'r99' is no clique"),
+        ([{**GOLD, "blocks": ["gone"]}], "block gone has no tray"),
+        ([{**GOLD, "name": "DEFAULT"}], "choose another name"),
+        ([{**GOLD, "name": "a b"}], "cannot be a name"),
+        ([{**GOLD, "name": "a,b"}], "cannot be a name"),
+        ([GOLD, {**GOLD, "name": "GOLD"}], "two partitions are named GOLD"),
+        ([{**GOLD, "default": True}, {**GOLD, "name": "b", "default": True}], "gold and b are both to be the default"),
+        ([{**GOLD, "default": True, "per_block": True}], "default is for one partition"),
+        ([{**GOLD, "min_nodes": 3, "max_nodes": 2}], "min_nodes 3 is above max_nodes 2"),
+        ([{**GOLD, "max_time": "soon"}], "'soon' is no time"),
+        ([{**GOLD, "max_time": "10", "default_time": "20"}], "default_time 20 is above max_time"),
+        ([{**GOLD, "accounts": ["a"]}], "its qos, which is not given"),
+        ([{**GOLD, "qos": {"name": "Gold"}}], "use lower-case letters"),
+        ([{**GOLD, "options": {"MaxNodes x": "1"}}], "is no setting"),
+        ([{**GOLD, "options": {"X": "1 Default=YES"}}], "is no setting"),
+        ([{**GOLD, "options": {"X": "1\nPartitionName=y"}}], "is no setting"),
+        ([{**GOLD, "options": {"nodes": "ALL"}}], "has an option of its own"),
+        ([{**GOLD, "options": {"State": "UP"}}], "has an option of its own"),
+        ([{**GOLD, "segment": {"default": 9, "maximum": 8}}], "default 9 is above maximum 8"),
+        ([{**GOLD, "qos": {"name": "q", "priority": 1}}, {**GOLD, "name": "b", "qos": {"name": "q", "priority": 2}}],
+         "q is defined differently"),
+    ],
+)  # fmt: skip
+def test_what_a_person_gets_wrong_is_one_sentence_with_tier_and_field(wrong: list[dict[str, Any]], said: str) -> None:
+    with pytest.raises(SlurmError, match=r"slurm_tiers.*\.$") as caught:
+        build(*wrong)
+    assert said in str(caught.value)
+
+
+def test_tiers_share_a_qos_that_one_of_them_defines() -> None:
+    made = build(
+        {**GOLD, "qos": {"name": "paid"}}, {"name": "b", "blocks": ["r01b"], "qos": {"name": "paid", "priority": 5}}
+    )
+    assert made.qos == (Qos("paid", {"priority": 5}),)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "differs"),
+    [
+        ("Nodes", "r01t[01,02]", False),
+        ("Nodes", "r01t01", True),
+        ("MaxTime", "1-00:00:00", False),
+        ("MaxTime", "UNLIMITED", True),
+        ("AllowQos", "normal,gold", False),
+        ("AllowQos", "ALL", True),
+        ("AllowAccounts", "x", True),
+        ("AllowAccounts", "ALL", False),
+        ("QoS", "N/A", False),
+        ("QoS", "other", True),
+        ("PriorityTier", "1", True),
+        ("State", "DRAIN", False),
+    ],
+)
+def test_what_runs_is_compared_by_meaning(key: str, value: str, differs: bool) -> None:
+    tier = {**GOLD, "max_time": "1440", "priority_tier": 7, "qos": {}, "allow_qos": ["normal"]}
+    (partition,) = build(tier).partitions
+    record = {
+        "Nodes": "r01t[01-02]",
+        "MaxTime": "1-00:00:00",
+        "AllowQos": "gold,normal",
+        "PriorityTier": "7",
+        "State": "UP",
+        key: value,
+    }
+    assert bool(tiers.differences(partition, record)) is differs
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("90", 90),
+        ("90:30", 91),
+        ("1:30:00", 90),
+        ("1-0", 1440),
+        ("2-01:30", 2970),
+        ("2-01:30:01", 2971),
+        ("INFINITE", None),
+    ],
+)
+def test_times_are_read_as_slurm_reads_them(text: str, minutes: int | None) -> None:
+    assert tiers.parse_time(text, "x") == minutes
+
+
+# ------------------------------------------------------------------------------------------------- accounting
+
+MARK = accounting.mark("lab")
+COUNTS = st.dictionaries(st.sampled_from(["node", "cpu", "gres/gpu", "mem"]), st.integers(0, 10**6), max_size=4)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "priority": st.integers(0, 10**6),
+    "grp_tres": COUNTS,
+    "max_tres_per_user": COUNTS,
+    "grp_jobs": st.integers(0, 1000),
+    "max_wall": st.integers(1, 10**5),
+    "flags": st.lists(st.sampled_from(["DenyOnLimit", "OverPartQOS", "NoDecay"]), unique=True),
+    "preempt": st.lists(st.sampled_from(["bronze", "silver"]), unique=True),
+    "preempt_mode": st.sampled_from(["cluster", "cancel", "requeue"]),
+    "grace_time": st.integers(0, 10**4),
+    "usage_factor": st.sampled_from([0.5, 1, 1.0, 2.25]),
+}
+SETTINGS_OF_QOS = st.fixed_dictionaries({}, optional=VALUES)
+
+
+def play(steps: list[accounting.Step], qos: dict[str, dict[str, Any]], undo: bool = False) -> dict[str, dict[str, Any]]:
+    """What slurmdbd would hold after steps, as it was seen to take them: TRES key by key, the rest whole."""
+    made = {name: dict(settings) for name, settings in qos.items()}
+    for step in reversed(steps) if undo else steps:
+        verb, _what, name, *rest = step.undo if undo else step.do
+        if verb == "delete":
+            del made[name]
+            continue
+        settings = made.setdefault(name, {}) if verb == "add" else made[name]
+        for pair in rest:
+            key, equals, value = pair.partition("=")
+            if not equals or key == "Description":
+                continue
+            known = next(known for known in accounting.FIELDS if known.key == key)
+            if "TRES" in key:
+                old = dict(settings.get(known.option, {}))
+                for part in value.split(","):
+                    kind, _equals, count = part.partition("=")
+                    old.pop(kind, None)
+                    old.update({} if count == "-1" else {kind: int(count)})
+                read: Any = old or None
+            else:
+                read = None if value == "-1" else known.kind.read(value, "")
+            settings.pop(known.option, None)
+            settings.update({} if read is None else {known.option: read})
+    return made
+
+
+@given(SETTINGS_OF_QOS, SETTINGS_OF_QOS, st.booleans())
+def test_the_steps_lead_from_any_qos_to_any_other_and_back(
+    before: dict[str, Any], after: dict[str, Any], new: bool
+) -> None:
+    settings = accounting.canonical(Qos("gold", before))
+    records = Records({} if new else {"gold": Record("gold", MARK, settings)})
+    start = {name: dict(record.settings) for name, record in records.qos.items()}
+    steps = accounting.qos_steps([Qos("gold", after)], records, "lab")
+    ended = play(steps, start)
+    assert ended == {"gold": accounting.canonical(Qos("gold", after))}
+    assert play(steps, ended, undo=True) == start
+    mended = Records({"gold": Record("gold", MARK, ended["gold"])})
+    assert accounting.qos_steps([Qos("gold", after)], mended, "lab") == []
+
+
+def test_a_qos_is_ours_by_its_mark_and_its_cluster() -> None:
+    assert accounting.is_ours(Record("gold", MARK), "Lab")
+    assert not accounting.is_ours(Record("gold", MARK), "other")
+    assert not accounting.is_ours(Record("gold", "gold"), "lab")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("priority", "high"),
+        ("grp_tres", {"node": "many"}),
+        ("grp_tres", "node=1;cpu=2"),
+        ("max_wall", "soon"),
+        ("flags", ["Deny OnLimit"]),
+        ("preempt_mode", "kill it"),
+        ("usage_factor", "-0.5"),
+        ("nonsense", 1),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(option: str, value: Any) -> None:
+    with pytest.raises(SlurmError, match=f"qos gold.*{option}"):
+        accounting.canonical(Qos("gold", {option: value}))
+
+
+def test_memory_is_compared_in_one_unit() -> None:
+    assert accounting.canonical(Qos("q", {"grp_tres": {"mem": "2G", "node": 1}})) == {
+        "grp_tres": {"mem": 2048, "node": 1}
+    }
+
+
+def test_grants_and_accounts_are_made_where_they_lack_and_can_be_taken_back() -> None:
+    grants = [Grant("a", "", "gold"), Grant("a", "alice", "gold"), Grant("b", "bob", "gold")]
+    records = Records(
+        associations=(Association("a", "", "", frozenset({"gold"})), Association("a", "alice", "", frozenset()))
+    )
+    made = [step.told for step in accounting.account_steps(grants, records, "lab")]
+    assert made == ["account b: new", "user bob of account b: new"]
+    steps = accounting.grant_steps(grants, records, "lab")
+    assert [step.told for step in steps] == [
+        "user alice of account a: qos += gold",
+        "user bob of account b: qos += gold",
+    ]
+    assert steps[0].do[-1] == "QOS+=gold"
+    assert steps[0].undo[-1] == "QOS-=gold"
+    assert [step.do for step in accounting.revoke_steps(grants, records, "lab")] == [
+        ("modify", "account", "where", "Name=a", "Cluster=lab", "set", "QOS-=gold")
+    ]
+
+
+# --------------------------------------------------------------------------------------------------- segments
+
+
+def test_the_policy_names_each_partition_and_its_own_place() -> None:
+    text = segments.policy_text(
+        {"gold": Segment(16, 18), "lease_r01a": Segment(0, 9)}, "/etc/slurm/nvlink_segments.lua"
+    )
+    assert '["gold"] = { default = 16, maximum = 18 },' in text
+    assert '["lease_r01a"] = { maximum = 9 },' in text
+    assert 'dofile("/etc/slurm/nvlink_segments.lua")' in text
+    assert "%%" not in text
+    assert segments.script_text('/a"b').count('\\"') == 1
