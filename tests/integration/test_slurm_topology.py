@@ -565,26 +565,71 @@ def test_a_bad_option_is_one_sentence_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("scenario", ["four.yml", "four-forky.yml"])
-def test_jobs_and_configless_trays_come_through_the_first_apply(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
-    """A cluster without any topology gets one (24.11: with another TopologyPlugin) while a job runs on all trays."""
+def test_jobs_and_configless_trays_come_through_it(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
+    """A cluster without any topology gets one (24.11: with another TopologyPlugin) while jobs run; then trays move."""
     with lab(scenario) as racks:
-        job = racks.exec(
-            "ctl", "sbatch", "--parsable", "-N4", "-o", "/dev/null", "--wrap", "srun sleep 300"
-        ).stdout.strip()
-        show = ("ctl", "squeue", "-h", "-j", job, "-t", "RUNNING", "-o", "%N")
-        wait_for(lambda: racks.exec(*show).stdout.strip() == "r01t[01-04]")
-        file = tmp_path / "fabric.json"
-        file.write_text(json.dumps(fabric({"r01": "r01t[01-02]", "r02": "r01t[03-04]"})))
-        variables = {"fabric_file": str(file), "slurm_topology_manage_conf": True}
-        play = ("ansible-playbook", "-i", racks.inventory, "rackscale.nvlink.slurm", "-e", json.dumps(variables))
-        assert "changed=1" in ansible(*play).stdout
-        assert "changed=0" in ansible(*play).stdout
+        file, new = tmp_path / "fabric.json", scenario == "four-forky.yml"
+        cached = "/var/spool/slurmd/conf-cache/" + ("topology.yaml" if new else "topology.conf")
+
+        def play(blocks: dict[str, str], **more: Any) -> subprocess.CompletedProcess[str]:
+            file.write_text(json.dumps(fabric(blocks)))
+            variables = {"fabric_file": str(file), "slurm_topology_manage_conf": True, **more}
+            arguments = ("-i", racks.inventory, "rackscale.nvlink.slurm", "-e", json.dumps(variables))
+            return ansible("ansible-playbook", *arguments, check=False)
+
+        def submit(nodes: str, command: str = "srun sleep 300") -> str:
+            arguments = ("sbatch", "--parsable", "-w", nodes, "-o", "/tmp/%j.out", "--wrap", command)
+            return racks.exec("ctl", *arguments).stdout.strip()
+
+        def running_on(job: str) -> str:
+            return racks.exec("ctl", "squeue", "-h", "-j", job, "-t", "RUNNING", "-o", "%N").stdout.strip()
+
+        job = submit("r01t[01-04]")
+        wait_for(lambda: running_on(job) == "r01t[01-04]")
+        assert "changed=1" in play({"r01": "r01t[01-02]", "r02": "r01t[03-04]"}).stdout
+        assert "changed=0" in play({"r01": "r01t[01-02]", "r02": "r01t[03-04]"}).stdout
         assert "BlockName=r02 " in racks.exec("ctl", "scontrol", "show", "topology").stdout
-        assert racks.exec(*show).stdout.strip() == "r01t[01-04]"
+        assert running_on(job) == "r01t[01-04]"
         names = racks.exec("r01t01", "ls", "/var/spool/slurmd/conf-cache").stdout.split()
-        assert {"nvlink_topology.conf", "topology.conf" if scenario == "four.yml" else "topology.yaml"} <= set(names)
+        assert {"nvlink_topology.conf", cached.rpartition("/")[2]} <= set(names)
         busy = ("ctl", "sinfo", "-h", "-t", "mix,alloc", "-o", "%N")
         wait_for(lambda: racks.exec(*busy).stdout.strip() == "r01t[01-04]")
+
+        # A tray that moves under a job stops it, and says so; allowed, the job runs on.
+        stopped = play({"r01": "r01t01", "r02": "r01t[02-04]"})
+        assert stopped.returncode != 0
+        assert f"1 job runs on trays that change their block (job {job} of root on r01t02)" in stopped.stdout
+        allowed = {"slurm_topology_allow_moving_jobs": True, "slurm_topology_block_sizes": [3 if new else 1]}
+        # The other size takes a reconfigure, the one tray that moves back does not need one from 25.05.
+        assert "changed=1" in play({"r01": "r01t01", "r02": "r01t[02-04]"}, **allowed).stdout
+        assert "r01t[02-04]" in racks.exec("r01t01", "cat", cached).stdout
+        assert "changed=1" in play({"r01": "r01t[01-02]", "r02": "r01t[03-04]"}, **allowed).stdout
+        assert running_on(job) == "r01t[01-04]"
+        assert (
+            "BlockName=r02 BlockIndex=1 Nodes=r01t[03-04] " in racks.exec("ctl", "scontrol", "show", "topology").stdout
+        )
+        racks.exec("ctl", "scancel", job)
+        address = submit("r01t02", "echo $SLURM_TOPOLOGY_ADDR")
+        wait_for(lambda: racks.exec("r01t02", "cat", f"/tmp/{address}.out", check=False).stdout != "")
+        told = racks.exec("r01t02", "cat", f"/tmp/{address}.out").stdout.strip()
+        # slurmd learns a live move with the next reconfigure only, as docs/slurm.md says.
+        assert told == ("r02.r01t02" if new else "r01.r01t02")
+        assert ("r01t[02-04]" in racks.exec("r01t01", "cat", cached).stdout) == new
+
+        # A tray without power does not hold up a reconfigure, and jobs on the others come through it.
+        job = submit("r01t[01-02]")
+        wait_for(lambda: running_on(job) == "r01t[01-02]")
+        racks.stop("r01t04")
+        began = time.monotonic()
+        assert "changed=1" in play({"r01": "r01t[01-02]", "r02": "r01t03", "r02b": "r01t04"}, **allowed).stdout
+        assert time.monotonic() - began < 30
+        assert "BlockName=r02b BlockIndex=2 Nodes=r01t04 " in racks.exec("ctl", "scontrol", "show", "topology").stdout
+        wait_for(lambda: "r02b" in racks.exec("r01t01", "cat", cached).stdout)
+        assert running_on(job) == "r01t[01-02]"
+        # The tray comes back into its block.
+        racks.start("r01t04")
+        racks.exec("ctl", "scontrol", "update", "nodename=r01t04", "state=resume", check=False)
+        wait_for(lambda: "r02b" in racks.exec("r01t04", "cat", cached, check=False).stdout)
         racks.exec("ctl", "scancel", job)
 
 
