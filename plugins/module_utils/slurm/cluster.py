@@ -1,0 +1,207 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""slurm.conf and the files beside it are written, and slurmctld runs them; else all is as before.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+
+slurmctld has no way to check a configuration alone (24.11.5 and 26.05.5 have no such option), but since 23.11
+``scontrol reconfigure`` starts a second slurmctld with the new files, which takes over only if it comes up. So a
+reconfigure is the check; jobs never notice. A first start has nothing to lose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, hardware
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.replacing import Files, locked
+
+UNIT = "slurmctld.service"
+CONF, NODES, GRES, CGROUP = "slurm.conf", "nvlink_nodes.conf", "gres.conf", "cgroup.conf"
+NAMES = (CONF, NODES, GRES, CGROUP)
+# What a slurmctld only reads when it starts: its sockets, its user and its keys.
+ONLY_AT_START = frozenset(
+    (
+        "authtype",
+        "authinfo",
+        "credtype",
+        "clustername",
+        "slurmctldhost",
+        "slurmctldport",
+        "slurmuser",
+        "statesavelocation",
+    )
+)
+# New files get the owner and mode of this one: root's, readable by all.
+ROOTS = "/etc/passwd"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """texts: name of NAMES -> text. made_from: digest of the node lines that they were made from, empty for none."""
+
+    texts: Mapping[str, str]
+    made_from: str
+    conf_dir: str
+    cluster: str
+    accounting: bool
+    log: str
+    allow_removal: bool = False
+
+
+def present(conf_dir: str) -> dict[str, str]:
+    """name -> text of those of NAMES that are there."""
+    found = {name: read(os.path.join(conf_dir, name)) for name in NAMES}
+    return {name: data.decode("utf-8", "replace") for name, data in found.items() if data is not None}
+
+
+def digest(text: str | None) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if text is not None else ""
+
+
+def apply(host: Host, wish: Wish) -> list[str]:
+    """Write and load; the names of the files that change. SlurmError says what failed and that all is as before."""
+    if host.check:
+        changed = _plan(host, wish, present(wish.conf_dir))[1]
+        host.run(UNIT)
+        return changed
+    os.makedirs(wish.conf_dir, exist_ok=True)
+    with locked(wish.conf_dir, host.timeout):
+        before = present(wish.conf_dir)
+        if digest(before.get(NODES)) != wish.made_from:
+            raise Outdated(f"{NODES} was changed by another run meanwhile: run again.")
+        slurm = Slurm("", host.timeout, wish.conf_dir)
+        running = host.is_active(UNIT)
+        texts, changed = _plan(host, wish, before)
+        if running and changed and not wish.allow_removal:
+            _keep_jobs(slurm, before.get(NODES, ""), texts[NODES])
+        written = Files(ROOTS)
+        try:
+            # slurm.conf last: it includes the others.
+            for name in sorted(changed, key=lambda name: name == CONF):
+                written.write(os.path.join(wish.conf_dir, name), texts[name].encode())
+        except OSError as error:
+            written.undo()
+            raise SlurmError(
+                f"{error.filename or wish.conf_dir} could not be written ({error.strerror}): make room or correct the"
+                f" mode of {wish.conf_dir}; nothing was changed."
+            ) from None
+        try:
+            _load(host, wish, slurm, changed, before, texts)
+        except BaseException as error:
+            written.undo()
+            if running and changed:
+                with contextlib.suppress(SlurmError):
+                    slurm.reconfigure()
+                    host.call("systemctl", "start", UNIT)
+            if isinstance(error, SlurmError) and changed:
+                raise SlurmError(f"{str(error).rstrip('.')}; the files of before are back.") from None
+            raise
+    return changed
+
+
+class Outdated(SlurmError):
+    """What the new texts were made from is no longer what is there."""
+
+
+def _plan(host: Host, wish: Wish, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The texts to have, and which of them change; the changes are noted."""
+    texts = dict(wish.texts)
+    texts[CONF] = keep_includes(texts[CONF], before.get(CONF, ""))
+    changed = [name for name in NAMES if name in texts and texts[name] != before.get(name)]
+    host.changes += [f"{name} {'changed' if name in before else 'written'}" for name in changed]
+    return texts, changed
+
+
+def keep_includes(new: str, old: str) -> str:
+    """The new slurm.conf with the Include lines of the old one: those of the topology, the tiers, a site."""
+
+    def included(text: str) -> list[str]:
+        words = [line.split(None, 1) for line in files.logical_lines(text)]
+        return [pair[1].strip() for pair in words if len(pair) == 2 and pair[0].lower() == "include"]
+
+    here = included(new)
+    return new + "".join(f"Include {name}\n" for name in dict.fromkeys(included(old)) if name not in here)
+
+
+def settings(text: str) -> dict[str, str]:
+    """Key in lower case -> value of the lines that are neither nodes nor partitions."""
+    found: dict[str, str] = {}
+    for line in files.logical_lines(text):
+        pairs = files.key_values(line)
+        if pairs and pairs[0][0].lower() not in ("nodename", "partitionname", "nodeset"):
+            found.update((key.lower(), value) for key, value in pairs)
+    return found
+
+
+def _keep_jobs(slurm: Slurm, before: str, after: str) -> None:
+    """A node that leaves slurm.conf takes its jobs with it."""
+    gone = sorted(set(hardware.parse_nodes(before)) - set(hardware.parse_nodes(after)))
+    if not gone:
+        return
+    result = slurm.call("squeue", "--noheader", "--format=%A", f"--nodelist={','.join(gone)}")
+    jobs = sorted(set(result.stdout.split()))
+    if result.rc == 0 and jobs:
+        raise SlurmError(
+            f"{', '.join(gone[:5])} left the fabric file and still runs job {', '.join(jobs[:5])}: drain it first, or"
+            " set slurm_allow_removal to end its jobs."
+        )
+
+
+def _load(
+    host: Host, wish: Wish, slurm: Slurm, changed: list[str], before: Mapping[str, str], texts: Mapping[str, str]
+) -> None:
+    if wish.accounting:
+        _register(host, slurm, wish.cluster)
+    old, new = settings(before.get(CONF, "")), settings(texts[CONF])
+    restart = CONF in changed and any(old.get(key) != new.get(key) for key in ONLY_AT_START)
+    start = os.path.getsize(wish.log) if os.path.exists(wish.log) else 0
+    if not host.run(UNIT, restart=restart, log=wish.log) and changed:
+        result = slurm.reconfigure()
+        if result.rc != 0 or result.timed_out:
+            why = host.why(UNIT, wish.log, start, reason(result))
+            raise SlurmError(f"slurmctld refused the new configuration ({why}).")
+    _settle(host, slurm, set(hardware.parse_nodes(texts[NODES])))
+
+
+def _register(host: Host, slurm: Slurm, cluster: str) -> None:
+    """slurmdbd must know a cluster before its slurmctld starts."""
+    shown = slurm.call("sacctmgr", "--noheader", "--parsable2", "list", "cluster", "format=cluster")
+    if shown.rc != 0 or shown.timed_out:
+        raise SlurmError(
+            f"slurmdbd does not answer ({reason(shown).rstrip('.')}): start it, or correct slurm_accounting_host."
+        )
+    if cluster.lower() in shown.stdout.lower().split():
+        return
+    host.changes.append(f"cluster {cluster} made known to slurmdbd")
+    added = slurm.call("sacctmgr", "--immediate", "add", "cluster", cluster)
+    if added.rc != 0:
+        raise SlurmError(
+            f"slurmdbd does not take the cluster {cluster} ({reason(added).rstrip('.')}): look at its log."
+        )
+
+
+def _settle(host: Host, slurm: Slurm, wanted: set[str]) -> None:
+    """Until slurmctld answers and knows every node."""
+    deadline = time.monotonic() + min(host.timeout, 60.0)
+    while True:
+        try:
+            missing = sorted(wanted - slurm.nodes())
+            if not missing:
+                return
+            problem = f"slurmctld does not know {', '.join(missing[:5])} after it read its files"
+        except SlurmError as error:
+            problem = f"slurmctld does not answer ({str(error).rstrip('.')})"
+        if time.monotonic() > deadline:
+            raise SlurmError(f"{problem}: look at its log.")
+        time.sleep(0.3)

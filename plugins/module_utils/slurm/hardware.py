@@ -1,0 +1,71 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A tray's hardware as Slurm counts it: what ``slurmd -C`` prints, what a NodeName line says.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+
+Record = dict[str, int]
+"""KEYS -> number; RealMemory in MiB."""
+
+KEYS = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
+# slurm.conf may say Sockets for SocketsPerBoard where there is one board.
+_OLD = {"sockets": "SocketsPerBoard", "procs": "CPUs"}
+_BY_LOWER = {**{key.lower(): key for key in KEYS}, **_OLD}
+
+
+def parse_slurmd(text: str) -> Record | None:
+    """The record in the output of ``slurmd -C``; None where it holds none."""
+    for line in text.splitlines():
+        pairs = files.key_values(line)
+        if pairs and pairs[0][0].lower() == "nodename":
+            return _record(dict(pairs))
+    return None
+
+
+def _record(pairs: Mapping[str, str]) -> Record | None:
+    record = {}
+    for key, value in pairs.items():
+        name = _BY_LOWER.get(key.lower())
+        if name and value.isascii() and value.isdecimal() and int(value) > 0:
+            record[name] = int(value)
+    return record if "CPUs" in record and "RealMemory" in record else None
+
+
+def parse_nodes(text: str) -> dict[str, Record]:
+    """Node -> record of the NodeName lines of a file; a line without a record is left out."""
+    records: dict[str, Record] = {}
+    for line in files.logical_lines(text):
+        pairs = dict(files.key_values(line))
+        names = next((value for key, value in pairs.items() if key.lower() == "nodename"), "")
+        record = _record(pairs)
+        if not names or names.upper() == "DEFAULT" or record is None:
+            continue
+        try:
+            records.update(dict.fromkeys(expand(names), record))
+        except HostlistError:
+            continue
+    return records
+
+
+def settle(seen: Record, before: Record | None, step: int) -> Record:
+    """The record to configure: memory is rounded down to ``step`` MiB, so that trays of one kind are alike.
+
+    Memory as seen differs from boot to boot by what kernel and firmware keep; a node that has less than slurm.conf says
+    is refused by slurmctld. So a value that was configured before stays as long as the tray has that much, and does not
+    have two steps more.
+    """
+    memory = seen["RealMemory"]
+    rounded = memory // step * step if step > 0 and memory >= 4 * step else memory
+    if before and before["RealMemory"] <= memory < before["RealMemory"] + 2 * max(step, 1):
+        rounded = before["RealMemory"]
+    return {**seen, "RealMemory": rounded}

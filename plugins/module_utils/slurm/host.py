@@ -1,0 +1,312 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What bringing up Slurm does to any host: packages, files with owner and mode, units.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+
+Everything goes through a Host, which notes what it changes and, in check mode, only notes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
+
+# An installation of a few hundred megabytes over a slow mirror.
+INSTALL_SECONDS = 1800.0
+
+
+class Host:
+    """One host that is brought up. ``changes`` are sentences without a full stop, none of which tells a secret."""
+
+    def __init__(self, check: bool, timeout: float = 120.0) -> None:
+        if timeout <= 0:
+            raise SlurmError(f"slurm_timeout is {timeout}: use a number of seconds above 0.")
+        self.check = check
+        self.timeout = timeout
+        self.changes: list[str] = []
+
+    def call(self, *argv: str, input: str | None = None, timeout: float | None = None) -> child.Result:
+        environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+        return child.run(argv, timeout or self.timeout, input=input, env=environment)
+
+    # ------------------------------------------------------------------------------------------------------ packages
+
+    def install(self, names: Sequence[str], held: Sequence[str] = ()) -> None:
+        """Install what is missing. ``held`` units are kept from starting meanwhile.
+
+        Debian starts a daemon as soon as it is unpacked; without its configuration slurmd keeps dpkg waiting for the 90
+        seconds of its start timeout.
+        """
+        missing = self.missing(names)
+        if not missing:
+            return
+        self.changes.append(f"packages installed: {', '.join(missing)}")
+        if self.check:
+            return
+        with self._held(held):
+            if shutil.which("apt-get"):
+                self._apt(missing)
+            else:
+                self._dnf(missing)
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        if shutil.which("dpkg-query"):
+            result = self.call("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *names)
+            present = {
+                words[0]
+                for words in (line.split() for line in result.stdout.splitlines())
+                if len(words) == 2 and words[1] == "installed"
+            }
+            return [name for name in names if name not in present]
+        if shutil.which("rpm"):
+            return [name for name in names if self.call("rpm", "--query", "--whatprovides", name).rc != 0]
+        raise SlurmError(
+            "There is neither dpkg nor rpm on this host: install Slurm by hand and use slurm_topology alone."
+        )
+
+    def _apt(self, names: Sequence[str]) -> None:
+        lock = ["-o", "DPkg::Lock::Timeout=300"]
+        # A file of a site's own (slurmd's options) must not become a question.
+        keep = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
+        command = ["apt-get", "--yes", "--quiet", "--no-install-recommends", *lock, *keep, "install", *names]
+        failed = self._long(command)
+        if failed:
+            # The lists may be missing or old; a failure to refresh them shows in the second attempt.
+            self._long(["apt-get", "--quiet", *lock, "update"])
+            failed = self._long(command)
+        if failed:
+            raise SlurmError(
+                f"apt-get could not install {', '.join(names)} ({failed}): see that the package sources have them."
+            )
+
+    def _dnf(self, names: Sequence[str]) -> None:
+        program = shutil.which("dnf") or shutil.which("yum")
+        if not program:
+            raise SlurmError("There is neither apt-get nor dnf on this host: install Slurm by hand.")
+        failed = self._long([program, "--assumeyes", "--quiet", "install", *names])
+        if failed:
+            raise SlurmError(f"dnf could not install {', '.join(names)} ({failed}): enable a repository that has them.")
+
+    def _long(self, command: Sequence[str]) -> str:
+        """Run a package manager; why it failed, empty where it did not.
+
+        Not by child.run(), whose limits (no large file, no process left behind) are right for tools that only answer.
+        """
+        environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+        try:
+            done = subprocess.run(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                timeout=INSTALL_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        if done.returncode == 0:
+            return ""
+        lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+        told = [line for line in lines if line.startswith(("E:", "dpkg: error", "Error"))] or lines[-1:]
+        return told[0][:300] if told else f"it ended with {done.returncode}"
+
+    @contextlib.contextmanager
+    def _held(self, units: Sequence[str]) -> Iterator[None]:
+        """Units that nothing starts inside the block. A mask in /run: a crash leaves nothing past the next boot."""
+        held = [unit for unit in units if not self.is_active(unit)]
+        if held:
+            self.call("systemctl", "--runtime", "mask", *held)
+        try:
+            yield
+        finally:
+            if held:
+                self.call("systemctl", "--runtime", "unmask", *held)
+
+    # --------------------------------------------------------------------------------------------------------- files
+
+    def folder(self, path: str, owner: str, mode: int) -> None:
+        self._own(path, owner, mode, lambda: os.makedirs(path, exist_ok=True), os.path.isdir(path))
+
+    def file(self, path: str, data: bytes, owner: str = "root", mode: int = 0o644, secret: bool = False) -> bool:
+        """Make a file hold ``data``; whether it changed. What is in it is never told."""
+        before = read(path)
+        if before != data:
+            self.changes.append(f"{path} {'written' if before is None else 'changed'}")
+            if not self.check:
+                write(path, data, owner, mode)
+            return True
+        self._own(path, owner, mode, lambda: None, True)
+        return False
+
+    def _own(self, path: str, owner: str, mode: int, make: object, there: bool) -> None:
+        if there:
+            seen = os.stat(path)
+            uid, gid = ids(owner) if not self.check or known(owner) else (seen.st_uid, seen.st_gid)
+            if (stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid) == (mode, uid, gid):
+                return
+            self.changes.append(f"{path} gets owner {owner} and mode {mode:04o}")
+        else:
+            self.changes.append(f"{path} made")
+        if self.check:
+            return
+        assert callable(make)
+        make()
+        os.chown(path, *ids(owner))
+        os.chmod(path, mode)
+
+    def logrotate(self, name: str, logs: Sequence[str], daemon: str) -> None:
+        """Rotate logs that no file of the distribution rotates; two entries for one log would stop logrotate."""
+        folder = "/etc/logrotate.d"
+        ours = os.path.join(folder, name)
+        if not os.path.isdir(folder):
+            return
+        for other in sorted(os.listdir(folder)):
+            path = os.path.join(folder, other)
+            if path != ours and any(log.encode() in (read(path) or b"") for log in logs):
+                return
+        lines = [
+            "compress",
+            "missingok",
+            "nocreate",
+            "delaycompress",
+            "notifempty",
+            "rotate 12",
+            "size 5M",
+            "sharedscripts",
+        ]
+        body = "".join(f"  {line}\n" for line in lines)
+        script = f"  postrotate\n    pkill -x --signal SIGUSR2 {daemon} || true\n  endscript\n"
+        self.file(ours, f"{' '.join(logs)} {{\n{body}{script}}}\n".encode())
+
+    # --------------------------------------------------------------------------------------------------------- units
+
+    def is_active(self, unit: str) -> bool:
+        return self.call("systemctl", "is-active", "--quiet", unit).rc == 0
+
+    def enable(self, unit: str) -> None:
+        if self.call("systemctl", "is-enabled", "--quiet", unit).rc == 0:
+            return
+        self.changes.append(f"{unit} enabled")
+        if not self.check:
+            result = self.call("systemctl", "enable", "--quiet", unit)
+            if result.rc != 0:
+                raise SlurmError(f"{unit} cannot be enabled ({reason(result)}): see that its package is installed.")
+
+    def run(self, unit: str, restart: bool = False, log: str = "") -> bool:
+        """Have a unit enabled and running, restarted where it must read its files anew; whether it was (re)started."""
+        self.enable(unit)
+        active = self.is_active(unit)
+        if active and not restart:
+            return False
+        self.changes.append(f"{unit} {'restarted' if active else 'started'}")
+        if self.check:
+            return True
+        # A unit that failed too often refuses to start until its counter is cleared.
+        self.call("systemctl", "reset-failed", unit)
+        start = os.path.getsize(log) if log and os.path.exists(log) else 0
+        result = self.call("systemctl", "restart" if active else "start", unit)
+        if result.rc != 0 or not self.is_active(unit):
+            raise SlurmError(
+                f"{unit} does not start ({self.why(unit, log, start, reason(result))}): correct that first."
+            )
+        return True
+
+    def why(self, unit: str, log: str, start: int, otherwise: str) -> str:
+        """What a daemon complained about last, in its log or in the journal."""
+        text = ""
+        with contextlib.suppress(OSError), open(log or os.devnull, "rb") as file:
+            file.seek(start)
+            text = file.read(1 << 20).decode("utf-8", "replace")
+        if "fatal" not in text and "error" not in text:
+            text = self.call("journalctl", "--unit", unit, "--lines=50", "--no-pager", "--output=cat").stdout
+        lines = text.splitlines()
+        for word in ("fatal: ", "error: "):
+            told = [line.partition(word)[2].strip() for line in lines if word in line]
+            if told:
+                return told[-1][:300].rstrip(".")
+        return otherwise.rstrip(".")
+
+    def wait_for_port(self, port: int, seconds: float) -> bool:
+        """Whether something on this host listens on a TCP port within some seconds."""
+        import socket
+
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
+
+
+def known(owner: str) -> bool:
+    try:
+        ids(owner)
+    except SlurmError:
+        return False
+    return True
+
+
+def ids(owner: str) -> tuple[int, int]:
+    """uid and gid of ``user`` or ``user:group``; the group is the user's own where none is given."""
+    user, _colon, group = owner.partition(":")
+    try:
+        entry = pwd.getpwnam(user)
+        return entry.pw_uid, grp.getgrnam(group).gr_gid if group else entry.pw_gid
+    except KeyError:
+        raise SlurmError(
+            f"There is no user or group {owner} on this host: install the package that makes it."
+        ) from None
+
+
+def read(path: str) -> bytes | None:
+    """A file's bytes; None where there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SlurmError(f"{path} cannot be read ({error.strerror}): run as root.") from None
+
+
+def write(path: str, data: bytes, owner: str, mode: int) -> None:
+    """Replace a file atomically; nobody else can read it at any moment before it has its owner and mode."""
+    folder = os.path.dirname(path)
+    temporary = ""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchown(file.fileno(), *ids(owner))
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise SlurmError(
+                f"{path} could not be written ({error.strerror}): make room or correct the folder's mode."
+            ) from None
+        raise

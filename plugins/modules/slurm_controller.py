@@ -1,0 +1,180 @@
+#!/usr/bin/python
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_controller
+short_description: Bring up what slurmctld needs before it can start
+version_added: 0.1.0
+author:
+  - rackscale.nvlink contributors (@rackscale)
+description:
+  - Runs on the host of slurmctld. Installs the packages, makes the cluster's authentication key once, brings up MariaDB
+    and slurmdbd, and makes the folder of slurmctld's state.
+  - A key or a database password that is there stays. Neither stands in any output, argument of a process or diff. The
+    password is kept in C(slurmdbd.conf) alone, with mode 0600.
+  - slurmctld itself is started by M(rackscale.nvlink.slurm_conf), once it has its files.
+options:
+  packages:
+    description: The packages to have.
+    type: list
+    elements: str
+    default: []
+  auth:
+    description: How Slurm's daemons know each other.
+    type: str
+    choices: [munge, slurm]
+    default: munge
+  user:
+    description: C(SlurmUser). The packages make it.
+    type: str
+    default: slurm
+  conf_dir:
+    description: The folder of C(slurm.conf).
+    type: path
+    default: /etc/slurm
+  state_dir:
+    description: C(StateSaveLocation), which gets mode 0700.
+    type: path
+    default: /var/lib/slurm/slurmctld
+  log_dir:
+    description: The folder of the logs.
+    type: path
+    default: /var/log/slurm
+  database:
+    description: Whether to bring up MariaDB and slurmdbd here.
+    type: bool
+    default: true
+  database_name:
+    description: The database.
+    type: str
+    default: slurm_acct_db
+  database_user:
+    description: The database's user.
+    type: str
+    default: slurm
+  mariadb_file:
+    description: The file for MariaDB's settings.
+    type: path
+    default: /etc/mysql/mariadb.conf.d/60-slurm.cnf
+  mariadb_settings:
+    description: Settings of MariaDB, which win over those that Slurm's guide advises.
+    type: dict
+    default: {}
+  dbd_settings:
+    description: Settings of C(slurmdbd.conf), which win over the module's own.
+    type: dict
+    default: {}
+  timeout:
+    description: Seconds that one call of a tool, or the start of a unit, may take. Installing packages may take longer.
+    type: int
+    default: 120
+extends_documentation_fragment:
+  - rackscale.nvlink.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+    details:
+      - What changes is told in words, since some of these files hold secrets.
+  idempotent:
+    support: full
+  platform:
+    support: full
+    platforms: linux
+seealso:
+  - module: rackscale.nvlink.slurm_conf
+  - module: rackscale.nvlink.slurm_tray
+"""
+
+EXAMPLES = r"""
+- name: Install slurmctld, slurmdbd and MariaDB
+  rackscale.nvlink.slurm_controller:
+    packages: [munge, slurmctld, slurm-client, slurmdbd, mariadb-server]
+"""
+
+RETURN = r"""
+key_path:
+  description: Where the cluster's key is.
+  returned: success
+  type: str
+  sample: /etc/munge/munge.key
+changes:
+  description: What changed, or would in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: ["packages installed: slurmctld"]
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, database, keys
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
+    "user": {"type": "str", "default": "slurm"},
+    "conf_dir": {"type": "path", "default": "/etc/slurm"},
+    "state_dir": {"type": "path", "default": "/var/lib/slurm/slurmctld"},
+    "log_dir": {"type": "path", "default": "/var/log/slurm"},
+    "database": {"type": "bool", "default": True},
+    "database_name": {"type": "str", "default": "slurm_acct_db"},
+    "database_user": {"type": "str", "default": "slurm"},
+    "mariadb_file": {"type": "path", "default": "/etc/mysql/mariadb.conf.d/60-slurm.cnf"},
+    "mariadb_settings": {"type": "dict", "default": {}},
+    # A StoragePass may stand here where a site brings its own.
+    "dbd_settings": {"type": "dict", "default": {}, "no_log": True},
+    "timeout": {"type": "int", "default": 120},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    params = module.params
+    changes: list[str] = []
+    try:
+        host = Host(module.check_mode, params["timeout"])
+        host.changes = changes
+        bring_up(host, params)
+    except NvlinkError as error:
+        module.fail_json(msg=str(error), changed=bool(changes), changes=changes)
+    module.exit_json(changed=bool(changes), changes=changes, key_path=keys.path(params["auth"]))
+
+
+def bring_up(host: Host, params: dict[str, Any]) -> None:
+    host.install(params["packages"], held=(cluster.UNIT, database.UNIT, keys.MUNGE_UNIT))
+    owner = f"{params['user']}:{params['user']}"
+    host.folder(params["conf_dir"], "root:root", 0o755)
+    keys.make(host, params["auth"])
+    if params["auth"] == "munge":
+        host.run(keys.MUNGE_UNIT)
+    host.folder(params["log_dir"], owner, 0o755)
+    host.folder(params["state_dir"], owner, 0o700)
+    host.logrotate("slurmctld-nvlink", [f"{params['log_dir']}/slurmctld.log"], "slurmctld")
+    if params["database"]:
+        database.bring_up(
+            host,
+            database.Wish(
+                auth=params["auth"],
+                database=params["database_name"],
+                user=params["database_user"],
+                mariadb_file=params["mariadb_file"],
+                mariadb_settings={key: str(value) for key, value in params["mariadb_settings"].items()},
+                settings={key: str(value) for key, value in params["dbd_settings"].items()},
+                conf_dir=params["conf_dir"],
+                slurm_user=params["user"],
+                log=f"{params['log_dir']}/slurmdbd.log",
+            ),
+        )
+
+
+if __name__ == "__main__":
+    main()

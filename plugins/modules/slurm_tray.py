@@ -1,0 +1,179 @@
+#!/usr/bin/python
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_tray
+short_description: Make a tray a node of a configless Slurm
+version_added: 0.1.0
+author:
+  - rackscale.nvlink contributors (@rackscale)
+description:
+  - Runs on a tray, in two steps. O(state=prepared) installs the packages, puts the cluster's key in place and tells
+    the tray's hardware. O(state=started) starts slurmd, which fetches its configuration from slurmctld.
+  - Between the two slurmctld must be told of the hardware, see M(rackscale.nvlink.slurm_conf).
+  - One task for each step, whatever there is to do, as a task costs the controller about 10 ms a tray even if skipped.
+  - A slurmd that runs with the right options is not touched. Jobs go on where it is restarted.
+options:
+  state:
+    description: The step.
+    type: str
+    choices: [prepared, started]
+    required: true
+  packages:
+    description: The packages to have.
+    type: list
+    elements: str
+    default: []
+  auth:
+    description: How Slurm's daemons know each other.
+    type: str
+    choices: [munge, slurm]
+    default: munge
+  key:
+    description: The cluster's key in Base64. It is never shown, and not needed for O(state=started).
+    type: str
+  conf_servers:
+    description: Where slurmd fetches its configuration, each C(HOST:PORT).
+    type: list
+    elements: str
+    required: true
+  options_file:
+    description: The file in which the unit of slurmd finds C(SLURMD_OPTIONS).
+    type: path
+    default: /etc/default/slurmd
+  log:
+    description: C(SlurmdLogFile), read only to tell why slurmd does not start.
+    type: path
+    default: /var/log/slurm/slurmd.log
+  health_check:
+    description: Where to put the program of C(HealthCheckProgram). None is put anywhere if empty.
+    type: str
+    default: ""
+  gpus:
+    description: How many GPUs the health check expects. It looks at none if 0.
+    type: int
+    default: 0
+  timeout:
+    description: Seconds that one call of a tool, or the start of a unit, may take. Installing packages may take longer.
+    type: int
+    default: 120
+extends_documentation_fragment:
+  - rackscale.nvlink.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Without slurmd the hardware is null.
+  diff_mode:
+    support: none
+    details:
+      - What changes is told in words, since some of these files hold secrets.
+  idempotent:
+    support: full
+  platform:
+    support: full
+    platforms: linux
+seealso:
+  - module: rackscale.nvlink.slurm_conf
+  - module: rackscale.nvlink.slurm_controller
+"""
+
+EXAMPLES = r"""
+- name: Install slurmd and measure the tray
+  rackscale.nvlink.slurm_tray:
+    state: prepared
+    packages: [munge, slurmd, slurm-client]
+    key: "{{ munge_key.content }}"
+    conf_servers: ["ctl:6817"]
+  register: slurm_tray_result
+
+- name: Start slurmd
+  rackscale.nvlink.slurm_tray:
+    state: started
+    conf_servers: ["ctl:6817"]
+"""
+
+RETURN = r"""
+hardware:
+  description: What C(slurmd -C) tells, null where slurmd is not installed yet.
+  returned: success and O(state=prepared)
+  type: dict
+  sample: {CPUs: 144, Boards: 1, SocketsPerBoard: 2, CoresPerSocket: 72, ThreadsPerCore: 1, RealMemory: 878000}
+channels:
+  description: How many IMEX channels the driver has, null where it does not say.
+  returned: success and O(state=prepared)
+  type: int
+  sample: 2048
+changes:
+  description: What changed, or would in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: ["packages installed: munge, slurmd"]
+"""
+
+import base64
+import binascii
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "state": {"type": "str", "choices": ["prepared", "started"], "required": True},
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
+    "key": {"type": "str", "no_log": True},
+    "conf_servers": {"type": "list", "elements": "str", "required": True},
+    "options_file": {"type": "path", "default": "/etc/default/slurmd"},
+    "log": {"type": "path", "default": "/var/log/slurm/slurmd.log"},
+    "health_check": {"type": "str", "default": ""},
+    "gpus": {"type": "int", "default": 0},
+    "timeout": {"type": "int", "default": 120},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    changes: list[str] = []
+    result: dict[str, Any] = {"changes": changes}
+    try:
+        host = Host(module.check_mode, module.params["timeout"])
+        host.changes = changes
+        wish = _wish(module.params)
+        if module.params["state"] == "prepared":
+            seen = tray.prepare(host, wish)
+            result.update(hardware=seen.hardware, channels=seen.channels)
+        else:
+            tray.start(host, wish)
+    except NvlinkError as error:
+        module.fail_json(msg=str(error), changed=bool(changes), **result)
+    module.exit_json(changed=bool(changes), **result)
+
+
+def _wish(params: dict[str, Any]) -> tray.Wish:
+    try:
+        key = base64.b64decode(params["key"] or "", validate=True)
+    except (binascii.Error, ValueError):
+        raise SlurmError("The option key is not Base64: give it as slurp does.") from None
+    return tray.Wish(
+        packages=params["packages"],
+        auth=params["auth"],
+        key=key,
+        conf_servers=params["conf_servers"],
+        options_file=params["options_file"],
+        health_check=params["health_check"],
+        gpus=params["gpus"],
+        log=params["log"],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files of a Slurm that is brought up: slurm.conf, its node lines, gres.conf, cgroup.conf.
+
+Pure. Which nodes there are says the fabric file alone; what hardware they have say the trays that answered in this run
+and, for all others, the node lines that are in force. So neither a run of one tray nor a tray that is down changes the
+line of another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Finding, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import fold
+
+HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run takes back what is changed here.\n"
+# The driver makes this many channels unless NVreg_ImexChannelCount says otherwise.
+DRIVER_CHANNELS = 2048
+# Longer hostlists are cut at the bounds of cliques, so that a person can still read the file.
+LONGEST = 1500
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Node:
+    """One tray as Slurm sees it; address is empty where its name resolves."""
+
+    tray: str
+    name: str
+    clique: str
+    gpus: int
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site decides. hosts: controller name -> address, empty where it resolves; the first is the primary."""
+
+    cluster: str
+    hosts: Mapping[str, str]
+    auth: str = "munge"
+    user: str = "slurm"
+    conf_dir: str = "/etc/slurm"
+    state_dir: str = "/var/lib/slurm/slurmctld"
+    spool_dir: str = "/var/lib/slurm/slurmd"
+    log_dir: str = "/var/log/slurm"
+    accounting_host: str = ""
+    imex: bool = True
+    imex_channels: int = 0
+    imex_dev_major: int = 0
+    gres: str = "files"
+    gpu_type: str = ""
+    health_check: str = ""
+    memory_step: int = 1024
+    settings: Mapping[str, object] = field(default_factory=dict)
+    cgroup: Mapping[str, object] = field(default_factory=dict)
+    node: Mapping[str, object] = field(default_factory=dict)
+    partitions: Sequence[Mapping[str, object]] = ()
+    lines: Sequence[str] = ()
+
+
+@dataclass
+class Rendered:
+    """The texts by name, and what is to be told about them."""
+
+    texts: dict[str, str]
+    findings: list[Finding]
+
+
+def nodes_of(
+    fabric: Fabric, slurm_cluster: str | None, gpus: Mapping[str, int], addresses: Mapping[str, str]
+) -> list[Node]:
+    """The fabric's trays as nodes, of one Slurm cluster where several share it; `gpus` knows what the file does not."""
+    made = []
+    for view in fabric.blocks(slurm_cluster):
+        for name in view.trays:
+            tray = fabric.trays[name]
+            count = len(tray["gpu_uuids"]) or gpus.get(name, 0)
+            made.append(Node(name, tray["slurm_node"], view.clique, count, addresses.get(name, "")))
+    # Node labels and Topograph know no GPU: its clique's trays are alike.
+    known = {
+        clique: _commonest(n.gpus for n in made if n.clique == clique and n.gpus) for clique in {n.clique for n in made}
+    }
+    return [n if n.gpus else Node(n.tray, n.name, n.clique, known[n.clique] or 0, n.address) for n in made]
+
+
+def render(
+    site: Site,
+    nodes: Sequence[Node],
+    seen: Mapping[str, Record],
+    channels: Iterable[int],
+    before: Mapping[str, str],
+) -> Rendered:
+    """The files of a cluster.
+
+    seen: node name -> what ``slurmd -C`` said in this run; channels: the counts that drivers gave in this run; before:
+    the files that are in force. SlurmError where no tray was ever measured.
+    """
+    old = hardware.parse_nodes(before.get(cluster.NODES, ""))
+    records, findings = _records(nodes, seen, old, site.memory_step)
+    count = site.imex_channels or _channels(channels, before.get(cluster.CONF, ""))
+    return Rendered(
+        {
+            cluster.CONF: _conf(site, records, count),
+            cluster.NODES: _node_lines(site, nodes, records),
+            cluster.GRES: _gres(site, nodes),
+            cluster.CGROUP: HEADER + _settings({**CGROUP, **site.cgroup}),
+        },
+        findings,
+    )
+
+
+CGROUP = {
+    "CgroupPlugin": "autodetect",
+    "ConstrainCores": "yes",
+    "ConstrainRAMSpace": "yes",
+    "ConstrainDevices": "yes",
+}
+
+
+def _records(
+    nodes: Sequence[Node], seen: Mapping[str, Record], old: Mapping[str, Record], step: int
+) -> tuple[dict[str, Record], list[Finding]]:
+    records: dict[str, Record] = {}
+    for node in nodes:
+        if node.name in seen:
+            records[node.name] = hardware.settle(seen[node.name], old.get(node.name), step)
+        elif node.name in old:
+            records[node.name] = old[node.name]
+    if nodes and not records:
+        raise SlurmError("No tray told its hardware, now or before: see that one of them can be reached.")
+    everywhere = _commonest(map(_frozen, records.values()))
+    findings = []
+    for clique in dict.fromkeys(node.clique for node in nodes):
+        here = [node for node in nodes if node.clique == clique]
+        usual = _commonest(_frozen(records[node.name]) for node in here if node.name in records) or everywhere
+        for node in here:
+            if node.name not in records and usual:
+                records[node.name] = dict(usual)
+                message = (
+                    f"Tray {node.tray} was never measured; it is given its clique's usual hardware until it answers."
+                )
+                findings.append(finding("slurm_hardware_assumed", message, tray=node.tray, clique=clique))
+    return records, findings
+
+
+def _frozen(record: Record) -> tuple[tuple[str, int], ...]:
+    return tuple((key, record[key]) for key in hardware.KEYS if key in record)
+
+
+def _commonest(values: Iterable[T]) -> T | None:
+    """The value that is there most often, the first of several; None of none."""
+    counted = Counter(values).most_common(1)
+    return counted[0][0] if counted else None
+
+
+def _channels(told: Iterable[int], conf: str) -> int:
+    """One less than the driver's count: Slurm never uses channel 0, and from 25.11 on uses the number N itself.
+
+    A driver with fewer channels than were configured lowers the count; only the site raises it.
+    """
+    parameters = dict(
+        part.partition("=")[::2]
+        for part in cluster.settings(conf).get("switchparameters", "").split(",")
+        if "=" in part
+    )
+    before = parameters.get("imex_channel_count", "")
+    known = [count - 1 for count in told if count > 1]
+    if before.isdecimal():
+        known.append(int(before))
+    return min(known, default=DRIVER_CHANNELS - 1)
+
+
+def _conf(site: Site, records: Mapping[str, Record], channels: int) -> str:
+    hosts = [f"{name}({address})" if address and address != name else name for name, address in site.hosts.items()]
+    accounting = bool(site.accounting_host)
+    switch = f"imex_channel_count={channels}" + (
+        f",imex_dev_major={site.imex_dev_major}" if site.imex_dev_major else ""
+    )
+    # What a job gets per CPU where it does not say: with memory as a resource, Slurm's own default is all of it.
+    per_cpu = min((record["RealMemory"] // record["CPUs"] for record in records.values()), default=0)
+    settings: dict[str, object] = {
+        "ClusterName": site.cluster,
+        "SlurmUser": site.user,
+        "SlurmdUser": "root",
+        "AuthType": f"auth/{site.auth}",
+        "CredType": f"cred/{site.auth}",
+        "StateSaveLocation": site.state_dir,
+        "SlurmctldPidFile": "/run/slurmctld/slurmctld.pid",
+        "SlurmdPidFile": "/run/slurm/slurmd.pid",
+        "SlurmdSpoolDir": site.spool_dir,
+        "SlurmctldLogFile": f"{site.log_dir}/slurmctld.log",
+        "SlurmdLogFile": f"{site.log_dir}/slurmd.log",
+        "SlurmctldParameters": "enable_configless",
+        "ReturnToService": 2,
+        "ProctrackType": "proctrack/cgroup",
+        "TaskPlugin": "task/cgroup,task/affinity",
+        "JobAcctGatherType": "jobacct_gather/cgroup",
+        "MpiDefault": "none",
+        "PrologFlags": "Alloc,Contain",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        "DefMemPerCPU": per_cpu or None,
+        "GresTypes": "gpu" if site.gres != "none" else None,
+        "AccountingStorageType": "accounting_storage/slurmdbd" if accounting else None,
+        "AccountingStorageHost": site.accounting_host or None,
+        "AccountingStorageTRES": "gres/gpu" if accounting and site.gres != "none" else None,
+        "SwitchType": "switch/nvidia_imex" if site.imex else None,
+        "SwitchParameters": switch if site.imex else None,
+        "HealthCheckProgram": site.health_check or None,
+        "HealthCheckInterval": 300 if site.health_check else None,
+        "HealthCheckNodeState": "ANY,CYCLE" if site.health_check else None,
+    }
+    by_lower = {key.lower(): key for key in settings}
+    for key, value in site.settings.items():
+        settings[by_lower.get(key.lower(), key)] = value
+    body = "".join(f"SlurmctldHost={host}\n" for host in hosts) + _settings(settings)
+    partitions = "".join(_line("PartitionName", partition) for partition in site.partitions)
+    extra = "".join(f"{line}\n" for line in site.lines)
+    return f"{HEADER}{body}Include {cluster.NODES}\n{partitions}{extra}"
+
+
+def _settings(settings: Mapping[str, object]) -> str:
+    return "".join(f"{key}={_value(value)}\n" for key, value in settings.items() if value not in (None, ""))
+
+
+def _value(value: object) -> str:
+    return ("YES" if value else "NO") if isinstance(value, bool) else str(value)
+
+
+def _line(first: str, keys: Mapping[str, object]) -> str:
+    """One NodeName or PartitionName line; the name may be given as `name` or by Slurm's own key."""
+    rest = dict(keys)
+    name = rest.pop(first, None) or rest.pop("name", None)
+    if not name:
+        raise SlurmError(
+            f"One of slurm_partitions has no name: give it the key name (it has {', '.join(map(str, keys)) or 'none'})."
+        )
+    return " ".join([f"{first}={name}", *(f"{key}={_value(value)}" for key, value in rest.items())]) + "\n"
+
+
+def _node_lines(site: Site, nodes: Sequence[Node], records: Mapping[str, Record]) -> str:
+    """One line for each kind of tray; a clique's own where the list gets long or addresses stand in it."""
+    kinds: dict[tuple[tuple[tuple[str, int], ...], int], list[Node]] = {}
+    for node in nodes:
+        kinds.setdefault((_frozen(records[node.name]), node.gpus), []).append(node)
+    lines = [HEADER]
+    for (frozen, gpus), members in kinds.items():
+        rest = [f"{key}={value}" for key, value in frozen]
+        if gpus and site.gres != "none":
+            rest.append(f"Gres={_gres_name(site)}:{gpus}")
+        rest += [f"{key}={_value(value)}" for key, value in site.node.items()]
+        for group in _groups(members):
+            addressed = [f"NodeAddr={','.join(n.address or n.name for n in group)}"] if group[0].address else []
+            names = ",".join(n.name for n in group) if addressed else _folded(group)
+            lines.append(" ".join([f"NodeName={names}", *addressed, *rest]) + "\n")
+    return "".join(lines)
+
+
+def _groups(members: list[Node]) -> list[list[Node]]:
+    if not any(node.address for node in members) and len(_folded(members)) <= LONGEST:
+        return [members]
+    groups: dict[tuple[str, bool], list[Node]] = {}
+    for node in members:
+        groups.setdefault((node.clique, bool(node.address)), []).append(node)
+    return list(groups.values())
+
+
+def _folded(members: Sequence[Node]) -> str:
+    names = natural_sorted(node.name for node in members)
+    return fold(names) or ",".join(names)
+
+
+def _gres_name(site: Site) -> str:
+    return f"gpu:{site.gpu_type}" if site.gpu_type else "gpu"
+
+
+def _gres(site: Site, nodes: Sequence[Node]) -> str:
+    """How slurmd finds the GPUs: by NVML, by the device files, or not; it ignores a GPU that has no file."""
+    if site.gres != "files":
+        return HEADER + ("AutoDetect=nvml\n" if site.gres == "autodetect" else "")
+    kind = f" Type={site.gpu_type}" if site.gpu_type else ""
+    kinds: dict[int, list[Node]] = {}
+    for node in nodes:
+        if node.gpus:
+            kinds.setdefault(node.gpus, []).append(node)
+    lines = []
+    for gpus, members in kinds.items():
+        devices = "/dev/nvidia0" if gpus == 1 else f"/dev/nvidia[0-{gpus - 1}]"
+        lines += [f"NodeName={_folded(group)} Name=gpu{kind} File={devices}\n" for group in _groups(members)]
+    return HEADER + "".join(lines)
