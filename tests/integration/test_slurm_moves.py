@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import Case
 
-from .slurm_site import FILE, RACKS, SPLIT, configure, identity, plan, slurm_of, start, state, survey, wait_for
+from .commands import ansible
+from .slurm_site import FILE, RACKS, SPLIT, configure, fabric, identity, plan, slurm_of, start, state, survey, wait_for
 from .slurmctld import SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
@@ -401,6 +403,46 @@ def test_a_standby_gets_the_files_only_after_the_one_in_charge(pair: Pair) -> No
     # Now it is in charge itself, also for the next change.
     assert pair.run(pair.second, RACKS)["standby_of"] is None
     assert "BlockName=r02 " in topology(pair.second)
+
+
+def test_the_playbook_serves_both_controllers_in_the_safe_order(pair: Pair, tmp_path: Path) -> None:
+    hosts: dict[str, Any] = {}
+    # The standby stands first in the play.
+    for one in (pair.second, pair.first):
+        python = one.directory / "python"
+        python.write_text(f'#!/bin/sh\nexec nsenter -t {one.pid} -u {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        hosts[one.host] = {
+            "ansible_python_interpreter": str(python),
+            "slurm_topology_conf_dir": str(one.conf_dir),
+            "slurm_topology_bin_dir": str(one.bin_dir),
+        }
+    inventory = tmp_path / "hosts.json"
+    inventory.write_text(json.dumps({"slurm_controller": {"hosts": hosts, "vars": {"ansible_connection": "local"}}}))
+    file = tmp_path / "fabric.json"
+
+    def play(blocks: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+        file.write_text(json.dumps(fabric(blocks)))
+        variables = {"fabric_file": str(file), "slurm_topology_block_sizes": [9], "slurm_topology_rehearse": "never"}
+        options = ("-i", str(inventory), "rackscale.nvlink.slurm", "-e", json.dumps(variables), *arguments)
+        return ansible("ansible-playbook", *options, check=False)
+
+    def changed(done: subprocess.CompletedProcess[str]) -> list[int]:
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [int(number) for number in re.findall(r"ctl\d .* changed=(\d)", done.stdout)]
+
+    split = {"r01": "r01t[01-18]", "r02": "r02t[01-09]", "r02b": "r02t[10-18]"}
+    before = [state(one) for one in (pair.first, pair.second)]
+    assert changed(play(split, "--check", "--diff")) == [1, 1]
+    assert [state(one) for one in (pair.first, pair.second)] == before
+    # The standby alone is refused.
+    alone = play(split, "--limit", "ctl2")
+    assert "ctl1, which is in charge, runs something else" in " ".join(alone.stdout.split())
+    assert [state(one) for one in (pair.first, pair.second)] == before
+    assert changed(play(split)) == [1, 1]
+    assert changed(play(split)) == [0, 0]
+    name = FILE[pair.first.suite]
+    assert (pair.first.conf_dir / name).read_bytes() == (pair.second.conf_dir / name).read_bytes()
 
 
 def test_a_topology_that_the_one_in_charge_refuses_never_reaches_the_standby(pair: Pair) -> None:
