@@ -352,9 +352,10 @@ def test_the_time_is_bounded_and_what_was_answered_is_told(stage: Stage) -> None
     assert held["placed"] > 10
     assert not held["complete"]
     assert held["seconds"] < 6
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], timeout=0.02))
-    assert codes(findings) == ["slurm_rehearsal_skipped"]
-    assert "time" in held["why"]
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], timeout=0.001))
+    assert codes(findings) == ["slurm_rehearsal_unfinished"]
+    assert not held["ran"]
+    assert "in time" in held["why"]
     assert stage.traces() == before
 
 

@@ -229,6 +229,8 @@ def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
             return _work(place, derived, bare, wanted)
 
         said = sandbox.inside(work, programs, timeout)
+    except sandbox.TooLate as error:
+        held.why, held.complete = str(error), False
     except sandbox.Impossible as error:
         held.why = str(error)
     except SlurmError as error:
@@ -280,9 +282,7 @@ def _load(place: sandbox.Place, derived: rehearsal_conf.Derived) -> str:
     daemon = place.start("slurmctld", "-D", "-f", conf, output="state/output", SLURM_CONF=conf)
     while daemon.poll() is None:
         if place.left <= 0:
-            daemon.kill()
-            daemon.wait()
-            return f"it does not answer in time, its last words are: {_last_words(place)}"
+            raise sandbox.TooLate(f"its slurmctld does not answer in time ({_last_words(place)})")
         if _client(place, "scontrol", "ping").stdout.find(" is UP") >= 0:
             return ""
         time.sleep(0.02)
@@ -477,6 +477,9 @@ def _of_partitions(
 
 def findings(held: Rehearsal, wanted: Wanted, demanded: bool = False) -> list[Finding]:
     """What a rehearsal means for the apply. demanded: the site wants one always, so that none at all is an error."""
+    if not held.ran and not held.complete:
+        message = f"The apply was not rehearsed: {held.why}; raise slurm_topology_rehearse_timeout."
+        return [finding("slurm_rehearsal_missing" if demanded else "slurm_rehearsal_unfinished", message)]
     if not held.ran and held.fatal:
         message = (
             f"The apply was not rehearsed: {held.why} ({held.fatal}); see that slurmctld would start with its files,"

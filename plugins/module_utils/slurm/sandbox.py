@@ -61,6 +61,10 @@ class Impossible(SlurmError):
     """This host does not let us make the place; the message is a clause that says why."""
 
 
+class TooLate(Impossible):
+    """The time was over before the work was done."""
+
+
 class Place:
     """What code inside sees: where to put files, how to run programs, how long it may take (seconds of monotonic).
 
@@ -148,16 +152,20 @@ class Place:
 def inside(work: Callable[[Place], Any], programs: Mapping[str, str], timeout: float) -> Any:
     """What ``work`` returns, called in a new place; it must be JSON. At most ``timeout`` seconds and a little more.
 
-    programs: name -> path of what it may run. Raises Impossible where this host does not let us, or where ``work`` did
-    not come back in time.
+    programs: name -> path of what it may run. Raises Impossible where this host does not let us, TooLate where ``work``
+    did not come back in time.
     """
     if os.geteuid() != 0:
         raise Impossible("it needs root")
     caller = os.getpid()
     reply = child.call(_outside, timeout + _MARGIN, work, dict(programs), timeout, caller)
     if not isinstance(reply.value, dict):
+        if reply.result.timed_out:
+            raise TooLate("it did not end in time")
         told = reply.result.error or reply.result.stderr.strip().rpartition("\n")[2]
-        raise Impossible("it did not end in time" if reply.result.timed_out else f"it broke off ({told[:200]})")
+        raise Impossible(f"it broke off ({told[:200]})")
+    if "late" in reply.value:
+        raise TooLate(str(reply.value["late"]))
     if "impossible" in reply.value:
         raise Impossible(str(reply.value["impossible"]))
     return reply.value.get("value")
@@ -215,10 +223,12 @@ def _first(work: Callable[[Place], Any], programs: dict[str, str], deadline: flo
         place = Place(deadline, programs)
         answer = {"value": work(place)}
         place.end()
+    except TooLate as error:
+        answer = {"late": str(error)}
     except Impossible as error:
         answer = {"impossible": str(error)}
     except subprocess.TimeoutExpired:
-        answer = {"impossible": "it did not end in time"}
+        answer = {"late": "it did not end in time"}
     except BaseException as error:  # nothing may unwind into the caller's code
         answer = {"impossible": f"it broke off ({type(error).__name__}: {str(error)[:200]})"}
     try:

@@ -275,6 +275,7 @@ def test_what_stops_an_apply(outcome: Outcome, base: int, expected: list[tuple[s
 def test_what_was_not_rehearsed_is_told() -> None:
     assert verdict(ran=False, why="it needs root") == [("info", "slurm_rehearsal_skipped")]
     assert verdict(ran=False, why="no", fatal="words") == [("warning", "slurm_rehearsal_unfinished")]
+    assert verdict(ran=False, why="late", complete=False) == [("warning", "slurm_rehearsal_unfinished")]
     assert verdict(loaded=False, fatal="words") == [("error", "slurm_rehearsal_refused")]
     assert verdict(complete=False) == [("warning", "slurm_rehearsal_unfinished")]
     asked = wanted({"a": 4})
