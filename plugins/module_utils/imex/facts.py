@@ -31,6 +31,9 @@ _LOG_CAUSES = {
 _LOG_START = "is running "
 _LOST = ("never_connected", "recovering", "disconnected", "invalid", "authenticating")
 _Findings = list[dict[str, Any]]
+# A path or a variable's name, nothing that might be a key's text; and what no template and no terminal would act upon.
+_CREDENTIAL = re.compile(r"[A-Za-z0-9_./-]{0,255}")
+_PLAIN = re.compile(r"[A-Za-z0-9 ._:+/@#,()=%-]{0,255}")
 
 
 def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,6 +48,8 @@ def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
     state = _state(read, notes)
     domain = _domain(read, notes) if running else None
     own = domain.nodes.get(nodes["own_id"]) if domain and nodes["own_id"] is not None else None
+    if own is not None and own.state == "unavailable":
+        own = None  # the tray's own daemon did not answer either, so even this row is made up
     if state is None and own is not None:
         state = own.state
     version = own.version if own and own.version != NO_GPU else None
@@ -86,7 +91,7 @@ def _config(read: Mapping[str, Any], config: files.Config) -> dict[str, Any]:
     """What the file sets, without what might be a key's text."""
     text = read["config"]["text"]
     settings = {
-        key: None if key in files.SENSITIVE and not re.fullmatch(r"[A-Za-z0-9_./-]*", value) else value
+        key: value if (_CREDENTIAL if key in files.SENSITIVE else _PLAIN).fullmatch(value) else None
         for key, value in config.settings().items()
     }
     return {
@@ -102,7 +107,7 @@ def _nodes(read: Mapping[str, Any], notes: _Findings) -> dict[str, Any]:
     parsed = files.parse_nodes(text or "")
     record = files.parse_record(read["record"]["text"] or "")
     sha256 = None if text is None else files.digest(text)
-    path = read["nodes"]["path"]
+    path = _shown(read["nodes"]["path"])
     if parsed.wrong:
         number, entry, why = parsed.wrong[0]
         notes.append(
@@ -124,12 +129,12 @@ def _nodes(read: Mapping[str, Any], notes: _Findings) -> dict[str, Any]:
     return {
         "path": path,
         "sha256": sha256,
-        "entries": list(parsed.entries),
+        "entries": list(map(_shown, parsed.entries)),
         "own_id": files.own_id(parsed.entries, read["addresses"], read["names"]),
         "changed_at": read["nodes"]["changed_at"],
         "generation": record.generation if record else None,
-        "clique": record.clique if record else None,
-        "recorded_owner": record.owner if record else None,
+        "clique": record.clique if record and _PLAIN.fullmatch(record.clique) else None,
+        "recorded_owner": record.owner if record and _PLAIN.fullmatch(record.owner) else None,
         "recorded_sha256": record.sha256 if record else None,
     }
 
@@ -156,8 +161,7 @@ def _domain(read: Mapping[str, Any], notes: _Findings) -> status.Domain | None:
         notes.append(
             finding(
                 "imex_not_configured",
-                f"IMEX cannot read its list {read['nodes']['path']}; run the imex role, which writes it from the fabric"
-                " file.",
+                f"IMEX cannot read its list {_shown(read['nodes']['path'])}; run the imex role, which writes it.",
             )
         )
         return None
@@ -345,10 +349,11 @@ def _judge_daemon(
             )
         )
     elif facts["running"] and state not in (None, "ready"):
+        log = _shown(read["log_path"]) or "the journal"
         notes.append(
             finding(
                 "imex_not_ready",
-                f"IMEX is in the state {state}, not ready; its log, {read['log_path'] or 'the journal'}, says why.",
+                f"IMEX is in the state {state}, not ready; its log, {log}, says why.",
             )
         )
     elif facts["running"] and state is None and not codes & {"imex_timeout", "imex_cmd_disabled", "imex_ctl_failed"}:
@@ -473,6 +478,11 @@ def _cause_in_log(log: str) -> str | None:
             cause = None
         cause = next((code for text, code in _LOG_CAUSES.items() if text in line), cause)
     return cause
+
+
+def _shown(text: str) -> str:
+    """A path or an entry as it stands, unless there is something in it that must not be printed."""
+    return text if _PLAIN.fullmatch(text) else quoted(text)
 
 
 def _listed(values: Sequence[str]) -> str:

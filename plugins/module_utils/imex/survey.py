@@ -28,9 +28,9 @@ DRIVER_DAEMON = "compute-domain-"
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 PROC_DEVICES = "/proc/devices"
 PROLOG_FILES = (
+    "/etc/slurm/*prolog*",
     "/etc/slurm/prolog.d/*",
     "/etc/slurm/prolog_slurmd.d/*",
-    "/etc/slurm/*prolog*",
     "/opt/slurm/etc/prolog.d/*",
 )
 LONGEST_TIMEOUT = 600

@@ -50,6 +50,13 @@ def test_only_the_own_row_is_a_witness() -> None:
     assert codes(facts) == ["imex_domain_degraded"]
 
 
+def test_an_own_row_that_is_made_up_is_no_witness_either() -> None:
+    gone = said(cells={(0, 1): "INVALID"}, states={0: "UNAVAILABLE"}, status="DOWN")
+    facts = tray(0, answers={**gone, "state": answer("Query Status returned error code: 14\n", 1)})
+    assert (facts["state"], facts["peers"]) == (None, [])
+    assert codes(facts) == ["imex_ctl_failed"]
+
+
 @pytest.mark.parametrize(
     ("word", "code"),
     [

@@ -1,0 +1,383 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""imex_info on trays of the lab: the stand-in's packages, its unit under systemd, and every fault that it can order.
+
+The four trays are one IMEX domain here, whatever their cliques: what is tried is the module, not the role.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, verdict
+
+from .commands import ansible
+from .conftest import CHECKOUT, RunningLab, running_lab
+from .test_lab import wait_until
+
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
+from nvlab import gpus, imex, lab, paths
+
+pytestmark = pytest.mark.lab
+
+TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
+ADDRESSES = [f"198.51.100.{number}" for number in (11, 12, 13, 14)]
+MEMBERS = list(zip(TRAYS, ADDRESSES))
+LIST = files.render_nodes(ADDRESSES)
+Ask = Callable[..., dict[str, dict[str, Any]]]
+
+
+def deb(name: str = "nvidia-imex", version: int = 0) -> Path:
+    return next(imex.packages().glob(f"{name}_{imex.versions()[version]}-1_all.deb"))
+
+
+@pytest.fixture(scope="module")
+def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab"), "bare.yml") as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def play(racks: RunningLab, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+    """Run tasks on trays."""
+    folder = tmp_path_factory.mktemp("plays")
+
+    def run(tasks: list[dict[str, Any]], trays: list[str] | None = None) -> None:
+        book = folder / "play.yml"
+        book.write_text(yaml.safe_dump([{"hosts": ":".join(trays or TRAYS), "gather_facts": False, "tasks": tasks}]))
+        ansible("ansible-playbook", "-i", racks.inventory, book, "--forks", "4")
+
+    return run
+
+
+def install(package: Path) -> list[dict[str, Any]]:
+    target = f"/root/{package.name}"
+    return [
+        {"ansible.builtin.copy": {"src": str(package), "dest": target, "mode": "0600"}},
+        {"ansible.builtin.command": {"argv": ["dpkg", "--install", "--force-confold", target]}},
+    ]
+
+
+@pytest.fixture(scope="module")
+def ask(racks: RunningLab) -> Ask:
+    """imex_info of trays: name -> facts."""
+
+    def run(*trays: str, **options: Any) -> dict[str, dict[str, Any]]:
+        arguments = [
+            ":".join(trays or TRAYS),
+            "-i",
+            racks.inventory,
+            "-m",
+            "rackscale.nvlink.imex_info",
+            "--forks",
+            "4",
+        ]
+        given = ["-a", json.dumps(options)] if options else []
+        said = ansible("ansible", *arguments, *given).stdout
+        results = {}
+        for found in re.finditer(r"(?m)^(\S+) \| SUCCESS => (?=\{)", said):
+            result = json.JSONDecoder().raw_decode(said, found.end())[0]
+            assert result["changed"] is False
+            results[found.group(1)] = result["ansible_facts"]["nvlink_imex"]
+        return results
+
+    return run
+
+
+def codes(facts: dict[str, Any]) -> set[str]:
+    """The findings but for the channels: the lab's kernel has none."""
+    return {found["code"] for found in facts["findings"]} - {"imex_channels_off"}
+
+
+def inside(racks: RunningLab, tray: str, *command: str) -> subprocess.Popen[str]:
+    """A command of a tray; the lab's own functions, since a start of its command line costs more than most commands."""
+    enter = lab.enter(racks.name, tray, list(command))
+    return subprocess.Popen(enter, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def on(racks: RunningLab, trays: list[str], script: str) -> None:
+    """A script on several trays at once."""
+    running = [inside(racks, tray, "sh", "-c", script) for tray in trays]
+    for process in running:
+        said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+
+
+def ctl(racks: RunningLab, tray: str, *options: str) -> str:
+    return inside(racks, tray, "nvidia-imex-ctl", *options).communicate(timeout=60)[0]
+
+
+def order(racks: RunningLab, tray: str, **hooks: str) -> None:
+    """What `lab set` does."""
+    gpus.change(paths.state_of(racks.name) / "hosts" / tray, list(hooks.items()))
+
+
+def is_up(racks: RunningLab) -> bool:
+    """Every member's own view is whole."""
+    return all(ctl(racks, tray, "-N", "-j").endswith('"status": "UP"}\n') for tray in TRAYS)
+
+
+@pytest.fixture(scope="module")
+def bare(ask: Ask) -> dict[str, dict[str, Any]]:
+    """What the trays say before anything is installed."""
+    return ask(TRAYS[0])
+
+
+@pytest.fixture(scope="module")
+def domain(bare: dict[str, Any], racks: RunningLab, play: Callable[..., None]) -> RunningLab:
+    """nvidia-imex.service enabled on four trays of one list."""
+    copy = {"ansible.builtin.copy": {"content": LIST, "dest": files.NODES_FILE, "mode": "0644"}}
+    play([*install(deb()), copy])
+    return racks
+
+
+@pytest.fixture
+def up(domain: RunningLab) -> RunningLab:
+    """All started with one list and without faults."""
+    for tray in TRAYS:
+        order(domain, tray, imex="ok", imex_imports="false", imex_block="none", imex_backoff="0")
+    stop = f"""
+        systemctl unmask --quiet nvidia-imex
+        systemctl kill --signal=KILL nvidia-imex 2>/dev/null
+        systemctl stop nvidia-imex
+        systemctl reset-failed nvidia-imex 2>/dev/null
+        rm -rf /run/nvidia-imex /var/log/nvidia-imex.log {files.RECORD_FILE} /etc/slurm/prolog.d
+        sed -i s/^IMEX_CMD_ENABLED=.*/IMEX_CMD_ENABLED=1/ {files.CONFIG_FILE}
+        printf '%s' '{LIST}' > {files.NODES_FILE}"""
+    # All are stopped before the first starts: a member that has seen another list stays apart for ever.
+    on(domain, TRAYS, stop)
+    on(domain, TRAYS, "systemctl enable --quiet --now nvidia-imex")
+    wait_until(lambda: is_up(domain), "the domain is up")
+    return domain
+
+
+def test_a_tray_without_imex(bare: dict[str, dict[str, Any]]) -> None:
+    facts = bare[TRAYS[0]]
+    assert (facts["installed"], facts["running"], facts["state"], facts["owners"]) == (False, False, None, [])
+    assert facts["package"] is None
+    assert facts["driver_version"] == imex.versions()[0]
+    assert codes(facts) == {"imex_missing"}
+
+
+def test_a_whole_domain(up: RunningLab, ask: Ask) -> None:
+    answers = ask()
+    for number, tray in enumerate(TRAYS):
+        facts = answers[tray]
+        assert codes(facts) == set()
+        assert facts["reason"] is None
+        assert (facts["state"], facts["domain_state"], facts["ready"]) == ("ready", "up", True)
+        assert facts["version"] == facts["driver_version"] == imex.versions()[0]
+        assert facts["package"] == {"name": "nvidia-imex", "version": f"{imex.versions()[0]}-1"}
+        assert facts["nodes"]["own_id"] == number
+        assert facts["nodes"]["sha256"] == files.digest(LIST)
+        assert facts["nodes"]["entries"] == ADDRESSES
+        assert [peer["host"] for peer in facts["peers"]] == [a for a in ADDRESSES if a != ADDRESSES[number]]
+        assert {peer["connection"] for peer in facts["peers"]} == {"connected"}
+        unit = facts["unit"]
+        assert (unit["load"], unit["active"], unit["enabled"]) == ("loaded", "active", "enabled")
+        assert [(entry["owner"], entry["pid"]) for entry in facts["owners"]] == [("service", unit["main_pid"])]
+        assert (facts["persist_file"], facts["config"]["unknown_keys"]) == (False, [])
+    judged = verdict.judge("r01", MEMBERS, answers)
+    assert (judged.ok, judged.blind, judged.findings) == (True, (), ())
+
+
+def test_a_ctl_that_hangs_ends_in_time_with_a_finding(up: RunningLab, ask: Ask) -> None:
+    order(up, TRAYS[1], imex="hang")
+    facts = ask(TRAYS[1], timeout=1)[TRAYS[1]]
+    assert codes(facts) == {"imex_timeout"}
+    assert (facts["running"], facts["state"], facts["ready"], facts["peers"]) == (True, None, False, [])
+    assert "reboot" in facts["reason"]
+
+
+def test_garbage_from_the_ctl(up: RunningLab, ask: Ask) -> None:
+    order(up, TRAYS[1], imex="garbage")
+    facts = ask(TRAYS[1])[TRAYS[1]]
+    assert codes(facts) == {"imex_ctl_failed"}
+    assert "terminate called" in facts["reason"]
+
+
+def test_the_command_service_switched_off(up: RunningLab, ask: Ask) -> None:
+    on(
+        up,
+        TRAYS[:1],
+        f"sed -i s/^IMEX_CMD_ENABLED=1/IMEX_CMD_ENABLED=0/ {files.CONFIG_FILE}; systemctl restart nvidia-imex",
+    )
+    assert "imex_cmd_disabled" in codes(ask(TRAYS[0])[TRAYS[0]])
+
+
+def test_a_member_that_is_down_is_the_one_finding_of_the_clique(up: RunningLab, ask: Ask) -> None:
+    on(up, TRAYS[3:], "systemctl stop nvidia-imex")
+    answers = ask()
+    assert codes(answers[TRAYS[3]]) == {"imex_unit_down"}
+    assert codes(answers[TRAYS[0]]) == {"imex_peer_lost"}
+    assert answers[TRAYS[0]]["peers"][2] == {"id": 3, "host": ADDRESSES[3], "connection": "disconnected"}
+    judged = verdict.judge("r01", MEMBERS, answers)
+    assert not judged.ok
+    assert [(found["code"], found["tray"]) for found in judged.findings] == [("imex_unit_down", TRAYS[3])]
+
+
+def test_a_list_that_differs(up: RunningLab, ask: Ask) -> None:
+    other = files.render_nodes(ADDRESSES[::-1])
+    on(up, TRAYS[2:3], f"printf '%s' '{other}' > {files.NODES_FILE}; systemctl restart nvidia-imex")
+
+    def seen() -> bool:
+        return " !M!" in ctl(up, TRAYS[0], "-N").partition("Nodes:")[2]
+
+    wait_until(seen, "the difference is seen")
+    answers = ask()
+    assert "imex_list_differs" in codes(answers[TRAYS[0]])
+    assert "imex_list_differs" in codes(answers[TRAYS[2]])
+    judged = verdict.judge("r01", MEMBERS, answers)
+    assert [(found["code"], found["tray"]) for found in judged.findings] == [("imex_list_differs", TRAYS[2])]
+
+
+def test_a_list_written_beside_a_running_daemon_and_a_record_that_it_is_not(up: RunningLab, ask: Ask) -> None:
+    record = files.render_record(files.Record("r01", 4, files.digest(LIST), "domain"))
+    on(
+        up,
+        TRAYS[:1],
+        f"sleep 3; printf '%s' '{record}' > {files.RECORD_FILE}; echo 198.51.100.15 >> {files.NODES_FILE}",
+    )
+    facts = ask(TRAYS[0])[TRAYS[0]]
+    assert codes(facts) >= {"imex_list_edited", "imex_list_not_running"}
+    nodes = facts["nodes"]
+    assert (nodes["generation"], nodes["clique"], nodes["recorded_owner"]) == (4, "r01", "domain")
+
+
+def test_a_tray_that_is_not_in_its_list(up: RunningLab, ask: Ask) -> None:
+    other = files.render_nodes(ADDRESSES[1:])
+    on(up, TRAYS[:1], f"printf '%s' '{other}' > {files.NODES_FILE}; systemctl restart nvidia-imex")
+    facts = ask(TRAYS[0])[TRAYS[0]]
+    assert codes(facts) == {"imex_no_own_address", "imex_not_ready"}
+    assert (facts["state"], facts["nodes"]["own_id"]) == ("initializing", None)
+
+
+def test_without_a_list(up: RunningLab, ask: Ask) -> None:
+    on(up, TRAYS[:1], f"rm {files.NODES_FILE}; systemctl restart nvidia-imex || true")
+    facts = ask(TRAYS[0])[TRAYS[0]]
+    assert "imex_not_configured" in codes(facts)
+    assert not facts["ready"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [({"imex": "in_use"}, "imex_in_use"), ({"driver_version": "570.172.08"}, "imex_version_mismatch")],
+)
+def test_a_daemon_that_does_not_start_says_why(up: RunningLab, ask: Ask, fault: dict[str, str], expected: str) -> None:
+    try:
+        order(up, TRAYS[0], **fault)
+        on(up, TRAYS[:1], "systemctl restart nvidia-imex || true")
+        facts = ask(TRAYS[0])[TRAYS[0]]
+        assert expected in codes(facts)
+        assert (facts["state"], facts["ready"], facts["peers"]) == (None, False, [])
+    finally:
+        order(up, TRAYS[0], driver_version=imex.versions()[0])
+
+
+def test_an_unclean_stop(up: RunningLab, ask: Ask) -> None:
+    order(up, TRAYS[0], imex_imports="true")
+    on(up, TRAYS[:1], f"for i in $(seq 300); do test -e {files.PERSIST_FILE} && exit; sleep 0.1; done; exit 1")
+    assert ask(TRAYS[0])[TRAYS[0]]["persist_file"]
+    on(up, TRAYS[3:], "systemctl stop nvidia-imex")
+    on(up, TRAYS[:1], "systemctl kill --signal=KILL nvidia-imex")
+
+    def waits() -> bool:
+        return ctl(up, TRAYS[0], "-q") == "WAITING_FOR_RECOVERY\n"
+
+    wait_until(waits, "systemd starts it again, and it waits")
+    answers = ask()
+    assert "imex_waiting_for_recovery" in codes(answers[TRAYS[0]])
+    assert ADDRESSES[3] in answers[TRAYS[0]]["reason"]
+    judged = verdict.judge("r01", MEMBERS, answers)
+    found = {entry["code"]: entry for entry in judged.findings}
+    assert set(found) == {"imex_waiting_for_recovery", "imex_unit_down"}
+    assert TRAYS[3] in found["imex_waiting_for_recovery"]["message"]
+    on(up, TRAYS[3:], "systemctl start nvidia-imex")
+    wait_until(lambda: is_up(up), "all are there again")
+
+
+def test_two_owners(up: RunningLab, ask: Ask) -> None:
+    on(up, TRAYS[:1], "mkdir -p /etc/slurm/prolog.d; echo 'nvidia-imex -c job.cfg' > /etc/slurm/prolog.d/50-imex.sh")
+    # A daemon like that of the DRA driver: in a container of its own, by a configuration of its own.
+    on(
+        up,
+        TRAYS[1:2],
+        "mkdir -p /imexd && cp /etc/nvidia-imex/config.cfg /imexd/imexd.cfg && systemctl stop nvidia-imex",
+    )
+    on(up, TRAYS[1:2], "systemd-run --quiet --unit=imexd --property=Type=forking nvidia-imex -c /imexd/imexd.cfg")
+    answers = ask(*TRAYS[:2])
+    assert {entry["owner"] for entry in answers[TRAYS[0]]["owners"]} == {"service", "prolog"}
+    assert {entry["owner"] for entry in answers[TRAYS[1]]["owners"]} == {"service", "driver"}
+    assert all("imex_two_owners" in codes(facts) for facts in answers.values())
+    on(up, TRAYS[1:2], "systemctl stop imexd")
+
+
+def test_a_foreign_daemon_and_a_masked_unit(up: RunningLab, ask: Ask) -> None:
+    on(up, TRAYS[:1], "systemctl disable --quiet --now nvidia-imex; systemctl mask --quiet nvidia-imex")
+    facts = ask(TRAYS[0])[TRAYS[0]]
+    assert (facts["unit"]["load"], facts["unit"]["enabled"], facts["owners"]) == ("masked", "masked", [])
+    assert codes(facts) == set()
+    on(up, TRAYS[:1], f"systemd-run --quiet --unit=other --property=Type=forking nvidia-imex -c {files.CONFIG_FILE}")
+    facts = ask(TRAYS[0])[TRAYS[0]]
+    assert [entry["owner"] for entry in facts["owners"]] == ["foreign"]
+    assert "imex_foreign_daemon" in codes(facts)
+    on(up, TRAYS[:1], "systemctl stop other")
+
+
+def test_channels(up: RunningLab, ask: Ask) -> None:
+    folder = "/dev/nvidia-caps-imex-channels"
+    # The lab's kernel has no such line, so the test gives one of the terminals', which containers may have.
+    on(up, TRAYS[:1], "printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > /root/devices")
+    facts = ask(TRAYS[0], proc_devices="/root/devices")[TRAYS[0]]
+    assert (facts["channels"], codes(facts)) == ({"major": 4, "devices": []}, {"imex_channel_missing"})
+    on(
+        up,
+        TRAYS[:1],
+        f"mkdir -p {folder}; mknod -m 0666 {folder}/channel0 c 4 0; mknod -m 0600 {folder}/channel1 c 5 1",
+    )
+    facts = ask(TRAYS[0], proc_devices="/root/devices")[TRAYS[0]]
+    assert facts["channels"]["devices"] == [
+        {"name": "channel0", "major": 4, "minor": 0, "mode": "0666"},
+        {"name": "channel1", "major": 5, "minor": 1, "mode": "0600"},
+    ]
+    assert codes(facts) == {"imex_channel_stale"}
+
+
+def test_members_of_two_versions(up: RunningLab, ask: Ask, play: Callable[..., None]) -> None:
+    """And an upgrade by package that keeps the site's configuration."""
+    try:
+        order(up, TRAYS[3], driver_version=imex.versions()[2])
+        play(install(deb(version=2)), TRAYS[3:])
+        on(up, TRAYS[3:], "systemctl restart nvidia-imex")
+
+        def seen() -> bool:
+            return " !V!" in ctl(up, TRAYS[0], "-N").partition("Nodes:")[2]
+
+        wait_until(seen, "the other version is seen")
+        answers = ask()
+        assert codes(answers[TRAYS[0]]) == {"imex_peer_version"}
+        assert answers[TRAYS[3]]["package"]["version"] == f"{imex.versions()[2]}-1"
+        judged = verdict.judge("r01", MEMBERS, answers)
+        assert [(found["code"], found["tray"]) for found in judged.findings] == [("imex_peer_version", TRAYS[3])]
+    finally:
+        order(up, TRAYS[3], driver_version=imex.versions()[0])
+        play(install(deb()), TRAYS[3:])
+
+
+def test_a_tray_that_cannot_be_asked(up: RunningLab, ask: Ask) -> None:
+    answers: dict[str, Any] = {**ask(*TRAYS[:3]), TRAYS[3]: None}
+    judged = verdict.judge("r01", MEMBERS, answers)
+    assert (judged.ok, [(found["code"], found["tray"]) for found in judged.findings]) == (
+        False,
+        [("imex_member_unasked", TRAYS[3])],
+    )
