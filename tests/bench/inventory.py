@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +18,30 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 from measure import Cost, interleaved
 
-NAME = "inventory"
+NAME, GROWN = "inventory", "inventory-grown"
 NOW = "2026-11-21T05:00:00Z"
 TRAYS_PER_RACK = 18
 AIMS = {"fabric file": "1.15, memory 1.2", "simulation": "1.5"}
 SCRIPT = "script with ready JSON"
 STATIC = "static YAML"
+_HEAD = (
+    "| trays | command | inventory | wall s | CPU s | memory MB | wall ratio | CPU ratio | memory ratio | aim |",
+    "|--:|---|---|--:|--:|--:|--:|--:|--:|--:|",
+)
 
 
-def table(racks: int, grown_racks: int, rounds: int, scratch: Path) -> str:
-    """The whole comparison as a Markdown table."""
+def tables(racks: int, grown_racks: int, rounds: int, scratch: Path) -> Iterator[tuple[str, str]]:
+    """The comparison, then the one of a grown fleet, each by its name as a Markdown table."""
     small = _compare(racks, rounds, scratch / "small", (SCRIPT, *AIMS, STATIC))
-    lines = [
-        "| trays | command | inventory | wall s | CPU s | memory MB | wall ratio | CPU ratio | memory ratio | aim |",
-        "|--:|---|---|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    lines += _rows(racks, small)
     ratios = []
     for command, costs in small.items():
         ours, static = costs["fabric file"], costs[STATIC]
         ratios.append(f"`{command}` {ours.wall / static.wall:.3f} (CPU {ours.cpu / static.cpu:.3f})")
     against_static = f"The fabric file against the static YAML, aim 0.15: {', '.join(ratios)}."
+    yield NAME, "\n".join([*_HEAD, *_rows(racks, small), "", against_static])
     if grown_racks:
-        grown = _compare(grown_racks, 1, scratch / "grown", (SCRIPT, "fabric file"))
-        lines += _rows(grown_racks, grown)
-    lines += ["", against_static]
-    if grown_racks:
+        grown = _compare(grown_racks, 0, scratch / "grown", (SCRIPT, "fabric file"))
+        lines = [*_HEAD, *_rows(grown_racks, grown)]
         hosts = grown_racks / racks
         lines += ["", f"Growth of the fabric file's cost from {_count(racks)} to {_count(grown_racks)} trays:", ""]
         lines += ["| command | hosts | wall | CPU | memory |", "|---|--:|--:|--:|--:|"]
@@ -51,7 +49,7 @@ def table(racks: int, grown_racks: int, rounds: int, scratch: Path) -> str:
             before, after = small[command]["fabric file"], costs["fabric file"]
             parts = (after.wall / before.wall, after.cpu / before.cpu, after.memory / before.memory)
             lines.append(f"| `{command}` | {hosts:.2f}x | " + " | ".join(f"{part:.2f}x" for part in parts) + " |")
-    return "\n".join(lines)
+        yield GROWN, "\n".join(lines)
 
 
 def _compare(racks: int, rounds: int, scratch: Path, wanted: Sequence[str]) -> dict[str, dict[str, Cost]]:
@@ -118,9 +116,10 @@ def _rows(racks: int, compared: Mapping[str, Mapping[str, Cost]]) -> list[str]:
 
 
 def _sorted(inventory: dict[str, Any]) -> dict[str, Any]:
-    """The output of --list with each group's hosts and children sorted: their order says nothing."""
+    """The output of --list without what says nothing: the order of hosts and groups, and groups that are empty."""
+    empty = {name for group in inventory.values() for name in group.get("children", ())} - inventory.keys()
     return {
-        name: {key: sorted(value) if isinstance(value, list) else value for key, value in group.items()}
+        name: {key: sorted({*value} - empty) if isinstance(value, list) else value for key, value in group.items()}
         for name, group in inventory.items()
     }
 

@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import live
@@ -37,24 +38,24 @@ def main() -> int:
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab instead (root)")
     parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld instead (root)")
     options = parser.parse_args()
-    scratch = CHECKOUT / "build" / "bench"
-    if options.live:
-        tables = {live.NAME: live.table(options.live, options.rounds, scratch / live.NAME)}
-    elif options.rehearsal:
-        tables = {rehearsal.NAME: rehearsal.table(options.rounds, scratch / rehearsal.NAME)}
-    else:
-        tables = {
-            placing.NAME: placing.table(options.racks, options.rounds, scratch / placing.NAME),
-            inventory.NAME: inventory.table(
-                options.racks, options.grown_racks, options.rounds, scratch / inventory.NAME
-            ),
-        }
-    for name, table in tables.items():
-        text = f"{_machine(options.rounds, 'the best' if options.live or options.rehearsal else 'medians')}\n\n{table}"
-        print(f"{text}\n")
+    for name, table in _tables(options, CHECKOUT / "build" / "bench"):
+        rounds = 1 if name == inventory.GROWN else options.rounds
+        text = f"{_machine(rounds, 'the best' if options.live or options.rehearsal else 'medians')}\n\n{table}"
+        print(f"{text}\n", flush=True)
         if options.write:
             _write(name, text)
     return 0
+
+
+def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str]]:
+    """Each table by its name, as soon as it is measured."""
+    if options.live:
+        yield live.NAME, live.table(options.live, options.rounds, scratch / live.NAME)
+    elif options.rehearsal:
+        yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
+    else:
+        yield placing.NAME, placing.table(options.racks, options.rounds, scratch / placing.NAME)
+        yield from inventory.tables(options.racks, options.grown_racks, options.rounds, scratch / inventory.NAME)
 
 
 def _machine(rounds: int, statistic: str) -> str:
