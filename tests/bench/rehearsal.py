@@ -106,7 +106,7 @@ def _rendering(racks: int, rounds: int) -> Iterator[str]:
     ways: dict[str, Callable[[], Any]] = {
         "`yaml.safe_dump` of the structure": lambda: yaml.safe_dump(structure, sort_keys=False),
         "our text of the structure": lambda: files.render([topology], files.YAML),
-        "fabric to text: names folded, Slurm's rules checked": lambda: slurm.render(fabric, model.State()),
+        "fabric to topology.yaml and .conf: names folded, rules checked": lambda: slurm.render(fabric, model.State()),
     }
     took: dict[str, list[float]] = {way: [] for way in ways}
     for _round in range(max(rounds, 1)):
