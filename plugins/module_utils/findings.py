@@ -439,7 +439,7 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_too_large": Entry("error", "More nodes or blocks than Slurm can hold.", "Split the cluster."),
     "slurm_topology_differs": Entry("warning", "slurmctld runs another topology than its file.", "Reconfigure."),
     "slurm_topology_name": Entry("error", "A topology's name cannot stand in slurm.conf.", "Use letters and digits."),
-    "slurm_topology_foreign": Entry("error", "topology.conf holds a tree.", "Move it away first."),
+    "slurm_topology_foreign": Entry("error", "topology.conf holds a tree or Include lines.", "Move it away first."),
     "slurm_twin_hides": Entry("error", "topology.yaml hides topology.conf.", "Remove it, or set format to auto."),
     "slurm_twin_left": Entry("warning", "The other topology file is left over.", "Remove it."),
     # Tiers: module_utils/slurm/tier_plan.py.

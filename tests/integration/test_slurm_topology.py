@@ -383,6 +383,26 @@ def test_a_contrary_line_of_the_site_stops_it(tmp_path: Path, setting: dict[str,
         assert code in [found["code"] for found in stopped]
 
 
+@pytest.mark.parametrize("line", ["SwitchName=s0 Nodes=r01t[01-18]", "Include more.conf"])
+def test_lines_that_would_be_lost_stop_it(tmp_path: Path, line: str) -> None:
+    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
+        configure(slurmctld, plugin="topology/tree" if line.startswith("Switch") else "topology/block")
+        (slurmctld.conf_dir / "topology.conf").write_text(f"{line}\n")
+        (slurmctld.conf_dir / "more.conf").write_text("BlockName=r01 Nodes=r01t[01-18]\nBlockSizes=18\n")
+        slurmctld.start()
+        before = state(slurmctld)
+        assert "slurm_topology_foreign" in [found["code"] for found in plan(slurmctld, RACKS).stopped_by()]
+        assert state(slurmctld) == before
+
+
+def test_power_saving_is_seen(slurmctld: Slurmctld) -> None:
+    assert survey(slurmctld).power_saving
+    path = slurmctld.conf_dir / "slurm.conf"
+    path.write_text(path.read_text().replace("SuspendTime=60\n", "").replace("SuspendProgram=/bin/true\n", ""))
+    assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+    assert not survey(slurmctld).power_saving
+
+
 def test_a_node_line_that_places_its_node_is_told_before_anything_is_written(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)

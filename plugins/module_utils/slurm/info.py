@@ -58,6 +58,8 @@ def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
                 known_nodes=slurm.nodes(),
                 partitions=slurm.partitions(),
                 others=others,
+                node_rank=settings.satisfies("TopologyParam", seen.config.get("topologyparam", "")),
+                power_saving=seen.power_saving,
             )
         )
     if topology is not None and not matches:

@@ -121,6 +121,7 @@ def plan(seen: Survey, wish: Wish) -> Plan:
             segments=wish.segments,
             node_topologies=_overrides(seen, topology),
             made=tuple(made),
+            power_saving=seen.power_saving,
             node_rank=ranked or settings.satisfies("TopologyParam", seen.config.get("topologyparam", "")),
         )
     )
@@ -164,7 +165,7 @@ def _beside(
     findings: list[Finding] = []
     if seen.style != YAML:
         if any(other.kind != "block" for other in written):
-            message = f"{seen.path} holds a tree (SwitchName lines), which would be lost: move it away first."
+            message = f"{seen.path} holds lines of a tree or Include lines, which would be lost: move it away first."
             findings.append(finding("slurm_topology_foreign", message))
         if wish.others or wish.cluster_default:
             message = (

@@ -63,7 +63,8 @@ class Candidate:
     runs now. others: topologies that stand beside this one in topology.yaml. segments: sizes that jobs use.
     node_topologies: node -> block where a NodeName line of slurm.conf places the node in this topology by Topology=.
     made: those of ``others`` that this collection makes too, so that they are checked as well.
-    node_rank: whether TopologyParam has BlockAsNodeRank, or will have it.
+    node_rank: whether TopologyParam has BlockAsNodeRank, or will have it. power_saving: whether slurmctld may switch
+    nodes off, which some releases cannot do well.
     """
 
     version: Version
@@ -77,6 +78,7 @@ class Candidate:
     node_topologies: Mapping[str, str] = field(default_factory=dict)
     made: tuple[Topology, ...] = ()
     node_rank: bool = False
+    power_saving: bool = True
     counts: dict[str, int] = field(default_factory=dict, compare=False)
 
     def known(self, block: Block) -> int:
@@ -554,11 +556,12 @@ def _segments(candidate: Candidate) -> Iterator[Objection]:
 
 
 def _known_bad_release(candidate: Candidate) -> Iterator[Objection]:
-    yield (
-        f"Slurm {show_version(candidate.version)} drops powered-down nodes from their blocks until the next"
-        " reconfigure: upgrade to 25.11.4 or later.",
-        {},
-    )
+    if candidate.power_saving:
+        yield (
+            f"Slurm {show_version(candidate.version)} drops powered-down nodes from their blocks until the next"
+            " reconfigure: upgrade to 25.11.4 or later, or write Topology= on their NodeName lines.",
+            {},
+        )
 
 
 def _aggregates_shift(candidate: Candidate) -> Iterator[Objection]:

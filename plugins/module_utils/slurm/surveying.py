@@ -59,6 +59,12 @@ class Survey:
     def plugin(self) -> str:
         return self.config.get("topologyplugin", "")
 
+    @property
+    def power_saving(self) -> bool:
+        """Whether slurmctld switches idle nodes off."""
+        after = self.config.get("suspendtime", "").split(" ")[0].upper()
+        return bool(self.config.get("suspendprogram")) and after not in ("", "-1", "INFINITE", "NONE")
+
     def written(self) -> list[Topology]:
         """What the topology file says; SlurmError where it cannot be read."""
         if self.file is None:

@@ -201,6 +201,8 @@ def test_a_topology_name_that_slurm_conf_cannot_hold(name: str) -> None:
 @pytest.mark.parametrize(("version", "bad"), [((25, 11, 0), True), ((25, 11, 2), True), ((25, 11, 3), False)])
 def test_releases_that_lose_nodes_are_told(version: rules.Version, bad: bool) -> None:
     assert ("slurm_release" in codes(Candidate(version, "yaml", racks(4, base=(4,))))) is bad
+    # They lose them only where nodes are switched off.
+    assert "slurm_release" not in codes(Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False))
 
 
 def test_nothing_is_said_of_names_where_no_slurm_was_asked() -> None:

@@ -1,0 +1,138 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Jobs on 36 real hosts land where the fabric says: a whole rack, and one that is cut into two cliques of nine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import spans
+
+from .commands import ansible
+from .conftest import SCENARIOS, RunningLab, running_lab
+from .slurm_site import wait_for
+
+SUITES = [pytest.param("trixie", marks=pytest.mark.lab), pytest.param("forky", marks=pytest.mark.two_racks)]
+# The cliques in block order, as trays of each.
+COUNTS = [18, 9, 9]
+SIZES = (1, 4, 9, 16, 18, 20, 36)
+
+
+class Site:
+    """The lab after discover and slurm, with the fabric file that they left."""
+
+    def __init__(self, lab: RunningLab, suite: str, directory: Path) -> None:
+        self.lab, self.suite = lab, suite
+        self.file = directory / "fabric.json"
+        self.play("discover", fabric_hosts="trays", accept="gates")
+        self.play("slurm", slurm_topology_manage_conf=True)
+        fabric: dict[str, Any] = json.loads(self.file.read_text())
+        self.clique_of = {tray["slurm_node"]: tray["clique"] for tray in fabric["trays"].values()}
+        # 24.11 cannot load a block below the base size, 26.05 takes the largest clique's.
+        self.base = 9 if suite == "trixie" else 18
+        wait_for(lambda: len(expand(self.ctl("sinfo", "-h", "-t", "idle", "-o", "%N"))) == 36, 60)
+
+    def play(self, name: str, **variables: Any) -> None:
+        options = json.dumps({"fabric_file": str(self.file), **variables})
+        ansible("ansible-playbook", "-i", self.lab.inventory, "--forks=20", f"rackscale.nvlink.{name}", "-e", options)
+
+    def ctl(self, *command: str, check: bool = True) -> str:
+        done = self.lab.exec("ctl", *command, check=check)
+        return (done.stdout if check else done.stdout + done.stderr).strip()
+
+    def ran_on(self, *options: str) -> Counter[str]:
+        """How many of a job's tasks ran in each clique: each task says its own host's name."""
+        names = self.ctl("srun", *options, "hostname").split()
+        assert len(names) == len(set(names)), names
+        return Counter(self.clique_of[name] for name in names)
+
+    def waits_for_ever(self, *options: str) -> bool:
+        told = self.ctl("sbatch", "--test-only", *options, "--wrap", "true", check=False)
+        return " to start at " not in told
+
+    @contextlib.contextmanager
+    def busy(self, nodes: str) -> Iterator[None]:
+        """A job of others on these trays."""
+        job = self.ctl("sbatch", "--parsable", "--exclusive", "-w", nodes, "-o", "/dev/null", "--wrap", "sleep 300")
+        try:
+            wait_for(lambda: self.ctl("squeue", "-h", "-j", job, "-o", "%t") == "R")
+            yield
+        finally:
+            self.ctl("scancel", job)
+            wait_for(
+                lambda: (
+                    self.ctl("squeue", "-h", "-j", job, "-o", "%t", check=False)
+                    in ("", "slurm_load_jobs error: Invalid job id specified")
+                )
+            )
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory = tmp_path_factory.mktemp("jobs")
+    scenario = directory / "racks.yml"
+    text = (SCENARIOS / "two-racks.yml").read_text()
+    scenario.write_text(re.sub(r"(?m)^suite: .*$", f"suite: {request.param}", text))
+    with running_lab(directory, scenario) as lab:
+        yield Site(lab, request.param, directory)
+
+
+def test_the_blocks_are_the_cliques(site: Site) -> None:
+    shown = site.ctl("scontrol", "show", "topology")
+    blocks = re.findall(r"^BlockName=(\S+) BlockIndex=\d+ Nodes=(\S+) BlockSize=(\d+)", shown, re.M)
+    assert [len(expand(nodes)) for _name, nodes, _size in blocks] == COUNTS
+    assert {int(size) for _name, _nodes, size in blocks} == {site.base}
+    assert all(len({site.clique_of[node] for node in expand(nodes)}) == 1 for _name, nodes, _size in blocks)
+
+
+@pytest.mark.parametrize("nodes", SIZES)
+def test_a_job_spans_no_more_than_is_told(site: Site, nodes: int) -> None:
+    [span] = spans.spans(COUNTS, [site.base], [nodes])
+    if not span.starts:
+        # 36 trays need three blocks, of which a base of 18 allows two.
+        assert (site.suite, nodes) == ("forky", 36)
+        assert site.waits_for_ever(f"-N{nodes}")
+        return
+    used = site.ran_on(f"-N{nodes}")
+    assert used.total() == nodes
+    assert span.needed is not None
+    assert span.needed <= len(used) <= span.allowed
+    if nodes <= 9:
+        assert len(used) == 1
+
+
+@pytest.mark.parametrize(("nodes", "segment"), [(16, 8), (18, 9), (20, 4), (36, 9), (36, 12), (36, 18)])
+def test_every_segment_stays_in_one_clique(site: Site, nodes: int, segment: int) -> None:
+    room = sum(count // segment for count in COUNTS) * segment >= nodes
+    # Above the base size 24.11 refuses it.
+    if not room or (site.suite == "trixie" and segment > site.base):
+        assert site.waits_for_ever(f"-N{nodes}", f"--segment={segment}")
+        return
+    used = site.ran_on(f"-N{nodes}", f"--segment={segment}")
+    assert used.total() == nodes
+    assert all(count % segment == 0 for count in used.values())
+
+
+def test_a_job_of_a_whole_clique_when_that_clique_is_not_free(site: Site) -> None:
+    """Ten trays of the whole rack are taken. What the base size decides shows now."""
+    with site.busy("r01t[01-10]"):
+        # Nine fit a half of the second rack, and go there as one.
+        assert site.ran_on("-N9") in (Counter({site.clique_of["r02t01"]: 9}), Counter({site.clique_of["r02t10"]: 9}))
+        if site.suite == "trixie":
+            # The base is 9: the 18 are spread over both halves, which the finding slurm_clique_above_base told.
+            assert sorted(site.ran_on("-N18").values()) == [9, 9]
+        else:
+            # The base is 18: they wait for their clique.
+            told = site.ctl("sbatch", "--test-only", "-N18", "--wrap", "true", check=False)
+            assert set(expand(told.partition(" on nodes ")[2].split(" ")[0])) == set(expand("r01t[01-18]"))
+            held = site.ctl("srun", "--immediate=3", "-N18", "hostname", check=False)
+            assert "Unable to allocate resources" in held
