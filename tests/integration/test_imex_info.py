@@ -14,11 +14,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, verdict
 
 from .commands import ansible
@@ -26,7 +24,7 @@ from .conftest import CHECKOUT, RunningLab, running_lab
 from .test_lab import wait_until
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
-from nvlab import gpus, imex, lab, paths
+from nvlab import gpus, imex, lab, packages, paths
 
 pytestmark = pytest.mark.lab
 
@@ -37,35 +35,16 @@ LIST = files.render_nodes(ADDRESSES)
 Ask = Callable[..., dict[str, dict[str, Any]]]
 
 
-def deb(name: str = "nvidia-imex", version: int = 0) -> Path:
-    return next(imex.packages().glob(f"{name}_{imex.versions()[version]}-1_all.deb"))
+def install(name: str = "nvidia-imex", version: int = 0) -> str:
+    """The command that brings a tray to that package, from the lab's own repository."""
+    apt = "DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Options::=--force-confold"
+    return f"{apt} update && {apt} -y --allow-downgrades install {name}={imex.versions()[version]}-1"
 
 
 @pytest.fixture(scope="module")
 def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     with running_lab(tmp_path_factory.mktemp("lab"), "bare.yml") as lab:
         yield lab
-
-
-@pytest.fixture(scope="module")
-def play(racks: RunningLab, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
-    """Run tasks on trays."""
-    folder = tmp_path_factory.mktemp("plays")
-
-    def run(tasks: list[dict[str, Any]], trays: list[str] | None = None) -> None:
-        book = folder / "play.yml"
-        book.write_text(yaml.safe_dump([{"hosts": ":".join(trays or TRAYS), "gather_facts": False, "tasks": tasks}]))
-        ansible("ansible-playbook", "-i", racks.inventory, book, "--forks", "4")
-
-    return run
-
-
-def install(package: Path) -> list[dict[str, Any]]:
-    target = f"/root/{package.name}"
-    return [
-        {"ansible.builtin.copy": {"src": str(package), "dest": target, "mode": "0600"}},
-        {"ansible.builtin.command": {"argv": ["dpkg", "--install", "--force-confold", target]}},
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +113,10 @@ def bare(ask: Ask) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def domain(bare: dict[str, Any], racks: RunningLab, play: Callable[..., None]) -> RunningLab:
-    """nvidia-imex.service enabled on four trays of one list."""
-    copy = {"ansible.builtin.copy": {"content": LIST, "dest": files.NODES_FILE, "mode": "0644"}}
-    play([*install(deb()), copy])
+def domain(bare: dict[str, Any], racks: RunningLab) -> RunningLab:
+    """Four trays with the package of the driver's version."""
+    packages.add(paths.state_of(racks.name), imex.packages())
+    on(racks, TRAYS, install())
     return racks
 
 
@@ -353,11 +332,11 @@ def test_channels(up: RunningLab, ask: Ask) -> None:
     assert codes(facts) == {"imex_channel_stale"}
 
 
-def test_members_of_two_versions(up: RunningLab, ask: Ask, play: Callable[..., None]) -> None:
+def test_members_of_two_versions(up: RunningLab, ask: Ask) -> None:
     """And an upgrade by package that keeps the site's configuration."""
     try:
         order(up, TRAYS[3], driver_version=imex.versions()[2])
-        play(install(deb(version=2)), TRAYS[3:])
+        on(up, TRAYS[3:], install(version=2))
         on(up, TRAYS[3:], "systemctl restart nvidia-imex")
 
         def seen() -> bool:
@@ -371,7 +350,22 @@ def test_members_of_two_versions(up: RunningLab, ask: Ask, play: Callable[..., N
         assert [(found["code"], found["tray"]) for found in judged.findings] == [("imex_peer_version", TRAYS[3])]
     finally:
         order(up, TRAYS[3], driver_version=imex.versions()[0])
-        play(install(deb()), TRAYS[3:])
+        on(up, TRAYS[3:], install())
+
+
+def test_the_package_of_the_branch_takes_the_plain_one_s_place_and_keeps_the_configuration(
+    up: RunningLab, ask: Ask
+) -> None:
+    try:
+        on(up, TRAYS[:1], f"echo IMEX_FUTURE_KEY=1 >> {files.CONFIG_FILE}")
+        on(up, TRAYS[:1], install("nvidia-imex-580"))
+        facts = ask(TRAYS[0])[TRAYS[0]]
+        assert facts["package"] == {"name": "nvidia-imex-580", "version": f"{imex.versions()[0]}-1"}
+        assert facts["config"]["unknown_keys"] == ["IMEX_FUTURE_KEY"]
+        assert facts["nodes"]["entries"] == ADDRESSES
+        assert facts["ready"]
+    finally:
+        on(up, TRAYS[:1], f"sed -i /^IMEX_FUTURE_KEY/d {files.CONFIG_FILE}; {install()}")
 
 
 def test_a_tray_that_cannot_be_asked(up: RunningLab, ask: Ask) -> None:
