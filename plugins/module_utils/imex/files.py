@@ -250,7 +250,10 @@ def parse_record(text: str) -> Record | None:
         record = Record(*(data[field] for field in Record._fields))
     except (ValueError, KeyError, TypeError):
         return None
+    number = record.generation
     texts = (record.clique, record.sha256, record.owner)
-    if not all(isinstance(text, str) for text in texts) or type(record.generation) is not int or record.generation < 0:
+    if not all(isinstance(value, str) for value in texts):
+        return None
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         return None
     return record
