@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -16,6 +17,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import (
+    RehearsalError,
+    Rehearsed,
+    rehearsed,
+)
 
 MANIFEST = ".fabric_render.json"
 # A terminal tells its width; a log file or a pager has none, and two racks should still stand side by side there.
@@ -41,6 +47,7 @@ class ActionModule(ActionBase):
                 "render_dir": {"type": "path"},
                 "renderers": {"type": "list", "elements": "str", "choices": every, "default": every},
                 "rack_map": {"type": "bool", "default": False},
+                "rehearsal": {"type": "path"},
             }
         )
         # Empty is what a forgotten variable of a playbook becomes.
@@ -51,9 +58,10 @@ class ActionModule(ActionBase):
         try:
             fabric = fabric_file.load(options["fabric_file"])
             state = fabric_file.load_state(options["fabric_file"]) or model.State()
+            held = _rehearsed(options["rehearsal"]) if options["rehearsal"] else None
             result["changed"] = False
             if options["render_dir"]:
-                result.update(self._render(fabric, state, options["render_dir"], options["renderers"]))
+                result.update(self._render(fabric, state, options["render_dir"], options["renderers"], held))
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from error
         if options["rack_map"]:
@@ -61,8 +69,10 @@ class ActionModule(ActionBase):
             _show(fabric, state)
         return result
 
-    def _render(self, fabric: model.Fabric, state: model.State, root: str, names: list[str]) -> dict[str, Any]:
-        rendered = render(fabric, state, names)
+    def _render(
+        self, fabric: model.Fabric, state: model.State, root: str, names: list[str], held: Rehearsed | None
+    ) -> dict[str, Any]:
+        rendered = render(fabric, state, names, held)
         files = {path: tree.File(text, name) for name, texts in rendered.files.items() for path, text in texts.items()}
         plan = tree.plan(root, files, set(names), MANIFEST)
         if not self._task.check_mode:
@@ -86,6 +96,16 @@ class ActionModule(ActionBase):
             more = f" ({len(errors) - 1} more such findings)" if len(errors) > 1 else ""
             result.update(failed=True, msg=errors[0] + more)
         return result
+
+
+def _rehearsed(path: str) -> Rehearsed:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return rehearsed(json.load(file), path)
+    except OSError as error:
+        raise RehearsalError(f"{path} cannot be read ({error.strerror}): rehearse again, or leave it out.") from None
+    except ValueError:
+        raise RehearsalError(f"{path}: is no JSON; give the file that the role slurm_topology has written.") from None
 
 
 def _difference(root: str, change: tree.Change) -> dict[str, str]:

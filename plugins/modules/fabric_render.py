@@ -36,6 +36,11 @@ options:
     elements: str
     choices: [slurm, imex, report]
     default: [slurm, imex, report]
+  rehearsal:
+    description:
+      - A rehearsal to show in the report, the file that the role slurm_topology writes where its variable
+        C(slurm_topology_rehearsal_file) is set.
+    type: path
   rack_map:
     description:
       - Whether to print the racks side by side, one row a tray, and to return them as RV(rack_map).

@@ -237,6 +237,11 @@ options:
     description: Seconds that the rehearsal may take.
     type: int
     default: 120
+  rehearsal_file:
+    description:
+      - A file on the Ansible controller that the rehearsal is kept in, one for each Slurm cluster, for the report of
+        M(rackscale.nvlink.fabric_render). It is written in check mode too, and where the rehearsal stops the module.
+    type: path
   timeout:
     description: Seconds that a call of scontrol, another apply, or a slurmctld that is to run the old topology again
       may take.
@@ -554,6 +559,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         },
     },
     "rehearse_timeout": {"type": "int", "default": 120},
+    "rehearsal_file": {"type": "path"},
     "timeout": {"type": "int", "default": 60},
 }
 

@@ -421,7 +421,9 @@ def test_it_gates_the_apply_of_a_site(lab: LabFactory, scenario: str, tmp_path: 
             return said
 
         jobs = [{"nodes": 4, "segment": 2}, {"nodes": 5}]
-        said = run("--check", slurm_topology_rehearse_jobs=jobs)
+        kept = tmp_path / "rehearsal.json"
+        said = run("--check", slurm_topology_rehearse_jobs=jobs, slurm_topology_rehearsal_file=str(kept))
+        assert json.loads(kept.read_text()) == said["rehearsal"]
         assert said["changed"], said
         assert said["rehearsal"]["loaded"]
         outcomes = said["rehearsal"]["outcomes"]

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, report, slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import Rehearsed
 
 
 class Renderer(NamedTuple):
@@ -39,8 +41,13 @@ class Rendered(NamedTuple):
     findings: list[model.Finding]
 
 
-def render(fabric: model.Fabric, state: model.State, names: Collection[str] = tuple(RENDERERS)) -> Rendered:
-    """The texts of the named renderers for a fabric."""
+def render(
+    fabric: model.Fabric,
+    state: model.State,
+    names: Collection[str] = tuple(RENDERERS),
+    rehearsed: Rehearsed | None = None,
+) -> Rendered:
+    """The texts of the named renderers for a fabric; the report shows the rehearsal too, where there was one."""
     findings: list[model.Finding] = []
     files: dict[str, dict[str, str]] = {}
     for name, renderer in RENDERERS.items():
@@ -48,5 +55,6 @@ def render(fabric: model.Fabric, state: model.State, names: Collection[str] = tu
             continue
         if renderer.findings is not None:
             findings += renderer.findings(fabric, state)
-        files[name] = renderer.render(fabric, replace(state, findings=[*state.findings, *findings]))
+        call = partial(report.render, rehearsed=rehearsed) if name == "report" else renderer.render
+        files[name] = call(fabric, replace(state, findings=[*state.findings, *findings]))
     return Rendered(files, findings)

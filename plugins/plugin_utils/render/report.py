@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model, spans
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import Rehearsed
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
@@ -30,8 +31,8 @@ SWITCH_STEP = 10
 LONGEST_NAME = 12
 
 
-def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
-    """``report/index.html`` of a fabric and its state."""
+def render(fabric: model.Fabric, state: model.State, rehearsed: Rehearsed | None = None) -> dict[str, str]:
+    """``report/index.html`` of a fabric and its state, and of a rehearsal where there was one."""
     shown = view.picture(fabric, state)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
@@ -45,6 +46,7 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
         box=BOX,
         hues=HUES,
         health_words=view.HEALTH,
+        rehearsed=rehearsed,
         digest=fabric_file.digest(fabric_file.serialise(fabric)),
         # Ours, not a tray's: they must stand unescaped, and their hashes let the browser run them.
         style=Markup(style),
