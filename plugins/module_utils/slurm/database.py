@@ -62,18 +62,25 @@ def bring_up(host: Host, wish: Wish) -> None:
             )
     settings = {**MARIADB_SETTINGS, **wish.mariadb_settings}
     lines = "".join(f"{key}={value}\n" for key, value in settings.items())
-    tuned = host.file(wish.mariadb_file, f"{HEADER}[mariadb]\n{lines}".encode())
-    host.run(MARIADB_UNIT, restart=tuned)
+    with host.restoring(wish.mariadb_file, MARIADB_UNIT):
+        tuned = host.file(wish.mariadb_file, f"{HEADER}[mariadb]\n{lines}".encode())
+        host.run(MARIADB_UNIT, restart=tuned)
     path = os.path.join(wish.conf_dir, "slurmdbd.conf")
     password = _password(path) or secrets.token_urlsafe(36)
-    changed = host.file(path, slurmdbd_conf(wish, password).encode(), f"{wish.slurm_user}:{wish.slurm_user}", 0o600)
-    _ensure_database(host, wish, password)
     host.logrotate("slurmdbd-nvlink", [wish.log], "slurmdbd")
-    host.run(UNIT, restart=changed, log=wish.log)
+    with host.restoring(path, UNIT):
+        owner = f"{wish.slurm_user}:{wish.slurm_user}"
+        changed = host.file(path, slurmdbd_conf(wish, password).encode(), owner, 0o600)
+        _ensure_database(host, wish, password)
+        host.run(UNIT, restart=changed, log=wish.log)
+        _wait(host, wish)
+
+
+def _wait(host: Host, wish: Wish) -> None:
     port = int(wish.settings.get("DbdPort", PORT))
     if not host.check and not host.wait_for_port(port, min(host.timeout, 30.0)):
         told = host.why(UNIT, wish.log, 0, f"nothing listens on port {port}")
-        raise SlurmError(f"slurmdbd does not answer ({told}): correct that and run again.")
+        raise SlurmError(f"{UNIT} does not start ({told}): correct that first.")
 
 
 def slurmdbd_conf(wish: Wish, password: str) -> str:

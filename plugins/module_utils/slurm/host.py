@@ -227,6 +227,21 @@ class Host:
             )
         return True
 
+    @contextlib.contextmanager
+    def restoring(self, path: str, unit: str) -> Iterator[None]:
+        """A unit that does not start with a changed file gets the one of before back, and is started with it."""
+        before = read(path)
+        seen = os.stat(path) if before is not None else None
+        try:
+            yield
+        except SlurmError as error:
+            if self.check or before is None or seen is None or read(path) == before:
+                raise
+            write(path, before, pwd.getpwuid(seen.st_uid).pw_name, stat.S_IMODE(seen.st_mode))
+            self.call("systemctl", "reset-failed", unit)
+            self.call("systemctl", "restart", unit)
+            raise SlurmError(f"{str(error).rstrip('.')}; the {os.path.basename(path)} of before is back.") from None
+
     def why(self, unit: str, log: str, start: int, otherwise: str) -> str:
         """What a daemon complained about last, in its log or in the journal."""
         text = ""
