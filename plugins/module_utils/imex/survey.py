@@ -88,7 +88,7 @@ def survey(
         "record": {"path": record_path, "text": _text(record_path)},
         "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
         "processes": processes,
-        "answers": _ask(ctl, config_path, timeout) if running or shutil.which(ctl) else {},
+        "answers": _ask(ctl, config_path, timeout) if running else {},
         "channels": {"major": _channel_major(proc_devices), "devices": _channel_devices()},
         "prolog_files": _prologs(prolog_files),
         "log_path": config.get("LOG_FILE_NAME"),
@@ -151,7 +151,7 @@ def _package() -> dict[str, str] | None:
         if shutil.which(question[0]):
             for line in child.run(question, _SYSTEM_TIMEOUT).stdout.splitlines():
                 words = line.split()
-                if len(words) == 3 and words[0] == "ii":
+                if len(words) == 3 and words[0][1:2] == "i":  # installed, also where it is on hold
                     return {"name": words[1], "version": words[2]}
     return None
 

@@ -1,0 +1,145 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What survey() reads of a host, against programs, files and a process of the test's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
+
+Program = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Programs of the test's own, first in PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def write(name: str, script: str) -> Path:
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+        return folder / name
+
+    return write
+
+
+def read(tmp_path: Path, **options: Any) -> dict[str, Any]:
+    nothing: dict[str, Any] = {
+        "config_path": str(tmp_path / "config.cfg"),
+        "record_path": str(tmp_path / "record"),
+        "ctl": str(tmp_path / "bin" / "nvidia-imex-ctl"),
+        "timeout": 0.5,
+        "prolog_files": [],
+        "proc_devices": str(tmp_path / "devices"),
+        "addresses": lambda: ["198.51.100.11"],
+    }
+    return survey.survey(**{**nothing, **options})
+
+
+CALLED = "open('/proc/self/comm', 'w').write('nvidia-imex'); print(flush=True); import time; time.sleep(60)"
+
+
+@pytest.fixture
+def daemon() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is called nvidia-imex."""
+    with subprocess.Popen([sys.executable, "-c", CALLED, "-c", "x.cfg"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ii  nvidia-imex 580.173.02-1", {"name": "nvidia-imex", "version": "580.173.02-1"}),
+        ("hi  nvidia-imex-580 580.173.02-1", {"name": "nvidia-imex-580", "version": "580.173.02-1"}),
+        ("rc  nvidia-imex 570.1-1", None),
+        ("", None),
+    ],
+)
+def test_the_package_from_dpkg(program: Program, tmp_path: Path, line: str, expected: dict[str, str] | None) -> None:
+    program("dpkg-query", f"echo '{line}'")
+    program("rpm", "exit 1")
+    assert read(tmp_path)["package"] == expected
+
+
+def test_the_package_from_rpm(program: Program, tmp_path: Path) -> None:
+    program("dpkg-query", "exit 1")
+    program("rpm", "echo 'ii  nvidia-imex 580.95.05-1'")
+    assert read(tmp_path)["package"] == {"name": "nvidia-imex", "version": "580.95.05-1"}
+
+
+def test_the_unit_as_systemd_says(program: Program, tmp_path: Path) -> None:
+    program(
+        "systemctl",
+        "printf 'MainPID=0\nResult=success\nLoadState=masked\nActiveState=inactive\nUnitFileState=masked\n'",
+    )
+    assert read(tmp_path)["unit"] == {
+        "load": "masked",
+        "active": "inactive",
+        "sub": None,
+        "enabled": "masked",
+        "main_pid": None,
+        "result": "success",
+    }
+    program("systemctl", "echo 'System has not been booted with systemd' >&2; exit 1")
+    assert read(tmp_path)["unit"] is None
+
+
+def test_the_list_and_the_log_are_where_the_configuration_says(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "config.cfg").write_text(f"IMEX_NODE_CONFIG_FILE={tmp_path}/list\nLOG_FILE_NAME={tmp_path}/log\n")
+    (tmp_path / "list").write_text("198.51.100.11\n")
+    (tmp_path / "log").write_text("old\n" * 100_000 + "last\n")
+    found = read(tmp_path)
+    assert found["nodes"]["text"] == "198.51.100.11\n"
+    assert abs(found["nodes"]["changed_at"] - time.time()) < 60
+    assert found["log"].endswith("old\nlast\n")
+    assert len(found["log"]) < 100_000
+    (tmp_path / "config.cfg").unlink()
+    assert read(tmp_path)["nodes"]["path"] == files.NODES_FILE
+
+
+def test_a_daemon_is_found_and_asked(program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]) -> None:
+    program("nvidia-imex-ctl", 'echo "$*"')
+    found = read(tmp_path)
+    ours = [entry for entry in found["processes"] if entry["pid"] == daemon.pid]
+    assert [(entry["name"], entry["argv"][3:]) for entry in ours] == [("nvidia-imex", ["-c", "x.cfg"])]
+    assert abs(ours[0]["started_at"] - time.time()) < 60
+    assert found["answers"]["state"].stdout == f"-c {tmp_path}/config.cfg -q\n"
+    assert found["answers"]["domain"].stdout == f"-c {tmp_path}/config.cfg -N -j\n"
+
+
+def test_after_a_first_answer_that_hangs_there_is_no_second(
+    program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]
+) -> None:
+    program("nvidia-imex-ctl", "exec sleep 60")
+    began = time.monotonic()
+    answers = read(tmp_path)["answers"]
+    assert (set(answers), answers["state"].timed_out) == ({"state"}, True)
+    assert time.monotonic() - began < 15
+
+
+def test_the_channels_major_and_prologs_that_speak_of_imex(tmp_path: Path, program: Program) -> None:
+    (tmp_path / "devices").write_text("Character devices:\n  1 mem\n234 nvidia-caps-imex-channels\n")
+    for name, text in (("a.sh", "exec nvidia-imex -c x"), ("b.sh", "true")):
+        (tmp_path / name).write_text(text)
+    found = read(tmp_path, prolog_files=[f"{tmp_path}/*.sh", f"{tmp_path}/a*"])
+    assert found["channels"]["major"] == 234
+    assert found["prolog_files"] == [f"{tmp_path}/a.sh"]
+
+
+def test_the_version_of_the_program(program: Program, tmp_path: Path) -> None:
+    program("nvidia-imex", "echo 'IMEX version is: 580.173.02'")
+    assert (read(tmp_path)["version"], bool(read(tmp_path)["program"])) == ("580.173.02", True)
