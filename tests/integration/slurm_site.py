@@ -146,3 +146,12 @@ def wait_for(happens: Callable[[], bool], seconds: float = 20) -> None:
     while not happens():
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def submit(slurmctld: Slurmctld, *nodes: str) -> str:
+    """A job on these nodes: CLOUD ones, which it holds while they start up."""
+    done = slurmctld.run("sh", "-c", f"cd / && sbatch --parsable --exclusive -w {','.join(nodes)} --wrap true")
+    job = done.stdout.strip()
+    assert job, done.stderr
+    wait_for(lambda: slurmctld.run("squeue", "-h", "-j", job, "-o", "%t").stdout.strip() in ("CF", "R"))
+    return job

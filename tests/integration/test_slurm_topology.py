@@ -47,6 +47,7 @@ from .slurm_site import (
     slurm_of,
     start,
     state,
+    submit,
     survey,
     wait_for,
 )
@@ -192,6 +193,7 @@ def test_a_forgotten_reconfigure_is_made_up_for(slurmctld: Slurmctld) -> None:
 
 
 def test_a_topology_that_slurmctld_refuses_is_taken_back(slurmctld: Slurmctld) -> None:
+    job = submit(slurmctld, "r01t01", "r01t02")
     before = state(slurmctld)
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert [found["code"] for found in bad.stopped_by()] == ["slurm_block_size"]
@@ -202,10 +204,11 @@ def test_a_topology_that_slurmctld_refuses_is_taken_back(slurmctld: Slurmctld) -
     assert "slurmctld refused the new topology (Invalid BlockSizes value" in str(caught.value)
     assert str(caught.value).endswith(f"; the old {name} is back and running.")
     assert state(slurmctld) == before
-    # What lies there now also starts.
+    # What lies there now also starts, and the job is still there.
     slurmctld.kill_slurmctld()
     slurmctld.launch()
     assert state(slurmctld) == before
+    assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
 
 
 def test_a_first_topology_that_is_refused_is_removed_again(slurmctld: Slurmctld) -> None:
@@ -245,26 +248,30 @@ def test_another_topology_than_the_written_one_is_taken_back(slurmctld: Slurmctl
 
 
 def test_a_slurmctld_that_dies_meanwhile_finds_the_old_file(slurmctld: Slurmctld) -> None:
+    job = submit(slurmctld, "r01t01", "r01t02")
+    assert slurmctld.run("scontrol", "reconfigure").returncode == 0  # it saves its state with it
     before = state(slurmctld)
     wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
     wanted.survey.slurm.timeout = 3
     slurmctld.program(
         "scontrol",
-        f'[ "$1" = reconfigure ] && {slurmctld.real("pkill")} -9 -x slurmctld\nexec {slurmctld.real("scontrol")} "$@"',
+        f'[ "$1" = reconfigure ] && {slurmctld.real("pkill")} -9 "^slurmctld"\nexec {slurmctld.real("scontrol")} "$@"',
     )
     with pytest.raises(SlurmError, match=r"the old .* is back, but slurmctld does not run it: .* restart it\."):
         applying.apply(wanted)
     assert contents(slurmctld) == before[0]
     slurmctld.launch()
     assert state(slurmctld) == before
+    assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
 
 
-def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
-    with sandbox("forky", tmp_path / "slurm") as slurmctld:
+@pytest.mark.parametrize("suite", sorted(SUITES))
+def test_a_full_disk_changes_nothing(tmp_path: Path, suite: str) -> None:
+    with sandbox(suite, tmp_path / "slurm") as slurmctld:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", slurmctld.conf_dir], check=True)
         try:
             start(slurmctld)
-            wanted = plan(slurmctld, SPLIT)
+            wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
             with contextlib.suppress(OSError), open(slurmctld.conf_dir / "filler", "wb", buffering=0) as filler:
                 while True:
                     filler.write(b"x" * 4096)
@@ -275,7 +282,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
                 applying.apply(wanted)
             assert state(slurmctld) == before
             (slurmctld.conf_dir / "filler").unlink()
-            applying.apply(plan(slurmctld, SPLIT))
+            applying.apply(plan(slurmctld, SPLIT, block_sizes=(9,)))
             assert comparing.difference(wanted.topology, survey(slurmctld)) == ""
         finally:
             slurmctld.stop()
@@ -524,9 +531,9 @@ def test_the_other_way_is_refused(tmp_path: Path) -> None:
         ]
 
 
-def info(slurmctld: Slurmctld) -> dict[str, Any]:
+def info(slurmctld: Slurmctld, **options: Any) -> dict[str, Any]:
     """The result of slurm_topology_info, as a task gets it."""
-    arguments = json.dumps({"conf_dir": str(slurmctld.conf_dir), "bin_dir": str(slurmctld.bin_dir)})
+    arguments = json.dumps({"conf_dir": str(slurmctld.conf_dir), "bin_dir": str(slurmctld.bin_dir), **options})
     done = ansible(
         "ansible",
         "localhost",
@@ -554,6 +561,15 @@ def test_info_tells_what_runs(slurmctld: Slurmctld) -> None:
     told = info(slurmctld)
     assert told["file"]["running"] is False
     assert [finding["code"] for finding in told["findings"]] == ["slurm_topology_differs"]
+
+
+def test_info_tells_what_jobs_may_span(slurmctld: Slurmctld, tmp_path: Path) -> None:
+    file = tmp_path / "fabric.json"
+    file.write_text(json.dumps(fabric({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})))
+    rows = {row["nodes"]: row for row in info(slurmctld, fabric_file=str(file), job_sizes=[24])["job_spans"]}
+    assert rows[18] == {"nodes": 18, "allowed": 1, "needed": 1, "starts": True, "segment": None}
+    assert rows[24] == {"nodes": 24, "allowed": 2, "needed": 2, "starts": True, "segment": 12}
+    assert "job_spans" not in info(slurmctld)
 
 
 @pytest.mark.parametrize("slurmctld", ["forky"], indirect=True)
