@@ -360,10 +360,12 @@ def test_refused_partitions_leave_everything_as_it_was(tiers: Cluster) -> None:
         {**BRONZE, "qos": {**BRONZE["qos"], "name": "copper"}},
     ]
     failed = tiers.apply(changed, ok=False)
-    assert failed["msg"] == (
+    assert failed["msg"].startswith(
         "slurmctld refused the partitions (failed to parse tres weights str 'nonsense=1'); the old partitions are back"
-        " and running, and so are the records in slurmdbd."
+        " and running"
     )
+    # 24.11 with slurmdbd may end itself after a reconfigure that failed.
+    assert failed["msg"].endswith(", and so are the records in slurmdbd.")
     assert tiers.records() == before
     assert "UP" in tiers.run("scontrol", "ping")
     assert not tiers.apply(TIERS)["changed"]

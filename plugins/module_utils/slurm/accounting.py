@@ -367,10 +367,9 @@ def delete_steps(names: Iterable[str]) -> list[Step]:
 
 
 def _grant(grant: Grant, sign: str, cluster: str) -> Step:
+    which: tuple[str, ...] = ("account", "where", f"Name={grant.account}", f"Cluster={cluster}")
     if grant.user:
         which = ("user", "where", f"Name={grant.user}", f"Account={grant.account}", f"Cluster={cluster}")
-    else:
-        which = ("account", "where", f"Name={grant.account}", f"Cluster={cluster}")
     back = "-=" if sign == "+=" else "+="
     return Step(
         f"{grant.subject()}: qos {sign} {grant.qos}",

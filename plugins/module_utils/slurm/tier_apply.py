@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.applying im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.replacing import Files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.reviving import revive
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tier_plan import TierPlan, running_partitions
 
 
@@ -116,15 +117,18 @@ def _still_there(plan: TierPlan, steps: list[Step], accounts: Sacctmgr) -> list[
 
 
 def _reload(plan: TierPlan) -> str:
-    """slurmctld takes the old files; a reconfigure that was refused has left the old one running anyway."""
+    """slurmctld takes the old files; a reconfigure that was refused has left the old one running, as a rule."""
     slurm = plan.survey.seen.slurm
     names = {record["PartitionName"] for record in plan.survey.partitions}
     deadline = time.monotonic() + max(slurm.timeout, SETTLE)
+    revived = ""
     while True:
         with contextlib.suppress(SlurmError):
             slurm.reconfigure()
             if {record["PartitionName"] for record in running_partitions(slurm)} == names:
-                return " and running"
+                return f" and running{revived}"
+        if not revived and revive(slurm.timeout):
+            revived = " in a slurmctld that was started again, since it had ended itself"
         if time.monotonic() > deadline:
             return ", but slurmctld does not run them: look at its log and restart it"
         time.sleep(0.5)

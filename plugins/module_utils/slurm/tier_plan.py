@@ -426,8 +426,8 @@ def _open_partitions(seen: TierSurvey, wanted: Wanted) -> Iterator[Finding]:
         if name.lower() not in seen.foreign or any(record.get(key, "ALL") != "ALL" for key in limits):
             continue
         with contextlib.suppress(HostlistError):
-            nodes = expand("" if record.get("Nodes") == "(null)" else record.get("Nodes", ""))
-            ways.append((name, seen.foreign[name.lower()], nodes))
+            there = expand("" if record.get("Nodes") == "(null)" else record.get("Nodes", ""))
+            ways.append((name, seen.foreign[name.lower()], there))
     for name, where, nodes in ways:
         reached = sorted({tier for node in nodes for tier in closed.get(node, [])})
         if reached:
