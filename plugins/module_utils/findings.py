@@ -432,6 +432,7 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_rehearsal_unfinished": Entry("warning", "A rehearsal was over too early.", "Give it more time."),
     "slurm_release": Entry("warning", "This release loses nodes of blocks.", "Upgrade Slurm."),
     "slurm_segment": Entry("error", "A --segment that jobs use is refused or fits nowhere.", "Use smaller segments."),
+    "slurm_segment_spread": Entry("warning", "A --segment is larger than any block.", "Use smaller segments."),
     "slurm_select_type": Entry("error", "SelectType is not select/cons_tres.", "Set it in slurm.conf."),
     "slurm_switches": Entry("error", "slurmctld refuses a tree of switches.", "Correct the switches."),
     "slurm_switches_doubtful": Entry("warning", "A tree does not work as written.", "Correct the switches."),

@@ -238,6 +238,55 @@ def test_partitions_choose_among_blocks_a_tree_and_a_flat_topology(forky: Slurmc
     assert not plan(forky, RACKS, others=(other,), cluster_default="flat").changed
 
 
+def test_a_tree_is_made_of_the_inventory(forky: Slurmctld, tmp_path: Path) -> None:
+    start(forky)
+    file = tmp_path / "fabric.json"
+    file.write_text(json.dumps(fabric(dict(slurm_corpus.RACKS))))
+    # Four leaves of nine trays below two spines.
+    trays = {
+        f"r{rack:02d}t{tray:02d}": {
+            "nvlink_leaf_switch": f"leaf{2 * rack - (tray < 10)}",
+            "nvlink_spine_switch": f"spine{1 + (tray < 10)}",
+        }
+        for rack in (1, 2)
+        for tray in range(1, 19)
+    }
+    controller = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "fabric_file": str(file),
+        "slurm_topology_conf_dir": str(forky.conf_dir),
+        "slurm_topology_bin_dir": str(forky.bin_dir),
+        "slurm_topology_rehearse": "never",
+        "slurm_topology_other_topologies": [
+            {"name": "flat", "kind": "flat"},
+            {
+                "name": "scaleout",
+                "kind": "tree",
+                "leaf_variable": "nvlink_leaf_switch",
+                "spine_variable": "nvlink_spine_switch",
+            },
+        ],
+    }
+    inventory = tmp_path / "hosts.json"
+    hosts = {"slurm_controller": {"hosts": {"ctl": controller}}, "trays": {"hosts": trays}}
+    inventory.write_text(json.dumps(hosts))
+    play = ("ansible-playbook", "-i", inventory, "rackscale.nvlink.slurm")
+    assert "changed=1" in ansible(*play).stdout
+    assert "changed=0" in ansible(*play).stdout
+    shown = forky.run("scontrol", "show", "topology", "scaleout").stdout.splitlines()
+    links = sorted(re.findall(r"SwitchName=(\S+) .* (?:Switches|Nodes)=(\S+)$", line.strip())[0] for line in shown)
+    assert links == [
+        ("leaf1", "r01t[01-09]"),
+        ("leaf2", "r01t[10-18]"),
+        ("leaf3", "r02t[01-09]"),
+        ("leaf4", "r02t[10-18]"),
+        ("scaleout-core", "spine[1-2]"),
+        ("spine1", "leaf[2,4]"),
+        ("spine2", "leaf[1,3]"),
+    ]
+
+
 def test_one_tray_moves_live_also_where_the_blocks_are_not_the_default(forky: Slurmctld) -> None:
     static(forky)
     wish: dict[str, Any] = {"block_sizes": (18,), "others": (FLAT,), "cluster_default": "flat"}

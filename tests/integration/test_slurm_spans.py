@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import spans
 
-from .slurm_site import FILE, plan
+from .slurm_site import FILE, plan, survey
 from .slurmctld import SUITES, Slurmctld, sandbox
 
 pytestmark = pytest.mark.lab
@@ -168,6 +168,19 @@ def test_a_segment_above_the_base_is_refused_where_the_version_says_so(racks: Sl
     assert (got is not None) == (limit is None or segment <= limit)
     if got is not None:
         assert got == [segment, segment]
+
+
+def test_a_segment_above_every_block_is_spread_where_it_is_taken(racks: Slurmctld) -> None:
+    load(racks, [18] * MOST, [18])
+    seen = survey(racks)
+    found = plan(racks, seen.running_topology(seen.written()[0].name).blocks, segments=(36,)).findings
+    got = blocks_of(racks, 72, "", "--segment=36")
+    if racks.suite == "trixie":
+        assert got is None
+        assert [row["code"] for row in found] == ["slurm_segment"]
+    else:
+        assert got == [18] * 4
+        assert [row["code"] for row in found] == ["slurm_segment_spread"]
 
 
 def test_a_size_that_the_segment_does_not_divide_is_refused(racks: Slurmctld) -> None:

@@ -551,8 +551,21 @@ def _segments(candidate: Candidate) -> Iterator[Objection]:
             )
         elif segment < 1:
             yield f"The segment {segment} is not a count of nodes: set slurm_topology_segments to sizes from 1.", {}
-        elif segment > largest:
+        elif segment > largest and limit is not None:
             yield f"No block has room for --segment={segment}: the largest has {largest} nodes, use at most that.", {}
+
+
+def _segments_above_a_block(candidate: Candidate) -> Iterator[Objection]:
+    if segment_limit(candidate.version, candidate.base) is not None:
+        return
+    largest = max((len(block.nodes) for block in candidate.topology.blocks), default=0)
+    for segment in candidate.segments:
+        if segment > largest:
+            yield (
+                f"A segment of {segment} nodes has room in no block, so --segment={segment} spreads each over several"
+                f" cliques: use at most {largest}.",
+                {},
+            )
 
 
 def _known_bad_release(candidate: Candidate) -> Iterator[Objection]:
@@ -619,7 +632,8 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_node_topology", _node_lines_name_blocks, "fatal", SEEN, since=YAML_SINCE),
     Rule("slurm_node_topology", _node_lines_agree, "silent", SEEN, since=YAML_SINCE),
     Rule("slurm_too_large", _too_many, "fatal", SOURCE),
-    Rule("slurm_segment", _segments, "ours", SOURCE),
+    Rule("slurm_segment", _segments, "ours", SEEN),
+    Rule("slurm_segment_spread", _segments_above_a_block, "silent", SEEN, since=(25, 11, 0)),
     Rule("slurm_switches", _switches_load, "fatal", SEEN, since=YAML_SINCE),
     Rule("slurm_switches_doubtful", _switches_work, "warning", SEEN, since=YAML_SINCE),
     Rule("slurm_node_rank", _ranks_follow_names, "silent", SEEN, since=NODE_RANK_SINCE),
