@@ -56,6 +56,10 @@ options:
     description: The database's user.
     type: str
     default: slurm
+  database_password:
+    description: The user's password. If empty the one in C(slurmdbd.conf) stays, or a new one is made. Never shown.
+    type: str
+    default: ""
   mariadb_file:
     description: The file for MariaDB's settings.
     type: path
@@ -128,10 +132,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "database": {"type": "bool", "default": True},
     "database_name": {"type": "str", "default": "slurm_acct_db"},
     "database_user": {"type": "str", "default": "slurm"},
+    "database_password": {"type": "str", "default": "", "no_log": True},
     "mariadb_file": {"type": "path", "default": "/etc/mysql/mariadb.conf.d/60-slurm.cnf"},
     "mariadb_settings": {"type": "dict", "default": {}},
-    # A StoragePass may stand here where a site brings its own.
-    "dbd_settings": {"type": "dict", "default": {}, "no_log": True},
+    "dbd_settings": {"type": "dict", "default": {}},
     "timeout": {"type": "int", "default": 120},
 }
 
@@ -171,6 +175,7 @@ def bring_up(host: Host, params: dict[str, Any]) -> None:
                 settings={key: str(value) for key, value in params["dbd_settings"].items()},
                 conf_dir=params["conf_dir"],
                 slurm_user=params["user"],
+                password=params["database_password"],
                 log=f"{params['log_dir']}/slurmdbd.log",
             ),
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -88,10 +88,15 @@ def nodes_of(
             count = len(tray["gpu_uuids"]) or gpus.get(name, 0)
             made.append(Node(name, tray["slurm_node"], view.clique, count, addresses.get(name, "")))
     # Node labels and Topograph know no GPU: its clique's trays are alike.
-    known = {
-        clique: _commonest(n.gpus for n in made if n.clique == clique and n.gpus) for clique in {n.clique for n in made}
-    }
-    return [n if n.gpus else Node(n.tray, n.name, n.clique, known[n.clique] or 0, n.address) for n in made]
+    usual = {name: _commonest(node.gpus for node in members if node.gpus) for name, members in _by_clique(made).items()}
+    return [node if node.gpus else replace(node, gpus=usual[node.clique] or 0) for node in made]
+
+
+def _by_clique(nodes: Iterable[Node]) -> dict[str, list[Node]]:
+    cliques: dict[str, list[Node]] = {}
+    for node in nodes:
+        cliques.setdefault(node.clique, []).append(node)
+    return cliques
 
 
 def render(
@@ -141,8 +146,7 @@ def _records(
         raise SlurmError("No tray told its hardware, now or before: see that one of them can be reached.")
     everywhere = _commonest(map(_frozen, records.values()))
     findings = []
-    for clique in dict.fromkeys(node.clique for node in nodes):
-        here = [node for node in nodes if node.clique == clique]
+    for clique, here in _by_clique(nodes).items():
         usual = _commonest(_frozen(records[node.name]) for node in here if node.name in records) or everywhere
         for node in here:
             if node.name not in records and usual:

@@ -254,7 +254,7 @@ def test_a_tray_with_a_job_does_not_leave_by_accident(site: Site, job: dict[str,
 @pytest.mark.parametrize(
     ("settings", "unit", "why"),
     [
-        ({"slurm_mariadb_settings": {"innodb_page_size": "nonsense"}}, "mariadb", "[Ii]nnodb|InnoDB"),
+        ({"slurm_mariadb_settings": {"innodb_page_size": "nonsense"}}, "mariadb", "InnoDB"),
         ({"slurm_dbd_settings": {"StorageType": "accounting_storage/nonsense"}}, "slurmdbd", "accounting_storage"),
     ],
     ids=["mariadb", "slurmdbd"],

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, Since, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.replacing import Files, locked
 
@@ -165,11 +165,11 @@ def _load(
         _register(host, slurm, wish.cluster)
     old, new = settings(before.get(CONF, "")), settings(texts[CONF])
     restart = CONF in changed and any(old.get(key) != new.get(key) for key in ONLY_AT_START)
-    start = os.path.getsize(wish.log) if os.path.exists(wish.log) else 0
+    since = Since(wish.log)
     if not host.run(UNIT, restart=restart, log=wish.log) and changed:
         result = slurm.reconfigure()
         if result.rc != 0 or result.timed_out:
-            why = host.why(UNIT, wish.log, start, reason(result))
+            why = host.why(UNIT, since, reason(result))
             raise SlurmError(f"slurmctld refused the new configuration ({why}).")
     _settle(host, slurm, set(hardware.parse_nodes(texts[NODES])))
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, Since, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
 
 MARIADB_UNIT, UNIT, PORT = "mariadb.service", "slurmdbd.service", 6819
@@ -49,6 +49,7 @@ class Wish:
     settings: Mapping[str, str] = field(default_factory=dict)
     conf_dir: str = "/etc/slurm"
     slurm_user: str = "slurm"
+    password: str = ""  # the one in force, or a new one, if empty
     host_name: str = "localhost"
     log: str = "/var/log/slurm/slurmdbd.log"
 
@@ -66,20 +67,24 @@ def bring_up(host: Host, wish: Wish) -> None:
         tuned = host.file(wish.mariadb_file, f"{HEADER}[mariadb]\n{lines}".encode())
         host.run(MARIADB_UNIT, restart=tuned)
     path = os.path.join(wish.conf_dir, "slurmdbd.conf")
-    password = _password(path) or secrets.token_urlsafe(36)
+    if any(key.lower() == "storagepass" for key in wish.settings):
+        raise SlurmError("slurm_dbd_settings holds StoragePass, which output may show: set slurm_database_password.")
+    password = wish.password or _password(path) or secrets.token_urlsafe(36)
     host.logrotate("slurmdbd-nvlink", [wish.log], "slurmdbd")
     with host.restoring(path, UNIT):
         owner = f"{wish.slurm_user}:{wish.slurm_user}"
         changed = host.file(path, slurmdbd_conf(wish, password).encode(), owner, 0o600)
         _ensure_database(host, wish, password)
+        since = Since(wish.log)
         host.run(UNIT, restart=changed, log=wish.log)
-        _wait(host, wish)
+        _wait(host, wish, since)
 
 
-def _wait(host: Host, wish: Wish) -> None:
+def _wait(host: Host, wish: Wish, since: Since) -> None:
+    """The unit counts as started before slurmdbd has looked at its database."""
     port = int(wish.settings.get("DbdPort", PORT))
-    if not host.check and not host.wait_for_port(port, min(host.timeout, 30.0)):
-        told = host.why(UNIT, wish.log, 0, f"nothing listens on port {port}")
+    if not host.check and not host.wait_for_port(port, UNIT, host.timeout):
+        told = host.why(UNIT, since, f"nothing listens on port {port}")
         raise SlurmError(f"{UNIT} does not start ({told}): correct that first.")
 
 

@@ -16,6 +16,7 @@ import grp
 import os
 import pwd
 import shutil
+import socket
 import stat
 import subprocess
 import tempfile
@@ -219,12 +220,11 @@ class Host:
             return True
         # A unit that failed too often refuses to start until its counter is cleared.
         self.call("systemctl", "reset-failed", unit)
-        start = os.path.getsize(log) if log and os.path.exists(log) else 0
+        since = Since(log)
         result = self.call("systemctl", "restart" if active else "start", unit)
         if result.rc != 0 or not self.is_active(unit):
-            raise SlurmError(
-                f"{unit} does not start ({self.why(unit, log, start, reason(result))}): correct that first."
-            )
+            why = self.why(unit, since, reason(result))
+            raise SlurmError(f"{unit} does not start ({why}): correct that first.")
         return True
 
     @contextlib.contextmanager
@@ -242,33 +242,49 @@ class Host:
             self.call("systemctl", "restart", unit)
             raise SlurmError(f"{str(error).rstrip('.')}; the {os.path.basename(path)} of before is back.") from None
 
-    def why(self, unit: str, log: str, start: int, otherwise: str) -> str:
+    def why(self, unit: str, since: Since, otherwise: str) -> str:
         """What a daemon complained about last, in its log or in the journal."""
-        text = ""
-        with contextlib.suppress(OSError), open(log or os.devnull, "rb") as file:
-            file.seek(start)
-            text = file.read(1 << 20).decode("utf-8", "replace")
-        if "fatal" not in text and "error" not in text:
-            text = self.call("journalctl", "--unit", unit, "--lines=50", "--no-pager", "--output=cat").stdout
-        lines = text.splitlines()
-        for word in ("fatal: ", "error: "):
-            told = [line.partition(word)[2].strip() for line in lines if word in line]
-            if told:
-                return told[-1][:300].rstrip(".")
-        return otherwise.rstrip(".")
+        text = since.text()
+        if not _complaints(text):
+            lines = ("--lines=200", "--no-pager", "--output=cat", f"--since=@{since.time}")
+            text = self.call("journalctl", "--unit", unit, *lines).stdout
+        return (_complaints(text) or [otherwise])[-1][:300].rstrip(".")
 
-    def wait_for_port(self, port: int, seconds: float) -> bool:
-        """Whether something on this host listens on a TCP port within some seconds."""
-        import socket
-
+    def wait_for_port(self, port: int, unit: str, seconds: float) -> bool:
+        """Whether something on this host listens on a TCP port, within some seconds and while its unit runs."""
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 return True
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not self.is_active(unit):
                 return False
             time.sleep(0.2)
+
+
+class Since:
+    """From when on a daemon's log and the journal are looked at."""
+
+    def __init__(self, log: str) -> None:
+        self.log = log
+        self.time = int(time.time())
+        self.size = os.path.getsize(log) if log and os.path.exists(log) else 0
+
+    def text(self) -> str:
+        with contextlib.suppress(OSError), open(self.log or os.devnull, "rb") as file:
+            file.seek(self.size)
+            return file.read(1 << 20).decode("utf-8", "replace")
+        return ""
+
+
+def _complaints(text: str) -> list[str]:
+    """What the lines of a log say of the gravest kind that is there: Slurm's and MariaDB's words."""
+    for word in ("fatal: ", "[ERROR] ", "error: "):
+        told = [line.partition(word)[2].strip() for line in text.splitlines() if word in line]
+        told = [line for line in told if line != "Aborting"]
+        if told:
+            return told
+    return []
 
 
 def known(owner: str) -> bool:

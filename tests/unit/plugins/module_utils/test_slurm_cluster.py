@@ -1,0 +1,25 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""slurm.conf written anew keeps what others include in it; which settings need a restart is seen."""
+
+from __future__ import annotations
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
+
+OURS = "ClusterName=x\nInclude nvlink_nodes.conf\nPartitionName=all Nodes=ALL\n"
+
+
+def test_includes_of_the_topology_the_tiers_and_the_site_are_kept_in_order() -> None:
+    theirs = "Include nvlink_topology.conf\n# Include gone.conf\ninclude site.conf  # theirs\n"
+    old = f"{OURS}{theirs}Include nvlink_topology.conf\n"
+    kept = cluster.keep_includes(OURS, old)
+    assert kept == OURS + "Include nvlink_topology.conf\nInclude site.conf\n"
+    assert cluster.keep_includes(OURS, kept) == kept
+
+
+def test_settings_are_those_of_no_node_and_no_partition() -> None:
+    text = "AuthType=auth/munge # x\nNodeName=a CPUs=1\nPartitionName=b AuthType=no\nSlurmctldParameters=a,\\\n  b\n"
+    assert cluster.settings(text)["authtype"] == "auth/munge"
+    assert "cpus" not in cluster.settings(text)

@@ -1,0 +1,70 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What slurmd -C prints, what a NodeName line says, and which memory is configured."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware
+from hypothesis import given
+from hypothesis import strategies as st
+
+RECORD = {
+    "CPUs": 144,
+    "Boards": 1,
+    "SocketsPerBoard": 2,
+    "CoresPerSocket": 72,
+    "ThreadsPerCore": 1,
+    "RealMemory": 878123,
+}
+PRINTED = "NodeName=r01t01 CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72 ThreadsPerCore=1 RealMemory=878123"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{PRINTED}\nUpTime=0-03:39:01\n",
+        f"slurmd: warning about something\n{PRINTED} Gres=gpu:4\n",
+        PRINTED.replace("Boards=1 SocketsPerBoard=2", "Boards=1 Sockets=2"),
+    ],
+)
+def test_what_slurmd_prints_is_read(text: str) -> None:
+    assert hardware.parse_slurmd(text) == RECORD
+
+
+@pytest.mark.parametrize(
+    "text", ["", "slurmd: fatal: no", "NodeName=r01t01 CPUs=many RealMemory=1", "NodeName=r01t01 CPUs=0"]
+)
+def test_what_is_no_record_is_none(text: str) -> None:
+    assert hardware.parse_slurmd(text) is None
+
+
+def test_node_lines_give_their_records_back() -> None:
+    lines = PRINTED.replace("r01t01", "r01t[01-02],x") + "\n" + PRINTED.replace("r01t01", "DEFAULT") + "\nNodeName=y[\n"
+    assert hardware.parse_nodes(lines) == dict.fromkeys(("r01t01", "r01t02", "x"), RECORD)
+
+
+@given(st.integers(1, 2_000_000), st.integers(1, 2_000_000), st.integers(0, 4096))
+def test_memory_is_never_more_than_the_tray_has(seen: int, before: int, step: int) -> None:
+    settled = hardware.settle({"CPUs": 1, "RealMemory": seen}, {"CPUs": 1, "RealMemory": before}, step)
+    assert 0 < settled["RealMemory"] <= seen
+    again = hardware.settle({"CPUs": 1, "RealMemory": seen}, settled, step)
+    assert again == settled, "a second look changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("seen", "before", "settled"),
+    [
+        (878123, None, 877568),
+        (878123, 877568, 877568),
+        (877500, 877568, 876544),  # less than configured: slurmctld would refuse the tray
+        (878900, 877568, 877568),  # a kernel that keeps a little less changes nothing
+        (977568, 877568, 976896),  # memory was added
+        (3000, None, 3000),
+    ],
+)
+def test_memory_is_rounded_and_stays(seen: int, before: int | None, settled: int) -> None:
+    old = {"CPUs": 1, "RealMemory": before} if before else None
+    assert hardware.settle({"CPUs": 1, "RealMemory": seen}, old, 1024)["RealMemory"] == settled

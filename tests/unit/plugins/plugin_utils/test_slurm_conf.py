@@ -1,0 +1,177 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files of a Slurm that is brought up: every node of the fabric file, whoever answered in this run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm_conf import Rendered, Site
+
+from .fabrics import fabric
+
+GRACE = {
+    "CPUs": 144,
+    "Boards": 1,
+    "SocketsPerBoard": 2,
+    "CoresPerSocket": 72,
+    "ThreadsPerCore": 1,
+    "RealMemory": 877568,
+}
+OTHER = {**GRACE, "RealMemory": 1024000}
+SITE = Site(
+    "nvl", {"ctl": "198.51.100.2"}, accounting_host="ctl", partitions=[{"name": "all", "Nodes": "ALL", "Default": True}]
+)
+
+
+def rendered(
+    of: Fabric,
+    seen: dict[str, Any],
+    before: dict[str, str] | None = None,
+    site: Site = SITE,
+    channels: tuple[int, ...] = (),
+) -> Rendered:
+    return slurm_conf.render(site, slurm_conf.nodes_of(of, None, {}, {}), seen, channels, before or {})
+
+
+def lines(made: Rendered, name: str = cluster.NODES) -> list[str]:
+    return made.texts[name].splitlines()[1:]
+
+
+def test_trays_of_one_kind_are_one_line() -> None:
+    of = fabric(racks=2)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE))
+    assert lines(made) == [
+        "NodeName=r[01-02]t[01-18] CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72 ThreadsPerCore=1"
+        " RealMemory=877568 Gres=gpu:4"
+    ]
+    assert lines(made, cluster.GRES) == ["NodeName=r[01-02]t[01-18] Name=gpu File=/dev/nvidia[0-3]"]
+    assert made.findings == []
+
+
+def test_a_run_of_one_tray_changes_the_line_of_that_tray_alone() -> None:
+    of = fabric(racks=1)
+    before = rendered(of, dict.fromkeys(of.trays, GRACE)).texts
+    assert rendered(of, {}, before).texts == before
+    made = rendered(of, {"r01t03": OTHER}, before)
+    records = hardware.parse_nodes(made.texts[cluster.NODES])
+    assert records.pop("r01t03") == OTHER
+    assert set(records) == {*of.trays} - {"r01t03"}
+    assert all(record == GRACE for record in records.values())
+
+
+def test_a_tray_that_never_answered_gets_what_its_clique_has() -> None:
+    of = fabric(racks=2)
+    seen = {**dict.fromkeys(of.cliques and of.members["r01"], GRACE), "r02t01": OTHER}
+    records = hardware.parse_nodes(rendered(of, seen).texts[cluster.NODES])
+    assert set(records) == set(of.trays)
+    assert records["r02t02"] == OTHER, "its clique's, not the commonest"
+    assert records["r02t18"] == GRACE, "of its clique nobody answered"
+    found = rendered(of, seen).findings
+    assert {row["code"] for row in found} == {"slurm_hardware_assumed"}
+    assert len(found) == 17
+
+
+def test_without_any_measurement_nothing_is_invented() -> None:
+    with pytest.raises(SlurmError, match="No tray told its hardware"):
+        rendered(fabric(racks=1), {})
+
+
+@pytest.mark.parametrize(
+    ("told", "before", "count"),
+    [
+        ((), "", 2047),
+        ((2048, 2048), "", 2047),
+        ((2048, 512), "", 511),
+        ((), "SwitchParameters=imex_channel_count=64,imex_dev_major=4\n", 64),
+        ((2048,), "SwitchParameters=imex_channel_count=64\n", 64),
+        ((1, 0), "SwitchParameters=imex_channel_count=x\n", 2047),
+    ],
+)
+def test_channels_fit_the_smallest_driver(told: tuple[int, ...], before: str, count: int) -> None:
+    of = fabric(racks=1)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), {cluster.CONF: before}, channels=told)
+    assert cluster.settings(made.texts[cluster.CONF])["switchparameters"] == f"imex_channel_count={count}"
+
+
+def test_a_site_wins_over_the_defaults_whatever_case_it_writes() -> None:
+    of = fabric(racks=1)
+    site = replace(
+        SITE,
+        settings={
+            "selecttypeparameters": "CR_Core",
+            "HealthCheckInterval": None,
+            "PriorityType": "priority/multifactor",
+        },
+        cgroup={"ConstrainDevices": False},
+        node={"Weight": 10},
+        lines=["NodeName=login CPUs=4"],
+        gpu_type="gb200",
+        health_check="/x",
+    )
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=site)
+    conf = made.texts[cluster.CONF]
+    assert "SelectTypeParameters=CR_Core\n" in conf
+    assert conf.lower().count("selecttypeparameters") == 1
+    assert "HealthCheckInterval" not in conf
+    assert "PriorityType=priority/multifactor\n" in conf
+    assert "DefMemPerCPU=6094\n" in conf
+    assert "PartitionName=all Nodes=ALL Default=YES\n" in conf
+    assert conf.endswith("NodeName=login CPUs=4\n")
+    assert lines(made)[0].endswith("Gres=gpu:gb200:4 Weight=10")
+    assert "ConstrainDevices=NO\n" in made.texts[cluster.CGROUP]
+
+
+def test_without_gpus_for_slurm_there_is_no_trace_of_them() -> None:
+    of = fabric(racks=1)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, gres="none", imex=False, accounting_host=""))
+    text = "".join(made.texts.values())
+    assert not any(word in text.lower() for word in ("gres", "gpu:", "imex", "accounting"))
+
+
+def test_addresses_stand_in_the_order_of_their_names() -> None:
+    of = fabric(racks=2)
+    addresses = {name: f"198.51.100.{number}" for number, name in enumerate(of.trays, 11) if name.startswith("r01")}
+    nodes = slurm_conf.nodes_of(of, None, {}, addresses)
+    made = slurm_conf.render(SITE, nodes, dict.fromkeys(of.trays, GRACE), (), {})
+    first, *others = lines(made)
+    names, given = (
+        dict(word.split("=") for word in first.split()[:2])[key].split(",") for key in ("NodeName", "NodeAddr")
+    )
+    assert dict(zip(names, given, strict=True)) == addresses
+    assert all("NodeAddr" not in line for line in others)
+
+
+def test_gpus_that_only_a_label_knew_of_are_those_of_the_clique() -> None:
+    of = fabric(racks=1)
+    of.trays["r01t02"]["gpu_uuids"] = []
+    assert {node.gpus for node in slurm_conf.nodes_of(of, None, {}, {})} == {4}
+    assert slurm_conf.nodes_of(of, None, {"r01t02": 2}, {})[1].gpus == 2
+
+
+def test_a_partition_without_a_name_is_one_sentence() -> None:
+    of = fabric(racks=1)
+    with pytest.raises(SlurmError, match=r"One of slurm_partitions has no name: .* \(it has Nodes\)\."):
+        rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, partitions=[{"Nodes": "ALL"}]))
+
+
+def test_ten_thousand_trays_are_rendered_in_seconds() -> None:
+    """10,368 trays of two kinds, mixed in every clique: the work must not grow with cliques times trays."""
+    of = fabric(racks=576, split=())
+    kinds = {name: (GRACE, OTHER)[number % 5 == 0] for number, name in enumerate(of.trays)}
+    began = time.process_time()
+    made = rendered(of, kinds)
+    again = rendered(of, {}, made.texts)
+    assert time.process_time() - began < 8
+    assert again.texts == made.texts
+    assert len(hardware.parse_nodes(made.texts[cluster.NODES])) == 10368
+    assert max(map(len, lines(made))) < 4096
