@@ -11,7 +11,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, rehearsal_file, tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
 
@@ -20,6 +20,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         path = arguments.pop("fabric_file", None)
+        kept = arguments.pop("rehearsal_file", None)
         if (path is None) == (arguments.get("clusters") is None):
             raise AnsibleActionFail("slurm_tiers needs either fabric_file or clusters: name the fabric file.")
         if path is not None:
@@ -47,6 +48,10 @@ class ActionModule(ActionBase):
                 ]
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
-        return self._execute_module(
+        result: dict[str, Any] = self._execute_module(
             module_name="rackscale.nvlink.slurm_tiers", module_args=arguments, task_vars=task_vars
         )
+        warnings = rehearsal_file.keep(self._loader.path_dwim(str(kept)), result) if kept else []
+        if warnings:
+            result["warnings"] = [*result.get("warnings", []), *warnings]
+        return result

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, rehearsal_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
@@ -57,20 +56,11 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = self._execute_module(
             module_name="rackscale.nvlink.slurm_topology", module_args=arguments, task_vars=task_vars
         )
-        if kept and result.get("rehearsal"):
-            try:
-                _keep(self._loader.path_dwim(str(kept)), result["rehearsal"])
-            except NvlinkError as error:
-                # The topology may be applied by now: that must not look as if it were not.
-                warnings.append(str(error))
+        if kept:
+            warnings += rehearsal_file.keep(self._loader.path_dwim(str(kept)), result)
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings]
         return result
-
-
-def _keep(path: str, rehearsal: Mapping[str, Any]) -> None:
-    """The rehearsal as a file, for the report; also in check mode, where it is what was asked for."""
-    storage.write_atomic(path, json.dumps(rehearsal, indent=1, sort_keys=True).encode() + b"\n")
 
 
 def _cluster(fabric: Fabric, wanted: Any, path: str) -> str | None:

@@ -309,6 +309,7 @@ options:
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
+  - rackscale.nvlink.rehearsal
 attributes:
   check_mode:
     support: full
@@ -386,6 +387,12 @@ reconfigured:
   description: Whether slurmctld was told to reconfigure, or would be in check mode.
   returned: success
   type: bool
+rehearsal:
+  description:
+    - What the rehearsal showed, as the result of the same name of M(rackscale.nvlink.slurm_topology); null where none
+      was to be held. QoS and accounts take no part in it.
+  returned: success
+  type: dict
 findings:
   description: What is wrong, or worth knowing, each with its remedy.
   returned: always
@@ -411,6 +418,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     programs,
+    rehearsal,
     replacing,
     tier_apply,
     tier_plan,
@@ -511,6 +519,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
     "timeout": {"type": "int", "default": 60},
+    **rehearsal.OPTIONS,
 }
 
 
@@ -541,10 +550,12 @@ def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     if module.check_mode:
         plan = _plan(params, slurm)
+        held = _rehearsed(plan, params)
         findings.extend(plan.findings)
     else:
         with replacing.locked(params["conf_dir"], params["timeout"]):
             plan = _plan(params, slurm)
+            held = _rehearsed(plan, params)
             findings.extend(plan.findings)
             if not plan.stopped_by() and plan.changed:
                 tier_apply.apply(plan)
@@ -557,11 +568,23 @@ def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]
         "changes": plan.difference,
         "written": [] if stopped else sorted(plan.writes),
         "reconfigured": plan.reconfigure and not stopped,
+        "rehearsal": None if held is None else held.result(),
         "findings": findings,
     }
     if module._diff and plan.difference:
         result["diff"] = {"prepared": "".join(f"{line}\n" for line in plan.difference)}
     return result
+
+
+def _rehearsed(plan: tier_plan.TierPlan, params: Mapping[str, Any]) -> rehearsal.Rehearsal | None:
+    """The rehearsal of partitions that nothing else forbids, over the blocks that run; its findings join the plan's."""
+    if plan.stopped_by():
+        return None
+    seen = plan.survey.seen
+    topology = seen.running_topology(params["topology_name"] if seen.running else "default")
+    held, found = rehearsal.before_apply(seen, topology, plan.writes, plan.reconfigure, params)
+    plan.findings += found
+    return held
 
 
 def _plan(params: Mapping[str, Any], slurm: programs.Slurm) -> tier_plan.TierPlan:

@@ -198,50 +198,6 @@ options:
     type: list
     elements: int
     default: []
-  rehearse:
-    description:
-      - Whether slurmctld's own program loads the new files first, in a sandbox on its host that nothing else can see,
-        and says where test jobs would run. It runs in check mode too. Needs root, and a host that is no container.
-      - With V(auto) it does where the running slurmctld is to load something. A host that does not let it is a finding
-        of severity C(info).
-      - With V(always) it does in every run, and a rehearsal that cannot be held stops the module.
-      - The module stops where slurmctld refuses the files, where a block does not hold a job of its size, or where a
-        required job of O(rehearse_jobs) would wait for ever.
-    type: str
-    choices: [auto, always, never]
-    default: auto
-  rehearse_jobs:
-    description:
-      - The site's own test jobs, beside those of every block and partition (one tray, half, all, one more).
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      nodes:
-        description: How many trays the job wants.
-        type: int
-        required: true
-      segment:
-        description: Its C(--segment), V(0) for none.
-        type: int
-        default: 0
-      partition:
-        description: Its partition, the cluster's default if empty.
-        type: str
-        default: ""
-      required:
-        description: Whether the module stops where it would wait for ever.
-        type: bool
-        default: false
-  rehearse_timeout:
-    description: Seconds that the rehearsal may take.
-    type: int
-    default: 120
-  rehearsal_file:
-    description:
-      - A file on the Ansible controller that the rehearsal is kept in, one for each Slurm cluster, for the report of
-        M(rackscale.nvlink.fabric_render). It is written in check mode too, and where the rehearsal stops the module.
-    type: path
   timeout:
     description: Seconds that a call of scontrol, another apply, or a slurmctld that is to run the old topology again
       may take.
@@ -250,6 +206,7 @@ options:
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
+  - rackscale.nvlink.rehearsal
 attributes:
   check_mode:
     support: full
@@ -546,21 +503,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
     "segments": {"type": "list", "elements": "int", "default": []},
-    "rehearse": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
-    "rehearse_jobs": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "nodes": {"type": "int", "required": True},
-            "segment": {"type": "int", "default": 0},
-            "partition": {"type": "str", "default": ""},
-            "required": {"type": "bool", "default": False},
-        },
-    },
-    "rehearse_timeout": {"type": "int", "default": 120},
-    "rehearsal_file": {"type": "path"},
     "timeout": {"type": "int", "default": 60},
+    **rehearsal.OPTIONS,
 }
 
 
@@ -637,8 +581,7 @@ def _rehearsed(plan: planning.Plan, params: dict[str, Any]) -> rehearsal.Rehears
     """The rehearsal of a plan that nothing else forbids; its findings are among the plan's."""
     if plan.stopped_by() or _skipped(plan, params):
         return None
-    jobs = [rehearsal.TestJob("site", **job) for job in params["rehearse_jobs"]]
-    return rehearsal.before_apply(plan, params["rehearse"], jobs, params["segments"], params["rehearse_timeout"])
+    return rehearsal.of_topology(plan, params)
 
 
 def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any]]:

@@ -300,6 +300,25 @@ def test_tiers_come_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
     assert gold.get("Topology") == ("nvlink" if cluster.suite == "forky" else None)
 
 
+def test_tiers_are_rehearsed_over_the_blocks_that_run(cluster: Cluster) -> None:
+    jobs = [{"nodes": 2, "partition": "gold"}, {"nodes": 3, "partition": "bronze"}]
+    before = cluster.records()
+    changed = [GOLD, {**BRONZE, "max_nodes": 2}]
+    held = cluster.apply(changed, "--check", rehearse="always", rehearse_jobs=jobs)["rehearsal"]
+    assert held["loaded"]
+    said = {(job["kind"], job["partition"], job["nodes"]): job for job in held["outcomes"]}
+    # Whoever names the partition lands in its clique, and no larger job ever leaves it.
+    assert said["partition", "gold", 2]["blocks"] == ["r01a"]
+    assert said["partition", "gold", 3]["outcome"] == "refused"
+    assert said["partition", "bronze", 1]["blocks"] == ["r01b"]
+    assert said["partition", "bronze", 3]["outcome"] == "refused"
+    assert said["site", "gold", 2]["outcome"] == "placed"
+    assert "QOS" in {row["setting"] for row in held["left_out"]}
+    failed = cluster.apply(changed, ok=False, rehearse_jobs=[{"nodes": 3, "partition": "bronze", "required": True}])
+    assert "would wait for ever" in failed["msg"]
+    assert cluster.records() == before
+
+
 def test_what_was_changed_by_hand_is_mended_and_what_is_the_sites_is_not(tiers: Cluster) -> None:
     before = tiers.records()
     tiers.shell(

@@ -43,6 +43,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import Plan
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal_conf import OPEN_PARTITION
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
 
 Finding = dict[str, Any]
 # Up to so many blocks or partitions each gets every size; beyond, each its full size, and one of each shape the others.
@@ -170,39 +171,66 @@ class Wanted:
     records: tuple[Mapping[str, str], ...] = ()
 
 
-def before_apply(
-    plan: Plan, mode: str, jobs: Sequence[TestJob], segments: Sequence[int], timeout: float
-) -> Rehearsal | None:
-    """Rehearse what a plan would have slurmctld load, and add to the plan's findings what that showed.
+# What a module that rehearses has as options; their words are the documentation fragment ``rehearsal``.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "rehearse": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
+    "rehearse_jobs": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "nodes": {"type": "int", "required": True},
+            "segment": {"type": "int", "default": 0},
+            "partition": {"type": "str", "default": ""},
+            "required": {"type": "bool", "default": False},
+        },
+    },
+    "rehearse_timeout": {"type": "int", "default": 120},
+    "rehearsal_file": {"type": "path"},
+}
 
-    mode: ``auto`` where slurmctld is to load something, ``always`` also where it runs it already, ``never``. None where
-    there is nothing to rehearse: a standby loads nothing, nor does a slurmctld whose plugin reads no topology.conf.
+
+def of_topology(plan: Plan, params: Mapping[str, Any]) -> Rehearsal | None:
+    """Rehearse a topology that is to be applied; its findings join the plan's."""
+    held, found = before_apply(plan.survey, plan.topology, plan.writes, plan.reconfigure, params)
+    plan.findings += found
+    return held
+
+
+def before_apply(
+    seen: Survey, topology: Topology | None, writes: Mapping[str, bytes], loads: bool, params: Mapping[str, Any]
+) -> tuple[Rehearsal | None, list[Finding]]:
+    """Rehearse what slurmctld is to load: the folder as it would be after ``writes``, with these blocks.
+
+    loads: whether the running slurmctld is to load it; else only ``rehearse: always`` rehearses. params: values of
+    OPTIONS, and ``segments`` where a module has them. None where there is nothing to rehearse: a standby loads nothing,
+    a slurmctld whose plugin reads no topology.conf has no blocks.
     """
+    mode, timeout = params["rehearse"], params["rehearse_timeout"]
+    jobs = tuple(TestJob("site", **job) for job in params["rehearse_jobs"])
     if timeout <= 0:
-        raise SlurmError(f"slurm_topology_rehearse_timeout is {timeout}: use a number of seconds above 0.")
+        raise SlurmError(f"rehearse_timeout is {timeout}: use a number of seconds above 0.")
     for job in jobs:
         if job.nodes < 1 or job.segment < 0:
             raise SlurmError(
-                f"slurm_topology_rehearse_jobs has a job of {job.nodes} nodes with segment {job.segment}: use at least"
-                " one node, and 0 for no segment."
+                f"rehearse_jobs has a job of {job.nodes} nodes with segment {job.segment}: use at least one node, and 0"
+                " for no segment."
             )
-    seen = plan.survey
-    loaded = seen.style == files.YAML or settings.satisfies("TopologyPlugin", seen.plugin)
-    if mode == "never" or seen.acting or not (plan.reconfigure or (mode == "always" and loaded)):
-        return None
+    blocks = seen.style == files.YAML or loads or settings.satisfies("TopologyPlugin", seen.plugin)
+    if mode == "never" or seen.acting or topology is None or not blocks or not (loads or mode == "always"):
+        return None, []
     wanted = Wanted(
         conf_dir=seen.conf_dir,
-        topology=plan.topology,
+        topology=topology,
         version=seen.version,
         style=seen.style,
-        writes=plan.writes,
-        jobs=tuple(jobs),
-        segments=tuple(segments),
+        writes=writes,
+        jobs=jobs,
+        segments=tuple(params.get("segments", ())),
         records=tuple(files.parse_records(seen.slurm.ask("-a", "-o", "show", "nodes"))),
     )
     held = rehearse(seen.slurm, wanted, timeout)
-    plan.findings += findings(held, wanted, demanded=mode == "always")
-    return held
+    return held, findings(held, wanted, demanded=mode == "always")
 
 
 def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
@@ -478,12 +506,12 @@ def _of_partitions(
 def findings(held: Rehearsal, wanted: Wanted, demanded: bool = False) -> list[Finding]:
     """What a rehearsal means for the apply. demanded: the site wants one always, so that none at all is an error."""
     if not held.ran and not held.complete:
-        message = f"The apply was not rehearsed: {held.why}; raise slurm_topology_rehearse_timeout."
+        message = f"The apply was not rehearsed: {held.why}; raise rehearse_timeout."
         return [finding("slurm_rehearsal_missing" if demanded else "slurm_rehearsal_unfinished", message)]
     if not held.ran and held.fatal:
         message = (
             f"The apply was not rehearsed: {held.why} ({held.fatal}); see that slurmctld would start with its files,"
-            " or set slurm_topology_rehearse to never."
+            " or set rehearse to never."
         )
         return [finding("slurm_rehearsal_missing" if demanded else "slurm_rehearsal_unfinished", message)]
     if not held.ran:
@@ -507,7 +535,7 @@ def findings(held: Rehearsal, wanted: Wanted, demanded: bool = False) -> list[Fi
         unanswered = sum(1 for said in held.outcomes if said.outcome == "unanswered")
         message = (
             f"The rehearsal was over before {unanswered} of {len(held.outcomes)} test jobs were answered: raise"
-            " slurm_topology_rehearse_timeout."
+            " rehearse_timeout."
         )
         found.append(finding("slurm_rehearsal_missing" if demanded else "slurm_rehearsal_unfinished", message))
     return found
