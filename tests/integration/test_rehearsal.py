@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -372,6 +373,82 @@ def test_a_host_that_does_not_let_us_is_told(stage: Stage, folder: Path, wrapper
     held, findings = stage.hold(stage.asked(folder, WHOLE, [18]), *wrapper)
     assert codes(findings) == ["slurm_rehearsal_skipped"]
     assert why in held["why"].lower()
+    assert stage.traces() == before
+
+
+PROBE = """
+import glob, json, os, signal, socket, sys
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox
+
+if sys.argv[1] == "old":
+    sandbox._SYS_MOUNT_SETATTR = -1  # as before Linux 5.12
+
+
+def attempt(call, *arguments):
+    try:
+        call(*arguments)
+    except OSError as error:
+        return error.strerror
+    return "done"
+
+
+def work(place):
+    folders = ["/etc", "/usr/bin", "/var/lib", "/var/spool/slurmctld", "/tmp", *sys.argv[2:]]
+    return {
+        "writes": {folder: attempt(open, os.path.join(folder, "mark"), "w") for folder in folders},
+        "status": place.run("cat", "/proc/self/status").stdout,
+        "processes": len([name for name in os.listdir("/proc") if name.isdigit()]),
+        "interfaces": place.run("cat", "/proc/net/dev").stdout.count(":"),
+        "outside": attempt(socket.create_connection, ("198.51.100.1", 80), 1),
+        "run": os.listdir("/run"),
+        "host": os.uname().nodename,
+        "remount": place.run("mount", "-o", "remount,rw", "/").returncode,
+        "memory": place.run("python3", "-c", "bytearray(6 << 30)").stderr.strip(),
+    }
+
+
+programs = {name: "/usr/bin/" + name for name in ("cat", "mount", "python3")}
+print(json.dumps(sandbox.inside(work, programs, 20)))
+"""
+
+
+@pytest.mark.parametrize("kernel", ["new", "old"])
+def test_the_sandbox_is_closed(stage: Stage, kernel: str) -> None:
+    before = stage.traces()
+    folder = str(stage.slurmctld.conf_dir)
+    command = [*stage.command()[:-2], "-c", PROBE, kernel, folder]
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60, check=False)
+    assert done.stdout, done.stderr
+    said = json.loads(done.stdout)
+    assert set(said["writes"].values()) == {"Read-only file system"}, said["writes"]
+    status = dict(line.split(":\t", 1) for line in said["status"].splitlines() if ":\t" in line)
+    assert set(status["Uid"].split()) == {str(place.USER)}
+    assert {int(status[key], 16) for key in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}
+    assert status["NoNewPrivs"] == "1"
+    assert status["Groups"].strip() == ""
+    assert said["processes"] == 1
+    assert said["interfaces"] == 1
+    assert said["outside"] == "Network is unreachable"
+    assert said["run"] == [place.FOLDER.rpartition("/")[2]]
+    assert said["host"] == place.HOST
+    assert said["remount"] != 0
+    assert said["memory"].endswith("MemoryError")
+    assert stage.traces() == before
+
+
+def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
+    programs = stage.code / "hanging"
+    programs.mkdir(exist_ok=True)
+    (programs / "slurmctld").write_text("#!/bin/sh\nsleep 1000 & sleep 1000\n")
+    (programs / "slurmctld").chmod(0o755)
+    for name in ("scontrol", "sbatch"):
+        (programs / name).unlink(missing_ok=True)
+        (programs / name).symlink_to(f"/usr/bin/{name}")
+    before = stage.traces()
+    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], bin_dir=str(programs), timeout=1))
+    assert codes(findings) == ["slurm_rehearsal_unfinished"]
+    assert "does not answer in time" in held["why"]
+    assert held["seconds"] < 4
     assert stage.traces() == before
 
 

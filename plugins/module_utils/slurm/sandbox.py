@@ -279,7 +279,8 @@ def _names() -> dict[str, str]:
 def _limit() -> None:
     import resource  # not at the top: the sanity tests import this file where the module does not exist
 
-    for what, most in ((resource.RLIMIT_DATA, MEMORY), (resource.RLIMIT_NOFILE, 8192)):
+    limits = ((resource.RLIMIT_DATA, MEMORY), (resource.RLIMIT_NOFILE, 8192), (resource.RLIMIT_NPROC, 4096))
+    for what, most in limits:
         _soft, hard = resource.getrlimit(what)
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (bound, bound))
