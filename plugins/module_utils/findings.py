@@ -332,6 +332,26 @@ CATALOGUE: dict[str, Entry] = {
     "imex_in_use": Entry(
         ERROR, "the driver's one IMEX session belongs to another daemon", "stop the other owner of IMEX on this host"
     ),
+    # imex_owner job: module_utils/imex/job_files.py and job_host.py.
+    "imex_job_no_slurm": Entry(
+        ERROR, "a tray that is to give each job its IMEX has no slurm.conf", "set imex_job_slurm_conf, or another owner"
+    ),
+    "imex_job_not_member": Entry(
+        WARNING, "a tray is in no clique, so its jobs get no IMEX", "place the tray in the fabric file"
+    ),
+    "imex_job_prolog_flags": Entry(
+        ERROR, "PrologFlags has no Alloc, so the trays' prologs do not run together", "add PrologFlags=Alloc"
+    ),
+    "imex_job_prolog_unset": Entry(
+        ERROR, "slurm.conf does not run the prolog and epilog of IMEX", "add the lines that the message names"
+    ),
+    "imex_job_runs": Entry(ERROR, "a job still has its IMEX on this tray", "drain the tray and run the role again"),
+    "imex_job_task_prolog": Entry(
+        INFO, "a batch job that runs without IMEX cannot say so in its log", "add the TaskProlog that the message names"
+    ),
+    "imex_job_wait_too_long": Entry(
+        ERROR, "Slurm would end the prolog or epilog before its own wait", "raise Slurm's limit or lower imex_job_wait"
+    ),
     "imex_list_differs": Entry(
         ERROR,
         "members of an IMEX domain started with different lists (!M!)",
@@ -378,6 +398,32 @@ CATALOGUE: dict[str, Entry] = {
         ERROR,
         "after an unclean stop the daemon waits for its peers of before",
         "bring them back, or restart the clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
+    ),
+    # Changes of IMEX: module_utils/imex/domain.py and tray.py, plugin_utils/imex_clique.py.
+    "imex_change_held": Entry(
+        ERROR,
+        "a clique's IMEX must restart as a whole, and a member in trouble runs its daemon on",
+        "correct that tray, or stop its daemon",
+    ),
+    "imex_clique_partial": Entry(
+        ERROR, "a change of a clique's IMEX leaves out some of its trays", "run it on the whole clique"
+    ),
+    "imex_driver_unknown": Entry(
+        ERROR, "the loaded driver's version cannot be read", "load the driver, or set imex_version"
+    ),
+    "imex_jobs_running": Entry(
+        ERROR, "IMEX of a clique must stop and jobs run on it", "wait for the jobs, or set imex_allow_jobs"
+    ),
+    "imex_jobs_unknown": Entry(
+        ERROR, "IMEX of a clique must stop and Slurm does not say whether jobs run", "bring slurmctld back"
+    ),
+    "imex_package_missing": Entry(
+        ERROR, "no repository has nvidia-imex of the driver's version", "add the repository that the driver came from"
+    ),
+    "imex_port_blocked": Entry(ERROR, "a port of a member takes no connection from others", "open it for the members"),
+    "imex_reboot_needed": Entry(WARNING, "options of the driver wait for a reboot", "reboot the tray"),
+    "imex_tray_owes": Entry(
+        WARNING, "a tray could not be given its clique's list", "bring it back, and run the role imex on it"
     ),
     # Slurm's topology: module_utils/slurm/rules.py and planning.py.
     "slurm_hardware_assumed": Entry(

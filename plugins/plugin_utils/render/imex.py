@@ -31,10 +31,10 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
 
 def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
     """What keeps a clique's list from being written."""
-    return list(_problems(fabric))
+    return list(problems(fabric))
 
 
-def _problems(fabric: model.Fabric) -> Iterator[model.Finding]:
+def problems(fabric: model.Fabric) -> Iterator[model.Finding]:
     """At most one of a kind a clique: where a network is wrong, every tray has the same fault."""
     for clique, names in fabric.members.items():
         owner: dict[str, str] = {}

@@ -1,0 +1,214 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""May IMEX start on this tray? Asked by nvidia-imex.service before each start, without a controller.
+
+imex_domain installs this file as it stands, as a program of the tray: so nothing but the standard library, and nothing
+of this collection. A tray that was off while its clique's list changed would come back with the old list, and then no
+pair of it talks (!M!) until the whole clique is restarted. Every member offers its record (clique, generation and hash
+of its list) on a port; this asks the members of the tray's own list:
+
+- One has a higher generation: exit 1, the unit stays off.
+- A majority has the same: exit 0. At the deadline one that has the same is enough, unless others have another list of
+  the same generation.
+- None has: exit 255, by which the unit has failed, and systemd tries again by its Restart=.
+
+A start by the role is blessed in /run (which no boot survives): it waits for nobody, and still minds the first rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import socket
+import stat
+import sys
+import time
+
+STAY_OFF, TRY_AGAIN = 1, 255
+_ROUND = 1.0
+_PAUSE = 1.0
+_MOST_BYTES = 65536
+CHANNELS = "/dev/nvidia-caps-imex-channels"
+
+
+def judge(own: dict, answers: dict, members: int) -> tuple[str, str]:
+    """What answers of peers mean: (start|wait|stale, why), pure.
+
+    ``own``: this tray's record. ``answers``: peer -> its record. ``members``: how many lines the list has.
+    """
+    agreeing, differing = [], []
+    for peer, answer in sorted(answers.items()):
+        if answer.get("clique") != own["clique"] or type(answer.get("generation")) is not int:
+            continue  # a tray that has moved, or is to move: its own clique will say so
+        if answer["generation"] > own["generation"]:
+            return "stale", (
+                f"{peer} has generation {answer['generation']} of the list of clique {own['clique']}, this tray has"
+                f" generation {own['generation']}"
+            )
+        if answer["generation"] == own["generation"]:
+            (agreeing if answer.get("sha256") == own["sha256"] else differing).append(peer)
+    if differing and len(agreeing) + 1 <= len(differing):
+        return "stale", f"{differing[0]} has another list of generation {own['generation']} of clique {own['clique']}"
+    if (len(agreeing) + 1) * 2 > members:
+        return "start", f"{len(agreeing)} of {members - 1} members have the same list"
+    return "wait", f"{len(agreeing)} of {members - 1} members have said that they have the same list"
+
+
+def check(record: str, nodes: str, blessing: str, port: int, wait: float, unconfirmed: str = "stay_off") -> int:
+    """The exit status; why is written to standard error, from where systemd takes it into the journal."""
+    own = read_record(record)
+    if own is None:
+        return _end(STAY_OFF, f"{record} is no record of a list; run the role imex on this tray")
+    try:
+        with open(nodes, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        return _end(STAY_OFF, f"{nodes} cannot be read ({error.strerror}); run the role imex on this tray")
+    if hashlib.sha256(data).hexdigest() != own["sha256"]:
+        return _end(STAY_OFF, f"{nodes} is not the list that the role imex wrote; run the role on the whole clique")
+    entries = data.decode("utf-8", "replace").split()
+    peers = [entry for entry in entries if not is_local(entry)]
+    blessed = _text(blessing).split() == [str(own["generation"]), own["sha256"]]
+    deadline = time.monotonic() + wait
+    while peers:
+        answers = ask(peers, port)
+        verdict, why = judge(own, answers, len(peers) + 1)
+        if verdict == "stale":
+            return _end(STAY_OFF, f"{why}; the list here is old, run the role imex on this tray")
+        if verdict == "start" or blessed:
+            break
+        if time.monotonic() >= deadline:
+            if unconfirmed == "start" or any(_same(own, answer) for answer in answers.values()):
+                break
+            return _end(
+                TRY_AGAIN,
+                f"none of {len(peers)} other members has said within {wait:g} s that the list of clique"
+                f" {own['clique']} is still generation {own['generation']}; systemd asks again",
+            )
+        time.sleep(_PAUSE)
+    return 0
+
+
+def ask(peers: list, port: int) -> dict:
+    """The records of those peers that answer within a round, all asked at once."""
+    with concurrent.futures.ThreadPoolExecutor(min(64, len(peers))) as pool:
+        found = pool.map(lambda peer: (peer, _ask(peer, port)), peers)
+        return {peer: answer for peer, answer in found if answer is not None}
+
+
+def _ask(peer: str, port: int):
+    try:
+        with socket.create_connection((peer, port), _ROUND) as link:
+            deadline = time.monotonic() + _ROUND
+            data = b""
+            while len(data) < _MOST_BYTES:
+                link.settimeout(max(0.01, deadline - time.monotonic()))
+                part = link.recv(4096)
+                if not part:
+                    break
+                data += part
+        return _parsed(data.decode("utf-8", "replace"))
+    except OSError:
+        return None
+
+
+def _same(own: dict, answer: dict) -> bool:
+    return all(answer.get(field) == own[field] for field in ("clique", "generation", "sha256"))
+
+
+def is_local(entry: str) -> bool:
+    """Whether the entry is an address of this host: only such a one can be bound."""
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(entry, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as bound:
+            bound.bind(address)
+        return True
+    except OSError:
+        return False
+
+
+def read_record(path: str):
+    return _parsed(_text(path))
+
+
+def _parsed(text: str):
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    sound = isinstance(data, dict) and isinstance(data.get("clique"), str) and isinstance(data.get("sha256"), str)
+    return data if sound and type(data.get("generation")) is int else None
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_BYTES)
+    except OSError:
+        return ""
+
+
+def _end(status: int, why: str) -> int:
+    print(f"nvlink-imex: IMEX is not started: {why}.", file=sys.stderr)
+    return status
+
+
+def major_of_channels(proc_devices: str):
+    """The major number that the driver has for channels in this boot; None where it offers none."""
+    found = re.search(r"(?m)^\s*([0-9]+)\s+nvidia-caps-imex-channels\s*$", _text(proc_devices))
+    return int(found.group(1)) if found else None
+
+
+def make_channels(minors: list, major: int, folder: str = CHANNELS) -> list:
+    """Make the devices that are missing or have another major or mode; the names of those made."""
+    made = []
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    for minor in minors:
+        path = os.path.join(folder, f"channel{minor}")
+        try:
+            seen = os.lstat(path)
+            right = stat.S_ISCHR(seen.st_mode) and seen.st_rdev == os.makedev(major, minor)
+            if right and stat.S_IMODE(seen.st_mode) == 0o666:
+                continue
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+        os.chmod(path, 0o666)
+        made.append(os.path.basename(path))
+    return made
+
+
+def main(arguments: list | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="nvlink-imex", description="Checks before nvidia-imex starts on a tray.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    may_start = commands.add_parser("check", help="0: start; 1: stay off; 255: nobody has answered, ask again")
+    may_start.add_argument("--record", default="/etc/nvidia-imex/nvlink.json")
+    may_start.add_argument("--nodes", default="/etc/nvidia-imex/nodes_config.cfg")
+    may_start.add_argument("--blessing", default="/run/nvlink-imex/blessed")
+    may_start.add_argument("--port", type=int, default=50006)
+    may_start.add_argument("--wait", type=float, default=30.0)
+    may_start.add_argument("--unconfirmed", choices=("stay_off", "start"), default="stay_off")
+    channels = commands.add_parser("channels", help="make channel devices with the major of this boot")
+    channels.add_argument("--proc-devices", default="/proc/devices")
+    channels.add_argument("minors", nargs="+", type=int)
+    options = parser.parse_args(arguments)
+    if options.command == "check":
+        return check(
+            options.record, options.nodes, options.blessing, options.port, options.wait, options.unconfirmed
+        )
+    major = major_of_channels(options.proc_devices)
+    if major is None:
+        print("nvlink-imex: the driver offers no IMEX channels, none is made.", file=sys.stderr)
+        return 0
+    make_channels(options.minors, major)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which package brings nvidia-imex of exactly the driver's version, and the commands that install it.
+
+Ubuntu's archive has nvidia-imex-BRANCH (550 to 595), NVIDIA's repositories had that and now have plain nvidia-imex, and
+the two archives may offer different versions of one branch: so the version decides, never the name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+
+PLAIN = "nvidia-imex"
+APT_PIN = "/etc/apt/preferences.d/nvlink-imex"
+# apt as nobody answers it: no questions, the site's config.cfg kept, and a downgrade allowed, for the driver decides.
+APT_INSTALL = (
+    "apt-get",
+    "--quiet=2",
+    "--yes",
+    "--no-install-recommends",
+    "--allow-downgrades",
+    "--option=Dpkg::Options::=--force-confold",
+    "--option=Dpkg::Options::=--force-confdef",
+    "--option=DPkg::Lock::Timeout=120",
+    "install",
+)
+APT_ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+_DRIVER = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
+
+
+class Offer(NamedTuple):
+    """A package of a repository: its name and its whole version."""
+
+    name: str
+    version: str
+
+
+def check_version(version: str) -> str:
+    """A driver's version as 580.173.02; ImexError for anything else."""
+    if not _DRIVER.fullmatch(version):
+        raise ImexError(f"imex_version: {version!r} is no version of a driver, write it as 580.173.02 or leave it empty.")
+    return version
+
+
+def names(driver: str, given: str = "") -> list[str]:
+    """The names under which the archives may have it: the site's, else plain and with the driver's branch."""
+    return [given] if given else [PLAIN, f"{PLAIN}-{driver.partition('.')[0]}"]
+
+
+def matches(version: str, driver: str) -> bool:
+    """Whether a package's version is of this driver: equal but for the epoch and the packagers' revision."""
+    upstream = version.partition(":")[2] if ":" in version else version
+    return upstream == driver or (upstream.startswith(driver) and upstream[len(driver)] in "-+~")
+
+
+def parse_madison(text: str) -> list[Offer]:
+    """What apt-cache madison says: `name | version | where` a line, the newest first."""
+    rows = ([part.strip() for part in line.split("|")] for line in text.splitlines())
+    return list(dict.fromkeys(Offer(row[0], row[1]) for row in rows if len(row) >= 3 and row[0] and row[1]))
+
+
+def parse_repoquery(text: str) -> list[Offer]:
+    """What dnf repoquery --qf '%{name} %{version}-%{release}' says, a package a line."""
+    rows = (line.split() for line in text.splitlines())
+    return list(dict.fromkeys(Offer(row[0], row[1]) for row in rows if len(row) == 2))
+
+
+def choose(offers: Sequence[Offer], driver: str, installed: str | None = None, given: str = "") -> Offer | None:
+    """The offer to install: of the driver's version, under the installed name where there is a choice."""
+    wanted = names(driver, given)
+    fitting = [offer for offer in offers if offer.name in wanted and matches(offer.version, driver)]
+    return min(fitting, key=lambda o: (o.name != installed, wanted.index(o.name)), default=None)
+
+
+def render_apt_pin(offer: Offer) -> str:
+    """Keeps an upgrade of everything from moving the package away from the driver, and other names out."""
+    return (
+        "# Written by the role rackscale.nvlink.imex: IMEX runs only in the loaded driver's version.\n"
+        f"Package: {offer.name}\nPin: version {offer.version}\nPin-Priority: 1001\n"
+    )

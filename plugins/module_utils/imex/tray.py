@@ -1,0 +1,660 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""IMEX on this tray, changed phase by phase: look, stop_and_write, start, wait. What is wanted comes from domain.py.
+
+Nothing here looks at another tray, but for the records that members offer and, where a peer is not seen, its ports: so
+no phase waits for what the same phase has still to do elsewhere. Every call of a program is bounded in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, facts, files, packages, survey
+
+PARAMS = "/proc/driver/nvidia/params"
+CHANNELS = survey.CHANNELS
+_SECONDS = 30.0
+# systemd ends a daemon that is deaf to SIGTERM after 90 s.
+_STOP_SECONDS = 120.0
+_INSTALL_SECONDS = 600.0
+_PORT_SECONDS = 1.5
+_NO_SLURM = ("configuration source", "Unable to process configuration", "No such file")
+
+
+class TrayError(files.ImexError):
+    """The tray could not be brought to what is wanted; the sentence says where it stopped."""
+
+
+@dataclass
+class Tray:
+    """One tray under the module's options. ``say`` takes what was done, a line each."""
+
+    want: domain.Wanted
+    ctl_timeout: float = 10.0
+    check: bool = False
+    done: list[str] = field(default_factory=list)
+    before: dict[str, str] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.want.proc_devices)
+        return facts.assemble(read)
+
+    # --- look: everything that the decision for the clique needs, and what stops it. Changes nothing.
+
+    def look(self, ask: Sequence[str], slurm_nodes: Sequence[str], allow_jobs: bool) -> dict[str, Any]:
+        """``ask``: members that this run does not reach. ``slurm_nodes``: the clique's, asked for jobs if need be."""
+        seen = self.facts()
+        driver = self.want.version or seen["driver_version"]
+        notes = domain.findings_of(self.want, seen, None, driver)
+        offer, missing = self._offer(seen, driver)
+        notes += missing
+        gap = self._gap(seen, offer)
+        must_stop = seen["running"] and bool(gap.restart_clique or gap.restart or gap.stop)
+        jobs: list[str] = []
+        if must_stop and not allow_jobs:
+            jobs, unknown = running_jobs(slurm_nodes)
+            if jobs or unknown:
+                notes.append(_jobs_finding(jobs, unknown, [*gap.restart_clique, *gap.restart]))
+        record = _record_of(files.RECORD_FILE)
+        return {
+            "facts": seen,
+            "running": seen["running"],
+            "restart_clique": gap.restart_clique,
+            "restart": gap.restart,
+            "changes": gap.changes,
+            "jobs": jobs,
+            "sha256": seen["nodes"]["sha256"],
+            "record": record,
+            "peers": boot.ask(list(ask), self.want.list_port) if ask and self.want.runs_service else {},
+            "findings": notes,
+        }
+
+    def _offer(self, seen: Mapping[str, Any], driver: str | None) -> tuple[packages.Offer | None, list[dict[str, Any]]]:
+        """The package to have, None where none is managed; and the finding where there is none to be had."""
+        owners = (*domain.SERVICE_OWNERS, domain.JOB)
+        if self.want.owner not in owners or not driver:
+            return None, []
+        has = seen["package"]
+        if has and packages.matches(has["version"], driver) and self.want.package in ("", has["name"]):
+            return packages.Offer(has["name"], has["version"]), []
+        if not self.want.manage_package:
+            if seen["installed"] and seen["version"] == driver:
+                return None, []
+            said = f"{seen['version']} is installed" if seen["installed"] else "nvidia-imex is not installed"
+            return None, [
+                finding(
+                    "imex_version_mismatch",
+                    f"{said} and the driver is {driver}; install that version, or let the role do it with"
+                    " imex_manage_package.",
+                )
+            ]
+        offers = self._offers(driver)
+        chosen = packages.choose(offers, driver, has["name"] if has else None, self.want.package)
+        if chosen is None and not self.check and shutil.which("apt-get"):
+            # The lists of packages may be older than the repository; no package changes by this.
+            child.run(["apt-get", "--quiet=2", "update"], _INSTALL_SECONDS, env=_environment())
+            offers = self._offers(driver)
+            chosen = packages.choose(offers, driver, has["name"] if has else None, self.want.package)
+        if chosen is None:
+            return None, [domain.missing_package(driver, offers, self.want.package)]
+        return chosen, []
+
+    def _offers(self, driver: str) -> list[packages.Offer]:
+        names = packages.names(driver, self.want.package)
+        if shutil.which("apt-cache"):
+            return packages.parse_madison(child.run(["apt-cache", "madison", *names], _SECONDS, env=_environment()).stdout)
+        if shutil.which("dnf"):
+            question = ["dnf", "--quiet", "repoquery", "--qf", "%{name} %{version}-%{release}\\n", *names]
+            return packages.parse_repoquery(child.run(question, _INSTALL_SECONDS, env=_environment()).stdout)
+        return []
+
+    def _gap(self, seen: Mapping[str, Any], offer: packages.Offer | None) -> domain.Gap:
+        then = self._files(offer)
+        now = {path: _text(path) for path in then}
+        gap = domain.gap(self.want, seen, _text(files.CONFIG_FILE), now, then, offer)
+        gap.changes += self._unit_changes(seen)
+        return gap
+
+    def _files(self, offer: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
+        pin = offer if shutil.which("apt-get") else None
+        return domain.files_of(self.want, _program(), boot.major_of_channels(self.want.proc_devices), pin)
+
+    def _unit_changes(self, seen: Mapping[str, Any]) -> list[str]:
+        """What systemd must be told, in words; without a unit (nothing installed) there is only the mask."""
+        unit = seen["unit"] or {}
+        enabled = unit.get("enabled") or ""
+        masked = unit.get("load") == "masked" or enabled.startswith("masked")
+        changes = []
+        if self.want.owner == domain.DRIVER:
+            if not masked:
+                changes.append(f"mask {survey.UNIT}")
+            return changes
+        if masked:
+            changes.append(f"unmask {survey.UNIT}")
+        if self.want.runs_service and enabled != "enabled":
+            changes.append(f"enable {survey.UNIT}")
+        elif not self.want.runs_service and enabled.startswith("enabled"):
+            changes.append(f"disable {survey.UNIT}")
+        return changes
+
+    # --- stop_and_write: the daemon down where it must be, every file as wanted, nothing started.
+
+    def stop_and_write(self, generation: int, owing: Sequence[str], stop: bool) -> dict[str, Any]:
+        seen = self.facts()
+        driver = self.want.version or seen["driver_version"]
+        offer, missing = self._offer(seen, driver)
+        notes = [*missing]
+        if missing:
+            raise TrayError(missing[0]["message"])
+        gap = self._gap(seen, offer)
+        install = offer is not None and (seen["package"] or {}) != offer._asdict()
+        must_stop = seen["running"] and (stop or bool(gap.restart_clique or gap.restart or gap.stop))
+        old_channels = domain.channels_of_tmpfiles(_text(domain.TMPFILES))
+        if install and offer:
+            self._fetch(offer)
+        if must_stop:
+            self._stop(seen)
+        if not self.want.runs_service:
+            self._switch_off(seen)
+        then = self._files(offer)
+        modprobe_changed = _text(domain.MODPROBE) != then[domain.MODPROBE][0]
+        tls_changed = any(_text(path) != then[path][0] for path in domain.TLS_FILES.values())
+        for path, (text, mode) in then.items():
+            self._write(path, text, mode, secret=path in domain.TLS_FILES.values())
+        if install and offer:
+            self._install(offer)
+        self._write_config()
+        if self.want.runs_service:
+            self._write_list(generation, owing)
+        else:
+            self._forget_list()
+        self._set_units(seen, any(_is_unit(path) for path in self.before))
+        self._channels(old_channels)
+        if self.want.manage_firewall:
+            self._firewall()
+        if modprobe_changed:
+            self._rebuild_initramfs()
+        note = domain.reboot_needed(self.want, _text(PARAMS), modprobe_changed)
+        notes += [note] if note else []
+        if self.want.owner == domain.DRIVER and not self.check:
+            notes += _strangers()
+        sha256 = self.want.sha256 if self.check and self.want.runs_service else _hash(self.want.nodes_path)
+        if self.want.runs_service and sha256 != self.want.sha256:
+            raise TrayError(
+                f"{self.want.nodes_path} was written and reads back as another list; find what else writes that file"
+                " on this tray."
+            )
+        return {
+            "running": seen["running"] and not must_stop,
+            "sha256": sha256,
+            "reload": tls_changed and bool(self.want.tls),
+            "findings": notes,
+        }
+
+    def _stop(self, seen: Mapping[str, Any]) -> None:
+        self._tell(f"stop {survey.UNIT}")
+        if self.check:
+            return
+        self._systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
+        pids = [entry["pid"] for entry in seen["owners"] if entry["owner"] == "service" and entry["pid"]]
+        if any(os.path.exists(f"/proc/{pid}/exe") and _name(pid) == survey.DAEMON for pid in pids):
+            raise TrayError(f"{survey.UNIT} was stopped and its process {pids[0]} still runs; reboot the tray.")
+
+    def _switch_off(self, seen: Mapping[str, Any]) -> None:
+        """What a clean stop leaves, and an unclean one: no owner after this one may find it."""
+        if not self.check and not seen["running"]:
+            # In the middle of its tries to start it is neither running nor off.
+            if (seen["unit"] or {}).get("active") in ("activating", "failed"):
+                self._tell(f"stop {survey.UNIT}")
+                self._systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
+                child.run(["systemctl", "reset-failed", survey.UNIT], _SECONDS)
+        if self.want.owner in (domain.NONE, domain.DRIVER):
+            for path in (files.PERSIST_FILE, domain.HOST_SOCKET):
+                if os.path.lexists(path):
+                    self._write(path, None, 0)
+
+    def _fetch(self, offer: packages.Offer) -> None:
+        """Before anything is stopped: a package that cannot be had must not cost a running domain."""
+        if self.check or not shutil.which("apt-get"):
+            return
+        command = [*packages.APT_INSTALL[:-1], "--download-only", "install", f"{offer.name}={offer.version}"]
+        self._must(command, _INSTALL_SECONDS, f"{offer.name} {offer.version} cannot be fetched")
+
+    def _install(self, offer: packages.Offer) -> None:
+        self._tell(f"install {offer.name} {offer.version}")
+        if self.check:
+            return
+        if shutil.which("apt-get"):
+            command = [*packages.APT_INSTALL, f"{offer.name}={offer.version}"]
+        else:
+            command = ["dnf", "--assumeyes", "--quiet", "install", f"{offer.name}-{offer.version}"]
+        self._must(command, _INSTALL_SECONDS, f"{offer.name} {offer.version} cannot be installed")
+        state = child.run(["systemctl", "is-active", survey.UNIT], _SECONDS).stdout.strip()
+        if state in ("active", "activating", "reloading"):
+            # Packages may start what they bring; nothing starts before all members have one list.
+            self._systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
+
+    def _write_config(self) -> None:
+        """Under driver_managed and none config.cfg is left alone."""
+        if self.want.owner not in (*domain.SERVICE_OWNERS, domain.JOB):
+            return
+        text = _text(files.CONFIG_FILE)
+        if text is None and not self.check:
+            raise TrayError(f"{files.CONFIG_FILE} is missing, which the package brings; reinstall nvidia-imex.")
+        config = files.Config(text or "")
+        keys = domain.changed_keys(config, self.want.settings)
+        if keys:
+            changed = config.changed({key: self.want.settings[key] for key in keys})
+            self._write(files.CONFIG_FILE, changed.text, domain.PLAIN_MODE)
+
+    def _write_list(self, generation: int, owing: Sequence[str]) -> None:
+        record = domain.render_record(self.want, generation, owing)
+        if _text(self.want.nodes_path) == self.want.text and _text(files.RECORD_FILE) == record:
+            return
+        if _text(self.want.nodes_path) != self.want.text and not self.check:
+            # Not blessed from here on: a crash in between must not start half a change.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(domain.BLESSING)
+        self._write(self.want.nodes_path, self.want.text, domain.PLAIN_MODE)
+        self._write(files.RECORD_FILE, record, domain.PLAIN_MODE)
+
+    def _forget_list(self) -> None:
+        self._write(files.RECORD_FILE, None, 0)
+        self._write(domain.BLESSING, None, 0)
+        if self.want.owner != domain.DRIVER:
+            # Without the check nothing would keep a start by hand from using an old list.
+            self._write(files.NODES_FILE, None, 0)
+
+    def _set_units(self, seen: Mapping[str, Any], changed: bool) -> None:
+        if changed and not self.check:
+            self._systemctl("daemon-reload")
+        for words in self._unit_changes(self.facts() if not self.check else seen):
+            self._tell(words)
+            if not self.check:
+                verb, unit = words.split()
+                if verb == "mask":
+                    child.run(["systemctl", "disable", "--quiet", unit], _SECONDS)
+                    self._systemctl("stop", unit, seconds=_STOP_SECONDS, may_fail=True)
+                self._systemctl(verb, "--quiet", unit)
+        active = child.run(["systemctl", "is-active", domain.LIST_SOCKET], _SECONDS).stdout.strip() == "active"
+        if self.want.runs_service and (not active or domain.SOCKET_UNIT in self.before):
+            self._tell(f"start {domain.LIST_SOCKET}")
+            if not self.check:
+                self._systemctl("enable", "--quiet", domain.LIST_SOCKET)
+                self._systemctl("restart", domain.LIST_SOCKET)
+        elif not self.want.runs_service and active:
+            self._tell(f"stop {domain.LIST_SOCKET}")
+            if not self.check:
+                child.run(["systemctl", "stop", domain.LIST_SOCKET], _SECONDS)
+        if not self.want.runs_service and not self.check:
+            # The unit's file has gone by now, and with it disable's knowledge of where its link is.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}")
+            for path in (os.path.dirname(domain.DROP_IN), domain.TLS_FOLDER, os.path.dirname(domain.BLESSING)):
+                with contextlib.suppress(OSError):
+                    os.rmdir(path)
+
+    def _channels(self, old: set[int]) -> None:
+        """Devices of the wanted channels, with the major of this boot; those of an earlier wish go."""
+        for minor in sorted(old - set(self.want.channels)):
+            self._write(f"{CHANNELS}/channel{minor}", None, 0)
+        major = boot.major_of_channels(self.want.proc_devices)
+        if major is None or not self.want.channels:
+            return
+        if self.check:
+            missing = [n for n in self.want.channels if not _is_channel(f"{CHANNELS}/channel{n}", major, n)]
+            self.done += [f"make channel{minor}" for minor in missing]
+        else:
+            self.done += [f"make {name}" for name in boot.make_channels(list(self.want.channels), major)]
+
+    def _firewall(self) -> None:
+        """Ports of members, where a firewall that the site runs would close them."""
+        ports = self.want.ports
+        if _says(["firewall-cmd", "--state"], "running"):
+            for port in ports:
+                is_open = child.run(["firewall-cmd", f"--query-port={port}/tcp"], _SECONDS).rc == 0
+                self._port(is_open, port, ["firewall-cmd", "--quiet"], f"-port={port}/tcp", twice=True)
+        elif _says(["ufw", "status"], "Status: active"):
+            rules = child.run(["ufw", "status"], _SECONDS).stdout
+            for port in ports:
+                self._port(f"\n{port}/tcp " in rules, port, ["ufw"], f"{port}/tcp", twice=False)
+
+    def _port(self, is_open: bool, port: int, command: list[str], rest: str, twice: bool) -> None:
+        if is_open == self.want.runs_service:
+            return
+        self._tell(f"{'open' if self.want.runs_service else 'close'} port {port}/tcp in {command[0]}")
+        if self.check:
+            return
+        if twice:
+            verb = "--add" if self.want.runs_service else "--remove"
+            commands = [[*command, verb + rest], [*command, "--permanent", verb + rest]]
+        else:
+            commands = [[*command, "allow", rest] if self.want.runs_service else [*command, "delete", "allow", rest]]
+        for each in commands:
+            self._must(each, _SECONDS, f"port {port} cannot be set in {command[0]}")
+
+    def _rebuild_initramfs(self) -> None:
+        """The module may be loaded from there, with the options of when it was made."""
+        for command in (["update-initramfs", "-u"], ["dracut", "--force"]):
+            if shutil.which(command[0]):
+                self._tell(f"run {' '.join(command)}")
+                if not self.check:
+                    self._must(command, _INSTALL_SECONDS, "the initramfs cannot be rebuilt")
+                return
+
+    # --- start
+
+    def start(self, seconds: float, reload: bool, owing: Sequence[str]) -> dict[str, Any]:
+        """Bless this list for this boot and start; nothing here waits for another member."""
+        sha256 = _hash(self.want.nodes_path)
+        record = _record_of(files.RECORD_FILE)
+        if not self.check and (sha256 != self.want.sha256 or not record or record["sha256"] != sha256):
+            raise TrayError(
+                f"{self.want.nodes_path} is not the list of clique {self.want.clique}; find what else writes that file"
+                " on this tray, then run the role again."
+            )
+        if record and list(owing) != record.get("owing"):
+            self._write(files.RECORD_FILE, domain.render_record(self.want, record["generation"], owing), domain.PLAIN_MODE)
+        if record:
+            self._write(domain.BLESSING, f"{record['generation']} {record['sha256']}\n", domain.PLAIN_MODE, quiet=True)
+        state = _unit_state()
+        if state in ("active", "reloading"):
+            if reload:
+                self._tell("reload the TLS files (SIGUSR1)")
+                self._signal(signal.SIGUSR1)
+            return {"started": False, "facts": None}
+        self._tell(f"start {survey.UNIT}")
+        if self.check:
+            return {"started": True, "facts": None}
+        child.run(["systemctl", "reset-failed", survey.UNIT], _SECONDS)
+        self._systemctl("start", "--no-block", survey.UNIT)
+        deadline = time.monotonic() + seconds
+        while True:
+            time.sleep(0.2)
+            state = _unit_state()
+            if state == "active" or time.monotonic() >= deadline:
+                break
+            if state in ("failed", "inactive") and not _has_job():
+                break
+        if state in ("failed", "inactive"):
+            seen = self.facts()
+            raise _NotStarted(_why_not_started(seen), seen)
+        return {"started": True, "facts": None}
+
+    def _signal(self, number: int) -> None:
+        if not self.check:
+            pid = (survey._unit() or {}).get("main_pid")
+            if pid:
+                os.kill(pid, number)
+
+    # --- wait
+
+    def wait(self, seconds: float, expect: Sequence[str]) -> dict[str, Any]:
+        """Until this tray is READY and sees those of the list that this run has started, at most ``seconds``."""
+        expected = {files.normal_address(entry) or entry.lower() for entry in expect}
+        deadline = time.monotonic() + seconds
+        pause = 0.3
+        while True:
+            seen = self.facts()
+            blind = [
+                peer["host"]
+                for peer in seen["peers"]
+                if (files.normal_address(peer["host"]) or peer["host"].lower()) in expected
+                and peer["connection"] != "connected"
+            ]
+            whole = seen["ready"] and not blind and (seen["peers"] or len(self.want.entries) < 2)
+            settled = whole and (len(expected) + 1 < len(self.want.entries) or seen["domain_state"] == "up")
+            if settled or self.check or time.monotonic() >= deadline or not _may_change(seen):
+                break
+            time.sleep(min(pause, max(0.05, deadline - time.monotonic())))
+            pause = min(pause * 1.5, 3.0)
+        ports = {}
+        if not settled and not self.check and seen["running"]:
+            silent = blind or [entry for entry in expect]
+            ports = closed_ports(silent, self.want.ports[:2])
+        return {"facts": seen, "ports": ports, "running": seen["running"]}
+
+    # --- Small hands.
+
+    def _tell(self, words: str) -> None:
+        self.done.append(words)
+
+    def _write(self, path: str, text: str | None, mode: int, secret: bool = False, quiet: bool = False) -> None:
+        """Bring one file to its text and mode, or away; noted for --diff, a secret without its text."""
+        old = _text(path)
+        if text is None:
+            if not os.path.lexists(path):
+                return
+            self._note(path, "" if secret else old, None)
+            if not self.check:
+                os.unlink(path)
+            return
+        if old == text and stat.S_IMODE(os.stat(path).st_mode) == mode:
+            return
+        if not quiet:
+            self._note(path, "(a secret)\n" if secret and old else old, "(another secret)\n" if secret else text)
+        if not self.check:
+            write_atomically(path, text, mode, 0o700 if secret else 0o755)
+
+    def _note(self, path: str, before: str | None, after: str | None) -> None:
+        self._tell(f"remove {path}" if after is None else f"write {path}" if before is None else f"change {path}")
+        self.before[path], self.after[path] = before or "", after or ""
+
+    def _systemctl(self, *words: str, seconds: float = _SECONDS, may_fail: bool = False) -> None:
+        done = child.run(["systemctl", *words], seconds)
+        if done.rc != 0 and not may_fail:
+            said = done.stderr.strip().partition("\n")[0] or ("no end in time" if done.timed_out else "no reason")
+            raise TrayError(f"systemctl {' '.join(words)} failed ({said}); see the journal of this tray.")
+
+    def _must(self, command: Sequence[str], seconds: float, what: str) -> None:
+        done = child.run(command, seconds, env=_environment())
+        if done.rc != 0:
+            said = (done.error or done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2][:300]
+            raise TrayError(f"{what} ({said or 'no end in time'}); run {' '.join(command[:1])} by hand on this tray.")
+
+
+class _NotStarted(TrayError):
+    """The unit did not start; ``facts`` of then."""
+
+    def __init__(self, message: str, seen: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.facts = seen
+
+
+def _why_not_started(seen: Mapping[str, Any]) -> str:
+    """The daemon's own reason, else that of the check before it, else where to look."""
+    wrong = [note for note in seen["findings"] if note["severity"] == ERROR]
+    known = [note["message"] for note in wrong if note["code"] not in ("imex_unit_failed", "imex_unit_down")]
+    if known:
+        return known[0]
+    journal = child.run(["journalctl", "--unit", survey.UNIT, "--output=cat", "--lines=20", "--no-pager"], _SECONDS)
+    said = [line for line in journal.stdout.splitlines() if line.startswith("nvlink-imex:")]
+    if said:
+        return said[-1].partition(": ")[2]
+    return wrong[0]["message"] if wrong else f"{survey.UNIT} does not start; see journalctl -u {survey.UNIT} on this tray."
+
+
+def _may_change(seen: Mapping[str, Any]) -> bool:
+    """Whether waiting can help: not for a daemon that has ended, nor for lists or versions that differ."""
+    if not seen["running"]:
+        return (seen["unit"] or {}).get("active") in ("activating", "reloading")
+    return not any(peer["connection"] in ("map_mismatch", "version_mismatch") for peer in seen["peers"])
+
+
+def running_jobs(nodes: Sequence[str], timeout: float = _SECONDS) -> tuple[list[str], str | None]:
+    """Jobs on these nodes by Slurm's word, and why that is unknown. Without a Slurm here there are none.
+
+    One call for the clique, and only where a daemon must stop. A step's process on this host counts whatever Slurm says.
+    """
+    steps = [pid for pid in _pids() if _name(pid) == "slurmstepd" and not _argv_has(pid, "infinity")]
+    program = shutil.which("squeue", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin:/opt/slurm/bin")
+    if program is None or not nodes:
+        return ([f"{len(steps)} steps on this tray"] if steps else []), None
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SQUEUE_"))}
+    question = [program, "--noheader", f"--nodelist={','.join(nodes)}", "--states=R,S,CG,CF", "--format=%i (%u)"]
+    said = child.run(question, timeout, env={**environment, "LC_ALL": "C"})
+    if said.rc == 0:
+        return sorted({line.strip() for line in said.stdout.splitlines() if line.strip()}), None
+    if any(text in said.stderr for text in _NO_SLURM):
+        return ([f"{len(steps)} steps on this tray"] if steps else []), None
+    return [], said.stderr.strip().partition("\n")[0] or "squeue gave no answer in time"
+
+
+def _jobs_finding(jobs: Sequence[str], unknown: str | None, why: Sequence[str]) -> dict[str, Any]:
+    what = "; ".join(why) or "a change"
+    if unknown:
+        return finding(
+            "imex_jobs_unknown",
+            f"IMEX of this clique must stop for {what}, and Slurm does not say whether jobs run on it ({unknown}); bring"
+            " slurmctld back, or allow it with imex_allow_jobs.",
+        )
+    shown = ", ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
+    return finding(
+        "imex_jobs_running",
+        f"Jobs run on this clique ({shown}) and would break, since IMEX must stop for {what}; wait for them, or allow it"
+        " with imex_allow_jobs.",
+    )
+
+
+def closed_ports(hosts: Sequence[str], ports: Sequence[int]) -> dict[str, list[int]]:
+    """host -> the ports of it that take no connection from here; of hosts of which at least one port is closed."""
+
+    def probe(pair: tuple[str, int]) -> bool:
+        try:
+            socket.create_connection(pair, _PORT_SECONDS).close()
+            return True
+        except OSError:
+            return False
+
+    pairs = [(host, port) for host in hosts for port in ports]
+    if not pairs:
+        return {}
+    with ThreadPoolExecutor(min(64, len(pairs))) as pool:
+        is_open = list(pool.map(probe, pairs))
+    found: dict[str, list[int]] = {}
+    for (host, port), yes in zip(pairs, is_open):
+        if not yes:
+            found.setdefault(host, []).append(port)
+    return found
+
+
+def write_atomically(path: str, text: str, mode: int, folder_mode: int = 0o755) -> None:
+    """Replace a file in one step; nobody reads it before it has its mode."""
+    folder = os.path.dirname(path)
+    temporary = ""
+    try:
+        os.makedirs(folder, mode=folder_mode, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8", "surrogateescape"))
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise TrayError(f"{path} cannot be written ({error.strerror}); make room or correct its folder.") from None
+
+
+def _program() -> str:
+    """The boot check as a program of this tray, with the interpreter that runs this module."""
+    loader: Any = boot.__loader__
+    source: str = loader.get_source(boot.__name__)
+    return f"#!{sys.executable or '/usr/bin/python3'} -I\n{source}"
+
+
+def _strangers() -> list[dict[str, Any]]:
+    found = []
+    for pid in _pids():
+        if _name(pid) == survey.DAEMON:
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
+                    if "kubepods" in file.read() or _argv_has(pid, "/imexd/"):
+                        continue
+                found.append(pid)
+    return [
+        finding(
+            "imex_two_owners",
+            f"{survey.UNIT} is masked, and process {pid} is an IMEX daemon that is not the DRA driver's; stop it.",
+        )
+        for pid in found[:1]
+    ]
+
+
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
+
+
+def _name(pid: int) -> str:
+    return (_text(f"/proc/{pid}/comm") or "").strip()
+
+
+def _argv_has(pid: int, word: str) -> bool:
+    return word in (_text(f"/proc/{pid}/cmdline") or "")
+
+
+def _unit_state() -> str:
+    return child.run(["systemctl", "is-active", survey.UNIT], _SECONDS).stdout.strip()
+
+
+def _has_job() -> bool:
+    return child.run(["systemctl", "show", "--property=Job", "--value", survey.UNIT], _SECONDS).stdout.strip() not in ("", "0")
+
+
+def _says(command: Sequence[str], text: str) -> bool:
+    return shutil.which(command[0]) is not None and text in child.run(command, _SECONDS).stdout
+
+
+def _is_unit(path: str) -> bool:
+    return path.startswith("/etc/systemd/system/")
+
+
+def _is_channel(path: str, major: int, minor: int) -> bool:
+    try:
+        seen = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISCHR(seen.st_mode) and seen.st_rdev == os.makedev(major, minor) and stat.S_IMODE(seen.st_mode) == 0o666
+
+
+def _record_of(path: str) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = boot.read_record(path)
+    return found
+
+
+def _hash(path: str) -> str | None:
+    text = _text(path)
+    return None if text is None else files.digest(text)
+
+
+def _text(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            return file.read(1 << 20)
+    except OSError:
+        return None
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, **packages.APT_ENVIRONMENT}
+
+

@@ -1,0 +1,110 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the forks of one play tell each other of IMEX, as small files below Ansible's own temporary folder of the run.
+
+A loop over hostvars would be quadratic, and every fork would parse the fabric file again: 10,368 trays times four
+phases. So the first that comes parses it, and every host reads its own clique's file and the rows of its clique.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex_clique import Clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as rendering
+
+
+def clique_of(folder: str, path: str, tray: str) -> Clique | None:
+    """The clique of a tray by the fabric file; None for one without a place. FabricFileError, also for a clique that
+    cannot have a list."""
+    cache = _cliques(folder, path)
+    with open(os.path.join(cache, "trays.json"), encoding="utf-8") as file:
+        name = json.load(file).get(tray)
+    if name is None:
+        return None
+    with open(os.path.join(cache, _file(name)), encoding="utf-8") as file:
+        data = json.load(file)
+    if data.get("wrong"):
+        raise fabric_file.FabricFileError(f"{path}: {data['wrong']}")
+    return Clique(name, tuple(data["trays"]), tuple(data["entries"]), tuple(data["slurm_nodes"]))
+
+
+def _cliques(folder: str, path: str) -> str:
+    """The folder of the parsed fabric file, made by whoever comes first."""
+    try:
+        seen = os.stat(path)
+    except OSError as error:
+        raise fabric_file.FabricFileError(
+            f"{path}: cannot be read ({error.strerror}), name the fabric file that discover wrote"
+        ) from None
+    token = hashlib.sha256(f"{os.path.abspath(path)} {seen.st_mtime_ns} {seen.st_size}".encode()).hexdigest()[:16]
+    cache = os.path.join(folder, "nvlink-imex", f"fabric-{token}")
+    if os.path.isdir(cache):
+        return cache
+    os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
+    with open(f"{cache}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.isdir(cache):
+            return cache
+        fabric = fabric_file.load(path)
+        unfinished = f"{cache}.new"
+        os.makedirs(unfinished, exist_ok=True)
+        wrong = {note["clique"]: note["message"] for note in rendering.problems(fabric)}
+        for name, trays in fabric.members.items():
+            data = {
+                "trays": trays,
+                "entries": [fabric.trays[tray]["imex_address"] for tray in trays],
+                "slurm_nodes": [fabric.trays[tray]["slurm_node"] for tray in trays],
+                "wrong": wrong.get(name),
+            }
+            _write(os.path.join(unfinished, _file(name)), data)
+        _write(os.path.join(unfinished, "trays.json"), {name: tray["clique"] for name, tray in fabric.trays.items()})
+        os.rename(unfinished, cache)
+    return cache
+
+
+def put(folder: str, play: str, phase: str, tray: str, row: dict[str, Any]) -> None:
+    """Note what a tray said in a phase of a play."""
+    directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    target = os.path.join(directory, _file(tray))
+    _write(f"{target}.new", row)
+    os.replace(f"{target}.new", target)
+
+
+def rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What these trays said in a phase; without those that said nothing."""
+    directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
+    found = {}
+    for tray in trays:
+        try:
+            with open(os.path.join(directory, _file(tray)), encoding="utf-8") as file:
+                found[tray] = json.load(file)
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def forget(folder: str, play: str, phases: Iterable[str], tray: str) -> None:
+    """Drop what a tray said when the role ran earlier in the same play."""
+    for phase in phases:
+        path = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase, _file(tray))
+        if os.path.exists(path):
+            os.unlink(path)
+
+
+def _file(name: str) -> str:
+    return f"{quote(name, safe='')}.json"
+
+
+def _write(path: str, data: Any) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(data, file)
