@@ -1,0 +1,274 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files of imex_owner job on a tray, and what slurm.conf there must say for them to be of use: pure, but sources().
+
+The program is job.py with all of module_utils that it imports, as one text of Python. What it imports at its start is
+compiled once a boot; the rest, which only tells why something has failed, when it is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import hashlib
+import importlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job
+
+PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
+PROGRAM = "/usr/local/libexec/nvlink-imex-job"
+DROP_IN = "/etc/systemd/system/nvidia-imex.service.d/50-nvlink-job.conf"
+NAME = "50-nvlink-imex"
+_MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its nvidia-imex.\n"
+# slurm.conf's word for no limit.
+_NO_LIMIT = (0, 65534, 65535)
+
+_LOADER = '''
+import marshal
+import os
+import sys
+
+
+class Part(type(sys)):
+    """A module that runs when something of it is first asked for."""
+
+    def __getattr__(self, name):
+        source = None if name.startswith("__") else SOURCES.pop(self.__name__, None)
+        if source is None:
+            raise AttributeError(name)
+        exec(CODE.get(self.__name__) or compile(source, self.__name__, "exec"), self.__dict__)
+        return getattr(self, name)
+
+
+def compiled():
+    """The code of the parts that every start needs: from the last start of this boot."""
+    path = os.path.join(RUN, "code-%s-%s" % (DIGEST, sys.implementation.cache_tag))
+    try:
+        with open(path, "rb") as file:
+            return marshal.loads(file.read())
+    except (OSError, EOFError, ValueError, TypeError):
+        pass
+    code = {name: compile(SOURCES[name], name, "exec") for name in FIRST}
+    try:
+        os.makedirs(RUN, mode=0o755, exist_ok=True)
+        new = "%s.%d" % (path, os.getpid())
+        with open(new, "wb") as file:
+            file.write(marshal.dumps(code))
+        os.replace(new, path)
+    except OSError:
+        pass  # TaskProlog runs as the user
+    return code
+
+
+CODE = compiled()
+NAMES = list(SOURCES)
+for name in NAMES:
+    sys.modules[name] = Part(name)
+for name in NAMES:
+    parent = name.rpartition(".")[0]
+    if parent not in sys.modules:
+        sys.modules[parent] = type(sys)(parent)
+for name in NAMES:
+    setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], sys.modules[name])
+sys.exit(sys.modules[ENTRY].main(sys.argv[1:], dict(os.environ)))
+'''
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the site wants of a tray, checked."""
+
+    settings: job.Settings
+    prolog_dir: str
+    epilog_dir: str
+    python: str
+
+
+def wanted(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> Wanted:
+    """The options of imex_job with what slurm.conf says; ImexError for what a person wrote wrong."""
+    _range(options, "wait", 5, 3600)
+    _range(options, "stop_wait", 1, 600)
+    _range(options, "least_trays", 1, 65536)
+    _range(options, "most_requeues", 0, 1000)
+    members = tuple((str(entry["node"]), str(entry["address"])) for entry in options["members"] or ())
+    if members:
+        files.render_nodes(line for _node, line in members)
+        if not options["clique"]:
+            raise files.ImexError("clique is missing, name that of members.")
+    if len({node for node, _line in members}) < len(members):
+        raise files.ImexError("members: a node of Slurm stands twice, name each once.")
+    channel0 = {"always": True, "never": False}.get(
+        options["channel0"], _last(slurm, "switchtype").lower() != "switch/nvidia_imex"
+    )
+    settings = job.Settings(
+        clique=options["clique"] or "",
+        members=members,
+        policy=options["policy"],
+        scope=options["scope"],
+        wait=float(options["wait"]),
+        stop_wait=float(options["stop_wait"]),
+        least_trays=options["least_trays"],
+        most_requeues=options["most_requeues"],
+        channel0=channel0,
+        path=":".join(options["path"] or ()),
+        proc_devices=options["proc_devices"],
+    )
+    return Wanted(settings, options["prolog_dir"], options["epilog_dir"], options["python"])
+
+
+def _range(options: Mapping[str, Any], name: str, least: int, most: int) -> None:
+    if not least <= options[name] <= most:
+        raise files.ImexError(f"imex_job_{name} is {options[name]}, use a number from {least} to {most}.")
+
+
+def files_of(want: Wanted, parts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+    """path -> (text, mode) of every file."""
+    return {
+        PROGRAM: (program(want.python, parts), 0o755),
+        job.SETTINGS_FILE: (render_settings(want.settings), 0o644),
+        DROP_IN: (_drop_in(want.settings), 0o644),
+        f"{want.prolog_dir}/{NAME}": (_wrapper("prolog"), 0o755),
+        f"{want.epilog_dir}/{NAME}": (_wrapper("epilog"), 0o755),
+    }
+
+
+def render_settings(settings: job.Settings) -> str:
+    """What job.settings_of() reads: this tray's clique alone, so a tray knows 18 trays of 10,368."""
+    return json.dumps(settings._asdict(), indent=1, sort_keys=True) + "\n"
+
+
+def _wrapper(entry: str) -> str:
+    return f"#!/bin/sh\n{_MARK}exec {PROGRAM} {entry}\n"
+
+
+def _drop_in(settings: job.Settings) -> str:
+    return (
+        f"{_MARK}[Unit]\n# Short jobs may follow each other faster than systemd's limit of starts.\n"
+        "StartLimitIntervalSec=0\n\n"
+        "[Service]\n# What a daemon has lost by its end, no new one gives back to the job.\nRestart=no\n"
+        f"TimeoutStartSec={settings.wait:g}\nTimeoutStopSec={settings.stop_wait:g}\n"
+    )
+
+
+def program(python: str, parts: Mapping[str, str]) -> str:
+    """The program's text: equal for equal parts."""
+    entry = f"{PACKAGE}.imex.job"
+    digest = hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()[:16]
+    names = {
+        "SOURCES": dict(sorted(parts.items())),
+        "FIRST": first(parts),
+        "ENTRY": entry,
+        "DIGEST": digest,
+        "RUN": job.RUN,
+    }
+    # Isolated, and without site: nothing of a user's or of the site's Python counts, and it starts faster.
+    return f"#!{python} -IS\n{_MARK}" + "".join(f"{name} = {value!r}\n" for name, value in names.items()) + _LOADER
+
+
+def sources() -> dict[str, str]:
+    """Module -> source of job.py and all that it imports of module_utils, wherever this collection is loaded from."""
+    found: dict[str, str] = {}
+    waiting = [f"{PACKAGE}.imex.job"]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        spec = importlib.import_module(name).__spec__
+        source = spec.loader.get_source(name) if spec is not None and spec.loader is not None else None  # type: ignore[attr-defined]
+        if source is None:
+            raise files.ImexError(f"the source of {name} cannot be read here; run the role without a module compiler.")
+        found[name] = source
+        waiting += _imported(ast.parse(source))
+    return found
+
+
+def first(parts: Mapping[str, str]) -> list[str]:
+    """The parts that are imported by the start itself, not within functions."""
+    found: list[str] = []
+    waiting = [f"{PACKAGE}.imex.job"]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.append(name)
+            tree = ast.parse(parts[name])
+            waiting += _imported(ast.Module([node for node in tree.body if isinstance(node, ast.ImportFrom)], []))
+    return sorted(found)
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and (node.module + ".").startswith(f"{PACKAGE}."):
+            if node.module in (PACKAGE, f"{PACKAGE}.imex"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+# --- slurm.conf.
+
+
+def judge(
+    want: Wanted, slurm: Mapping[str, Sequence[str]], path: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(what refuses the owner, what else a person should do), from the settings of the tray's slurm.conf.
+
+    ``slurm``: key in lower case -> its values in order.
+    """
+    refused, notes = [], []
+    flags = {flag.strip().lower() for value in slurm.get("prologflags", ())[-1:] for flag in value.split(",")}
+    # Contain, X11 and NoHold imply it.
+    if not flags & {"alloc", "contain", "x11", "nohold", "deferbatch"}:
+        refused.append(
+            finding(
+                "imex_job_prolog_flags",
+                f"PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only and the"
+                " others wait for it in vain; add PrologFlags=Alloc and reconfigure.",
+            )
+        )
+    for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout"):
+        limit = _number(_last(slurm, key.lower()))
+        needs = want.settings.stop_wait + 30 if key == "EpilogTimeout" else want.settings.wait + job.MARGIN
+        if limit is not None and limit not in _NO_LIMIT and limit < needs:
+            refused.append(
+                finding(
+                    "imex_job_wait_too_long",
+                    f"{key}={limit} in {path} would end the program before it can tell why IMEX is not ready, as it may"
+                    f" need {needs:g} s; raise that limit, or lower imex_job_wait and imex_job_stop_wait.",
+                )
+            )
+    missing = []
+    for key, folder in (("Prolog", want.prolog_dir), ("Epilog", want.epilog_dir)):
+        patterns = [pattern for value in slurm.get(key.lower(), ()) for pattern in value.split(",")]
+        if not any(fnmatch.fnmatch(f"{folder}/{NAME}", pattern.strip()) for pattern in patterns):
+            missing.append(f"{key}={folder}/*")
+    if missing:
+        notes.append(
+            finding(
+                "imex_job_prolog_unset",
+                f"{path} does not run the programs of imex_owner job; add {' and '.join(missing)}"
+                f" (a Prolog that is there already may call {PROGRAM} prolog instead) and reconfigure.",
+            )
+        )
+    if want.settings.policy == "run" and not _last(slurm, "taskprolog"):
+        notes.append(
+            finding(
+                "imex_job_task_prolog",
+                f"A batch job that runs without IMEX says so in its log only by a TaskProlog; add TaskProlog={PROGRAM}"
+                f" to {path}, or have the site's own TaskProlog call {PROGRAM} task.",
+            )
+        )
+    return refused, notes
+
+
+def _last(slurm: Mapping[str, Sequence[str]], key: str) -> str:
+    return slurm[key][-1] if slurm.get(key) else ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

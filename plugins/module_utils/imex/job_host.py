@@ -1,0 +1,211 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""imex_owner job on a tray, made true: its files, and nvidia-imex.service left to the prolog."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job, job_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import key_values, logical_lines
+
+# Where slurmd finds its configuration: of its own, and what it has fetched in a configless cluster.
+SLURM_CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+_KEYS = ("prolog", "epilog", "taskprolog", "prologflags", "prologepilogtimeout", "prologtimeout", "epilogtimeout")
+_TIMEOUT = 30.0
+_MOST_INCLUDES = 10
+
+
+class Result:
+    """What was done, or would be in check mode: words for people, the texts for a diff, findings."""
+
+    def __init__(self) -> None:
+        self.changes: list[str] = []
+        self.before: dict[str, str] = {}
+        self.after: dict[str, str] = {}
+        self.findings: list[dict[str, Any]] = []
+
+
+def slurm_settings(path: str | None) -> tuple[str | None, dict[str, list[str]]]:
+    """(the slurm.conf that slurmd uses, key in lower case -> its values in order); None where there is none."""
+    found = next((name for name in ([path] if path else SLURM_CONFS) if os.path.isfile(name)), None)
+    settings: dict[str, list[str]] = {}
+    if found:
+        _read_slurm(found, os.path.dirname(found), settings, 0)
+    return found, settings
+
+
+def _read_slurm(path: str, folder: str, settings: dict[str, list[str]], depth: int) -> None:
+    for line in logical_lines(_text(path) or ""):
+        words = line.split(None, 1)
+        if words[0].lower() == "include" and len(words) == 2 and depth < _MOST_INCLUDES:
+            _read_slurm(os.path.join(folder, words[1].strip()), folder, settings, depth + 1)
+            continue
+        pairs = key_values(line)
+        # A line of a node or partition may have keys of the same name.
+        if len(pairs) == 1 and pairs[0][0].lower() in (*_KEYS, "switchtype"):
+            settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
+
+
+def present(options: Mapping[str, Any], check: bool) -> Result:
+    """Install, unless Slurm's settings would make it useless or harmful: then nothing changes."""
+    result = Result()
+    path, slurm = slurm_settings(options["slurm_conf"])
+    want = job_files.wanted(options, slurm)
+    if path is None:
+        result.findings.append(
+            finding(
+                "imex_job_no_slurm",
+                "There is no slurm.conf on this tray, so no job would get its IMEX; bring up Slurm first, or set"
+                " imex_job_slurm_conf to where it is.",
+            )
+        )
+        return result
+    refused, notes = job_files.judge(want, slurm, path)
+    result.findings += [*refused, *notes]
+    if refused:
+        return result
+    if not want.settings.members:
+        result.findings.append(
+            finding(
+                "imex_job_not_member",
+                "This tray is in no clique of the fabric file, so its jobs get no IMEX; discover and accept it.",
+            )
+        )
+    unit = _unit()
+    _leave_to_prolog(unit, result, check)
+    then = {name: (text, mode) for name, (text, mode) in job_files.files_of(want, job_files.sources()).items()}
+    _apply(then, result, check)
+    return result
+
+
+def absent(options: Mapping[str, Any], check: bool) -> Result:
+    """Take everything away; a job that runs keeps its daemon and its epilog, with a finding."""
+    result = Result()
+    holder = holder_of()
+    if holder:
+        result.findings.append(
+            finding(
+                "imex_job_runs",
+                f"Job {holder} has its IMEX on this tray, which would lose it with its epilog; drain the tray, and run"
+                " the role again when the job has ended.",
+            )
+        )
+        return result
+    folders = (options["prolog_dir"], options["epilog_dir"])
+    names = [job_files.PROGRAM, job.SETTINGS_FILE, job_files.DROP_IN, *(f"{f}/{job_files.NAME}" for f in folders)]
+    _apply(dict.fromkeys(names, (None, 0)), result, check)
+    if not check and os.path.isdir(job.RUN):
+        for name in os.listdir(job.RUN):
+            os.unlink(os.path.join(job.RUN, name))
+        os.rmdir(job.RUN)
+    return result
+
+
+def holder_of() -> str | None:
+    """The job that has its daemon on this tray now."""
+    state = job.state()
+    return str(state.get("job") or "unknown") if state is not None and job.daemons() else None
+
+
+def _leave_to_prolog(unit: Mapping[str, str], result: Result, check: bool) -> None:
+    """Nothing but the prolog starts the unit: not enabled, not masked, and not run by an owner before."""
+    state = unit.get("UnitFileState", "")
+    if state.startswith("masked"):
+        _do(["systemctl", "unmask", job.UNIT], f"unmask {job.UNIT}", result, check)
+    elif state.startswith("enabled"):
+        _do(["systemctl", "disable", "--quiet", job.UNIT], f"disable {job.UNIT}", result, check)
+    if job.daemons() and job.state() is None:
+        _do(["systemctl", "stop", job.UNIT], f"stop {job.UNIT}, which no job has started", result, check)
+
+
+def _unit() -> dict[str, str]:
+    done = child.run(["systemctl", "show", "--property=UnitFileState,ActiveState", job.UNIT], _TIMEOUT)
+    return dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+
+
+def _do(command: Sequence[str], words: str, result: Result, check: bool) -> None:
+    result.changes.append(words)
+    if check:
+        return
+    done = child.run(command, 120)
+    if done.rc != 0:
+        raise files.ImexError(
+            f"{' '.join(command)} failed ({(done.stderr.strip() or done.error or 'no answer')[:200]})."
+        )
+
+
+def _apply(then: Mapping[str, tuple[str | None, int]], result: Result, check: bool) -> None:
+    """Each file whole or not at all; the wrappers last to come and first to go, as they are what Slurm runs."""
+    names = sorted(then, key=lambda name: (os.path.basename(name) == job_files.NAME, name))
+    if all(text is None for text, _mode in then.values()):
+        names.reverse()
+    reload = False
+    for name in names:
+        text, mode = then[name]
+        before = _text(name)
+        if text == before and (text is None or os.stat(name).st_mode & 0o7777 == mode):
+            continue
+        result.changes.append(f"{'remove' if text is None else 'write' if before is None else 'change'} {name}")
+        # The program is 200 kB of this collection's own code, which nobody reads as a diff.
+        result.before[name] = _shown(name, before)
+        result.after[name] = _shown(name, text)
+        reload = reload or name == job_files.DROP_IN
+        if check:
+            continue
+        if text is None:
+            os.unlink(name)
+        else:
+            _write(name, text, mode)
+    if reload and not check:
+        _tidy(os.path.dirname(job_files.DROP_IN))
+        done = child.run(["systemctl", "daemon-reload"], _TIMEOUT)
+        if done.rc != 0:
+            raise files.ImexError(f"systemctl daemon-reload failed ({done.stderr.strip()[:200] or 'no answer'}).")
+
+
+def _shown(name: str, text: str | None) -> str:
+    if text is not None and name == job_files.PROGRAM:
+        return f"sha256 {files.digest(text)}\n"
+    return text or ""
+
+
+def _tidy(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)  # only where it is empty
+
+
+def _write(path: str, text: str, mode: int) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    # Slurm runs what matches prolog.d/*, so an unfinished file must not be executable, nor stay.
+    descriptor, new = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".nvlink-")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+
+
+def _text(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def failed(result: Result) -> list[str]:
+    """The sentences of the errors."""
+    return [note["message"] for note in result.findings if note["severity"] == ERROR]
