@@ -45,7 +45,9 @@ class FabricFactsError(NvlinkError):
     """An option of fabric_facts is wrong."""
 
 
-def gather(backend: str = "auto", nvidia_smi: str = "nvidia-smi", timeout: float = 20.0) -> dict[str, Any]:
+def gather(
+    backend: str = "auto", nvidia_smi: str = "nvidia-smi", timeout: float = 20.0, ip: str | None = None
+) -> dict[str, Any]:
     """The facts of this tray. Raises FabricFactsError for a wrong option; whatever the tray says is in the findings.
 
     ``timeout`` (seconds) bounds the backend. With ``auto`` nvidia-smi gets the same time again where NVML has failed,
@@ -53,7 +55,7 @@ def gather(backend: str = "auto", nvidia_smi: str = "nvidia-smi", timeout: float
     """
     check_options(backend, nvidia_smi, timeout)
     readings, used, notes = _read(backend, nvidia_smi, timeout)
-    own, more = addresses()
+    own, more = addresses(ip)
     return assemble(
         readings,
         backend=used,
@@ -349,12 +351,17 @@ def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     return notes
 
 
-def addresses() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def addresses(ip: str | None = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings).
+
+    From the C library, or from the program ``ip`` where one is named.
 
     In a child as well, since a network driver in trouble can hold the kernel's lock on addresses for ever.
     """
-    found = child.call(interfaces.read, _ADDRESSES_TIMEOUT).value
+    if ip:
+        found = interfaces.parse(child.run([ip, "-j", "address", "show"], _ADDRESSES_TIMEOUT).stdout)
+    else:
+        found = child.call(interfaces.read, _ADDRESSES_TIMEOUT).value
     if found:
         return found, []
     return [], [

@@ -60,6 +60,25 @@ def read() -> list[dict[str, Any]]:
     return [row for of_interface in rows.values() for row in of_interface]
 
 
+def parse(text: str) -> list[dict[str, Any]]:
+    """The same from what ``ip -j address show`` prints; empty where that is no such list."""
+    # Only where a site names a program to ask: reading the C library's answer needs neither of the two.
+    import json
+    import socket
+
+    found = []
+    try:
+        for link in json.loads(text):
+            for entry in link.get("addr_info", ()):
+                local = entry["local"]
+                raw = socket.inet_pton(socket.AF_INET6 if ":" in local else socket.AF_INET, local)
+                prefix = int(entry["prefixlen"])
+                found += usable(link["ifname"], raw, prefix) if 0 <= prefix <= len(raw) * 8 else []
+    except (ValueError, TypeError, KeyError, AttributeError, OSError, OverflowError, RecursionError):
+        return []
+    return found
+
+
 def usable(interface: str, raw: bytes, prefix: int) -> list[dict[str, Any]]:
     """The one address, of 4 or 16 bytes, as a list; empty for loopback, link-local, multicast and no address at all."""
     if not 0 < len(interface) <= 64 or interface.strip(_LETTERS):

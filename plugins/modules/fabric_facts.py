@@ -44,6 +44,11 @@ options:
       - The program C(nvidia-smi); looked up in C(PATH) when it has no slash.
     type: path
     default: nvidia-smi
+  ip:
+    description:
+      - A program that answers to C(-j address show) as iproute2's C(ip) does; looked up in C(PATH) when it has no slash.
+      - Name one where the addresses that the C library tells are not the tray's own, as in a container or a simulation.
+    type: path
   timeout:
     description:
       - Seconds that a backend may take, above 0 and up to 3600.
@@ -323,13 +328,14 @@ def main() -> None:
         argument_spec={
             "backend": {"type": "str", "choices": list(BACKENDS), "default": "auto"},
             "nvidia_smi": {"type": "path", "default": "nvidia-smi"},
+            "ip": {"type": "path"},
             "timeout": {"type": "float", "default": 20},
         },
         supports_check_mode=True,
     )
     options = module.params
     try:
-        facts = gather(options["backend"], options["nvidia_smi"], options["timeout"])
+        facts = gather(options["backend"], options["nvidia_smi"], options["timeout"], options["ip"])
     except NvlinkError as error:
         module.fail_json(msg=f"fabric_facts: {error}")
     module.exit_json(changed=False, ansible_facts={"nvlink_fabric": facts})

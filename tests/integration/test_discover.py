@@ -49,6 +49,7 @@ class Site:
                 "ansible_connection": "local",
                 "ansible_python_interpreter": str(directory / name / "python"),
                 "fabric_facts_backend": "nvidia_smi",
+                "fabric_facts_ip": "ip",
             }
 
     def _program(self, path: Path, text: str) -> Path:

@@ -512,6 +512,38 @@ def test_addresses_are_those_that_ip_shows() -> None:
     assert bool(notes) is not bool(expected)
 
 
+@pytest.mark.skipif(shutil.which("ip") is None, reason="iproute2, to compare with, is not installed")
+def test_a_program_that_is_named_is_asked_instead(tmp_path: Path) -> None:
+    assert fabric_facts.addresses("ip") == fabric_facts.addresses()
+    own = tmp_path / "own ip"
+    link = {
+        "ifname": "host0",
+        "addr_info": [{"local": "198.51.100.7", "prefixlen": 24}, {"local": "fe80::1", "prefixlen": 64}],
+    }
+    own.write_text(f"#!/bin/sh\n[ \"$*\" = '-j address show' ] && cat <<'END'\n{json.dumps([link])}\nEND\n")
+    own.chmod(0o755)
+    rows, notes = fabric_facts.addresses(str(own))
+    assert (rows, notes) == ([{"interface": "host0", "address": "198.51.100.7", "prefix": 24}], [])
+    rows, notes = fabric_facts.addresses(str(tmp_path / "none"))
+    assert rows == []
+    assert [note["code"] for note in notes] == ["addresses_unknown"]
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just("198.51.100.7"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["ifname", "addr_info", "local", "prefixlen"]), inner, max_size=4)
+    ),
+)
+
+
+@given(st.text() | _JSON.map(json.dumps) | st.just("[" * 100000))
+def test_no_answer_of_a_named_program_is_too_odd(text: str) -> None:
+    for row in interfaces.parse(text):
+        ipaddress.ip_interface(f"{row['address']}/{row['prefix']}")
+
+
 @pytest.mark.parametrize("interface", ["", "e" * 65, "eth 0", "eth{0}", "eth\u00e40"])
 def test_an_interface_that_cannot_be_one_is_left_out(interface: str) -> None:
     assert interfaces.usable(interface, bytes([198, 51, 100, 7]), 24) == []
