@@ -582,9 +582,22 @@ def _rehearsed(plan: tier_plan.TierPlan, params: Mapping[str, Any]) -> rehearsal
         return None
     seen = plan.survey.seen
     topology = seen.running_topology(params["topology_name"] if seen.running else "default")
-    held, found = rehearsal.before_apply(seen, topology, plan.writes, plan.reconfigure, params)
+    asked = {**params, "rehearse_jobs": [*params["rehearse_jobs"], *_segment_jobs(plan.wanted)]}
+    held, found = rehearsal.before_apply(seen, topology, plan.writes, plan.reconfigure, asked)
     plan.findings += found
     return held
+
+
+def _segment_jobs(wanted: tiers.Wanted) -> list[dict[str, Any]]:
+    """A job of one or two segments in each tier that has a size for them: is there room for what it advises?"""
+    jobs = []
+    for partition in wanted.partitions:
+        policy = wanted.segments.get(partition.name, tiers.Segment())
+        size = policy.default or policy.maximum
+        if size:
+            nodes = size * max(min(2, len(partition.nodes) // size), 1)
+            jobs.append({"nodes": nodes, "segment": size, "partition": partition.name})
+    return jobs
 
 
 def _plan(params: Mapping[str, Any], slurm: programs.Slurm) -> tier_plan.TierPlan:

@@ -248,8 +248,14 @@ def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
         left_out=[*_NOT_THERE, *derived.left_out],
         added=list(derived.added),
     )
+    programs = {}
+    for name in ("slurmctld", "scontrol", "sbatch"):
+        try:
+            programs[name] = os.path.realpath(slurm.program(name))
+        except SlurmError:
+            held.why = f"there is no {name} in {slurm.bin_dir or 'PATH'}"
+            return held
     try:
-        programs = {name: os.path.realpath(slurm.program(name)) for name in ("slurmctld", "scontrol", "sbatch")}
         # What is there now, without any topology.
         bare = rehearsal_conf.derive(wanted.conf_dir, records=wanted.records, bare=True)
 
@@ -516,8 +522,8 @@ def findings(held: Rehearsal, wanted: Wanted, demanded: bool = False) -> list[Fi
         return [finding("slurm_rehearsal_missing" if demanded else "slurm_rehearsal_unfinished", message)]
     if not held.ran:
         message = (
-            f"The apply was not rehearsed: {held.why}; run it as root on the Slurm controller's host, outside a"
-            " container."
+            f"The apply was not rehearsed: {held.why}; run it as root on the Slurm controller's host, with Slurm's"
+            " clients there and not in a container."
         )
         return [finding("slurm_rehearsal_missing" if demanded else "slurm_rehearsal_skipped", message)]
     if not held.loaded:
