@@ -11,3 +11,5 @@ BRIDGE_ADDRESS = f"{NETWORK}.1"
 CONTROLLER = "ctl"
 CONTROLLER_ADDRESS = f"{NETWORK}.2"
 FIRST_TRAY = 11
+# The API server of Kubernetes: processes in the lab's network, on an address of the bridge.
+KUBERNETES_ADDRESS = f"{NETWORK}.3"

@@ -36,14 +36,27 @@ def up(name: str, scenario: Scenario, timeout: float) -> None:
         raise LabError("no cgroup v2 hierarchy is mounted: mount one (mount -t cgroup2 none /sys/fs/cgroup/unified).")
     base = image.ensure_base(scenario.suite, scenario.empty)
     nvml.library()
+    cluster = _control_plane()
+    prepared = None if scenario.kubernetes is None else cluster.prepare(scenario.kubernetes)
     directory = state.create(name)
     with _ending_cleanly():
         try:
             _start(name, scenario, directory, base, root / paths.netns_of(name))
+            plane = prepared and cluster.begin(name, *prepared)
             _wait(name, scenario, time.monotonic() + timeout)
+            if plane:
+                cluster.finish(plane, timeout)
+                cluster.add_trays(plane, scenario)
         except BaseException:
             down(name, keep_running=os.getpid())
             raise
+
+
+def _control_plane() -> Any:
+    """kubernetes/plane.py, which builds on this file."""
+    from .kubernetes import plane
+
+    return plane
 
 
 def _start(name: str, scenario: Scenario, directory: Path, base: Path, cgroup: Path) -> None:
@@ -200,7 +213,7 @@ def scenario_of(name: str) -> Scenario:
     data = json.loads((state.existing(name) / "scenario.json").read_text())
     slurm = data["slurm"] and Slurm(**{**data["slurm"], "conf": tuple(data["slurm"]["conf"])})
     trays = tuple(Tray(**tray) for tray in data["trays"])
-    return Scenario(data["suite"], data["controller"], slurm, trays, data["empty"])
+    return Scenario(data["suite"], data["controller"], slurm, trays, data["empty"], data["kubernetes"])
 
 
 def status(name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ The shape, every key optional::
     slurm: true              # or packages (hosts without it, that can install it), or a map: topology_plugin,
                              # prolog_flags, select_type, accounting (true: slurmdbd and MariaDB on ctl), conf (lines
                              # for slurm.conf), files (topology.conf: TEXT)
+    kubernetes: false        # true: a control plane with a Node for each tray; or its version ("1.36.3")
     racks:
       - name: r01
         trays: 2
@@ -72,6 +73,7 @@ class Scenario:
     slurm: Slurm | None
     trays: tuple[Tray, ...]
     empty: bool = False  # hosts without Slurm, with a repository that has it
+    kubernetes: str | None = None  # the version of a control plane in the lab's network; "" is the lab's usual one
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -117,6 +119,7 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
     slurm = _slurm(top, source)
     if slurm and not controller:
         raise LabError(f"{source}: slurm needs the controller host, set controller to true.")
+    kubernetes = _kubernetes(top, source)
     racks = top.take("racks", list, [{}])
     settings = _settings(top.take("trays", dict, {}), source)
     top.done()
@@ -143,7 +146,17 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
         slurm,
         tuple(Tray(t.name, t.address, t.rack, t.number, t.gpus, t.clique_id, settings.get(t.name, {})) for t in trays),
         empty,
+        kubernetes,
     )
+
+
+def _kubernetes(top: _Map, source: str) -> str | None:
+    value = top.raw("kubernetes", False)
+    if isinstance(value, bool):
+        return "" if value else None
+    if not isinstance(value, str):
+        raise LabError(f'{source}: kubernetes is {value!r}, use true, false or a version in quotes ("1.36.3").')
+    return value
 
 
 def _rack(data: Any, number: int, before: int, where: str, source: str, names: set[str]) -> list[Tray]:

@@ -21,6 +21,7 @@ PACKAGE_OF = {
     "gcc": "gcc",
     "make": "make",
     "nsenter": "util-linux",
+    "openssl": "openssl",
 }
 # A user's PATH may lack the directories of the administrator's programs.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -63,6 +64,16 @@ def call(command: Sequence[str], what: str, keep: Sequence[int] = ()) -> str:
     )
     if done.returncode != 0:
         raise LabError(f"{what} failed ({command[0]}, exit {done.returncode}): {last_line(done.stderr or done.stdout)}")
+    return done.stdout
+
+
+def digest(command: Sequence[str], content: bytes) -> bytes:
+    """What a command makes of its input, both of bytes."""
+    done = subprocess.run(list(command), input=content, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise LabError(
+            f"{command[0]} failed (exit {done.returncode}): {last_line(done.stderr.decode(errors='replace'))}"
+        )
     return done.stdout
 
 

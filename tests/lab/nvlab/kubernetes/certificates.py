@@ -1,0 +1,108 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Certificates, tokens and kubeconfig files: a real authority by openssl, and the ways to be refused by it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .. import tools
+from ..state import write_atomically
+
+DAYS = "30"
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+# Who has a certificate of their own: file -> subject.
+CLIENTS = {
+    "admin": "/O=system:masters/CN=lab-admin",
+    "controller-manager": "/CN=system:kube-controller-manager",
+    "scheduler": "/CN=system:kube-scheduler",
+}
+
+
+def make(directory: Path, address: str, service: str) -> None:
+    """The authority `ca`, another one `other-ca`, the server's certificate, the clients', and the key of tokens."""
+    directory.mkdir(mode=0o700)
+    for name in ("ca", "other-ca"):
+        _openssl(directory, name, f"/CN=nvlink-lab-{name}", ["-addext", "keyUsage=critical,keyCertSign,cRLSign"])
+    names = ",".join([f"IP:{address}", f"IP:{service}", "IP:127.0.0.1", *(f"DNS:{name}" for name in NAMES)])
+    _signed(directory, "apiserver", "/CN=kube-apiserver", "serverAuth", ["-addext", f"subjectAltName={names}"])
+    for name, subject in CLIENTS.items():
+        _signed(directory, name, subject, "clientAuth", [])
+    tools.call(["openssl", "genrsa", "-out", str(directory / "tokens.key"), "2048"], "the key of tokens")
+
+
+def _openssl(directory: Path, name: str, subject: str, more: list[str]) -> None:
+    key, certificate = directory / f"{name}.key", directory / f"{name}.crt"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    tools.call([*command, "-days", DAYS, "-subj", subject, *files, *more], f"the certificate of {name}")
+
+
+def _signed(directory: Path, name: str, subject: str, use: str, more: list[str]) -> None:
+    authority = ["-CA", str(directory / "ca.crt"), "-CAkey", str(directory / "ca.key")]
+    uses = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", f"extendedKeyUsage={use}"]
+    _openssl(directory, name, subject, [*authority, *uses, *more])
+
+
+def kubeconfig(directory: Path, server: str, user: dict[str, Any], authority: str = "ca") -> str:
+    """The text of a kubeconfig file with everything inside it; `user` as of client() or {"token": ...}."""
+    trusted = _base64(directory / f"{authority}.crt")
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "lab",
+        "clusters": [{"name": "lab", "cluster": {"server": server, "certificate-authority-data": trusted}}],
+        "users": [{"name": "lab", "user": user}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def client(directory: Path, name: str) -> dict[str, str]:
+    """The user of a kubeconfig file that shows a certificate of CLIENTS."""
+    return {
+        "client-certificate-data": _base64(directory / f"{name}.crt"),
+        "client-key-data": _base64(directory / f"{name}.key"),
+    }
+
+
+def write_kubeconfig(target: Path, text: str) -> None:
+    write_atomically(target, text, 0o600)
+
+
+def token(directory: Path, account: dict[str, Any], seconds: float) -> str:
+    """A service account's token, signed as the API server signs; with negative seconds one that ran out so long ago.
+
+    account: the ServiceAccount as the API shows it.
+    """
+    metadata = account["metadata"]
+    now = int(time.time())
+    named = {"name": metadata["name"], "uid": metadata["uid"]}
+    claims = {
+        "iss": ISSUER,
+        "aud": [ISSUER],
+        "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
+        "iat": now - 7200,
+        "nbf": now - 7200,
+        "exp": now + int(seconds),
+        "kubernetes.io": {"namespace": metadata["namespace"], "serviceaccount": named},
+    }
+    signed = b".".join(_part(json.dumps(part).encode()) for part in ({"alg": "RS256", "typ": "JWT"}, claims))
+    signature = tools.digest(["openssl", "dgst", "-sha256", "-sign", str(directory / "tokens.key")], signed)
+    return b".".join([signed, _part(signature)]).decode()
+
+
+def _part(content: bytes) -> bytes:
+    return base64.urlsafe_b64encode(content).rstrip(b"=")
+
+
+def _base64(file: Path) -> str:
+    return base64.b64encode(file.read_bytes()).decode()

@@ -1,0 +1,408 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A control plane's processes: up, down, and one of them stopped in the middle and started again.
+
+They run in the network namespace of a lab, the API server at 198.51.100.3:6443, everything else on that namespace's
+loopback. A control plane alone is a lab without hosts, so `lab down` ends both kinds, also after a crash. Each process
+is in a cgroup of its own below the lab's, and all that they write stands in /run/nvlink-lab/NAME/kubernetes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import host, lab, linux, network, paths, state, tools
+from ..addresses import KUBERNETES_ADDRESS, PREFIX
+from ..errors import LabError
+from ..scenario import Scenario
+from . import certificates, nodes, programs
+from .api import Api, ApiError
+
+PORT = 6443
+SERVICES = "10.96.0.0/16"
+SERVICE_ADDRESS = "10.96.0.1"
+ETCD = "http://127.0.0.1:2379"
+# In the order in which they start; driver.py is the last one.
+DRIVER = "driver"
+COMPONENTS = ("etcd", *programs.SERVERS, programs.KWOK, DRIVER)
+# What a cluster needs for nodes and objects alone: nothing marks nodes that nobody keeps alive.
+API_ONLY = ("etcd", "kube-apiserver")
+DRIVER_FILE = Path(__file__).resolve().with_name("driver.py")
+STAGES = paths.LAB / "kubernetes" / "stages.yaml"
+DEFAULT_TIMEOUT = 120.0
+_numbers = itertools.count(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ControlPlane:
+    """A control plane that is up: the files to reach it by, and its parts."""
+
+    name: str
+
+    @property
+    def directory(self) -> Path:
+        return paths.state_of(self.name) / "kubernetes"
+
+    @property
+    def server(self) -> str:
+        return f"https://{KUBERNETES_ADDRESS}:{PORT}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig file."""
+        return self.directory / "admin.kubeconfig"
+
+    @property
+    def version(self) -> str:
+        version: str = self._state()["version"]
+        return version
+
+    def api(self) -> Api:
+        return Api(network.file_of(self.name), KUBERNETES_ADDRESS, PORT, self.directory / "pki")
+
+    def environment(self, helm: str = "4", **more: str) -> dict[str, str]:
+        """For commands in the lab's network: kubectl and Helm (4 or 3) first on PATH, no proxy, the administrator."""
+        kept = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+        tools_first = [str(programs.helm(helm).parent), str(programs.kubectl().parent), kept.get("PATH", tools.PATH)]
+        own = {"KUBECONFIG": str(self.kubeconfig), "K8S_AUTH_KUBECONFIG": str(self.kubeconfig)}
+        homes = {
+            f"HELM_{kind}_HOME": str(self.directory / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")
+        }
+        return {**kept, "PATH": os.pathsep.join(tools_first), **own, **homes, **more}
+
+    def inside(self, command: Iterable[str | Path]) -> list[str]:
+        """The command line that runs a command of this machine in the lab's network."""
+        return ["nsenter", f"--net={network.file_of(self.name)}", "--", *map(str, command)]
+
+    def run(
+        self, *command: str | Path, helm: str = "4", check: bool = True, stdin: str | None = None, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of this machine in the lab's network; LabError when it fails and `check` is set."""
+        done = subprocess.run(
+            self.inside(command), env=self.environment(helm), input=stdin or "", capture_output=True, text=True,
+            timeout=timeout, check=False,
+        )  # fmt: skip
+        if check and done.returncode:
+            words = " ".join(map(str, command))
+            raise LabError(f"{words} ended with {done.returncode}: {(done.stderr or done.stdout).strip()}")
+        return done
+
+    def kubectl(self, *arguments: str | Path, **more: Any) -> str:
+        return self.run("kubectl", *arguments, **more).stdout
+
+    def helm(self, *arguments: str | Path, major: str = "4", **more: Any) -> subprocess.CompletedProcess[str]:
+        return self.run("helm", *arguments, helm=major, **more)
+
+    # The parts.
+
+    def components(self) -> dict[str, dict[str, Any]]:
+        """Component -> {"running", "pid", "memory_mb": what it holds now, null when it does not run}."""
+        result = {}
+        for name, entry in self._state()["components"].items():
+            running = linux.is_alive(entry["pid"], entry["started"])
+            memory = _resident(entry["pid"]) if running else None
+            result[name] = {"running": running, "pid": entry["pid"], "memory_mb": memory}
+        return result
+
+    def stop(self, component: str = "kube-apiserver") -> None:
+        """End one of the processes at once; what it has stored is kept."""
+        self._known(component)
+        host.end_processes(_cgroup(self.name) / component)
+
+    def start(self, component: str = "kube-apiserver", timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Start a process that was stopped, and wait until the API server answers."""
+        known = self._known(component)
+        entry = known["components"][component]
+        if linux.is_alive(entry["pid"], entry["started"]):
+            raise LabError(f"{component} of {self.name!r} is running already.")
+        self._spawn(component, known)
+        self.wait(timeout)
+
+    def wait(self, timeout: float = DEFAULT_TIMEOUT) -> None:
+        """Until the API server is ready, and the controllers have made what every cluster has."""
+        deadline = time.monotonic() + timeout
+        api, trouble = self.api(), "no answer"
+        parts = self._state()["components"]
+        wanted = ["readyz"]
+        if "kube-controller-manager" in parts:
+            wanted.append("api/v1/namespaces/default/serviceaccounts/default")
+        while wanted:
+            try:
+                api.get(wanted[0])
+                wanted.pop(0)
+                continue
+            except ApiError as error:
+                trouble = str(error)
+            for name in API_ONLY:
+                entry = parts[name]
+                if not linux.is_alive(entry["pid"], entry["started"]):
+                    raise LabError(f"{name} ended: {self.last_words(name)}")
+            if time.monotonic() > deadline:
+                raise LabError(f"the control plane does not become ready: {trouble}")
+            time.sleep(0.05)
+
+    def last_words(self, component: str) -> str:
+        log = (self.directory / f"{component}.log").read_text(errors="replace")
+        telling = [line for line in log.splitlines() if "err" in line.lower() or "fatal" in line.lower()]
+        return tools.last_line("\n".join(telling) or log)
+
+    def _state(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.directory / "plane.json").read_text())
+        except FileNotFoundError:
+            raise LabError(f"lab {self.name!r} has no control plane: start it with lab kubernetes up.") from None
+        return found
+
+    def _known(self, component: str) -> dict[str, Any]:
+        known = self._state()
+        if component not in known["components"]:
+            raise LabError(f"there is no {component!r} in {self.name!r}: it has {', '.join(known['components'])}.")
+        return known
+
+    def _spawn(self, component: str, known: dict[str, Any]) -> None:
+        """Start a process in the lab's network and note it; it goes on when the caller ends."""
+        command = known["commands"][component]
+        cgroup = _cgroup(self.name) / component
+        cgroup.mkdir(parents=True, exist_ok=True)
+        pid = os.fork()
+        if not pid:
+            try:
+                _become(command, self.directory / f"{component}.log", cgroup, network.file_of(self.name))
+            except BaseException as error:
+                print(f"lab: starting {component}: {error}", file=sys.stderr, flush=True)
+            finally:
+                os._exit(127)
+        known["components"][component] = {"pid": pid, "started": linux.start_time(pid)}
+        state.write_atomically(self.directory / "plane.json", json.dumps(known, indent=1) + "\n")
+
+
+def _become(command: list[str], log_file: Path, cgroup: Path, netns_file: Path) -> None:
+    os.setsid()
+    (cgroup / "cgroup.procs").write_text("0")
+    null = os.open("/dev/null", os.O_RDONLY)
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.closerange(3, 4096)
+    netns = os.open(netns_file, os.O_RDONLY)
+    linux.setns(netns, linux.CLONE_NEWNET)
+    os.close(netns)
+    # kwok and helm look for files below HOME; the machine's owner may have some of other clusters.
+    os.execve(command[0], command, {"PATH": tools.PATH, "HOME": str(log_file.parent), "GOMAXPROCS": "2"})
+
+
+def up(
+    name: str,
+    version: str = programs.DEFAULT_VERSION,
+    components: Iterable[str] = COMPONENTS,
+    apiserver: Iterable[str] = (),
+    timeout: float = DEFAULT_TIMEOUT,
+) -> ControlPlane:
+    """Start a control plane: in the lab of that name where there is one, else alone.
+
+    components: which of COMPONENTS; etcd and the API server always run.
+    apiserver: more flags of kube-apiserver, as in "--runtime-config=resource.k8s.io/v1beta1=true".
+    """
+    tools.need_root()
+    paths.check_name(name)
+    tools.ensure_tools()
+    prepared = prepare(version, components)
+    if not paths.state_of(name).is_dir():
+        _empty_lab(name)
+    plane = ControlPlane(name)
+    try:
+        begin(name, *prepared, apiserver)
+        finish(plane, timeout)
+    except BaseException:
+        down(name)
+        raise
+    return plane
+
+
+def prepare(version: str, components: Iterable[str] = COMPONENTS) -> tuple[str, list[str], dict[str, Path]]:
+    """(version, what to start, the programs), all of them there; "" is the usual version."""
+    version = version or programs.DEFAULT_VERSION
+    parts = [part for part in COMPONENTS if part in {*components, *API_ONLY}]
+    return version, parts, programs.servers(version)
+
+
+def begin(
+    name: str, version: str, parts: list[str], files: Mapping[str, Path], apiserver: Iterable[str] = ()
+) -> ControlPlane:
+    """Start etcd and the API server in a lab that has its network; finish() waits for them and starts the others."""
+    plane = ControlPlane(name)
+    directory = plane.directory
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        raise LabError(f"lab {name!r} has a control plane already: end it first (lab kubernetes down).") from None
+    pki = directory / "pki"
+    certificates.make(pki, KUBERNETES_ADDRESS, SERVICE_ADDRESS)
+    for user in certificates.CLIENTS:
+        text = certificates.kubeconfig(pki, plane.server, certificates.client(pki, user))
+        certificates.write_kubeconfig(directory / f"{user}.kubeconfig", text)
+    ip = ["ip", "-n", paths.netns_of(name), "address", "replace", f"{KUBERNETES_ADDRESS}/{PREFIX}"]
+    tools.call([*ip, "dev", network.BRIDGE], "the API server's address")
+    commands = _commands(directory, files, list(apiserver))
+    known: dict[str, Any] = {"version": version, "components": {}, "commands": {part: commands[part] for part in parts}}
+    for part in API_ONLY:
+        plane._spawn(part, known)
+    return plane
+
+
+def finish(plane: ControlPlane, timeout: float) -> None:
+    """The others start when they find their rights in place: before, they would fall behind with retries."""
+    deadline = time.monotonic() + timeout
+    plane.wait(timeout)
+    known = plane._state()
+    for part in known["commands"]:
+        if part not in known["components"]:
+            plane._spawn(part, known)
+    plane.wait(deadline - time.monotonic())
+
+
+def add_trays(plane: ControlPlane, scenario: Scenario) -> int:
+    """Make a Node for each tray of a lab; their number."""
+    return plane.api().create_all(nodes.PATH, nodes.of_scenario(scenario, plane.version))
+
+
+def add_racks(plane: ControlPlane, racks: int, trays_per_rack: int = 18) -> int:
+    """Make the Nodes of simulated racks; their number."""
+    return plane.api().create_all(nodes.PATH, nodes.of_fleet(racks, plane.version, trays_per_rack))
+
+
+def _commands(directory: Path, files: Mapping[str, Path], apiserver: list[str]) -> dict[str, list[str]]:
+    pki = directory / "pki"
+    return {
+        # A database in memory's reach, thrown away at the end: it need not reach the disk.
+        "etcd": [
+            str(files["etcd"]),
+            f"--data-dir={directory / 'etcd'}",
+            f"--listen-client-urls={ETCD}",
+            f"--advertise-client-urls={ETCD}",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+            f"--quota-backend-bytes={4 << 30}",
+        ],
+        "kube-apiserver": [
+            str(files["kube-apiserver"]),
+            f"--etcd-servers={ETCD}",
+            f"--bind-address={KUBERNETES_ADDRESS}",
+            f"--advertise-address={KUBERNETES_ADDRESS}",
+            f"--secure-port={PORT}",
+            f"--tls-cert-file={pki / 'apiserver.crt'}",
+            f"--tls-private-key-file={pki / 'apiserver.key'}",
+            f"--client-ca-file={pki / 'ca.crt'}",
+            f"--service-account-issuer={certificates.ISSUER}",
+            f"--service-account-key-file={pki / 'tokens.key'}",
+            f"--service-account-signing-key-file={pki / 'tokens.key'}",
+            f"--service-cluster-ip-range={SERVICES}",
+            "--authorization-mode=Node,RBAC",
+            "--allow-privileged=true",
+            "--endpoint-reconciler-type=none",
+            *apiserver,
+        ],
+        "kube-controller-manager": [
+            str(files["kube-controller-manager"]),
+            f"--kubeconfig={directory / 'controller-manager.kubeconfig'}",
+            f"--root-ca-file={pki / 'ca.crt'}",
+            f"--service-account-private-key-file={pki / 'tokens.key'}",
+            "--use-service-account-credentials=true",
+            "--leader-elect=false",
+            "--secure-port=0",
+        ],
+        "kube-scheduler": [
+            str(files["kube-scheduler"]),
+            f"--kubeconfig={directory / 'scheduler.kubeconfig'}",
+            "--leader-elect=false",
+            "--secure-port=0",
+        ],
+        programs.KWOK: [
+            str(files[programs.KWOK]),
+            f"--kubeconfig={directory / 'admin.kubeconfig'}",
+            f"--config={STAGES}",
+            f"--manage-nodes-with-label-selector={nodes.KEPT_ALIVE}=true",
+            "--node-lease-duration-seconds=120",
+            "--v=WARN",
+        ],
+        DRIVER: [sys.executable, "-B", str(DRIVER_FILE), str(directory)],
+    }
+
+
+def _empty_lab(name: str) -> None:
+    """A lab without hosts: its directory, its network and its cgroup."""
+    root = linux.cgroup_root()
+    if root is None:
+        raise LabError("no cgroup v2 hierarchy is mounted: mount one (mount -t cgroup2 none /sys/fs/cgroup/unified).")
+    directory = state.create(name)
+    try:
+        cgroup = root / paths.netns_of(name)
+        scenario = Scenario("trixie", False, None, ())
+        (directory / "scenario.json").write_text(json.dumps(dataclasses.asdict(scenario), indent=1) + "\n")
+        known = {"up": {"pid": os.getpid(), "started": linux.start_time(os.getpid())}, "phase": "up", "base": ""}
+        state.write(name, {**known, "cgroup": str(cgroup), "hosts": {}})
+        network.create(name)
+        cgroup.mkdir()
+    except BaseException:
+        lab.down(name, keep_running=os.getpid())
+        raise
+
+
+def down(name: str) -> None:
+    """End a control plane; a lab that it joined goes on, one that it had made for itself goes with it. Idempotent."""
+    tools.need_root()
+    directory = paths.state_of(name)
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        if json.loads((directory / "state.json").read_text())["hosts"]:
+            host.end_processes(_cgroup(name))
+            shutil.rmtree(directory / "kubernetes", ignore_errors=True)
+            return
+    lab.down(name, keep_running=os.getpid())
+
+
+@contextlib.contextmanager
+def control_plane(
+    version: str = programs.DEFAULT_VERSION,
+    components: Iterable[str] = COMPONENTS,
+    apiserver: Iterable[str] = (),
+    name: str | None = None,
+) -> Iterator[ControlPlane]:
+    """A control plane that goes down at the end, whatever happened in between."""
+    name = name or f"kube-{os.getpid()}-{next(_numbers)}"
+    try:
+        yield up(name, version, components, apiserver)
+    finally:
+        down(name)
+        _reap()
+
+
+def _reap() -> None:
+    """The processes were children of this one, unless a command had started them."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _cgroup(name: str) -> Path:
+    return Path(state.read(name)["cgroup"]) / "kubernetes"
+
+
+def _resident(pid: int) -> int | None:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) // 1024
+    return None

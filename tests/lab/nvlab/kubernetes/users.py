@@ -1,0 +1,102 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Users of a control plane beside its administrator, and the ways in which a site's credentials go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import certificates
+from .api import ApiError
+from .plane import ControlPlane
+
+NAMESPACE = "nvlink-lab"
+HOUR = 3600.0
+Rule = Mapping[str, Iterable[str]]
+
+
+def rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> dict[str, list[str]]:
+    """One row of a ClusterRole: rule("", ["nodes"], ["get", "list"])."""
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+
+
+def user(plane: ControlPlane, name: str, rules: Iterable[Rule] = (), seconds: float = HOUR) -> Path:
+    """The kubeconfig file of a service account that may do what `rules` say and nothing else.
+
+    seconds: how long its token is good for; a negative number makes one that has run out already.
+    """
+    account = _account(plane, name, [dict(row) for row in rules])
+    token = certificates.token(plane.directory / "pki", account, seconds)
+    text = certificates.kubeconfig(plane.directory / "pki", plane.server, {"token": token})
+    target = plane.directory / f"{name}.kubeconfig"
+    certificates.write_kubeconfig(target, text)
+    return target
+
+
+def token_of(kubeconfig: Path) -> str:
+    """The token in a kubeconfig file of user(): what no output may hold."""
+    line = next(line for line in kubeconfig.read_text().splitlines() if line.strip().startswith("token:"))
+    return line.partition(":")[2].strip()
+
+
+def expired(plane: ControlPlane) -> Path:
+    """A kubeconfig file whose token ran out an hour ago."""
+    return user(plane, "expired", [rule("*", ["*"], ["*"])], -HOUR)
+
+
+def wrong_authority(plane: ControlPlane) -> Path:
+    """The administrator's kubeconfig file, but with another authority's certificate."""
+    return _administrator(plane, "wrong-authority", plane.server, "other-ca")
+
+
+def unreachable(plane: ControlPlane) -> Path:
+    """The administrator's kubeconfig file, but with a port on which nothing listens."""
+    return _administrator(plane, "unreachable", plane.server.rpartition(":")[0] + ":6444", "ca")
+
+
+def broken(plane: ControlPlane) -> Path:
+    """A kubeconfig file that is no YAML."""
+    target = plane.directory / "broken.kubeconfig"
+    certificates.write_kubeconfig(target, "apiVersion: v1\nkind: [Config\n")
+    return target
+
+
+def _administrator(plane: ControlPlane, name: str, server: str, authority: str) -> Path:
+    pki = plane.directory / "pki"
+    target = plane.directory / f"{name}.kubeconfig"
+    certificates.write_kubeconfig(
+        target, certificates.kubeconfig(pki, server, certificates.client(pki, "admin"), authority)
+    )
+    return target
+
+
+def _account(plane: ControlPlane, name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    api = plane.api()
+    _put(api, "api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    folder = f"api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+    _put(api, folder, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    group = "rbac.authorization.k8s.io"
+    full_name = f"{NAMESPACE}-{name}"
+    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": full_name}, "rules": rules}
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": full_name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": full_name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+    }
+    api.apply(f"apis/{group}/v1/clusterroles/{full_name}", role)
+    _put(api, f"apis/{group}/v1/clusterrolebindings", binding)
+    account: dict[str, Any] = api.get(f"{folder}/{name}")
+    return account
+
+
+def _put(api: Any, folder: str, body: dict[str, Any]) -> None:
+    try:
+        api.create(folder, body)
+    except ApiError as error:
+        if error.status != 409:
+            raise
