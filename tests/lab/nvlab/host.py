@@ -10,6 +10,7 @@ named after lab and host, so that they are ended together and nothing else ever 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -144,7 +145,9 @@ def _private_mounts(directory: Path, base: Path) -> None:
     site = directory.parent.parent / packages.SITE
     shared = os.open(site, os.O_PATH)
     for inner in linux.mounts_below("/run"):
-        linux.umount(inner)  # or this host would keep alive the network of every other lab
+        # Or this host would keep alive the network of every other lab; one that goes down just now is as good.
+        with contextlib.suppress(FileNotFoundError):
+            linux.umount(inner)
     linux.mount("tmpfs", "/run", "tmpfs", 0, "mode=0755")
     os.makedirs(directory)
     linux.mount(f"/proc/self/fd/{here}", str(directory), None, linux.MS_BIND)
