@@ -339,6 +339,9 @@ CATALOGUE: dict[str, Entry] = {
     "imex_job_not_member": Entry(
         WARNING, "a tray is in no clique, so its jobs get no IMEX", "place the tray in the fabric file"
     ),
+    "imex_job_prolog_empty": Entry(
+        WARNING, "an empty prolog of a former owner stays, as Slurm needs one", "take Prolog and Epilog from slurm.conf"
+    ),
     "imex_job_prolog_flags": Entry(
         ERROR, "PrologFlags has no Alloc, so the trays' prologs do not run together", "add PrologFlags=Alloc"
     ),

@@ -24,6 +24,10 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  force:
+    description: Whether V(absent) may take its IMEX from a running job, which breaks it.
+    type: bool
+    default: false
   fabric_file:
     description: The fabric file on the controller, which tells O(clique) and O(members) of the tray.
     type: path
@@ -166,6 +170,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "force": {"type": "bool", "default": False},
             "fabric_file": {"type": "path"},
             "tray": {"type": "str"},
             "clique": {"type": "str"},

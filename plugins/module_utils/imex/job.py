@@ -146,7 +146,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
     with _Lock(deadline):
         if len(members) < settings.least_trays or job.node not in dict(members):
             if not shared and state() is not None:
-                _clear(settings)  # left by a job whose epilog never ran
+                clear(settings)  # left by a job whose epilog never ran
             return
         if shared:
             raise Failure(
@@ -356,11 +356,11 @@ def epilog(settings: Settings, environ: Mapping[str, str]) -> None:
     with _Lock(time.monotonic() + settings.stop_wait):
         started = state()
         if started is not None and started.get("job") == job.id:
-            _clear(settings)
+            clear(settings)
     _remove(_note_path(job))
 
 
-def _clear(settings: Settings) -> None:
+def clear(settings: Settings) -> None:
     started = state() or {}
     _stop(settings)
     _remove(files.PERSIST_FILE)
@@ -428,7 +428,7 @@ def settle(settings: Settings, environ: Mapping[str, str], failure: Failure) -> 
         with _Lock(time.monotonic() + 1):
             started = state()
             if started is not None and started.get("job") == job.id:
-                _clear(settings)
+                clear(settings)
     except Failure as second:
         _log(f"job {job.id}: {second}", warning=True)
     if settings.policy == "run":
@@ -450,7 +450,7 @@ def _requeue(settings: Settings, job: Job, reason: str) -> int:
     held = job.restarts >= settings.most_requeues
     _tell(job, f"{reason}; the job is {'held' if held else 'requeued'}")
     done = _scontrol("requeuehold" if held else "requeue", job.id)
-    if done.rc == 0 or "pending" in done.stdout + done.stderr:
+    if done.rc == 0 or any(word in done.stdout + done.stderr for word in ("pending", "complet")):
         return 0
     # Only batch jobs can be given back.
     return _cancel(job, reason, told=True)

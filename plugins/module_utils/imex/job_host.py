@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -90,23 +91,47 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
     """Take everything away; a job that runs keeps its daemon and its epilog, with a finding."""
     result = Result()
     holder = holder_of()
-    if holder:
+    if holder and options["force"]:
+        result.changes.append(f"stop the daemon of job {holder}")
+        if not check:
+            job.clear(job.Settings("", (), stop_wait=float(options["stop_wait"])))
+    elif holder:
         result.findings.append(
             finding(
                 "imex_job_runs",
-                f"Job {holder} has its IMEX on this tray, which would lose it with its epilog; drain the tray, and run"
-                " the role again when the job has ended.",
+                f"Job {holder} has its IMEX on this tray and would lose it; drain the tray and run the role again when"
+                " the job has ended, or set imex_allow_jobs.",
             )
         )
         return result
-    folders = (options["prolog_dir"], options["epilog_dir"])
-    names = [job_files.PROGRAM, job.SETTINGS_FILE, job_files.DROP_IN, *(f"{f}/{job_files.NAME}" for f in folders)]
-    _apply(dict.fromkeys(names, (None, 0)), result, check)
+    path, slurm = slurm_settings(options["slurm_conf"])
+    then: dict[str, tuple[str | None, int]] = dict.fromkeys(
+        (job_files.PROGRAM, job.SETTINGS_FILE, job_files.DROP_IN), (None, 0)
+    )
+    for key, folder in (("Prolog", options["prolog_dir"]), ("Epilog", options["epilog_dir"])):
+        wrapper = f"{folder}/{job_files.NAME}"
+        then[wrapper] = (None, 0)
+        if os.path.exists(wrapper) and _is_all(wrapper, slurm.get(key.lower(), ())):
+            then[wrapper] = (job_files.NOTHING, 0o755)
+            result.findings.append(
+                finding(
+                    "imex_job_prolog_empty",
+                    f"{wrapper} does nothing any more and stays, because {key} in {path} names no other file, and Slurm"
+                    f" fails every job where {key} finds none; take that line away, reconfigure, run the role again.",
+                )
+            )
+    _apply(then, result, check)
     if not check and os.path.isdir(job.RUN):
         for name in os.listdir(job.RUN):
             os.unlink(os.path.join(job.RUN, name))
         os.rmdir(job.RUN)
     return result
+
+
+def _is_all(wrapper: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern of slurm.conf finds this file and no other."""
+    found = (glob.glob(pattern.strip()) for value in patterns for pattern in value.split(","))
+    return any(names == [wrapper] for names in found)
 
 
 def holder_of() -> str | None:

@@ -1,0 +1,642 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""imex_owner job on real slurmctld and slurmd, with the stand-in: every job ends in READY or in one clear reason.
+
+Four trays in two cliques, a and b; where two jobs share a clique, all four are clique a by their map. What Slurm itself
+says in another way from 24.11 to 26.05 is tried on both.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job, job_files
+
+from .commands import ansible
+from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
+from .test_imex_info import inside, install, on, order
+from .test_lab import wait_until
+
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
+from nvlab import imex, packages, paths
+
+pytestmark = pytest.mark.lab
+
+TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
+ADDRESSES = dict(zip(TRAYS, ("198.51.100.11", "198.51.100.12", "198.51.100.13", "198.51.100.14")))
+FIRST, SECOND = TRAYS[:2], TRAYS[2:]
+PROLOG, EPILOG = f"/etc/slurm/prolog.d/{job_files.NAME}", f"/etc/slurm/epilog.d/{job_files.NAME}"
+OPTIONS: dict[str, Any] = {"wait": 20, "stop_wait": 3, "policy": "requeue"}
+NOTHING_LEFT = f"! pgrep -x nvidia-imex && ! ls /etc/nvidia-imex/nodes_config.cfg {job.RUN}/state.json 2>/dev/null"
+SHOW = "echo $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -q) $(ls /dev/nvidia-caps-imex-channels)"
+
+
+class Site:
+    """A lab whose trays have the stand-in and the program, and its controller."""
+
+    def __init__(self, racks: RunningLab, folder: Path) -> None:
+        self.racks, self.folder = racks, folder
+
+    def install(self, *flags: str, check: bool = True, **options: Any) -> Any:
+        """Run the module imex_job on all trays."""
+        arguments: dict[str, Any] = {**OPTIONS, **options}
+        if arguments.get("state") != "absent":
+            arguments.update(clique="{{ clique }}", members="{{ members }}")
+        cliques = (("a", FIRST), ("b", SECOND))
+        hosts = {
+            tray: {"clique": clique, "members": [{"node": name, "address": ADDRESSES[name]} for name in trays]}
+            for clique, trays in cliques
+            for tray in trays
+        }
+        variables = self.folder / "members.yml"
+        variables.write_text(yaml.safe_dump({"trays": {"hosts": hosts}}))
+        task = {"rackscale.nvlink.imex_job": arguments}
+        book = self.folder / "job.yml"
+        book.write_text(yaml.safe_dump([{"hosts": "trays", "gather_facts": False, "tasks": [task]}]))
+        inventory = ("-i", self.racks.inventory, "-i", variables)
+        return ansible("ansible-playbook", *inventory, book, "--forks", "4", *flags, check=check)
+
+    def settings(self, trays: list[str] | None = None, clique: list[str] | None = None, **changes: Any) -> None:
+        """Change what the role has written, faster than by the role; `clique`: these trays are clique a."""
+        base = json.loads(job_files.render_settings(job.Settings("a", ())))
+        base.update({"wait": 20, "stop_wait": 3, "policy": "requeue", **changes})
+        for tray in trays or TRAYS:
+            members = clique or (FIRST if tray in FIRST else SECOND)
+            base["clique"] = "a" if tray in (clique or FIRST) else "b"
+            base["members"] = changes.get("members") or [[name, ADDRESSES[name]] for name in members]
+            on(self.racks, [tray], f"printf %s '{json.dumps(base)}' > {job.SETTINGS_FILE}")
+
+    def ctl(self, command: str, timeout: float = 90) -> str:
+        """A command on the controller: its standard output and error."""
+        process = inside(self.racks, "ctl", "sh", "-c", f"cd /tmp; ({command}) 2>&1")
+        return process.communicate(timeout=timeout)[0]
+
+    def on(self, tray: str, command: str) -> str:
+        process = inside(self.racks, tray, "sh", "-c", command)
+        said: str = process.communicate(timeout=60)[0]
+        return said
+
+    def submit(self, options: str, script: str = "srun true") -> str:
+        """A batch job's id."""
+        said = self.ctl(f"sbatch --parsable --exclusive {options} --wrap '{script}'").strip()
+        assert said.isdecimal(), said
+        return said
+
+    def job(self, number: str) -> dict[str, str]:
+        words = self.ctl(f"scontrol show job {number}").split()
+        return dict(word.partition("=")[::2] for word in words)
+
+    def state_is(self, number: str, *states: str, seconds: float = 40.0) -> None:
+        wait_until(lambda: self.job(number).get("JobState") in states, f"job {number} is {states}", seconds)
+
+    def journal(self, tray: str) -> str:
+        return self.on(tray, "journalctl --quiet --no-pager --output=cat -t nvlink-imex-job")
+
+    def is_clean(self, trays: list[str] | None = None) -> None:
+        for tray in trays or TRAYS:
+            wait_until(lambda tray=tray: self.on(tray, f"{NOTHING_LEFT} && echo clean").endswith("clean\n"), tray, 20.0)
+
+    def reset(self) -> None:
+        self.ctl("scancel --user=root; scancel --state=PENDING --user=root")
+        for tray in TRAYS:
+            order(self.racks, tray, imex="ok", imex_block="none", imex_backoff="0", imex_imports="false")
+        wait_until(lambda: self.ctl("squeue --noheader") == "", "no job is left", 60.0)
+        for tray in TRAYS:
+            self.on(
+                tray,
+                f"systemctl stop nvidia-imex; rm -rf {job.RUN}/state.json {job.RUN}/note.* /run/nvidia-imex"
+                " /var/log/nvidia-imex.log /etc/nvidia-imex/nodes_config.cfg /tmp/*.out;"
+                "journalctl --quiet --rotate; journalctl --quiet --vacuum-time=1s",
+            )
+        self.settings()
+        self.resume()
+
+    def resume(self) -> None:
+        """All nodes idle; a slurmd whose srun is gone tells of its failed prolog again, which drains anew."""
+
+        def idle() -> bool:
+            if set(self.ctl("sinfo --noheader --Node --format=%T").split()) == {"idle"}:
+                return True
+            self.ctl("for n in $(sinfo -hN -o %N); do scontrol update NodeName=$n State=RESUME; done")
+            return False
+
+        wait_until(idle, "all trays are idle", 150.0)
+
+
+def provide(racks: RunningLab, trays: list[str] | None = None) -> None:
+    """Install the stand-in, from the lab's own repository."""
+    packages.add(paths.state_of(racks.name), imex.packages())
+    on(racks, trays or TRAYS, install())
+
+
+def _site(suite: str, folder: Path) -> Iterator[Site]:
+    scenario = yaml.safe_load((SCENARIOS / "jobs.yml").read_text())
+    file = folder / "jobs.yml"
+    file.write_text(yaml.safe_dump({**copy.deepcopy(scenario), "suite": suite}))
+    with running_lab(folder, file) as racks:
+        site = Site(racks, folder)
+        provide(racks)
+        site.install()
+        yield site
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield from _site("trixie", tmp_path_factory.mktemp("trixie"))
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield from _site("forky", tmp_path_factory.mktemp("forky"))
+
+
+@pytest.fixture
+def site(older: Site) -> Site:
+    older.reset()
+    return older
+
+
+@pytest.fixture(params=["older", "newer"])
+def each(request: pytest.FixtureRequest) -> Site:
+    """24.11, then 26.05."""
+    found: Site = request.getfixturevalue(request.param)
+    found.reset()
+    return found
+
+
+# --- The way of success.
+
+
+def test_a_job_over_two_cliques_gets_two_imex_domains(each: Site) -> None:
+    said = each.ctl(f"srun --label --exclusive -N4 sh -c '{SHOW}'")
+    first, second = ("198.51.100.11,198.51.100.12", "198.51.100.13,198.51.100.14")
+    assert sorted(said.splitlines()) == [
+        f"{number}: {nodes} READY channel1" if "channel1" in said else f"{number}: {nodes} READY {_channel(said)}"
+        for number, nodes in enumerate((first, first, second, second))
+    ]
+    each.is_clean()
+    assert "IMEX domain of 2 trays of clique a ready in" in each.journal("r01t01")
+
+
+def _channel(said: str) -> str:
+    """The one channel that all tasks name."""
+    found = {line.split()[-1] for line in said.splitlines()}
+    assert len(found) == 1, said
+    return found.pop()
+
+
+def test_two_jobs_on_one_clique_see_their_own_trays_and_channels_only(each: Site) -> None:
+    each.settings(clique=TRAYS)
+    script = f"{SHOW}; sleep 3; nvidia-imex-ctl -N -j"
+    parts = [
+        f"srun --exclusive -N2 -w {','.join(trays)} sh -c '{script}' > {trays[0]}.out &" for trays in (FIRST, SECOND)
+    ]
+    each.ctl(f"{' '.join(parts)} wait")
+    channels = set()
+    for trays in (FIRST, SECOND):
+        lines = each.ctl(f"cat {trays[0]}.out; rm {trays[0]}.out").splitlines()
+        shown = [line for line in lines if "READY channel" in line]
+        nodes = ",".join(ADDRESSES[tray] for tray in trays)
+        assert {line.split()[0] for line in shown} == {nodes}
+        assert len({line.split()[2] for line in shown}) == 1
+        channels.add(shown[0].split()[2])
+        for answer in (json.loads(line) for line in lines if line.startswith("{")):
+            assert answer["status"] == "UP"
+            assert {node["host"] for node in answer["nodes"].values()} == {ADDRESSES[tray] for tray in trays}
+    assert len(channels) == 2
+    each.is_clean()
+
+
+def test_the_way_of_success_asks_no_controller(each: Site) -> None:
+    """By slurmctld's own count of requests: with the program and without it they are of the same types."""
+
+    def requests() -> dict[str, int]:
+        each.ctl("sdiag --reset")
+        said = each.ctl("for i in 1 2 3; do srun --exclusive -N4 true; done; sleep 1; sdiag")
+        table = said.partition("by message type")[2].partition("by user")[0]
+        return {row[0]: int(row[1]) for row in re.findall(r"(\w+) *\( *\d+\) *count:(\d+)", table)}
+
+    with_it = requests()
+    try:
+        for tray in TRAYS:
+            # Not removed: where Prolog's pattern matches no file, Slurm takes that for a failure.
+            each.on(tray, f"for f in {PROLOG} {EPILOG}; do echo '#!/bin/sh' > $f; done")
+        without = requests()
+    finally:
+        each.install()
+    assert "REQUEST_COMPLETE_PROLOG" in with_it
+    polled = {"MESSAGE_NODE_REGISTRATION_STATUS", "REQUEST_PING", "REQUEST_STATS_INFO", "REQUEST_NODE_INFO"}
+    assert set(with_it) - polled <= set(without) | polled
+    for name in ("REQUEST_JOB_INFO_SINGLE", "REQUEST_JOB_INFO", "REQUEST_UPDATE_JOB", "REQUEST_JOB_REQUEUE"):
+        assert with_it.get(name, 0) == without.get(name, 0)
+
+
+def test_a_job_of_one_tray_needs_no_daemon_unless_the_site_wants_one(site: Site) -> None:
+    script = f"sh -c 'pgrep -x nvidia-imex || echo none; {SHOW}'"
+    assert "none" in site.ctl(f"srun -N1 -w r01t01 {script}")
+    assert "none" in site.ctl(f"srun --exclusive -N2 -w r01t01,r01t03 {script}")
+    site.settings(least_trays=1)
+    assert "198.51.100.11 READY" in site.ctl(f"srun --exclusive -N1 -w r01t01 {script}")
+    site.is_clean()
+
+
+def test_a_tray_without_a_clique_runs_its_jobs(site: Site) -> None:
+    site.settings(clique=[])
+    site.on("r01t01", f"""sed -i 's/"members": .*\\]\\]/"members": []/' {job.SETTINGS_FILE}""")
+    assert site.ctl("srun --exclusive -N2 -w r01t01,r01t03 hostname").split() != []
+
+
+# --- Lateness and leftovers, after which it is READY nonetheless.
+
+
+def test_a_member_that_comes_late_is_called_anew(site: Site) -> None:
+    for tray in FIRST:
+        order(site.racks, tray, imex_backoff="30")
+    site.settings(wait=25)
+    late = "/etc/slurm/prolog.d/90-late"  # Slurm runs them in reverse order of their names
+    site.on("r01t02", f"printf '#!/bin/sh\\nexec /bin/sleep 2\\n' > {late}; chmod 755 {late}")
+    try:
+        began = time.monotonic()
+        assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
+        assert time.monotonic() - began < 20  # its own next call would come after 30 s
+    finally:
+        site.on("r01t02", f"rm {late}")
+
+
+def test_the_daemon_of_a_job_whose_epilog_never_ran(site: Site) -> None:
+    site.on("r01t02", f"mkdir -p {job.RUN}; echo '{{}}' > {job.RUN}/state.json")
+    site.on("r01t02", "printf '198.51.100.12\\n198.51.100.11\\n' > /etc/nvidia-imex/nodes_config.cfg")
+    site.on("r01t02", "systemctl start nvidia-imex")
+    assert site.on("r01t02", "pgrep -x nvidia-imex")
+    late = "/etc/slurm/prolog.d/90-late"
+    site.on("r01t02", f"printf '#!/bin/sh\\nexec /bin/sleep 2\\n' > {late}; chmod 755 {late}")
+    site.settings(wait=25)
+    try:
+        # The first tray meets the old daemon, which keeps the two apart until both are new.
+        said = site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
+        assert said.count("198.51.100.11,198.51.100.12 READY") == 2, said
+    finally:
+        site.on("r01t02", f"rm {late}")
+    site.is_clean()
+
+
+def test_an_unclean_stop_does_not_keep_the_next_job_waiting(site: Site) -> None:
+    order(site.racks, "r01t01", imex_imports="true")
+    script = "sleep 4; test $(hostname) = r01t01 && pkill -KILL -x nvidia-imex; sleep 1"
+    site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{script}'")
+    site.is_clean()
+    assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
+
+
+# --- Faults: one reason each, and by the policy what becomes of job and tray.
+
+FAULTS = {
+    "blocked": ({"imex_block": "peer"}, "r01t01", "r01t02 "),
+    "hangs": ({"imex": "hang"}, "r01t02", "gave no answer"),
+    "garbage": ({"imex": "garbage"}, "r01t02", "printed no table"),
+    "in use": ({"imex": "in_use"}, "r01t02", "NV_ERR_IN_USE"),
+    "crashes": ({"imex": "crash"}, "r01t02", "nvidia-imex.service"),
+    "start hangs": ({"imex": "start_hangs"}, "r01t02", "did not start within"),
+    "never ready": ({"imex": "init_gpu"}, "r01t02", "init_gpu"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_ends_in_one_reason_and_the_job_is_requeued(site: Site, fault: str) -> None:
+    hooks, witness, words = FAULTS[fault]
+    site.settings(wait=8)
+    order(site.racks, "r01t02", **hooks)
+    number = site.submit(f"-N2 -w {','.join(FIRST)} -o /tmp/%j.out")
+    site.state_is(number, "PENDING")
+    wait_until(lambda: site.job(number)["Restarts"] == "1", "it was requeued")
+    wait_until(lambda: words in site.journal(witness), f"{words} in {site.journal(witness)}")
+    # The job's log has it too; the trays do not share a file system here.
+    wait_until(
+        lambda: "IMEX on r01t01 for job" in site.on("r01t01", f"cat /tmp/{number}.out"), "the job's log says why"
+    )
+    assert "drain" not in site.ctl("sinfo -hN -o %T")
+    site.ctl(f"scancel {number}")
+    site.is_clean()
+
+
+def test_a_version_that_differs(site: Site) -> None:
+    try:
+        order(site.racks, "r01t02", driver_version=imex.versions()[1])
+        on(site.racks, ["r01t02"], install(version=1))
+        number = site.submit(f"-N2 -w {','.join(FIRST)}")
+        wait_until(lambda: site.job(number).get("Restarts") == "1", "it was requeued")
+        assert "r01t02 runs another version of IMEX than this tray (!V!)" in site.journal("r01t01")
+    finally:
+        order(site.racks, "r01t02", driver_version=imex.versions()[0])
+        on(site.racks, ["r01t02"], install())
+
+
+def test_maps_that_differ(site: Site) -> None:
+    site.settings(["r01t01"], wait=9)
+    site.settings(["r01t02"], clique=FIRST[::-1], wait=9)
+    number = site.submit(f"-N2 -w {','.join(FIRST)}")
+    wait_until(lambda: site.job(number).get("Restarts") == "1", "it was requeued", 60.0)
+    assert "r01t02 has another list than this tray (!M!)" in site.journal("r01t01")
+    site.ctl(f"scancel {number}")
+    site.is_clean()
+
+
+def test_a_tray_that_dies_before_the_start(site: Site) -> None:
+    site.racks.stop("r01t02")
+    try:
+        site.settings([tray for tray in TRAYS if tray != "r01t02"], wait=8)
+        number = site.submit(f"-N2 -w {','.join(FIRST)}")
+        wait_until(lambda: "r01t02 " in site.journal("r01t01"), "the other tray says who is missing")
+        wait_until(lambda: site.job(number)["Restarts"] == "1", "it was requeued")
+        site.ctl(f"scancel {number}")
+        site.is_clean(["r01t01"])
+    finally:
+        _revive(site)
+
+
+def test_a_tray_that_dies_while_the_job_runs(site: Site) -> None:
+    number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 600")
+    wait_until(lambda: "ready in" in site.journal("r01t01"), "it runs")
+    try:
+        site.racks.stop("r01t02")
+        site.ctl("scontrol update NodeName=r01t02 State=DOWN Reason=power")
+        site.state_is(number, "PENDING", "NODE_FAIL", "FAILED", "CANCELLED")
+        site.ctl(f"scancel {number}")
+        site.is_clean(["r01t01"])
+    finally:
+        _revive(site)
+
+
+def _revive(site: Site) -> None:
+    """A stopped tray comes back as it was at first: empty."""
+    site.racks.start("r01t02")
+    on(site.racks, ["r01t02"], install())
+    site.install()
+    site.resume()
+
+
+def test_a_prolog_that_is_killed_half_way(each: Site) -> None:
+    each.settings(wait=30)
+    order(each.racks, "r01t02", imex="init_gpu")
+    number = each.submit(f"-N2 -w {','.join(FIRST)}")
+    wait_until(lambda: bool(each.on("r01t01", "pgrep -x nvidia-imex")), "the daemon of the first tray runs")
+    each.on("r01t01", "pkill -KILL -f '^/usr/bin/python3 -IS .*nvlink-imex-job prolog'")
+    # Slurm calls that a failed prolog: the tray is drained, the job given back, and the epilog clears.
+    wait_until(lambda: "drain" in each.ctl("sinfo -h -n r01t01 -o %T"), "the tray is drained")
+    each.is_clean(["r01t01"])
+    order(each.racks, "r01t02", imex="ok")
+    each.ctl(f"scancel {number}")
+    each.is_clean()
+    each.resume()
+    assert "READY" in each.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
+
+
+def test_the_policy_drain(each: Site) -> None:
+    each.settings(policy="drain", wait=8)
+    order(each.racks, "r01t02", imex="in_use")
+    number = each.submit(f"-N2 -w {','.join(FIRST)}")
+    wait_until(lambda: "drain" in each.ctl("sinfo -h -n r01t02 -o %T"), "the tray is drained")
+    assert "Reason=IMEX: " in each.ctl("scontrol show node r01t02")
+    assert "NV_ERR_IN_USE" in each.ctl("scontrol show node r01t02")
+    each.state_is(number, "PENDING")
+    wait_until(lambda: "held" in each.ctl(f"squeue -h -j {number} -o %r"), "the job is held by Slurm")
+
+
+def test_the_policy_requeue_holds_in_the_end(site: Site) -> None:
+    site.settings(most_requeues=0, wait=8)
+    order(site.racks, "r01t02", imex="in_use")
+    number = site.submit(f"-N2 -w {','.join(FIRST)}")
+    wait_until(lambda: "held" in site.ctl(f"squeue -h -j {number} -o %r"), "it is held")
+    assert "drain" not in site.ctl("sinfo -hN -o %T")
+    # Only batch jobs can be given back: another one is cancelled, and srun says why.
+    said = site.ctl(f"timeout 60 srun --exclusive -N2 -w {','.join(FIRST)} hostname")
+    assert "NV_ERR_IN_USE" in said
+    assert "r01t01\n" not in said
+
+
+def test_the_policy_run(each: Site) -> None:
+    each.settings(policy="run", wait=8)
+    order(each.racks, "r01t02", imex="in_use")
+    number = each.submit(f"-N2 -w {','.join(FIRST)} -o /tmp/%j.out", "srun hostname")
+    each.state_is(number, "COMPLETED")
+    said = each.on("r01t01", f"cat /tmp/{number}.out")
+    assert {"r01t01", "r01t02"} <= set(said.splitlines())
+    assert "IMEX on r01t02 for job" in said
+    assert "the job runs without IMEX" in said
+    each.is_clean()
+    for tray in FIRST:
+        assert each.on(tray, f"ls {job.RUN}/note.* 2>/dev/null") == ""
+
+
+def test_a_job_that_shares_its_trays_is_refused(each: Site) -> None:
+    number = each.ctl(f"sbatch --parsable -N2 -w {','.join(FIRST)} -o /tmp/%j.out --wrap 'srun hostname'").strip()
+    each.state_is(number, "CANCELLED")
+    said = each.on("r01t01", f"cat /tmp/{number}.out")
+    assert "shares its trays (SLURM_JOB_" in said
+    assert "--exclusive" in said
+    told = each.ctl(f"timeout 60 srun -N2 -w {','.join(FIRST)} hostname")
+    assert "shares its trays" in told
+    # One tray of each clique needs no IMEX, so it may be shared.
+    assert sorted(each.ctl("srun -N2 -w r01t01,r01t03 hostname").split()) == ["r01t01", "r01t03"]
+    assert "drain" not in each.ctl("sinfo -hN -o %T")
+
+
+def test_one_job_at_a_time_in_a_clique(site: Site) -> None:
+    site.settings(clique=TRAYS, scope="clique_exclusive")
+    holder = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
+    wait_until(lambda: "ready in" in site.journal("r01t01"), "the first job has its domain")
+    other = site.submit(f"-N2 -w {','.join(SECOND)}")
+    wait_until(lambda: site.job(other).get("Restarts") == "1", "the second is given back")
+    assert "another job's IMEX domain runs in clique a (on r01t01, r01t02)" in site.journal("r01t03")
+    assert site.job(holder)["JobState"] == "RUNNING"
+    # A job of single trays has no domain, so it does not count.
+    assert site.ctl("srun --exclusive -N1 -w r01t04 hostname") == "r01t04\n"
+    site.ctl(f"scancel {holder} {other}")
+    site.is_clean()
+    assert site.ctl(f"srun --exclusive -N2 -w {','.join(SECOND)} sh -c '{SHOW}'").count("READY") == 2
+
+
+def test_the_driver_without_channels_and_channel0(site: Site) -> None:
+    site.settings(channel0=True)
+    number = site.submit(f"-N2 -w {','.join(FIRST)}")
+    wait_until(lambda: site.job(number).get("Restarts") == "1", "it was requeued")
+    assert "the driver offers no IMEX channels" in site.journal("r01t01")
+    site.ctl(f"scancel {number}")
+    for tray in FIRST:
+        site.on(tray, "printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n' > /root/devices")
+    site.settings(channel0=True, proc_devices="/root/devices")
+    number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
+    wait_until(lambda: "ready in" in site.journal("r01t01"), "it runs")
+    device = "stat -c '%a %Hr %Lr' /dev/nvidia-caps-imex-channels/channel0"
+    assert site.on("r01t01", device) == "666 4 0\n"
+    site.ctl(f"scancel {number}")
+    site.is_clean(FIRST)
+    assert site.on("r01t01", f"{device} 2>&1") != "666 4 0\n"
+
+
+# --- The epilog by itself.
+
+ENVIRON = "env -i SLURM_JOB_ID=%s SLURMD_NODENAME=r01t01 SLURM_JOB_NODELIST=r01t01 SLURM_JOB_NUM_NODES=1"
+
+
+def test_an_epilog_without_a_prolog_and_twice(site: Site) -> None:
+    for _time in range(2):
+        assert site.on("r01t01", f"{ENVIRON % 999} {EPILOG} && echo fine") == "fine\n"
+    number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
+    wait_until(lambda: "ready in" in site.journal("r01t01"), "it runs")
+    # That of another job leaves the daemon alone.
+    assert site.on("r01t01", f"{ENVIRON % 999} {EPILOG} && pgrep -x nvidia-imex") != ""
+    for _time in range(2):
+        assert site.on("r01t01", f"{ENVIRON % number} {EPILOG} && echo fine") == "fine\n"
+    site.is_clean(["r01t01"])
+    site.ctl(f"scancel {number}")
+    site.is_clean()
+
+
+def test_a_daemon_that_does_not_heed_sigterm(site: Site) -> None:
+    for tray in FIRST:
+        site.on(tray, f"sed -i s/^TimeoutStopSec=.*/TimeoutStopSec=2/ {job_files.DROP_IN}; systemctl daemon-reload")
+    order(site.racks, "r01t01", imex="deaf", imex_imports="true")
+    assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}; sleep 3'")
+    site.is_clean()
+    assert "did not end by SIGTERM" in site.journal("r01t01")
+    assert "did not end" not in site.journal("r01t02")
+    assert site.on("r01t01", "ls /run/nvidia-imex/persist.dat 2>/dev/null") == ""
+    order(site.racks, "r01t01", imex="ok", imex_imports="false")
+    site.install()
+
+
+def test_a_foreign_daemon_is_not_touched(site: Site) -> None:
+    site.on(
+        "r01t01",
+        "echo 198.51.100.11 > /root/nodes; sed 's#^IMEX_NODE.*#IMEX_NODE_CONFIG_FILE=/root/nodes#'"
+        " /etc/nvidia-imex/config.cfg > /root/foreign.cfg",
+    )
+    site.on("r01t01", "systemd-run --quiet --unit=foreign --property=Type=forking nvidia-imex -c /root/foreign.cfg")
+    try:
+        number = site.submit(f"-N2 -w {','.join(FIRST)}")
+        wait_until(lambda: site.job(number).get("Restarts") == "1", "it was requeued")
+        assert "that no job and no nvidia-imex.service started" in site.journal("r01t01")
+        assert site.on("r01t01", "systemctl is-active foreign") == "active\n"
+    finally:
+        site.on("r01t01", "systemctl stop foreign")
+
+
+# --- The module.
+
+
+def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None:
+    assert "changed=0" in site.install().stdout
+    shown = site.install("--check", "--diff", wait=7).stdout
+    assert '"wait": 7' in shown
+    assert "changed=1" in shown
+    assert "changed=0" in site.install().stdout
+    number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
+    wait_until(lambda: "ready in" in site.journal("r01t01"), "it runs")
+    assert "changed=0" in site.install().stdout  # a job's daemon is left alone
+    held = site.install(check=False, state="absent")
+    assert f"Job {number} has its IMEX on this tray" in held.stdout + held.stderr
+    site.ctl(f"scancel {number}")
+    site.is_clean()
+    try:
+        said = site.install("-v", state="absent").stdout
+        assert "imex_job_prolog_empty" in said
+        assert "changed=0" in site.install(state="absent").stdout
+        # Slurm's Prolog must find a file; what is left for it does nothing.
+        assert site.ctl("srun -N2 --exclusive true; sinfo -hN -o %T").split() == ["idle"] * 4
+        assert site.on("r01t01", f"cat {PROLOG} {EPILOG}") == 2 * job_files.NOTHING
+        on(site.racks, TRAYS, "echo ClusterName=nvlab > /root/slurm.conf")
+        site.install(state="absent", slurm_conf="/root/slurm.conf")
+        left = site.on("r01t01", f"ls {PROLOG} {EPILOG} {job_files.PROGRAM} {job_files.DROP_IN} {job.RUN} 2>/dev/null")
+        assert left == ""
+        assert site.on("r01t01", "systemctl show -p TimeoutStartUSec --value nvidia-imex") == "infinity\n"
+    finally:
+        site.install()
+
+
+def test_the_module_takes_the_unit_over(site: Site) -> None:
+    site.on(
+        "r01t01", "printf '198.51.100.11\\n' > /etc/nvidia-imex/nodes_config.cfg; systemctl enable -q --now nvidia-imex"
+    )
+    site.on("r01t02", "systemctl mask -q nvidia-imex")
+    said = site.install().stdout
+    assert said.count("changed=1") == 2
+    assert (
+        site.on("r01t01", "systemctl is-enabled nvidia-imex; systemctl is-active nvidia-imex") == "disabled\ninactive\n"
+    )
+    assert site.on("r01t02", "systemctl is-enabled nvidia-imex") == "disabled\n"
+
+
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [
+        (
+            "Prolog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n",
+            "PrologFlags in /root/slurm.conf has no Alloc",
+        ),
+        ("PrologFlags=Alloc\nPrologEpilogTimeout=60\n", "PrologEpilogTimeout=60"),
+        ("PrologFlags=Alloc\n", "add Prolog=/etc/slurm/prolog.d/* and Epilog=/etc/slurm/epilog.d/*"),
+    ],
+)
+def test_the_module_refuses_what_slurm_would_not_run(site: Site, conf: str, words: str) -> None:
+    on(site.racks, TRAYS, f"printf '%s' '{conf}' > /root/slurm.conf")
+    done = site.install(check=False, slurm_conf="/root/slurm.conf")
+    assert done.returncode != 0
+    assert words in " ".join((done.stdout + done.stderr).replace("\\n", " ").split())
+    site.install()
+
+
+def test_a_tray_without_slurm(site: Site) -> None:
+    done = site.install(check=False, slurm_conf="/root/none.conf")
+    assert "There is no slurm.conf on this tray" in done.stdout + done.stderr
+
+
+@pytest.mark.two_racks
+def test_a_rack_split_in_two_and_a_whole_rack(tmp_path: Path) -> None:
+    """36 trays: each clique of one big job gets its own domain of its own size."""
+    name = "jobs36"
+    scenario = yaml.safe_load((SCENARIOS / "two-racks.yml").read_text())
+    scenario["slurm"] = yaml.safe_load((SCENARIOS / "jobs.yml").read_text())["slurm"]
+    scenario["suite"] = "forky"
+    file = tmp_path / "jobs.yml"
+    file.write_text(yaml.safe_dump(scenario))
+    with running_lab(tmp_path, file, name) as racks:
+        _split_rack(Site(racks, tmp_path))
+
+
+def _split_rack(site: Site) -> None:
+    shown = yaml.safe_load(lab_command("inventory", "--name", site.racks.name).stdout)
+    trays = sorted(shown["trays"]["hosts"])
+    address = {tray: f"198.51.100.{11 + number}" for number, tray in enumerate(trays)}
+    cliques = {"r01": trays[:18], "r02a": trays[18:27], "r02b": trays[27:]}
+    hosts = {
+        tray: {"clique": clique, "members": [{"node": name, "address": address[name]} for name in members]}
+        for clique, members in cliques.items()
+        for tray in members
+    }
+    variables = site.folder / "members.yml"
+    variables.write_text(yaml.safe_dump({"trays": {"hosts": hosts}}))
+    options = {**OPTIONS, "wait": 60, "clique": "{{ clique }}", "members": "{{ members }}"}
+    provide(site.racks, trays)
+    tasks = [{"rackscale.nvlink.imex_job": options}]
+    book = site.folder / "job.yml"
+    book.write_text(yaml.safe_dump([{"hosts": "trays", "gather_facts": False, "tasks": tasks}]))
+    ansible("ansible-playbook", "-i", site.racks.inventory, "-i", variables, book, "--forks", "8")
+    said = site.ctl(
+        "srun --exclusive -N36 sh -c 'echo $(hostname) $(paste -sd, /etc/nvidia-imex/nodes_config.cfg)'", 120
+    )
+    rows = dict(line.split() for line in said.splitlines())
+    assert rows == {
+        tray: ",".join(address[name] for name in members) for members in cliques.values() for tray in members
+    }
