@@ -18,7 +18,6 @@ import pwd
 import shutil
 import socket
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -104,28 +103,15 @@ class Host:
             raise SlurmError(f"dnf could not install {', '.join(names)} ({failed}): enable a repository that has them.")
 
     def _long(self, command: Sequence[str]) -> str:
-        """Run a package manager; why it failed, empty where it did not.
-
-        Not by child.run(), whose limits (no large file, no process left behind) are right for tools that only answer.
-        """
-        environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-        try:
-            done = subprocess.run(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                timeout=INSTALL_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-        if done.returncode == 0:
+        """Run a package manager; why it failed, empty where it did not."""
+        # child.run() bounds the size of files, which is right for tools that answer, and wrong for one that unpacks.
+        unbounded = ["sh", "-c", 'ulimit -f unlimited && exec "$@"', "sh", *command]
+        result = self.call(*unbounded, timeout=INSTALL_SECONDS)
+        if result.rc == 0:
             return ""
-        lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
-        told = [line for line in lines if line.startswith(("E:", "dpkg: error", "Error"))] or lines[-1:]
-        return told[0][:300] if told else f"it ended with {done.returncode}"
+        text = f"{result.stdout}\n{result.stderr}"
+        told = [line.strip() for line in text.splitlines() if line.startswith(("E: ", "dpkg: error", "Error"))]
+        return told[0][:300] if told else reason(result).rstrip(".")
 
     @contextlib.contextmanager
     def _held(self, units: Sequence[str]) -> Iterator[None]:
