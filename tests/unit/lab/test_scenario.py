@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nvlab import scenario, slurm
+from nvlab import packages, scenario, slurm
 from nvlab.errors import LabError
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "lab" / "scenarios"
@@ -122,3 +122,12 @@ def test_accounting_is_enforced_where_a_scenario_asks_for_it() -> None:
         "AccountingStorageType=accounting_storage/slurmdbd",
         "AccountingStorageEnforce=associations,limits,qos",
     } <= set(lines)
+
+
+def test_empty_hosts_have_no_slurm_but_a_repository_that_has_it() -> None:
+    wanted = scenario.parse({"slurm": "packages"})
+    assert wanted.empty
+    assert wanted.slurm is None
+    assert not scenario.parse({"slurm": False}).empty
+    assert f"file:{packages.PLACE}/{packages.DEBIAN} " in packages.sources(empty=True)
+    assert f"file:{packages.PLACE}/{packages.DEBIAN} " not in packages.sources(empty=False)

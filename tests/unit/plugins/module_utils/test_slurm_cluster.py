@@ -6,7 +6,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
 
 OURS = "ClusterName=x\nInclude nvlink_nodes.conf\nPartitionName=all Nodes=ALL\n"
 
@@ -23,3 +27,17 @@ def test_settings_are_those_of_no_node_and_no_partition() -> None:
     text = "AuthType=auth/munge # x\nNodeName=a CPUs=1\nPartitionName=b AuthType=no\nSlurmctldParameters=a,\\\n  b\n"
     assert cluster.settings(text)["authtype"] == "auth/munge"
     assert "cpus" not in cluster.settings(text)
+
+
+def test_lines_that_another_run_wrote_meanwhile_are_not_lost(tmp_path: Path) -> None:
+    """Two racks are brought up by two runs: the later one must start again from what the first one wrote."""
+    nodes = tmp_path / cluster.NODES
+    nodes.write_text("NodeName=a CPUs=1 RealMemory=1\n")
+    made_from = cluster.digest(nodes.read_text())
+    nodes.write_text("NodeName=a,b CPUs=1 RealMemory=1\n")
+    texts = {cluster.CONF: OURS, cluster.NODES: "NodeName=a,c CPUs=1 RealMemory=1\n"}
+    wish = cluster.Wish(texts, made_from, str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
+    with pytest.raises(cluster.Outdated, match="was changed by another run meanwhile"):
+        cluster.apply(Host(check=False), wish)
+    assert nodes.read_text().startswith("NodeName=a,b ")
+    assert not (tmp_path / cluster.CONF).exists()
