@@ -184,6 +184,11 @@ def test_jobs_on_trays_that_move_stop_it_until_they_are_allowed(slurmctld: Slurm
     assert [found["code"] for found in stopped.stopped_by()] == ["slurm_jobs_on_moving_trays"]
     assert f"job {inside} of root on r02t01, r02t02" in stopped.stopped_by()[0]["message"]
     assert state(slurmctld) == before
+    # The module in check mode lists them and names the way on.
+    shown = answer(module(slurmctld, SPLIT, block_sizes=[9], rehearse="never", _ansible_check_mode=True))
+    assert (shown["failed"], shown["changed"], shown["jobs"]) == (True, False, stopped.jobs)
+    assert "slurm_topology_allow_moving_jobs" in shown["msg"]
+    assert state(slurmctld) == before
     allowed = plan(slurmctld, SPLIT, allow_moving_jobs=True, **sizes)
     assert not allowed.stopped_by()
     applying.apply(allowed)
