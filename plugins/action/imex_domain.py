@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ansible import constants
@@ -45,7 +46,8 @@ class ActionModule(ActionBase):
             )
         self.tray = str(options["tray"] or variables["inventory_hostname"])
         self.folder, self.play = str(constants.DEFAULT_LOCAL_TMP), str(play._uuid)
-        self.hosts = set(variables.get("ansible_play_batch") or variables.get("ansible_play_hosts_all") or [self.tray])
+        hosts = variables.get("ansible_play_hosts_all") or [self.tray]
+        self.hosts = set(imex_clique.batch(hosts, play.serial or [], variables["inventory_hostname"]))
         self.variables = variables
         try:
             clique = self._clique(options["fabric_file"], owner)
@@ -72,6 +74,9 @@ class ActionModule(ActionBase):
 
     def _stop_and_write(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
         if clique is None:
+            own = imex_ledger.rows(self.folder, self.play, "look", [self.tray]).get(self.tray, {})
+            if not own.get("pending", True):
+                return {"changed": False, "actions": [], "findings": []}
             return self._module("stop_and_write", arguments)
         sha256 = files.digest(files.render_nodes(clique.entries))
         looked = imex_ledger.rows(self.folder, self.play, "look", clique.trays)
@@ -88,10 +93,16 @@ class ActionModule(ActionBase):
                 "findings": list(decision.findings),
             }
         arguments.update(generation=decision.generation, owing=list(decision.owing), stop=decision.restart)
-        result = self._module("stop_and_write", arguments)
+        own = looked.get(self.tray, {})
+        if _is_done(own, decision):
+            # What the look found needs no second visit: in most runs every tray is as it should be.
+            row = {"sha256": own["sha256"], "running": own["running"], "reload": False, "idle": own["blessed"]}
+            self._note("stop_and_write", {**row, "owing": list(decision.owing), "generation": decision.generation})
+            result: dict[str, Any] = {"changed": False, "actions": []}
+        else:
+            result = self._module("stop_and_write", arguments)
         result["findings"] = [*result.get("findings", []), *decision.findings]
-        for note in decision.findings:
-            self._say(note, clique)
+        self._say(result, decision.findings, clique)
         return result
 
     def _start(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
@@ -112,15 +123,22 @@ class ActionModule(ActionBase):
         lost = [tray for tray in looked if tray not in proven]
         owing = sorted({*own.get("owing", []), *lost})
         arguments.update(owing=owing, reload=bool(own.get("reload")))
+        if own.get("idle") and own.get("running") and not lost:
+            self._note("start", {"failed": False, "owing": owing})
+            return {"changed": False, "actions": [], "findings": []}
         result = self._module("start", arguments)
-        result["findings"] = [*result.get("findings", []), *imex_clique.owes(clique, lost, own.get("generation", 0))]
-        for note in imex_clique.owes(clique, lost, own.get("generation", 0)):
-            self._say(note, clique)
+        told = imex_clique.owes(clique, lost, own.get("generation", 0))
+        result["findings"] = [*result.get("findings", []), *told]
+        self._say(result, told, clique)
         return result
 
     def _wait(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
         if clique is None:
-            return {"changed": False, "skipped": True, "msg": f"nothing to wait for, imex_owner is {arguments['owner']}"}
+            return {
+                "changed": False,
+                "skipped": True,
+                "msg": f"nothing to wait for, imex_owner is {arguments['owner']}",
+            }
         rows = imex_ledger.rows(self.folder, self.play, "start", clique.trays)
         arguments["expect"] = [
             clique.entry_of(tray)
@@ -152,9 +170,9 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = {"changed": False, "ok": judged.ok, "clique": clique.name, "findings": notes}
         if mine:
             result.update(failed=True, msg=mine[0]["message"])
-        elif self.tray == speaker:
-            for note in notes:
-                self._say(note, clique, once=True)
+        if self.tray == speaker:
+            said = [note for note in notes if not mine or note is not mine[0]]
+            result["warnings"] = [f"{note['code']}: {note['message']}" for note in said]
         return result
 
     # --- Hands.
@@ -163,7 +181,7 @@ class ActionModule(ActionBase):
         result = self._execute_module(
             module_name="rackscale.nvlink.imex_domain", module_args=arguments, task_vars=self.variables
         )
-        row = {name: value for name, value in (result.get("row") or {}).items()}
+        row = dict(result.get("row") or {})
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
         row.update({name: arguments[name] for name in ("owing", "generation") if name in arguments})
         self._note(phase, row)
@@ -173,12 +191,15 @@ class ActionModule(ActionBase):
     def _note(self, phase: str, row: dict[str, Any]) -> None:
         imex_ledger.put(self.folder, self.play, phase, self.tray, row)
 
-    def _say(self, note: dict[str, Any], clique: Clique, once: bool = False) -> None:
-        """A warning of the run, said by the first member that is there."""
+    def _say(self, result: dict[str, Any], notes: Sequence[dict[str, Any]], clique: Clique) -> None:
+        """Findings on a clique as warnings of the run, said by the first of its members that is there."""
         rows = imex_ledger.rows(self.folder, self.play, "look", clique.trays)
         first = next((tray for tray in clique.trays if tray in rows and not rows[tray].get("failed")), None)
-        if once or self.tray == first:
-            self._display.warning(f"{note['code']}: {note['message']}")
+        if notes and self.tray == first:
+            result["warnings"] = [
+                *result.get("warnings", []),
+                *(f"{note['code']}: {note['message']}" for note in notes),
+            ]
 
     def _clique(self, path: Any, owner: str) -> Clique | None:
         """None where the owner needs no list."""
@@ -213,6 +234,18 @@ class ActionModule(ActionBase):
         return found
 
 
+def _is_done(own: dict[str, Any], decision: imex_clique.Decision) -> bool:
+    """Whether a tray is as the decision wants it, by its own look."""
+    record = own.get("record") or {}
+    return (
+        not decision.restart
+        and not own.get("pending", True)
+        and not own.get("restart_clique")
+        and record.get("generation") == decision.generation
+        and record.get("owing") == list(decision.owing)
+    )
+
+
 def _port_findings(
     clique: Clique, waited: dict[str, dict[str, Any]], known: tuple[dict[str, Any], ...]
 ) -> list[dict[str, Any]]:
@@ -229,12 +262,10 @@ def _port_findings(
             notes.append(
                 finding(
                     "imex_port_blocked",
-                    f"Port {port} of {tray} takes no connection from {', '.join(sorted(by)[:3])}, and IMEX runs there; open"
-                    f" it for the members of clique {clique.name} in whatever firewall stands between.",
+                    f"Port {port} of {tray} takes no connection from {', '.join(sorted(by)[:3])}, and IMEX runs there;"
+                    f" open it for the members of clique {clique.name} in whatever firewall stands between.",
                     clique=clique.name,
                     tray=tray,
                 )
             )
     return notes
-
-

@@ -12,8 +12,8 @@ version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Makes one owner of IMEX true on a tray, whichever it had before, and where that owner is C(nvidia-imex.service) gives
-    all trays of a clique one list of members, in the same bytes.
+  - Makes one owner of IMEX true on a tray, whichever it had before, and where that owner is C(nvidia-imex.service)
+    gives all trays of a clique one list of members, in the same bytes.
   - A daemon reads its list at its start, and members that started with different lists never talk again (C(!M!)). So a
     change is several tasks over all trays of the clique, one for each O(phase), in this order. The task barrier of the
     C(linear) strategy is what makes all stop before any starts; under another strategy the module refuses to work.

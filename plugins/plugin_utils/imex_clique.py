@@ -35,7 +35,7 @@ class Clique:
 class Decision:
     """For all members alike.
 
-    ``restart``: every running daemon of the clique stops before any starts. ``generation``: of the list, to be recorded.
+    ``restart``: every running daemon of the clique stops before any starts. ``generation``: of its list, for the record.
     ``owing``: members that do not get the list now. ``held``: why nothing may be touched, None where all is well;
     ``findings`` then holds the reason, and otherwise who owes.
     """
@@ -47,7 +47,9 @@ class Decision:
     findings: tuple[dict[str, Any], ...] = field(default=())
 
 
-def decide(clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collection[str], may_owe: Collection[str]) -> Decision:
+def decide(
+    clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collection[str], may_owe: Collection[str]
+) -> Decision:
     """From the rows of `look`.
 
     ``play``: the hosts that this run addresses, reached or not. ``may_owe``: trays that the site lets stay behind.
@@ -83,8 +85,8 @@ def decide(clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collectio
                 clique,
                 generation,
                 "imex_clique_partial",
-                f"IMEX of clique {clique.name} must restart as a whole, and this run leaves out {_listed(partial)}; run it"
-                " on the whole clique (serial must not cut it), or name trays that are to stay behind in imex_may_owe.",
+                f"IMEX of clique {clique.name} must restart as a whole, and this run leaves out {_listed(partial)}; run"
+                " it on the whole clique (serial must not cut it), or name those that are to stay behind in imex_may_owe.",
                 None,
             )
     elif any(tray in records and records[tray]["sha256"] != sha256 and tray not in may_owe for tray in outside):
@@ -93,16 +95,18 @@ def decide(clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collectio
             clique,
             generation,
             "imex_clique_partial",
-            f"{_listed(other)} of clique {clique.name} hold another list and are not part of this run; run it on the whole"
-            " clique, or name them in imex_may_owe.",
+            f"{_listed(other)} of clique {clique.name} hold another list and are not part of this run; run it on the"
+            " whole clique, or name them in imex_may_owe.",
             None,
         )
     owing = tuple(
         tray
         for tray in clique.trays
         if tray in broken
-        or (tray in away and (tray in play or tray in may_owe))
-        and not (tray in records and records[tray]["sha256"] == sha256)
+        or (
+            (tray in away and (tray in play or tray in may_owe))
+            and not (tray in records and records[tray]["sha256"] == sha256)
+        )
     )
     return Decision(restart, generation, owing, None, tuple(owes(clique, owing, generation)))
 
@@ -118,6 +122,30 @@ def owes(clique: Clique, owing: Sequence[str], generation: int) -> list[dict[str
         )
         for tray in owing
     ]
+
+
+def batch(hosts: Sequence[str], serial: Sequence[Any], host: str) -> list[str]:
+    """The hosts that a play handles together with this one, those too that it could not reach.
+
+    ansible_play_batch lacks the latter, so the hosts are cut here as the play cuts them: by its ``serial``, a list of
+    numbers and percentages, of which the last one repeats.
+    """
+    steps = [_count(step, len(hosts)) for step in serial] or [0]
+    at = 0
+    for number in range(len(hosts)):
+        size = steps[min(number, len(steps) - 1)]
+        part = list(hosts[at : at + size] if size > 0 else hosts[at:])
+        if host in part or not part:
+            return part
+        at += len(part)
+    return []
+
+
+def _count(step: Any, total: int) -> int:
+    text = str(step).strip()
+    if text.endswith("%"):
+        return max(1, int(float(text[:-1]) / 100 * total))
+    return int(text)
 
 
 def starters(clique: Clique, sha256: str, rows: Mapping[str, Row]) -> tuple[list[str], list[dict[str, Any]]]:

@@ -28,6 +28,7 @@ import socket
 import stat
 import sys
 import time
+from typing import Any
 
 STAY_OFF, TRY_AGAIN = 1, 255
 _ROUND = 1.0
@@ -36,12 +37,13 @@ _MOST_BYTES = 65536
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 
 
-def judge(own: dict, answers: dict, members: int) -> tuple[str, str]:
+def judge(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[str, str]:
     """What answers of peers mean: (start|wait|stale, why), pure.
 
     ``own``: this tray's record. ``answers``: peer -> its record. ``members``: how many lines the list has.
     """
-    agreeing, differing = [], []
+    agreeing: list[str] = []
+    differing: list[str] = []
     for peer, answer in sorted(answers.items()):
         if answer.get("clique") != own["clique"] or type(answer.get("generation")) is not int:
             continue  # a tray that has moved, or is to move: its own clique will say so
@@ -94,14 +96,14 @@ def check(record: str, nodes: str, blessing: str, port: int, wait: float, unconf
     return 0
 
 
-def ask(peers: list, port: int) -> dict:
+def ask(peers: list[str], port: int) -> dict[str, Any]:
     """The records of those peers that answer within a round, all asked at once."""
     with concurrent.futures.ThreadPoolExecutor(min(64, len(peers))) as pool:
         found = pool.map(lambda peer: (peer, _ask(peer, port)), peers)
         return {peer: answer for peer, answer in found if answer is not None}
 
 
-def _ask(peer: str, port: int):
+def _ask(peer: str, port: int) -> dict[str, Any] | None:
     try:
         with socket.create_connection((peer, port), _ROUND) as link:
             deadline = time.monotonic() + _ROUND
@@ -117,7 +119,7 @@ def _ask(peer: str, port: int):
         return None
 
 
-def _same(own: dict, answer: dict) -> bool:
+def _same(own: dict[str, Any], answer: dict[str, Any]) -> bool:
     return all(answer.get(field) == own[field] for field in ("clique", "generation", "sha256"))
 
 
@@ -132,11 +134,11 @@ def is_local(entry: str) -> bool:
         return False
 
 
-def read_record(path: str):
+def read_record(path: str) -> dict[str, Any] | None:
     return _parsed(_text(path))
 
 
-def _parsed(text: str):
+def _parsed(text: str) -> dict[str, Any] | None:
     try:
         data = json.loads(text)
     except ValueError:
@@ -158,13 +160,13 @@ def _end(status: int, why: str) -> int:
     return status
 
 
-def major_of_channels(proc_devices: str):
+def major_of_channels(proc_devices: str) -> int | None:
     """The major number that the driver has for channels in this boot; None where it offers none."""
     found = re.search(r"(?m)^\s*([0-9]+)\s+nvidia-caps-imex-channels\s*$", _text(proc_devices))
     return int(found.group(1)) if found else None
 
 
-def make_channels(minors: list, major: int, folder: str = CHANNELS) -> list:
+def make_channels(minors: list[int], major: int, folder: str = CHANNELS) -> list[str]:
     """Make the devices that are missing or have another major or mode; the names of those made."""
     made = []
     os.makedirs(folder, mode=0o755, exist_ok=True)
@@ -184,7 +186,7 @@ def make_channels(minors: list, major: int, folder: str = CHANNELS) -> list:
     return made
 
 
-def main(arguments: list | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="nvlink-imex", description="Checks before nvidia-imex starts on a tray.")
     commands = parser.add_subparsers(dest="command", required=True)
     may_start = commands.add_parser("check", help="0: start; 1: stay off; 255: nobody has answered, ask again")
@@ -199,9 +201,7 @@ def main(arguments: list | None = None) -> int:
     channels.add_argument("minors", nargs="+", type=int)
     options = parser.parse_args(arguments)
     if options.command == "check":
-        return check(
-            options.record, options.nodes, options.blessing, options.port, options.wait, options.unconfirmed
-        )
+        return check(options.record, options.nodes, options.blessing, options.port, options.wait, options.unconfirmed)
     major = major_of_channels(options.proc_devices)
     if major is None:
         print("nvlink-imex: the driver offers no IMEX channels, none is made.", file=sys.stderr)

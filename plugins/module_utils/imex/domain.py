@@ -31,7 +31,11 @@ TMPFILES = "/etc/tmpfiles.d/nvlink-imex.conf"
 MODPROBE = "/etc/modprobe.d/nvlink-imex.conf"
 BLESSING = "/run/nvlink-imex/blessed"
 TLS_FOLDER = "/etc/nvidia-imex/tls"
-TLS_FILES = {"key": f"{TLS_FOLDER}/key.pem", "certificate": f"{TLS_FOLDER}/cert.pem", "authority": f"{TLS_FOLDER}/ca.pem"}
+TLS_FILES = {
+    "key": f"{TLS_FOLDER}/key.pem",
+    "certificate": f"{TLS_FOLDER}/cert.pem",
+    "authority": f"{TLS_FOLDER}/ca.pem",
+}
 # Where the DRA driver asks the host's daemon.
 HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 # A change of these keeps members from talking to each other, so it is one of the whole clique.
@@ -124,7 +128,9 @@ def wanted(options: Mapping[str, Any]) -> Wanted:
         packages.check_version(options["version"])
     channels = tuple(sorted(set(options.get("channels") or ())))
     if any(not 0 <= minor < 1 << 20 for minor in channels):
-        raise files.ImexError(f"imex_channels: {list(channels)} has a number that no channel can have, use 0 to 1048575.")
+        raise files.ImexError(
+            f"imex_channels: {list(channels)} has a number that no channel can have, use 0 to 1048575."
+        )
     if not 3 <= float(options.get("boot_wait") or 30) <= 3600:
         raise files.ImexError(f"imex_boot_wait is {options['boot_wait']}, use seconds from 3 to 3600.")
     return Wanted(
@@ -151,7 +157,9 @@ def wanted(options: Mapping[str, Any]) -> Wanted:
 _TLS_PARTS = (("KEY", "key"), ("CERT", "certificate"), ("CERT_AUTH", "authority"))
 
 
-def files_of(want: Wanted, program: str, major: int | None, pin: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
+def files_of(
+    want: Wanted, program: str, major: int | None, pin: packages.Offer | None
+) -> dict[str, tuple[str | None, int]]:
     """path -> (text or None for absent, mode), of all files but config.cfg, the list and the record.
 
     ``program``: the text of the boot check. ``major``: that of channels in this boot.
@@ -175,7 +183,9 @@ def files_of(want: Wanted, program: str, major: int | None, pin: packages.Offer 
 
 
 def _drop_in(want: Wanted) -> str:
-    options = f"--nodes {want.nodes_path} --port {want.list_port} --wait {want.boot_wait:g} --unconfirmed {want.unconfirmed}"
+    options = (
+        f"--nodes {want.nodes_path} --port {want.list_port} --wait {want.boot_wait:g} --unconfirmed {want.unconfirmed}"
+    )
     channels = (
         f"ExecStartPre=-{PROGRAM} channels --proc-devices {want.proc_devices} {' '.join(map(str, want.channels))}\n"
         if want.channels
@@ -185,6 +195,8 @@ def _drop_in(want: Wanted) -> str:
         f"{_MARK}[Unit]\nWants={LIST_SOCKET}\nAfter={LIST_SOCKET} network-online.target\n\n"
         "[Service]\n# A tray that was off while its clique's list changed stays off, with the reason in the journal.\n"
         f"ExecCondition={PROGRAM} check {options}\n{channels}"
+        # The package's unit has no limit, and a start that hangs would hold the boot for ever.
+        f"TimeoutStartSec={want.boot_wait + 120:g}\n"
     )
 
 
@@ -303,9 +315,7 @@ def changed_keys(config: files.Config, settings: Mapping[str, str]) -> list[str]
     """The keys that must be written: with another value in the file, or absent with one that is not the default."""
     present = config.settings()
     return [
-        key
-        for key, value in settings.items()
-        if (present[key] != value if key in present else _must_add(key, value))
+        key for key, value in settings.items() if (present[key] != value if key in present else _must_add(key, value))
     ]
 
 
@@ -314,21 +324,36 @@ def _must_add(key: str, value: str) -> bool:
     if known is None:
         return True
     # Releases differ in what they ship for the command service, so its keys always stand in the file.
-    return not known.only_where_present and (key.startswith("IMEX_CMD_") and value != "" or value != known.default)
+    return not known.only_where_present and ((key.startswith("IMEX_CMD_") and value != "") or value != known.default)
 
 
-def findings_of(want: Wanted, facts: Mapping[str, Any], offer: packages.Offer | None, driver: str | None) -> list[dict[str, Any]]:
+def findings_of(
+    want: Wanted, facts: Mapping[str, Any], offer: packages.Offer | None, driver: str | None
+) -> list[dict[str, Any]]:
     """What stops everything before the first change."""
     notes = [note for note in facts["findings"] if note["code"] == "imex_two_owners"]
+    foreign = [entry["why"] for entry in facts["owners"] if entry["owner"] == "foreign"]
+    if foreign and not notes:
+        notes.append(
+            finding(
+                "imex_two_owners",
+                f"An IMEX daemon of no known owner runs here ({foreign[0]}) and imex_owner is {want.owner}; stop that"
+                " daemon first.",
+            )
+        )
     if any(entry["owner"] == "driver" for entry in facts["owners"]) and want.owner != DRIVER and not notes:
         notes.append(
             finding(
                 "imex_two_owners",
-                f"The DRA driver runs IMEX here and imex_owner is {want.owner}; remove the tray's ComputeDomains, or set"
-                " imex_owner to driver_managed.",
+                f"The DRA driver runs IMEX here and imex_owner is {want.owner}; remove the tray's ComputeDomains, or"
+                " set imex_owner to driver_managed.",
             )
         )
-    if any(entry["owner"] == "prolog" for entry in facts["owners"]) and not notes and want.owner in (*SERVICE_OWNERS, DRIVER):
+    if (
+        any(entry["owner"] == "prolog" for entry in facts["owners"])
+        and not notes
+        and want.owner in (*SERVICE_OWNERS, DRIVER)
+    ):
         # Files of the role itself are removed with the switch; another prolog would start a second daemon.
         why = next(entry["why"] for entry in facts["owners"] if entry["owner"] == "prolog")
         own = set(want.job_files)
@@ -388,5 +413,6 @@ def reboot_needed(want: Wanted, params: str | None, changed: bool) -> dict[str, 
         return None
     return finding(
         "imex_reboot_needed",
-        f"NVreg_{' and NVreg_'.join(waiting)} of {MODPROBE} take effect when the driver is loaded anew; reboot the tray.",
+        f"NVreg_{' and NVreg_'.join(waiting)} of {MODPROBE} take effect when the driver is loaded anew; reboot"
+        " the tray.",
     )

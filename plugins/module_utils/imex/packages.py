@@ -43,7 +43,9 @@ class Offer(NamedTuple):
 def check_version(version: str) -> str:
     """A driver's version as 580.173.02; ImexError for anything else."""
     if not _DRIVER.fullmatch(version):
-        raise ImexError(f"imex_version: {version!r} is no version of a driver, write it as 580.173.02 or leave it empty.")
+        raise ImexError(
+            f"imex_version: {version!r} is no version of a driver, write it as 580.173.02 or leave it empty."
+        )
     return version
 
 

@@ -67,15 +67,18 @@ class Tray:
         notes += missing
         gap = self._gap(seen, offer)
         must_stop = seen["running"] and bool(gap.restart_clique or gap.restart or gap.stop)
+        record = read_record()
         jobs: list[str] = []
         if must_stop and not allow_jobs:
             jobs, unknown = running_jobs(slurm_nodes)
             if jobs or unknown:
                 notes.append(_jobs_finding(jobs, unknown, [*gap.restart_clique, *gap.restart]))
-        record = _record_of(files.RECORD_FILE)
+        blessing = f"{record['generation']} {record['sha256']}\n" if record else None
+        pending, noticed = self._pending(seen, offer, record) if not missing else ([], [])
         return {
-            "facts": seen,
             "running": seen["running"],
+            "blessed": blessing is not None and _text(domain.BLESSING) == blessing,
+            "pending": pending,
             "restart_clique": gap.restart_clique,
             "restart": gap.restart,
             "changes": gap.changes,
@@ -83,7 +86,7 @@ class Tray:
             "sha256": seen["nodes"]["sha256"],
             "record": record,
             "peers": boot.ask(list(ask), self.want.list_port) if ask and self.want.runs_service else {},
-            "findings": notes,
+            "findings": [*notes, *noticed],
         }
 
     def _offer(self, seen: Mapping[str, Any], driver: str | None) -> tuple[packages.Offer | None, list[dict[str, Any]]]:
@@ -107,23 +110,46 @@ class Tray:
             ]
         offers = self._offers(driver)
         chosen = packages.choose(offers, driver, has["name"] if has else None, self.want.package)
-        if chosen is None and not self.check and shutil.which("apt-get"):
-            # The lists of packages may be older than the repository; no package changes by this.
-            child.run(["apt-get", "--quiet=2", "update"], _INSTALL_SECONDS, env=_environment())
-            offers = self._offers(driver)
+        if chosen is None and shutil.which("apt-get"):
+            # The lists of packages may be older than the repository.
+            offers = self._fresh_offers(driver)
             chosen = packages.choose(offers, driver, has["name"] if has else None, self.want.package)
         if chosen is None:
             return None, [domain.missing_package(driver, offers, self.want.package)]
         return chosen, []
 
-    def _offers(self, driver: str) -> list[packages.Offer]:
+    def _offers(self, driver: str, *options: str) -> list[packages.Offer]:
         names = packages.names(driver, self.want.package)
         if shutil.which("apt-cache"):
-            return packages.parse_madison(child.run(["apt-cache", "madison", *names], _SECONDS, env=_environment()).stdout)
+            command = ["apt-cache", *options, "madison", *names]
+            return packages.parse_madison(child.run(command, _SECONDS, env=_environment()).stdout)
         if shutil.which("dnf"):
             question = ["dnf", "--quiet", "repoquery", "--qf", "%{name} %{version}-%{release}\\n", *names]
             return packages.parse_repoquery(child.run(question, _INSTALL_SECONDS, env=_environment()).stdout)
         return []
+
+    def _fresh_offers(self, driver: str) -> list[packages.Offer]:
+        """After apt-get update; in check mode into lists of its own, which are thrown away."""
+        with tempfile.TemporaryDirectory(prefix="nvlink-imex-") as folder:
+            options = []
+            if self.check:
+                os.mkdir(f"{folder}/partial")
+                options = [
+                    f"--option=Dir::State::Lists={folder}",
+                    "--option=Dir::Cache::pkgcache=",
+                    "--option=Dir::Cache::srcpkgcache=",
+                ]
+            child.run(["apt-get", "--quiet=2", *options, "update"], _INSTALL_SECONDS, env=_environment())
+            return self._offers(driver, *options)
+
+    def _pending(
+        self, seen: dict[str, Any], offer: packages.Offer | None, record: Mapping[str, Any] | None
+    ) -> tuple[list[str], list[dict[str, Any]]]:
+        """What stop_and_write would do and find here with the record as it is."""
+        trial = Tray(self.want, self.ctl_timeout, check=True)
+        known = record or {"generation": 0, "owing": []}
+        found = trial.stop_and_write(known["generation"], known.get("owing") or [], False, seen, offer)
+        return trial.done, found["findings"]
 
     def _gap(self, seen: Mapping[str, Any], offer: packages.Offer | None) -> domain.Gap:
         then = self._files(offer)
@@ -156,13 +182,21 @@ class Tray:
 
     # --- stop_and_write: the daemon down where it must be, every file as wanted, nothing started.
 
-    def stop_and_write(self, generation: int, owing: Sequence[str], stop: bool) -> dict[str, Any]:
-        seen = self.facts()
-        driver = self.want.version or seen["driver_version"]
-        offer, missing = self._offer(seen, driver)
-        notes = [*missing]
-        if missing:
-            raise TrayError(missing[0]["message"])
+    def stop_and_write(
+        self,
+        generation: int,
+        owing: Sequence[str],
+        stop: bool,
+        seen: dict[str, Any] | None = None,
+        offer: packages.Offer | None = None,
+    ) -> dict[str, Any]:
+        """``seen`` and ``offer`` where the caller has just read them."""
+        notes: list[dict[str, Any]] = []
+        if seen is None:
+            seen = self.facts()
+            offer, missing = self._offer(seen, self.want.version or seen["driver_version"])
+            if missing:
+                raise TrayError(missing[0]["message"])
         gap = self._gap(seen, offer)
         install = offer is not None and (seen["package"] or {}) != offer._asdict()
         must_stop = seen["running"] and (stop or bool(gap.restart_clique or gap.restart or gap.stop))
@@ -219,10 +253,10 @@ class Tray:
 
     def _switch_off(self, seen: Mapping[str, Any]) -> None:
         """What a clean stop leaves, and an unclean one: no owner after this one may find it."""
-        if not self.check and not seen["running"]:
-            # In the middle of its tries to start it is neither running nor off.
-            if (seen["unit"] or {}).get("active") in ("activating", "failed"):
-                self._tell(f"stop {survey.UNIT}")
+        # In the middle of its tries to start it is neither running nor off.
+        if not seen["running"] and (seen["unit"] or {}).get("active") in ("activating", "failed"):
+            self._tell(f"stop {survey.UNIT}")
+            if not self.check:
                 self._systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
                 child.run(["systemctl", "reset-failed", survey.UNIT], _SECONDS)
         if self.want.owner in (domain.NONE, domain.DRIVER):
@@ -364,14 +398,16 @@ class Tray:
     def start(self, seconds: float, reload: bool, owing: Sequence[str]) -> dict[str, Any]:
         """Bless this list for this boot and start; nothing here waits for another member."""
         sha256 = _hash(self.want.nodes_path)
-        record = _record_of(files.RECORD_FILE)
+        record = read_record()
         if not self.check and (sha256 != self.want.sha256 or not record or record["sha256"] != sha256):
             raise TrayError(
                 f"{self.want.nodes_path} is not the list of clique {self.want.clique}; find what else writes that file"
                 " on this tray, then run the role again."
             )
         if record and list(owing) != record.get("owing"):
-            self._write(files.RECORD_FILE, domain.render_record(self.want, record["generation"], owing), domain.PLAIN_MODE)
+            self._write(
+                files.RECORD_FILE, domain.render_record(self.want, record["generation"], owing), domain.PLAIN_MODE
+            )
         if record:
             self._write(domain.BLESSING, f"{record['generation']} {record['sha256']}\n", domain.PLAIN_MODE, quiet=True)
         state = _unit_state()
@@ -427,7 +463,7 @@ class Tray:
             pause = min(pause * 1.5, 3.0)
         ports = {}
         if not settled and not self.check and seen["running"]:
-            silent = blind or [entry for entry in expect]
+            silent = blind or list(expect)
             ports = closed_ports(silent, self.want.ports[:2])
         return {"facts": seen, "ports": ports, "running": seen["running"]}
 
@@ -488,7 +524,9 @@ def _why_not_started(seen: Mapping[str, Any]) -> str:
     said = [line for line in journal.stdout.splitlines() if line.startswith("nvlink-imex:")]
     if said:
         return said[-1].partition(": ")[2]
-    return wrong[0]["message"] if wrong else f"{survey.UNIT} does not start; see journalctl -u {survey.UNIT} on this tray."
+    return (
+        wrong[0]["message"] if wrong else f"{survey.UNIT} does not start; see journalctl -u {survey.UNIT} on this tray."
+    )
 
 
 def _may_change(seen: Mapping[str, Any]) -> bool:
@@ -501,7 +539,7 @@ def _may_change(seen: Mapping[str, Any]) -> bool:
 def running_jobs(nodes: Sequence[str], timeout: float = _SECONDS) -> tuple[list[str], str | None]:
     """Jobs on these nodes by Slurm's word, and why that is unknown. Without a Slurm here there are none.
 
-    One call for the clique, and only where a daemon must stop. A step's process on this host counts whatever Slurm says.
+    One call for the clique, and only where a daemon must stop. Without Slurm's word the steps on this tray count.
     """
     steps = [pid for pid in _pids() if _name(pid) == "slurmstepd" and not _argv_has(pid, "infinity")]
     program = shutil.which("squeue", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin:/opt/slurm/bin")
@@ -522,14 +560,14 @@ def _jobs_finding(jobs: Sequence[str], unknown: str | None, why: Sequence[str]) 
     if unknown:
         return finding(
             "imex_jobs_unknown",
-            f"IMEX of this clique must stop for {what}, and Slurm does not say whether jobs run on it ({unknown}); bring"
-            " slurmctld back, or allow it with imex_allow_jobs.",
+            f"IMEX of this clique must stop for {what}, and Slurm does not say whether jobs run on it ({unknown});"
+            " bring slurmctld back, or allow it with imex_allow_jobs.",
         )
     shown = ", ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
     return finding(
         "imex_jobs_running",
-        f"Jobs run on this clique ({shown}) and would break, since IMEX must stop for {what}; wait for them, or allow it"
-        " with imex_allow_jobs.",
+        f"Jobs run on this clique ({shown}) and would break, since IMEX must stop for {what}; wait for them, or"
+        " allow it with imex_allow_jobs.",
     )
 
 
@@ -617,7 +655,10 @@ def _unit_state() -> str:
 
 
 def _has_job() -> bool:
-    return child.run(["systemctl", "show", "--property=Job", "--value", survey.UNIT], _SECONDS).stdout.strip() not in ("", "0")
+    return child.run(["systemctl", "show", "--property=Job", "--value", survey.UNIT], _SECONDS).stdout.strip() not in (
+        "",
+        "0",
+    )
 
 
 def _says(command: Sequence[str], text: str) -> bool:
@@ -633,11 +674,13 @@ def _is_channel(path: str, major: int, minor: int) -> bool:
         seen = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISCHR(seen.st_mode) and seen.st_rdev == os.makedev(major, minor) and stat.S_IMODE(seen.st_mode) == 0o666
+    return (
+        stat.S_ISCHR(seen.st_mode) and seen.st_rdev == os.makedev(major, minor) and stat.S_IMODE(seen.st_mode) == 0o666
+    )
 
 
-def _record_of(path: str) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = boot.read_record(path)
+def read_record() -> dict[str, Any] | None:
+    found: dict[str, Any] | None = boot.read_record(files.RECORD_FILE)
     return found
 
 
@@ -656,5 +699,3 @@ def _text(path: str) -> str | None:
 
 def _environment() -> dict[str, str]:
     return {**os.environ, **packages.APT_ENVIRONMENT}
-
-

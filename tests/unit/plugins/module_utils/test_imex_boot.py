@@ -1,0 +1,184 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
+from hypothesis import given
+from hypothesis import strategies as st
+
+TEXT = files.render_nodes(["127.0.0.1", "127.0.0.2", "127.0.0.3"])
+SHA = files.digest(TEXT)
+
+
+def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[str, Any]:
+    return {"clique": clique, "generation": generation, "sha256": sha256, "owner": "domain"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "members", "said"),
+    [
+        ({}, 1, "start"),
+        ({}, 4, "wait"),
+        ({"b": record()}, 2, "start"),
+        ({"b": record()}, 4, "wait"),
+        ({"b": record(), "c": record()}, 4, "start"),
+        ({"b": record(), "c": record(5)}, 4, "stale"),
+        ({"b": record(3), "c": record(3)}, 4, "wait"),
+        ({"b": record(4, "other"), "c": record(4, "other")}, 4, "stale"),
+        ({"b": record(), "c": record(), "d": record(4, "other")}, 4, "start"),
+        ({"b": record(9, clique="r02")}, 2, "wait"),
+        ({"b": {}, "c": {"clique": "r01"}, "d": {"clique": "r01", "generation": True}}, 4, "wait"),
+    ],
+)
+def test_what_answers_mean(answers: dict[str, Any], members: int, said: str) -> None:
+    assert boot.judge(record(), answers, members)[0] == said
+
+
+GENERATIONS = st.dictionaries(st.sampled_from("bcdefgh"), st.integers(0, 6).map(record))
+
+
+@given(GENERATIONS, st.integers(0, 6))
+def test_nobody_starts_with_an_older_list_than_any_that_answers(answers: dict[str, Any], own: int) -> None:
+    said = boot.judge(record(own), answers, 8)[0]
+    assert (said == "stale") == any(answer["generation"] > own for answer in answers.values())
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=9))
+def test_of_trays_that_all_answer_only_those_of_the_newest_list_start(generations: list[int]) -> None:
+    """Whatever was off during which change."""
+    records = {f"t{number}": record(generation, f"list {generation}") for number, generation in enumerate(generations)}
+    started = {
+        name
+        for name, own in records.items()
+        if boot.judge(own, {k: v for k, v in records.items() if k != name}, len(records))[0] == "start"
+    }
+    assert {records[name]["sha256"] for name in started} <= {f"list {max(generations)}"}
+
+
+# The whole check, with members that answer on real sockets of the loopback network.
+
+
+@contextlib.contextmanager
+def members(**answers: Any) -> Iterator[int]:
+    """Address's last number -> what it says, all on one port, which is yielded."""
+    with contextlib.ExitStack() as stack:
+        port = 0
+        for number, answer in answers.items():
+            listener = stack.enter_context(socket.create_server((f"127.0.0.{number[1:]}", port)))
+            port = listener.getsockname()[1]
+            listener.settimeout(10)
+
+            def serve(listener: socket.socket = listener, answer: Any = answer) -> None:
+                with contextlib.suppress(OSError):
+                    while True:
+                        link = listener.accept()[0]
+                        with link:
+                            link.sendall(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+            threading.Thread(target=serve, daemon=True).start()
+        yield port
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    # All of 127.0.0.0/8 is this host; the first line is the tray's own here.
+    monkeypatch.setattr(boot, "is_local", lambda entry: entry == "127.0.0.1")
+    monkeypatch.setattr(boot, "_PAUSE", 0.05)
+
+    def run(port: int, own: Any = None, text: str = TEXT, blessed: str = "", **more: Any) -> int:
+        for name, content in (("record", own), ("nodes", text), ("blessed", blessed)):
+            if content is not None:
+                (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        paths = (str(tmp_path / name) for name in ("record", "nodes", "blessed"))
+        return boot.check(*paths, port, more.pop("wait", 0.2), **more)
+
+    return run
+
+
+def test_a_tray_with_its_cliques_list_starts(check: Any) -> None:
+    with members(_2=record(), _3=record()) as port:
+        assert check(port, record()) == 0
+
+
+def test_one_member_with_a_newer_list_keeps_it_off_and_is_named(check: Any, capsys: Any) -> None:
+    with members(_2=record(), _3=record(5)) as port:
+        assert check(port, record()) == boot.STAY_OFF
+    assert "127.0.0.3 has generation 5 of the list of clique r01" in capsys.readouterr().err
+
+
+def test_a_blessing_waits_for_nobody_but_minds_a_newer_list(check: Any) -> None:
+    blessed = f"4 {SHA}\n"
+    with members(_2=b"") as port:
+        assert check(port, record(), blessed=blessed, wait=60) == 0
+    with members(_2=record(5)) as port:
+        assert check(port, record(), blessed=blessed) == boot.STAY_OFF
+    with members(_2=b"") as port:
+        assert check(port, record(), blessed=f"3 {SHA}\n") == boot.TRY_AGAIN
+
+
+@pytest.mark.parametrize("said", [b"", b"{", b"[]", b"null", b"\xff" * 100, b'{"clique": 1}', b"x" * 100_000])
+def test_what_is_no_record_confirms_nothing(check: Any, said: bytes) -> None:
+    with members(_2=said) as port:
+        assert check(port, record()) == boot.TRY_AGAIN
+        assert check(port, record(), unconfirmed="start") == 0
+
+
+def test_one_that_agrees_is_enough_at_the_deadline(check: Any) -> None:
+    with members(_2=record(), _3=b"") as port:
+        assert check(port, record()) == 0
+
+
+def test_a_file_that_is_not_the_recorded_list_stays_off(check: Any, capsys: Any) -> None:
+    with members(_2=record(), _3=record()) as port:
+        assert check(port, record(), text=TEXT + "127.0.0.4\n") == boot.STAY_OFF
+        assert "is not the list that the role imex wrote" in capsys.readouterr().err
+        assert check(port, "no record") == boot.STAY_OFF
+
+
+def test_a_tray_alone_in_its_clique_asks_nobody(check: Any) -> None:
+    alone = files.render_nodes(["127.0.0.1"])
+    assert check(1, record(sha256=files.digest(alone)), text=alone) == 0
+
+
+def test_an_address_is_local_only_where_it_can_be_bound() -> None:
+    assert boot.is_local("127.0.0.1")
+    assert not boot.is_local("198.51.100.250")
+    assert not boot.is_local("no such name.invalid")
+
+
+def test_the_major_of_channels(tmp_path: Path) -> None:
+    devices = tmp_path / "devices"
+    devices.write_text("Character devices:\n  1 mem\n234 nvidia-caps-imex-channels\n\nBlock devices:\n  8 sd\n")
+    assert boot.major_of_channels(str(devices)) == 234
+    assert boot.major_of_channels(str(tmp_path / "none")) is None
+
+
+def test_the_program_runs_without_this_collection(tmp_path: Path) -> None:
+    """As a file of its own, with the oldest syntax that trays may have."""
+    import ast
+    import subprocess
+    import sys
+
+    source = Path(boot.__file__).read_text()
+    ast.parse(source, feature_version=(3, 9))
+    program = tmp_path / "nvlink-imex"
+    program.write_text(source)
+    done = subprocess.run(
+        [sys.executable, "-I", str(program), "check", "--record", str(tmp_path / "none")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (boot.STAY_OFF, "")
+    assert done.stderr.startswith("nvlink-imex: IMEX is not started: ")

@@ -1,0 +1,244 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex_fleet import addresses, tray
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROLE = Path(__file__).parents[4] / "roles" / "imex"
+LIST = addresses(4)
+OFFER = packages.Offer("nvidia-imex", "580.173.02-1")
+TLS = {"key": "KEY\n", "certificate": "CERT\n", "authority": "CA\n"}
+
+
+def options(**more: Any) -> dict[str, Any]:
+    return {"owner": "domain", "clique": "r01", "nodes": LIST, **more}
+
+
+def want(**more: Any) -> domain.Wanted:
+    return domain.wanted(options(**more))
+
+
+def table(given: domain.Wanted, major: int | None = 234) -> dict[str, str | None]:
+    return {path: text for path, (text, _mode) in domain.files_of(given, "#!program\n", major, OFFER).items()}
+
+
+def gap(given: domain.Wanted, facts: dict[str, Any], config: str = "IMEX_CMD_ENABLED=1\n") -> domain.Gap:
+    then = domain.files_of(given, "#!program\n", 234, OFFER)
+    return domain.gap(given, facts, config, {path: text for path, (text, _mode) in then.items()}, then, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"nodes": []}, "nodes and clique are missing"),
+        ({"nodes": ["10.0.0.1", "10.0.0.1"]}, "line 2"),
+        ({"config": {"SERVER_PORT": 70000}}, "imex_config: SERVER_PORT is '70000', use a number from 1 to 65535"),
+        ({"config": {"DAEMONIZE": 0}}, "DAEMONIZE is 0"),
+        ({"version": "newest"}, "imex_version"),
+        ({"channels": [-1]}, "imex_channels"),
+        ({"boot_wait": 1}, "imex_boot_wait"),
+        ({"tls": {"key": "x"}}, "authority, certificate is missing"),
+        ({"owner": "host_managed", "config": {"IMEX_CMD_ENABLED": False}}, "the DRA driver needs '1'"),
+    ],
+)
+def test_what_a_person_wrote_wrong_is_one_sentence(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ImexError, match=re.escape(message)):
+        want(**more)
+
+
+def test_host_managed_has_the_socket_that_the_driver_asks() -> None:
+    assert want(owner="host_managed").settings == {
+        "IMEX_CMD_ENABLED": "1",
+        "IMEX_CMD_UNIX_DOMAIN_PATH": "/etc/nvidia-imex/imex_ctrl.sock",
+    }
+
+
+def test_tls_is_in_files_that_nobody_else_reads() -> None:
+    given = want(tls=TLS, config={"IMEX_ENABLE_AUTH_ENCRYPTION": False})
+    assert given.settings["IMEX_ENABLE_AUTH_ENCRYPTION"] == "1"
+    assert given.settings["IMEX_CLIENT_CERT_AUTH"] == domain.TLS_FILES["authority"]
+    files_of = domain.files_of(given, "", None, None)
+    assert [files_of[path] for path in domain.TLS_FILES.values()] == [(text, 0o600) for text in TLS.values()]
+    assert "KEY" not in str([text for path, (text, _mode) in files_of.items() if path != domain.TLS_FILES["key"]])
+
+
+@pytest.mark.parametrize("owner", domain.OWNERS)
+def test_one_table_for_all_owners_so_that_none_leaves_anything(owner: str) -> None:
+    given = want(owner=owner, tls=TLS, channels=[0], channel_count=64, job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
+    texts = table(given)
+    service = owner in domain.SERVICE_OWNERS
+    for path in (domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.TMPFILES, *domain.TLS_FILES.values()):
+        assert (texts[path] is not None) == service, path
+    assert (texts[domain.MODPROBE] is None) == (owner == "none")
+    assert (texts[packages.APT_PIN] is not None) == (owner in ("domain", "host_managed", "job"))
+    assert ("/etc/slurm/prolog.d/50-nvlink.sh" in texts) == (owner != "job")
+
+
+def test_without_a_major_there_is_no_rule_of_devices() -> None:
+    assert table(want(channels=[0, 7]), None)[domain.TMPFILES] is None
+    rule = table(want(channels=[7, 0]))[domain.TMPFILES]
+    assert rule is not None
+    assert "c /dev/nvidia-caps-imex-channels/channel7 0666 root root - 234:7\n" in rule
+    assert domain.channels_of_tmpfiles(rule) == {0, 7}
+
+
+def test_a_tray_as_it_should_be_has_no_gap() -> None:
+    found = gap(want(config={"SERVER_PORT": 50000}), tray(0, 4))
+    assert (found.restart_clique, found.restart, found.changes, found.stop) == ([], [], [], False)
+
+
+@pytest.mark.parametrize(
+    ("more", "config", "clique", "own"),
+    [
+        ({"nodes": LIST[::-1]}, "", ["the list of clique r01"], []),
+        ({"config": {"SERVER_PORT": 50100}}, "SERVER_PORT=50000\n", ["SERVER_PORT of config.cfg"], []),
+        ({"config": {"LOG_LEVEL": 3}}, "LOG_LEVEL=4\n", [], ["LOG_LEVEL of config.cfg"]),
+        ({"config": {"LOG_LEVEL": 4}}, "", [], []),
+        ({"config": {"IMEX_CONN_WAIT_TIMEOUT": 99}}, "", [], []),
+        (
+            {"config": {"IMEX_CONN_WAIT_TIMEOUT": 99}},
+            "IMEX_CONN_WAIT_TIMEOUT=70\n",
+            [],
+            ["IMEX_CONN_WAIT_TIMEOUT of config.cfg"],
+        ),
+        ({"config": {"IMEX_NEW": "x"}}, "", [], ["IMEX_NEW of config.cfg"]),
+        ({"tls": TLS}, "", ["IMEX_ENABLE_AUTH_ENCRYPTION of config.cfg"], None),
+    ],
+)
+def test_what_needs_a_restart_of_whom(
+    more: dict[str, Any], config: str, clique: list[str], own: list[str] | None
+) -> None:
+    found = gap(want(**more), tray(0, 4), config)
+    assert found.restart_clique == clique
+    assert own is None or found.restart == own
+
+
+def test_of_a_daemon_that_does_not_run_nothing_restarts() -> None:
+    facts = {**tray(0, 4), "running": False}
+    found = gap(want(nodes=LIST[::-1]), facts)
+    assert (found.restart_clique, found.restart, found.changes) == ([], [], ["the list of clique r01"])
+
+
+def test_a_pair_that_is_set_apart_needs_all_to_restart() -> None:
+    facts = tray(0, 4)
+    facts["peers"][1]["connection"] = "map_mismatch"
+    assert "(!M!)" in gap(want(), facts).restart_clique[0]
+
+
+def test_another_owner_stops_the_service() -> None:
+    found = gap(want(owner="driver_managed"), tray(0, 4))
+    assert found.stop
+    assert found.restart == ["nvidia-imex.service stops, imex_owner is driver_managed"]
+
+
+def owned(*owners: str) -> dict[str, Any]:
+    return {
+        **tray(0, 4),
+        "owners": [{"owner": owner, "why": f"{owner} says so", "pid": 7} for owner in owners],
+        "findings": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("owners", "owner", "stops"),
+    [
+        (["service"], "driver_managed", False),
+        (["driver"], "driver_managed", False),
+        (["driver"], "domain", True),
+        (["driver"], "none", True),
+        (["prolog"], "domain", True),
+        (["prolog"], "job", False),
+        ([], "host_managed", False),
+    ],
+)
+def test_two_owners_stop_the_run(owners: list[str], owner: str, stops: bool) -> None:
+    notes = domain.findings_of(want(owner=owner), owned(*owners), None, "580.173.02")
+    assert [note["code"] for note in notes] == (["imex_two_owners"] if stops else [])
+
+
+def test_the_roles_own_prolog_is_no_second_owner() -> None:
+    facts = owned("prolog")
+    facts["owners"][0]["why"] = "/etc/slurm/prolog.d/50-nvlink.sh speaks of nvidia-imex"
+    given = want(job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
+    assert domain.findings_of(given, facts, None, "580.173.02") == []
+
+
+def test_without_a_drivers_version_nothing_is_installed() -> None:
+    notes = domain.findings_of(want(), owned(), None, None)
+    assert [note["code"] for note in notes] == ["imex_driver_unknown"]
+    assert domain.findings_of(want(owner="none"), owned(), None, None) == []
+
+
+def test_options_of_the_driver_wait_for_a_reboot() -> None:
+    given = want(channel_count=64, create_channel0=True)
+    params = "ImexChannelCount: 2048\nCreateImexChannel0: 1\n"
+    found = domain.reboot_needed(given, params, False)
+    assert found is not None
+    assert found["message"].startswith("NVreg_ImexChannelCount of ")
+    assert domain.reboot_needed(given, "ImexChannelCount: 64\nCreateImexChannel0: 1\n", True) is None
+    assert domain.reboot_needed(given, None, False) is None
+    assert domain.reboot_needed(given, None, True) is not None
+    assert domain.reboot_needed(want(), params, True) is None
+
+
+def test_the_record_is_one_that_imex_info_reads() -> None:
+    text = domain.render_record(want(), 3, ["r01t04"])
+    read = files.parse_record(text)
+    assert read == files.Record("r01", 3, files.digest(files.render_nodes(LIST)), "domain")
+    assert json.loads(text)["owing"] == ["r01t04"]
+
+
+VALUES = st.sampled_from(["0", "1", "", "/x", "70", "4"])
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(files.KEYS)), VALUES),
+    st.dictionaries(st.sampled_from(["LOG_LEVEL", "IMEX_OWN"]), VALUES),
+)
+def test_a_config_that_was_written_needs_no_change(present: dict[str, str], wanted: dict[str, str]) -> None:
+    config = files.Config("".join(f"{key}={value}\n" for key, value in present.items()))
+    keys = domain.changed_keys(config, wanted)
+    written = config.changed({key: wanted[key] for key in keys})
+    assert domain.changed_keys(written, wanted) == []
+    assert {key: value for key, value in written.settings().items() if key not in wanted} == {
+        key: value for key, value in present.items() if key not in wanted
+    }
+
+
+# The role's variables.
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((ROLE / name).read_text())
+
+
+def test_every_key_that_an_operator_may_set_is_a_variable_with_its_default() -> None:
+    by_role = {"DAEMONIZE"} | set(files.SENSITIVE)
+    keys = load("vars/main.yml")["imex_config_wanted"]
+    defaults, specs = load("defaults/main.yml"), load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert set(keys) == set(files.KEYS) - by_role
+    for key, template in keys.items():
+        variable = re.fullmatch(r"\{\{ (imex_[a-z0-9_]+) \}\}", template).group(1)  # type: ignore[union-attr]
+        assert files.check_settings({key: defaults[variable]}) == {key: files.KEYS[key].default}
+        assert specs[variable]["default"] == defaults[variable]
+
+
+def test_defaults_specs_and_readme_name_the_same_variables() -> None:
+    specs = load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    no_default = {"imex_channel_count", "imex_create_channel0"}
+    assert set(specs) - no_default == set(load("defaults/main.yml"))
+    rows = re.findall(r"(?m)^\| `(imex_[a-z0-9_]+)` \|", (ROLE / "README.md").read_text())
+    assert rows == list(specs)

@@ -1,0 +1,74 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.packages import Offer
+from hypothesis import given
+from hypothesis import strategies as st
+
+MADISON = """\
+nvidia-imex | 595.58.03-1ubuntu1 | https://vendor.example sbsa Packages
+nvidia-imex | 580.173.02-1 | https://vendor.example sbsa Packages
+nvidia-imex-580 | 580.173.02-0ubuntu0.24.04.1 | http://ports.example noble/multiverse arm64 Packages
+nvidia-imex-595 | 595.71.05-0ubuntu0.24.04.1 | http://ports.example noble/multiverse arm64 Packages
+"""
+DRIVER = "580.173.02"
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [
+        ("580.173.02", True),
+        ("580.173.02-1ubuntu1", True),
+        ("580.173.02~rc1", True),
+        ("580.173.02+b1", True),
+        ("1:580.173.02-1", True),
+        ("580.173.021-1", False),
+        ("580.173.0-1", False),
+        ("595.58.03-1", False),
+        ("", False),
+    ],
+)
+def test_the_version_decides(version: str, fits: bool) -> None:
+    assert packages.matches(version, DRIVER) == fits
+
+
+def test_both_archives_and_names() -> None:
+    offers = packages.parse_madison(MADISON)
+    assert len(offers) == 4
+    assert packages.choose(offers, DRIVER) == Offer("nvidia-imex", "580.173.02-1")
+    # One that is installed under the other name is not replaced without need.
+    assert packages.choose(offers, DRIVER, "nvidia-imex-580") == Offer("nvidia-imex-580", "580.173.02-0ubuntu0.24.04.1")
+    assert packages.choose(offers, DRIVER, given="nvidia-imex-580").name == "nvidia-imex-580"
+    # Of branch 595 the archives have two versions, and the name alone would take the wrong one.
+    assert packages.choose(offers, "595.71.05") == Offer("nvidia-imex-595", "595.71.05-0ubuntu0.24.04.1")
+    assert packages.choose(offers, "595.58.03") == Offer("nvidia-imex", "595.58.03-1ubuntu1")
+    assert packages.choose(offers, "580.95.05") is None
+
+
+def test_what_dnf_says() -> None:
+    offers = packages.parse_repoquery("nvidia-imex 580.173.02-1\nnvidia-imex 595.58.03-1\n\nnoise\n")
+    assert packages.choose(offers, DRIVER) == Offer("nvidia-imex", "580.173.02-1")
+
+
+@given(st.text(max_size=200))
+def test_no_text_of_a_package_manager_breaks_it(text: str) -> None:
+    for offers in (packages.parse_madison(text), packages.parse_repoquery(text)):
+        assert all(offer.name and offer.version for offer in offers)
+
+
+def test_a_version_that_a_person_wrote() -> None:
+    assert packages.check_version(DRIVER) == DRIVER
+    with pytest.raises(ImexError, match="imex_version: 'latest' is no version of a driver"):
+        packages.check_version("latest")
+
+
+def test_the_pin() -> None:
+    assert packages.render_apt_pin(Offer("nvidia-imex", "580.173.02-1")).endswith(
+        "\nPackage: nvidia-imex\nPin: version 580.173.02-1\nPin-Priority: 1001\n"
+    )

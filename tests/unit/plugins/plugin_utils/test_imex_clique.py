@@ -1,0 +1,169 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import imex_clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex_clique import Clique
+from hypothesis import given
+from hypothesis import strategies as st
+
+TRAYS = ("a", "b", "c", "d")
+CLIQUE = Clique("r01", TRAYS, ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"))
+NEW, OLD = "new", "old"
+
+
+def record(generation: int, sha256: str, clique: str = "r01") -> dict[str, Any]:
+    return {"clique": clique, "generation": generation, "sha256": sha256}
+
+
+def row(generation: int = 0, sha256: str = OLD, restart: bool = False, **more: Any) -> dict[str, Any]:
+    return {
+        "failed": False,
+        "running": True,
+        "restart_clique": ["the list"] if restart else [],
+        "record": record(generation, sha256) if generation else None,
+        "peers": {},
+        **more,
+    }
+
+
+def decide(rows: dict[str, Any], play: Any = TRAYS, may_owe: Any = ()) -> imex_clique.Decision:
+    return imex_clique.decide(CLIQUE, NEW, rows, play, may_owe)
+
+
+def test_bare_trays_begin_with_generation_1() -> None:
+    said = decide({tray: row() for tray in TRAYS})
+    assert (said.restart, said.generation, said.owing, said.held) == (False, 1, (), None)
+
+
+def test_a_list_that_all_have_keeps_its_generation() -> None:
+    assert decide({tray: row(7, NEW) for tray in TRAYS}).generation == 7
+
+
+def test_a_changed_list_is_one_more_than_any_knows_and_restarts_all() -> None:
+    rows = {tray: row(number, OLD, restart=True) for number, tray in enumerate(TRAYS, 3)}
+    said = decide(rows)
+    assert (said.restart, said.generation) == (True, 7)
+
+
+def test_a_tray_that_comes_back_takes_the_generation_of_its_clique() -> None:
+    rows = {tray: row(5, NEW) for tray in TRAYS[:3]} | {"d": row(4, OLD, running=False)}
+    said = decide(rows)
+    assert (said.restart, said.generation) == (False, 5)
+
+
+def test_a_tray_that_comes_back_alone_learns_it_from_its_peers() -> None:
+    told = {"10.0.0.1": record(5, NEW), "10.0.0.2": record(5, NEW)}
+    said = decide({"d": row(4, OLD, running=False, peers=told)}, play=["d"])
+    assert (said.restart, said.generation, said.owing, said.held) == (False, 5, (), None)
+
+
+def test_a_tray_that_cannot_be_reached_owes() -> None:
+    said = decide({tray: row(3, OLD, restart=True) for tray in TRAYS[:3]})
+    assert said.owing == ("d",)
+    assert [(note["code"], note["tray"]) for note in said.findings] == [("imex_tray_owes", "d")]
+
+
+def test_a_part_of_the_clique_is_not_changed() -> None:
+    said = decide({"a": row(3, OLD, restart=True)}, play=["a"])
+    assert [note["code"] for note in said.findings] == ["imex_clique_partial"]
+    assert "leaves out b, c, d" in str(said.held)
+    assert decide({"a": row(3, OLD, restart=True)}, play=["a"], may_owe=["b", "c", "d"]).owing == ("b", "c", "d")
+
+
+def test_a_first_tray_does_not_join_members_of_another_list() -> None:
+    told = {"10.0.0.2": record(3, OLD)}
+    said = decide({"a": row(running=False, peers=told)}, play=["a"])
+    assert [note["code"] for note in said.findings] == ["imex_clique_partial"]
+
+
+def test_a_broken_member_that_runs_holds_a_restart_and_nothing_else() -> None:
+    broken = {"failed": True, "running": True, "msg": "two owners"}
+    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": broken}
+    said = decide(rows)
+    assert [(note["code"], note["tray"]) for note in said.findings] == [("imex_change_held", "d")]
+    calm = decide({tray: row(3, NEW) for tray in TRAYS[:3]} | {"d": broken})
+    assert (calm.held, calm.restart, calm.owing) == (None, False, ("d",))
+
+
+def test_a_broken_member_that_does_not_run_owes() -> None:
+    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": {"failed": True, "running": False}}
+    said = decide(rows)
+    assert (said.held, said.owing) == (None, ("d",))
+
+
+def test_records_of_another_clique_say_nothing_of_this_one() -> None:
+    rows = {tray: row(1, NEW) for tray in TRAYS[:3]} | {"d": row(record=record(9, OLD, "r02"))}
+    assert decide(rows).generation == 1
+
+
+ROWS = st.dictionaries(
+    st.sampled_from(TRAYS),
+    st.builds(
+        row,
+        generation=st.integers(0, 5),
+        sha256=st.sampled_from([NEW, OLD]),
+        restart=st.booleans(),
+        failed=st.booleans(),
+        running=st.booleans(),
+    ),
+    min_size=1,
+)
+
+
+@given(ROWS, st.sets(st.sampled_from(TRAYS)))
+def test_no_member_that_is_given_the_list_keeps_a_record_that_wins_over_it(
+    rows: dict[str, Any], play: set[str]
+) -> None:
+    said = decide(rows, play | set(rows))
+    known = [entry["record"] for entry in rows.values() if not entry["failed"] and entry["record"]]
+    assert all(said.generation > other["generation"] for other in known if other["sha256"] == OLD)
+    assert said.generation >= 1
+    assert not set(said.owing) & {tray for tray, entry in rows.items() if not entry["failed"]}
+
+
+def test_only_a_proven_hash_starts() -> None:
+    rows = {"a": {"sha256": NEW}, "b": {"sha256": OLD}, "c": {"failed": True, "sha256": None}}
+    proven, notes = imex_clique.starters(CLIQUE, NEW, rows)
+    assert proven == ["a"]
+    assert [(note["code"], note["tray"]) for note in notes] == [("imex_list_differs", "b")]
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 18])
+def test_long_lists_of_trays_stay_one_sentence(count: int) -> None:
+    trays = tuple(f"t{number:02}" for number in range(count + 1))
+    clique = Clique("r01", trays, tuple(f"10.0.0.{number}" for number in range(count + 1)))
+    said = imex_clique.decide(clique, NEW, {"t00": row(3, OLD, restart=True)}, ["t00"], [])
+    assert said.held is not None
+    assert len(said.held) < 300
+
+
+@pytest.mark.parametrize(
+    ("serial", "sizes"),
+    [([], [7]), ([3], [3, 3, 1]), ([1, 4], [1, 4, 2]), (["50%"], [3, 3, 1]), (["1%"], [1] * 7), ([0], [7]), ([9], [7])],
+)
+def test_a_play_in_batches_is_cut_as_ansible_cuts_it(serial: list[Any], sizes: list[int]) -> None:
+    from ansible.executor.playbook_executor import PlaybookExecutor
+
+    hosts = [f"t{number}" for number in range(7)]
+
+    class Inventory:
+        def get_hosts(self, _pattern: str, order: Any = None) -> list[str]:
+            return hosts
+
+    class Play:
+        hosts, order = "all", None
+
+    Play.serial = serial  # type: ignore[attr-defined]
+    executor = PlaybookExecutor.__new__(PlaybookExecutor)
+    executor._inventory = Inventory()
+    parts = executor._get_serialized_batches(Play())
+    assert [len(part) for part in parts] == sizes
+    for part in parts:
+        for host in part:
+            assert imex_clique.batch(hosts, serial, host) == part
