@@ -133,7 +133,7 @@ def test_a_check_of_empty_hosts_passes_and_installs_nothing(site: Site) -> None:
 
 
 def test_one_run_leads_from_empty_hosts_to_a_running_job(site: Site) -> None:
-    # On the second version in batches, as a large site would: what the trays of later batches have is assumed, then seen.
+    # On the second version in batches, as on a large site: what later trays have is assumed first, and seen then.
     batches = ("-e", "slurm_serial=2") if site.auth == "slurm" else ()
     site.bring_up("--diff", "-vvv", *batches)
     site.wait_for({"r01t01": "idle", "r01t02": "idle", "r01t03": "idle"})
