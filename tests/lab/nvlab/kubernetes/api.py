@@ -9,6 +9,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from ..errors import LabError
 
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-PATHS = {"v1": "api/v1"}
+PATIENCE = 20.0
 
 
 class ApiError(LabError):
@@ -40,7 +41,18 @@ class Api:
         self._local = threading.local()
 
     def request(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """The answer's JSON (text where it is none); ApiError for any refusal."""
+        """The answer's JSON (text where it is none); ApiError for any refusal. "Too many requests" is asked again."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._request(method, path, body, kind)
+            except ApiError as error:
+                # 429 also while a kind that is new to the cluster gets its storage.
+                if error.status != 429 or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
+    def _request(self, method: str, path: str, body: Any, kind: str) -> Any:
         payload = None if body is None else json.dumps(body).encode()
         headers = {"Accept": "application/json", **({"Content-Type": kind} if body is not None else {})}
         for attempt in (1, 2):

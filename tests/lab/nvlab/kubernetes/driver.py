@@ -1,0 +1,311 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the DRA driver's and GPU Feature Discovery's pods would do, as no pod of the lab really runs.
+
+Everything else is real: the chart's release, the DaemonSet controller and the scheduler that place the pods, the
+claims that the scheduler allocates. kwok says that a pod runs; this process looks which pods those are, and does to
+the API what the programs in them do, as release 0.5 of the driver does it.
+
+- A pod of the kubelet plugin publishes ResourceSlices for its node, and writes nvidia.com/gpu.clique if it is told
+  to. It ends where its GPUs are not all in one clique, and when it is gone so are its slices and the label it wrote.
+- The controller gives a ComputeDomain its finalizer, its DaemonSet and its claim templates, and takes them back.
+- A claim for a channel labels its node, so that the domain's DaemonSet puts a daemon there, which enters itself into
+  the ComputeDomainClique.
+
+It runs in rounds. NODE_FAULTS and CLUSTER_FAULTS say what it does otherwise when `lab kubernetes fault` orders it.
+Run as a file: ``driver.py DIRECTORY``, the control plane's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from nvlab import paths, state
+from nvlab.errors import LabError
+from nvlab.kubernetes import domains, nodes
+from nvlab.kubernetes.api import Api, ApiError
+
+PERIOD = 0.3
+FILE = "driver.json"
+# Where no tray stands behind a node, its GPUs' clique is this annotation's.
+CLIQUE_SAID = "nvlink-lab/clique"
+WRITTEN_BY_PLUGIN = "nvlink-lab/clique-written-by-plugin"
+NODE_FAULTS = {
+    # crash: as if the plugin ended at its start. init: the driver root lacks nvidia-smi. silent: no slices come.
+    "plugin": ("ok", "crash", "init", "silent"),
+    # not_ready: the domain's daemon never says READY.
+    "daemon": ("ok", "not_ready"),
+    # stale: Feature Discovery writes the clique no more. missing: it drops the label.
+    "label": ("ok", "stale", "missing"),
+}
+CLUSTER_FAULTS = {
+    "gfd": ("on", "off"),
+    # stopped: finalizers stay, ComputeDomains get no DaemonSet.
+    "controller": ("ok", "stopped"),
+    # The seconds that Feature Discovery takes to see a change.
+    "gfd_lag": None,
+    # Everything stands still.
+    "paused": ("false", "true"),
+}
+
+
+def read_faults(directory: Path) -> dict[str, Any]:
+    """{"cluster": {KEY: VALUE}, "nodes": {NODE: {KEY: VALUE}}}, what is not said as it is usually."""
+    try:
+        told: dict[str, Any] = json.loads((directory / FILE).read_text())
+    except FileNotFoundError:
+        return {"cluster": {}, "nodes": {}}
+    return told
+
+
+def set_faults(directory: Path, node: str | None, settings: Mapping[str, str]) -> None:
+    """Change what the stand-in does for one node, or (None) for the cluster."""
+    allowed: Mapping[str, tuple[str, ...] | None] = CLUSTER_FAULTS if node is None else NODE_FAULTS
+    for key, value in settings.items():
+        if key not in allowed:
+            raise LabError(
+                f"{key}: not a fault of {'the cluster' if node is None else 'a node'}, use {', '.join(allowed)}."
+            )
+        words = allowed[key]
+        if words is not None and value not in words:
+            raise LabError(f"{key}={value}: use one of {', '.join(words)}.")
+        if words is None and not value.isdecimal():
+            raise LabError(f"{key}={value}: use whole seconds.")
+    with state.locked(directory):
+        told = read_faults(directory)
+        target = told["cluster"] if node is None else told["nodes"].setdefault(node, {})
+        target.update(settings)
+        state.write_atomically(directory / FILE, json.dumps(told, indent=1, sort_keys=True) + "\n")
+
+
+class Driver:
+    """One round looks at everything and does what is due; what an API server does not take now is due again."""
+
+    def __init__(self, api: Api, directory: Path) -> None:
+        self.api = api
+        self._directory = directory
+        self._hosts = directory.parent / "hosts"
+        self._seen: dict[str, tuple[str, float]] = {}
+        self._faults: dict[str, Any] = {"cluster": {}, "nodes": {}}
+
+    def fault(self, key: str, node: str | None = None) -> str:
+        told = self._faults["cluster"] if node is None else self._faults["nodes"].get(node, {})
+        return str(told.get(key, ""))
+
+    def round(self) -> None:
+        self._faults = read_faults(self._directory)
+        if self.fault("paused") == "true":
+            return
+        known = self.api.items(nodes.PATH)
+        if self.fault("gfd") != "off":
+            for node in known:
+                self._feature_discovery(node)
+        releases = list(self._releases())
+        for release in releases:
+            self._plugins(release, known)
+        self._after_plugins(releases, known)
+        for release in releases:
+            if release["controller"] and self.fault("controller") != "stopped":
+                domains.reconcile(self, release, known)
+
+    # Nodes and their labels.
+
+    def gpus(self, node: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        """What a node's GPUs say, lost ones left out; None where no tray of the lab stands behind it."""
+        try:
+            hardware = json.loads((self._hosts / node["metadata"]["name"] / "hardware.json").read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return [gpu for gpu in hardware["facts"]["gpus"] if gpu["index"] not in hardware["lost"]]
+
+    def clique(self, node: Mapping[str, Any]) -> tuple[str | None, str | None]:
+        """(clique, why the plugin ends instead) of a node, as the plugin sees it."""
+        gpus = self.gpus(node)
+        if gpus is not None:
+            return nodes.driver_clique(gpus)
+        metadata = node["metadata"]
+        said = metadata.get("annotations", {}).get(CLIQUE_SAID, metadata["labels"].get(nodes.CLIQUE, ""))
+        return said, None
+
+    def _feature_discovery(self, node: Mapping[str, Any]) -> None:
+        name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+        fault = self.fault("label", name)
+        if fault == "stale":
+            return
+        gpus, said = self.gpus(node), node["metadata"].get("annotations", {}).get(CLIQUE_SAID)
+        if gpus is None and said is None and not fault:
+            return  # a node that has the labels with which it was made
+        wanted = nodes.gfd_clique(gpus) if gpus is not None else said or labels.get(nodes.CLIQUE)
+        wanted = None if fault == "missing" else wanted
+        if wanted == labels.get(nodes.CLIQUE):
+            self._seen.pop(name, None)
+            return
+        value, since = self._seen.setdefault(name, (str(wanted), time.monotonic()))
+        if value != str(wanted):
+            self._seen[name] = (str(wanted), time.monotonic())
+        elif time.monotonic() - since >= float(self.fault("gfd_lag") or 0):
+            self.label(name, {nodes.CLIQUE: wanted}, "nfd-master")
+            self._seen.pop(name, None)
+
+    def label(self, node: str, labels: Mapping[str, str | None], manager: str = "nvidia-dra-driver") -> None:
+        self.api.patch(f"{nodes.PATH}/{node}?fieldManager={manager}", {"metadata": {"labels": dict(labels)}})
+
+    # The release, found by its containers' names, which both chart names share.
+
+    def _releases(self) -> Iterator[dict[str, Any]]:
+        deployments = self.api.items("apis/apps/v1/deployments")
+        for row in self.api.items("apis/apps/v1/daemonsets"):
+            containers = {part["name"]: part for part in row["spec"]["template"]["spec"]["containers"]}
+            if not {"compute-domains", "gpus"} & set(containers):
+                continue
+            namespace = row["metadata"]["namespace"]
+            environment = {
+                entry["name"]: entry.get("value", "") for part in containers.values() for entry in part.get("env", [])
+            }
+            yield {
+                "namespace": namespace,
+                "set": row,
+                "domains": "compute-domains" in containers,
+                "gpus": "gpus" in containers,
+                "host_managed": environment.get("IMEX_MODE") == "hostManaged",
+                "writes_label": environment.get("GPU_CLIQUE_LABEL_ENABLED") == "true",
+                "image": next(iter(containers.values()))["image"],
+                "controller": any(_is_controller(one, namespace) for one in deployments),
+            }
+
+    def pods(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The running pods of a label selector that have a node and are not being deleted."""
+        selector = ",".join(f"{key}%3D{value}" for key, value in labels.items())
+        found = self.api.items(f"api/v1/namespaces/{namespace}/pods?labelSelector={selector}")
+        return [pod for pod in found if pod["status"].get("phase") == "Running" and _is_kept(pod)]
+
+    # The kubelet plugin.
+
+    def _plugins(self, release: dict[str, Any], known: list[dict[str, Any]]) -> None:
+        slices = {row["metadata"]["name"]: row for row in self.api.items(domains.SLICES)}
+        by_name = {node["metadata"]["name"]: node for node in known}
+        release["nodes"] = set()
+        for pod in self.pods(release["namespace"], release["set"]["spec"]["selector"]["matchLabels"]):
+            node = by_name.get(pod["spec"]["nodeName"])
+            if node is None:
+                continue
+            name = node["metadata"]["name"]
+            clique, reason = self.clique(node)
+            fault = self.fault("plugin", name)
+            if fault in ("crash", "init"):
+                reason = {"crash": "ordered", "init": "nvidia-smi: No such file or directory"}[fault]
+            if reason and release["domains"]:
+                self.unready(pod, reason, "PodInitializing" if fault == "init" else "CrashLoopBackOff")
+                continue
+            release["nodes"].add(name)
+            self.ready(pod)
+            if fault != "silent":
+                self._publish(release, node, slices)
+            if release["writes_label"] and clique and node["metadata"]["labels"].get(nodes.CLIQUE) != clique:
+                self.label(name, {nodes.CLIQUE: clique})
+            if release["writes_label"] and WRITTEN_BY_PLUGIN not in node["metadata"].get("annotations", {}):
+                self.api.patch(f"{nodes.PATH}/{name}", {"metadata": {"annotations": {WRITTEN_BY_PLUGIN: "true"}}})
+
+    def _publish(self, release: dict[str, Any], node: Mapping[str, Any], slices: Mapping[str, Any]) -> None:
+        wanted = []
+        if release["domains"]:
+            wanted.append(domains.domain_slice(node, release["host_managed"]))
+        if release["gpus"]:
+            wanted.append(domains.gpu_slice(node))
+        for row in wanted:
+            there = slices.get(row["metadata"]["name"])
+            if there is None:
+                self.api.create(domains.SLICES, row)
+            elif [one["name"] for one in there["spec"].get("devices", [])] != [
+                one["name"] for one in row["spec"]["devices"]
+            ]:
+                there["spec"]["devices"] = row["spec"]["devices"]
+                there["spec"]["pool"]["generation"] += 1
+                self.api.request("PUT", f"{domains.SLICES}/{row['metadata']['name']}", there)
+
+    def _after_plugins(self, releases: list[dict[str, Any]], known: list[dict[str, Any]]) -> None:
+        """What a plugin takes with it when it goes: its slices, and the label if it was its writer."""
+        domains_on = {name for release in releases if release["domains"] for name in release["nodes"]}
+        gpus_on = {name for release in releases if release["gpus"] for name in release["nodes"]}
+        for row in self.api.items(domains.SLICES):
+            on = {domains.DOMAIN_DRIVER: domains_on, domains.GPU_DRIVER: gpus_on}.get(row["spec"]["driver"])
+            if on is not None and row["spec"].get("nodeName") not in on:
+                self.api.delete(f"{domains.SLICES}/{row['metadata']['name']}")
+        writing = {name for release in releases if release["writes_label"] for name in release["nodes"]}
+        for node in known:
+            name, metadata = node["metadata"]["name"], node["metadata"]
+            if name not in writing and WRITTEN_BY_PLUGIN in metadata.get("annotations", {}):
+                gone = {"labels": {nodes.CLIQUE: None}, "annotations": {WRITTEN_BY_PLUGIN: None}}
+                self.api.patch(f"{nodes.PATH}/{name}?fieldManager=nvidia-dra-driver", {"metadata": gone})
+
+    # Pods whose containers are not well.
+
+    def unready(self, pod: dict[str, Any], reason: str, waiting: str) -> None:
+        if not is_ready(pod):
+            return
+        status = pod["status"]
+        for row in status["conditions"]:
+            if row["type"] in ("Ready", "ContainersReady"):
+                row.update(status="False", reason="ContainersNotReady", message=reason)
+        for row in status["containerStatuses"]:
+            row.update(
+                ready=False, started=False, restartCount=3, state={"waiting": {"reason": waiting, "message": reason}}
+            )
+        self._put_status(pod)
+
+    def ready(self, pod: dict[str, Any]) -> None:
+        if is_ready(pod):
+            return
+        for row in pod["status"]["conditions"]:
+            if row["type"] in ("Ready", "ContainersReady"):
+                row.update(status="True", reason="", message="")
+        for row in pod["status"]["containerStatuses"]:
+            row.update(ready=True, started=True, state={"running": {"startedAt": pod["status"]["startTime"]}})
+        self._put_status(pod)
+
+    def _put_status(self, pod: dict[str, Any]) -> None:
+        metadata = pod["metadata"]
+        self.api.request("PUT", f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status", pod)
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    return any(row["type"] == "Ready" and row["status"] == "True" for row in pod["status"].get("conditions", []))
+
+
+def _is_kept(pod: Mapping[str, Any]) -> bool:
+    return "nodeName" in pod["spec"] and "deletionTimestamp" not in pod["metadata"]
+
+
+def _is_controller(row: Mapping[str, Any], namespace: str) -> bool:
+    names = {part["name"] for part in row["spec"]["template"]["spec"]["containers"]}
+    here: bool = row["metadata"]["namespace"] == namespace
+    return here and "compute-domain" in names and row["status"].get("availableReplicas", 0) > 0
+
+
+def main(directory: Path) -> None:
+    from nvlab import network
+    from nvlab.addresses import KUBERNETES_ADDRESS
+
+    name = directory.parent.name
+    driver = Driver(Api(network.file_of(name), KUBERNETES_ADDRESS, 6443, directory / "pki"), directory)
+    while paths.state_of(name).is_dir():
+        try:
+            driver.round()
+        except ApiError as error:
+            # Somebody else changed the object, or the API server is away: the next round looks anew.
+            if error.status not in (0, 404, 409, 503):
+                print(f"driver: {error}", flush=True)
+        time.sleep(PERIOD)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
