@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import imex
 import live
 import placing
 import rehearsal
@@ -37,6 +38,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab instead (root)")
     parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld instead (root)")
+    parser.add_argument("--imex", action="store_true", help="measure the prolog of IMEX on the lab instead (root)")
     options = parser.parse_args()
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
         rounds = 1 if name == inventory.GROWN else options.rounds
@@ -53,6 +55,8 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield live.NAME, live.table(options.live, options.rounds, scratch / live.NAME)
     elif options.rehearsal:
         yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
+    elif options.imex:
+        yield imex.NAME, imex.table(options.rounds)
     else:
         yield placing.NAME, placing.table(options.racks, options.rounds, scratch / placing.NAME)
         yield from inventory.tables(options.racks, options.grown_racks, options.rounds, scratch / inventory.NAME)

@@ -321,10 +321,9 @@ def test_a_fault_ends_in_one_reason_and_the_job_is_requeued(site: Site, fault: s
     site.state_is(number, "PENDING")
     wait_until(lambda: site.job(number)["Restarts"] == "1", "it was requeued")
     wait_until(lambda: words in site.journal(witness), f"{words} in {site.journal(witness)}")
-    # The job's log has it too; the trays do not share a file system here.
-    wait_until(
-        lambda: "IMEX on r01t01 for job" in site.on("r01t01", f"cat /tmp/{number}.out"), "the job's log says why"
-    )
+    # The job's log has it too; the trays of the lab do not share a file system.
+    log = f"cat /tmp/{number}.out"
+    wait_until(lambda: f"IMEX on {witness} for job" in site.on(witness, log), "the job's log says why")
     assert "drain" not in site.ctl("sinfo -hN -o %T")
     site.ctl(f"scancel {number}")
     site.is_clean()
@@ -380,6 +379,7 @@ def test_a_tray_that_dies_while_the_job_runs(site: Site) -> None:
 
 def _revive(site: Site) -> None:
     """A stopped tray comes back as it was at first: empty."""
+    site.ctl("scontrol update NodeName=r01t02 State=RESUME")
     site.racks.start("r01t02")
     on(site.racks, ["r01t02"], install())
     site.install()

@@ -9,8 +9,6 @@ configuration that the DRA driver ships (R580).
 
 from __future__ import annotations
 
-import hashlib
-import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -208,11 +206,15 @@ def render_nodes(entries: Iterable[str]) -> str:
 
 def digest(text: str) -> str:
     """What two trays compare to know that they hold the same file."""
+    import hashlib  # not at the top, as a job's prolog has no use for it and waits for it
+
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def normal_address(text: str) -> str | None:
     """An IPv4 or IPv6 address in its shortest form, without a scope; None for anything else."""
+    import ipaddress  # as above
+
     try:
         return str(ipaddress.ip_address(_SCOPE.sub("", text)))
     except ValueError:

@@ -160,7 +160,8 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
         _write_state({"job": job.id, "clique": settings.clique, "trays": [node for node, _line in members]})
         _stop(settings)
         _remove(files.PERSIST_FILE)
-        _write(_list_path(), files.render_nodes(line for _node, line in members))
+        # The role has checked the lines.
+        _write(_list_path(), "".join(f"{line}\n" for _node, line in members))
         if settings.channel0:
             _channel0(settings)
         _start(deadline)
@@ -243,12 +244,15 @@ def _wait(settings: Settings, job: Job, members: Sequence[tuple[str, str]], dead
     job still: then this daemon is started anew, with a pause in which the other's is new too.
     """
     own = [node for node, _line in members].index(job.node)
-    pause, nudge, started, seen = 0.05, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
+    pause, nudge, started, seen = 0.1, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
             raise Failure(_verdict(settings, members, own, seen))
+        asked = time.monotonic()
         seen = _look(own, min(_CTL_TIMEOUT, max(0.5, left)), seen)
+        # The ctl asks every member: on a busy tray, or with many members, asking must not take all the time there is.
+        pause = max(pause, 1.5 * (time.monotonic() - asked))
         words = {seen.row.get(number) for number in range(len(members)) if number != own}
         if seen.state == "ready":
             if words <= {"connected"}:
@@ -257,7 +261,7 @@ def _wait(settings: Settings, job: Job, members: Sequence[tuple[str, str]], dead
                 _stop(settings)
                 time.sleep(_MISMATCH_PAUSE)
                 _start(deadline)
-                pause, nudge, started = 0.05, _FIRST_NUDGE, time.monotonic()
+                pause, nudge, started = 0.1, _FIRST_NUDGE, time.monotonic()
                 continue
             if "version_mismatch" in words and time.monotonic() - started > _MISMATCH_PAUSE:
                 raise Failure(_verdict(settings, members, own, seen))
@@ -266,7 +270,7 @@ def _wait(settings: Settings, job: Job, members: Sequence[tuple[str, str]], dead
                 _signal_daemon()
         elif seen.state is None and not daemons():
             raise Failure(_cause(f"{DAEMON} has ended right after its start; see its log"))
-        time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+        time.sleep(max(0.0, min(pause, 2.0, deadline - time.monotonic())))
         pause = min(pause * 1.6, 1.0)
 
 
@@ -482,8 +486,8 @@ def _tell(job: Job, text: str) -> None:
         return
     path = _expanded(fields.get("StdOut", ""), job, fields)
     if path:
-        is_first = fields.get("BatchHost", job.node).partition(".")[0] == job.node
-        child.call(_append, _NOTE_TIMEOUT, path, f"{text}\n", job.environ.get("SLURM_JOB_UID", ""), is_first)
+        # On a tray without the user's file system the line stands in a file of that tray.
+        child.call(_append, _NOTE_TIMEOUT, path, f"{text}\n", job.environ.get("SLURM_JOB_UID", ""))
 
 
 def _expanded(path: str, job: Job, fields: Mapping[str, str]) -> str | None:
@@ -515,7 +519,7 @@ def _expanded(path: str, job: Job, fields: Mapping[str, str]) -> str | None:
     return made if made.startswith("/") and not made.startswith("/dev/") else None
 
 
-def _append(path: str, text: str, uid: str, create: bool) -> bool:
+def _append(path: str, text: str, uid: str) -> bool:
     """In a child, as the job's user: what that user may not write, root does not write for him."""
     import pwd
 
@@ -523,7 +527,7 @@ def _append(path: str, text: str, uid: str, create: bool) -> bool:
     os.initgroups(user.pw_name, user.pw_gid)
     os.setgid(user.pw_gid)
     os.setuid(user.pw_uid)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | (os.O_CREAT if create else 0)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CREAT
     with open(os.open(path, flags, 0o644), "a", encoding="utf-8") as file:
         file.write(text)
     return True

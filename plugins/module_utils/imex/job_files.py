@@ -99,6 +99,8 @@ def wanted(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> Wa
     _range(options, "least_trays", 1, 65536)
     _range(options, "most_requeues", 0, 1000)
     members = tuple((str(entry["node"]), str(entry["address"])) for entry in options["members"] or ())
+    if any(not line.strip() for _node, line in members):
+        raise files.ImexError("members: a tray has no address for IMEX, give it one in the fabric file.")
     if members:
         files.render_nodes(line for _node, line in members)
         if not options["clique"]:

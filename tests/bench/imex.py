@@ -1,0 +1,131 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A job's prolog until its IMEX domain is ready, against the same done by hand on the same trays of the lab (root).
+
+By hand is what a careful administrator would type on every tray at once: write the list, start the unit, ask until the
+domain is up. Both run on all trays side by side, and on the same few CPUs, so the daemons' own start is most of it. The
+controller is asked for its count of requests before and after the prologs and epilogs.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job, job_files
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from nvlab import imex as standin
+from nvlab import lab, packages, paths
+
+NAME = "imex"
+LAB = Path(__file__).resolve().parents[1] / "lab"
+SIZES = (4, 18)
+BY_HAND = """
+printf '%b' '{nodes}' > /etc/nvidia-imex/nodes_config.cfg
+systemctl start nvidia-imex
+until nvidia-imex-ctl -N | grep -q 'Domain State: UP'; do sleep 0.1; done
+"""
+STOP = "systemctl stop nvidia-imex; rm -f /etc/nvidia-imex/nodes_config.cfg"
+# What slurmctld and slurmd say to each other all the time, and the question for the count itself.
+ALWAYS = {"MESSAGE_NODE_REGISTRATION_STATUS", "REQUEST_PING", "REQUEST_STATS_INFO"}
+
+
+def table(rounds: int, sizes: Sequence[int] = SIZES) -> str:
+    """The comparison as a Markdown table."""
+    lines = [
+        "| trays of the job | by hand s | prolog s | ratio | aim | requests to slurmctld a job | aim |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for size in sizes:
+        with _trays(size) as (name, trays):
+            hand, ours, asked = _measure(name, trays, rounds)
+        ratio = statistics.median(ours) / statistics.median(hand)
+        lines.append(
+            f"| {size} | {statistics.median(hand):.2f} | {statistics.median(ours):.2f} | {ratio:.2f} | <= 1.3"
+            f" | {asked} | 0 |"
+        )
+    return "\n".join(lines)
+
+
+def _measure(name: str, trays: dict[str, str], rounds: int) -> tuple[list[float], list[float], int]:
+    """(seconds by hand, seconds of the prolog, requests of all prologs and epilogs together)."""
+    nodes = "".join(f"{address}\\n" for address in trays.values())
+    names = list(trays)
+    nodelist = f"{names[0][:-2]}[{names[0][-2:]}-{names[-1][-2:]}]"
+    hand, ours = [], []
+    asked = 0
+    for number in range(rounds + 1):
+        environ = (
+            f"env -i SLURM_JOB_ID={number + 1} SLURM_JOB_NODELIST={nodelist} SLURM_JOB_NUM_NODES={len(trays)}"
+            " SLURM_JOB_OVERSUBSCRIBE=NO SLURM_CONF=/run/slurm/conf/slurm.conf SLURMD_NODENAME=$(hostname)"
+        )
+        by_hand = _on(name, names, BY_HAND.format(nodes=nodes))
+        _on(name, names, STOP)
+        before = _requests(name)
+        by_prolog = _on(name, names, f"{environ} {job_files.PROGRAM} prolog")
+        _on(name, names, f"{environ} {job_files.PROGRAM} epilog")
+        after = _requests(name)
+        asked += sum(count - before.get(kind, 0) for kind, count in after.items() if kind not in ALWAYS)
+        if number:  # the first warms up
+            hand.append(by_hand)
+            ours.append(by_prolog)
+    return hand, ours, asked
+
+
+def _requests(name: str) -> dict[str, int]:
+    """Type of request -> how many slurmctld has had."""
+    said = _run(name, "ctl", "sdiag").communicate(timeout=60)[0]
+    counted = said.partition("by message type")[2].partition("by user")[0]
+    return {kind: int(count) for kind, count in re.findall(r"(\w+) *\( *\d+\) *count:(\d+)", counted)}
+
+
+def _run(name: str, host: str, script: str) -> subprocess.Popen[str]:
+    command = lab.enter(name, host, ["sh", "-c", script])
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _on(name: str, hosts: Sequence[str], script: str) -> float:
+    """The seconds of a script on all hosts at once; SystemExit where it fails."""
+    began = time.perf_counter()
+    running = [_run(name, host, script) for host in hosts]
+    for process in running:
+        said = process.communicate(timeout=300)
+        if process.returncode:
+            raise SystemExit(f"a tray of the lab ended with {process.returncode}: {said}")
+    return time.perf_counter() - began
+
+
+@contextmanager
+def _trays(size: int) -> Iterator[tuple[str, dict[str, str]]]:
+    """A lab of one rack with the stand-in and the program: its name, and tray -> address."""
+    name = f"imex{size}"
+    command = [sys.executable, str(LAB / "lab")]
+    trays = {f"r01t{number:02}": f"198.51.100.{10 + number}" for number in range(1, size + 1)}
+    try:
+        subprocess.run([*command, "up", "--name", name, "--racks", "1", "--trays", str(size)], check=True, stdout=2)
+        packages.add(paths.state_of(name), standin.packages())
+        apt = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
+        _on(name, list(trays), f"{apt} update && {apt} -y install nvidia-imex={standin.versions()[0]}-1")
+        want = job_files.Wanted(
+            job.Settings("r01", tuple(trays.items())), "/etc/slurm/prolog.d", "/etc/slurm/epilog.d", "/usr/bin/python3"
+        )
+        for path, (text, mode) in job_files.files_of(want, job_files.sources()).items():
+            for tray in trays:
+                enter = lab.enter(
+                    name, tray, ["sh", "-c", f"mkdir -p $(dirname {path}); cat > {path}; chmod {mode:o} {path}"]
+                )
+                subprocess.run(enter, input=text, text=True, check=True)
+        _on(name, list(trays), "systemctl daemon-reload")
+        yield name, trays
+    finally:
+        subprocess.run([*command, "down", "--name", name], check=True)

@@ -1,0 +1,289 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the prolog decides from Slurm's environment and its settings, and the files of imex_owner job."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job, job_files, job_host
+from hypothesis import given
+from hypothesis import strategies as st
+
+TRAYS = tuple((f"r01t{number:02}", f"10.0.0.{number}") for number in range(1, 19))
+OPTIONS: dict[str, Any] = {
+    "clique": "r01",
+    "members": [{"node": node, "address": line} for node, line in TRAYS],
+    "policy": "drain",
+    "scope": "job",
+    "wait": 60,
+    "stop_wait": 20,
+    "least_trays": 2,
+    "most_requeues": 3,
+    "channel0": "auto",
+    "path": [],
+    "proc_devices": "/proc/devices",
+    "prolog_dir": "/etc/slurm/prolog.d",
+    "epilog_dir": "/etc/slurm/epilog.d",
+    "python": "/usr/bin/python3",
+}
+GOOD = {
+    "prologflags": ["Alloc"],
+    "prolog": ["/etc/slurm/prolog.d/*"],
+    "epilog": ["/etc/slurm/epilog.d/*"],
+}
+
+
+# What real slurmds of 24.11.5 and 26.05.5 have put into the environment of a prolog.
+@pytest.mark.parametrize(
+    ("environ", "shares", "whole_blocks"),
+    [
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO"}, None, False),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "TOPO"}, None, True),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "OK"}, "SLURM_JOB_OVERSUBSCRIBE=OK", False),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "USER"}, "SLURM_JOB_OVERSUBSCRIBE=USER", False),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "NO"}, "SLURM_JOB_EXCLUSIVE=NO", False),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "USER"}, "SLURM_JOB_EXCLUSIVE=USER", False),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "NODE"}, None, False),
+        ({"SLURM_JOB_OVERSUBSCRIBE": "NO", "SLURM_JOB_EXCLUSIVE": "TOPO"}, None, True),
+        ({}, "SLURM_JOB_OVERSUBSCRIBE=", False),
+    ],
+)
+def test_who_has_its_trays_alone(environ: dict[str, str], shares: str | None, whole_blocks: bool) -> None:
+    assert job.shares_its_trays(environ) == shares
+    assert job.holds_whole_blocks(environ) is whole_blocks
+
+
+@given(
+    st.permutations([node for node, _line in TRAYS]).flatmap(lambda names: st.integers(0, 18).map(lambda n: names[:n]))
+)
+def test_every_tray_of_a_job_makes_the_same_list(names: list[str]) -> None:
+    settings = job.Settings("r01", TRAYS)
+    members = job.members_of(settings, [*names, "r02t01"])
+    assert members == tuple(member for member in TRAYS if member[0] in names)
+
+
+@given(
+    st.builds(
+        job.Settings,
+        clique=st.text(max_size=9),
+        members=st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=5).map(tuple),
+        policy=st.sampled_from(job.POLICIES),
+        scope=st.sampled_from(job.SCOPES),
+        wait=st.floats(1, 3600),
+        channel0=st.booleans(),
+        path=st.text(max_size=9),
+    )
+)
+def test_settings_come_back_as_they_were_written(settings: job.Settings) -> None:
+    assert job.settings_of(job_files.render_settings(settings)) == settings
+
+
+@given(st.text(max_size=99) | st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps))
+def test_what_are_no_settings_is_one_sentence(text: str) -> None:
+    with pytest.raises(job.Failure, match="run the role on this tray"):
+        job.settings_of(text)
+
+
+@pytest.mark.parametrize("change", [{"policy": "hold"}, {"scope": "rack"}, {"wait": 0}, {"more": 1}, {"wait": "x"}])
+def test_settings_with_something_else_in_them(change: dict[str, Any]) -> None:
+    data = {**json.loads(job_files.render_settings(job.Settings("r01", TRAYS))), **change}
+    with pytest.raises(job.Failure):
+        job.settings_of(json.dumps(data))
+
+
+FIELDS = {"WorkDir": "/home/u", "JobName": "train", "BatchHost": "r01t01"}
+
+
+def _job(**environ: str) -> job.Job:
+    known = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "r01t01", "SLURM_JOB_NODELIST": "r01t[01-02]"}
+    return job.job_of({**known, "SLURM_JOB_USER": "u", **environ})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fields", "expected"),
+    [
+        ("/home/u/slurm-%j.out", {}, "/home/u/slurm-77.out"),
+        ("slurm-%j.out", {}, "/home/u/slurm-77.out"),
+        ("/logs/%x-%5j-%N-%u.out", {}, "/logs/train-00077-r01t01-u.out"),
+        ("/logs/%A_%a", {"ArrayJobId": "70", "ArrayTaskId": "3"}, "/logs/70_3"),
+        ("/logs/%%j", {}, "/logs/%j"),
+        ("/logs/%q", {}, None),
+        ("/logs/%", {}, None),
+        ("/dev/null", {}, None),
+    ],
+)
+def test_the_file_of_a_jobs_log(pattern: str, fields: dict[str, str], expected: str | None) -> None:
+    assert job._expanded(pattern, _job(), {**FIELDS, **fields}) == expected
+
+
+def test_a_line_is_written_as_the_jobs_user_only(tmp_path: Path) -> None:
+    """Also through a link that the user has put there: root's files stay as they are."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))  # pytest's own lets no other user through
+    folder.chmod(0o777)
+    try:
+        _append_through_a_link(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _append_through_a_link(folder: Path) -> None:
+    assert job.child.call(job._append, 5.0, str(folder / "own"), "new\n", "65534").value is True
+    assert (folder / "own").read_text() == "new\n"
+    assert (folder / "own").stat().st_uid == 65534
+    secret = folder / "root's"
+    secret.write_text("old\n")
+    link = folder / "link"
+    link.symlink_to(secret)
+    reply = job.child.call(job._append, 5.0, str(link), "new\n", "65534")
+    assert reply.value is None
+    assert secret.read_text() == "old\n"
+
+
+def test_a_port_that_listens_is_told_from_one_that_does_not() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert job._listening(["127.0.0.1", "127.0.0.2", "::1", "not an address"], port) == {"127.0.0.1"}
+
+
+# --- Files.
+
+
+def test_the_program_runs_alone_and_compiles_once(tmp_path: Path) -> None:
+    parts = job_files.sources()
+    text = job_files.program(sys.executable, parts)
+    assert job_files.program(sys.executable, parts) == text
+    assert "import subprocess" not in "".join(parts[name] for name in job_files.first(parts))
+    text = text.replace(repr(job.RUN), repr(str(tmp_path / "run")))
+    program = tmp_path / "program"
+    program.write_text(text)
+    for _time in range(2):
+        done = subprocess.run(
+            [sys.executable, "-IS", program, "bogus"], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.returncode, done.stderr[:6]) == (2, "usage:"), done.stderr
+        assert len(list((tmp_path / "run").iterdir())) == 1
+    # By a user who may not write there, and with what an earlier start has left broken.
+    next((tmp_path / "run").iterdir()).write_bytes(b"\x00broken")
+    done = subprocess.run(
+        [sys.executable, "-IS", program, "x"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+
+
+def test_every_part_of_the_program_can_be_loaded(tmp_path: Path) -> None:
+    """The parts that only tell why something has failed must be there when it has."""
+    parts = job_files.sources()
+    text = job_files.program(sys.executable, parts).replace(repr(job.RUN), repr(str(tmp_path / "run")))
+    ending = "sys.exit(sys.modules[ENTRY]"
+    assert ending in text
+    asked = "sys.modules[ENTRY]._look_for_cause(); print('asked'); sys.exit(0)\n"
+    program = tmp_path / "program"
+    program.write_text(text[: text.index(ending)] + asked)
+    done = subprocess.run([sys.executable, "-IS", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "asked\n", done.stderr
+
+
+def test_the_settings_of_a_tray_are_those_of_its_clique_alone() -> None:
+    want = job_files.wanted(OPTIONS, GOOD)
+    made = job_files.files_of(want, {f"{job_files.PACKAGE}.imex.job": ""})
+    assert len(made[job.SETTINGS_FILE][0]) < 2500
+    assert job.settings_of(made[job.SETTINGS_FILE][0]).members == TRAYS
+    assert "nvidia-imex" in made["/etc/slurm/prolog.d/50-nvlink-imex"][0]  # by which imex_info knows the owner
+    assert made["/etc/slurm/epilog.d/50-nvlink-imex"][1] == 0o755
+
+
+@pytest.mark.parametrize(
+    ("switch", "option", "expected"),
+    [
+        ([], "auto", True),
+        (["switch/nvidia_imex"], "auto", False),
+        (["switch/nvidia_imex"], "always", True),
+        ([], "never", False),
+    ],
+)
+def test_channel0_is_made_where_slurm_gives_no_channel(switch: list[str], option: str, expected: bool) -> None:
+    slurm = {**GOOD, "switchtype": switch}
+    assert job_files.wanted({**OPTIONS, "channel0": option}, slurm).settings.channel0 is expected
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"wait": 4},
+        {"wait": 3601},
+        {"stop_wait": 0},
+        {"least_trays": 0},
+        {"most_requeues": -1},
+        {"clique": None},
+        {"members": [{"node": "a", "address": "10.0.0.1"}, {"node": "a", "address": "10.0.0.2"}]},
+        {"members": [{"node": "a", "address": "10.0.0.1"}, {"node": "b", "address": "10.0.0.1"}]},
+        {"members": [{"node": "a", "address": ""}]},
+    ],
+)
+def test_a_wrong_option_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(files.ImexError):
+        job_files.wanted({**OPTIONS, **change}, GOOD)
+
+
+@pytest.mark.parametrize(
+    ("change", "refused", "noted"),
+    [
+        ({}, [], []),
+        ({"prologflags": []}, ["imex_job_prolog_flags"], []),
+        ({"prologflags": ["Serial"]}, ["imex_job_prolog_flags"], []),
+        ({"prologflags": ["Alloc", "NoSuch"]}, ["imex_job_prolog_flags"], []),
+        ({"prologflags": ["contain,serial"]}, [], []),
+        ({"prologepilogtimeout": ["65534"]}, [], []),
+        ({"prologepilogtimeout": ["119"]}, ["imex_job_wait_too_long"], []),
+        ({"prologepilogtimeout": ["120"]}, [], []),
+        ({"prologtimeout": ["90"]}, ["imex_job_wait_too_long"], []),
+        ({"epilogtimeout": ["49"]}, ["imex_job_wait_too_long"], []),
+        ({"epilogtimeout": ["50"]}, [], []),
+        ({"prolog": []}, [], ["imex_job_prolog_unset"]),
+        ({"prolog": ["/opt/site/prolog.sh"]}, [], ["imex_job_prolog_unset"]),
+        ({"prolog": ["/opt/site/prolog.sh", "/etc/slurm/prolog.d/*"]}, [], []),
+        ({"epilog": ["/etc/slurm/epilog.d/*.sh"]}, [], ["imex_job_prolog_unset"]),
+        ({"prolog": ["/opt/a.sh,/etc/slurm/prolog.d/[0-9]*"]}, [], []),
+    ],
+)
+def test_what_slurm_conf_must_say(change: dict[str, list[str]], refused: list[str], noted: list[str]) -> None:
+    slurm = {**GOOD, **change}
+    found = job_files.judge(job_files.wanted(OPTIONS, slurm), slurm, "/etc/slurm/slurm.conf")
+    assert [[note["code"] for note in notes] for notes in found] == [refused, noted]
+
+
+def test_a_policy_that_needs_a_task_prolog() -> None:
+    want = job_files.wanted({**OPTIONS, "policy": "run"}, GOOD)
+    assert [note["code"] for note in job_files.judge(want, GOOD, "x")[1]] == ["imex_job_task_prolog"]
+    assert job_files.judge(want, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []
+
+
+def test_slurm_conf_with_includes_and_partitions(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(
+        "ClusterName=x\nProlog=/a/*\nPROLOG=/b/* # two\nPrologFlags=Alloc,\\\nContain\nInclude more.conf\n"
+        "PartitionName=p Nodes=ALL Prolog=/no\n"
+    )
+    (tmp_path / "more.conf").write_text("Epilog='/e/*'\nSwitchType=switch/nvidia_imex\nInclude more.conf\n")
+    path, settings = job_host.slurm_settings(str(tmp_path / "slurm.conf"))
+    assert path == str(tmp_path / "slurm.conf")
+    assert settings["prolog"] == ["/a/*", "/b/*"]
+    assert settings["prologflags"] == ["Alloc,Contain"]
+    assert set(settings["epilog"]) == {"/e/*"}
+    assert set(settings["switchtype"]) == {"switch/nvidia_imex"}
+    assert job_host.slurm_settings(str(tmp_path / "none")) == (None, {})
