@@ -17,10 +17,13 @@ import time
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting import Sacctmgr, Step
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.applying import SETTLE, Log
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.replacing import Files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.reviving import revive
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tier_plan import TierPlan, running_partitions
+
+# How long a slurmctld that refused a reconfigure is given to show whether it goes on, in seconds.
+CALM = 1.0
 
 
 def apply(plan: TierPlan) -> None:
@@ -123,12 +126,19 @@ def _reload(plan: TierPlan) -> str:
     deadline = time.monotonic() + max(slurm.timeout, SETTLE)
     revived = ""
     while True:
-        with contextlib.suppress(SlurmError):
-            slurm.reconfigure()
-            if {record["PartitionName"] for record in running_partitions(slurm)} == names:
-                return f" and running{revived}"
+        # One that ends itself (reviving.py) does so within moments, and would take a new one down with it.
+        time.sleep(CALM)
         if not revived and revive(slurm.timeout):
             revived = " in a slurmctld that was started again, since it had ended itself"
+        with contextlib.suppress(SlurmError):
+            slurm.reconfigure()
+            if _runs(slurm, names):
+                time.sleep(CALM)
+                if _runs(slurm, names):
+                    return f" and running{revived}"
         if time.monotonic() > deadline:
             return ", but slurmctld does not run them: look at its log and restart it"
-        time.sleep(0.5)
+
+
+def _runs(slurm: Slurm, names: set[str]) -> bool:
+    return {record["PartitionName"] for record in running_partitions(slurm)} == names
