@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,13 @@ class ActionModule(ActionBase):
         hosts = variables.get("ansible_play_hosts_all") or [self.tray]
         self.hosts = set(imex_clique.batch(hosts, play.serial or [], variables["inventory_hostname"]))
         self.variables = variables
+        path = options["fabric_file"]
+        if self._task.check_mode and isinstance(path, str) and path and owner in domain.SERVICE_OWNERS:
+            path = self._loader.path_dwim(path)
+            if not os.path.exists(path):
+                # On a new site --check of the whole way comes here before anything was accepted.
+                told = f"{path}: is not there yet, so no IMEX domain can be shown; discover and accept it first."
+                return {"changed": False, "actions": [], "findings": [], "warnings": [told]}
         try:
             clique = self._clique(options["fabric_file"], owner)
             if clique:
@@ -145,6 +153,7 @@ class ActionModule(ActionBase):
             for tray in clique.trays
             if tray != self.tray and tray in rows and not rows[tray].get("failed")
         ]
+        arguments["call"] = bool(rows.get(self.tray, {}).get("started"))
         return self._module("wait", arguments)
 
     def _verdict(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:

@@ -201,6 +201,10 @@ options:
     description: Whether new TLS files wait to be loaded, filled in by the action plugin.
     type: bool
     default: false
+  call:
+    description: Whether the daemon was started in this run, filled in by the action plugin.
+    type: bool
+    default: false
 seealso:
   - module: rackscale.nvlink.imex_info
 """
@@ -345,6 +349,7 @@ def main() -> None:
             "generation": {"type": "int", "default": 0},
             "stop": {"type": "bool", "default": False},
             "reload": {"type": "bool", "default": False},
+            "call": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -383,7 +388,7 @@ def _phase(here: tray.Tray, options: dict[str, Any]) -> dict[str, Any]:
         return here.stop_and_write(options["generation"], options["owing"], options["stop"])
     if phase == "start":
         return here.start(options["start_timeout"], options["reload"], options["owing"])
-    return here.wait(options["timeout"], options["expect"])
+    return here.wait(options["timeout"], options["expect"], options["call"])
 
 
 if __name__ == "__main__":

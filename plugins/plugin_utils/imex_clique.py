@@ -35,7 +35,7 @@ class Clique:
 class Decision:
     """For all members alike.
 
-    ``restart``: every running daemon of the clique stops before any starts. ``generation``: of its list, for the record.
+    ``restart``: every running daemon of the clique stops before any starts. ``generation``: of the list.
     ``owing``: members that do not get the list now. ``held``: why nothing may be touched, None where all is well;
     ``findings`` then holds the reason, and otherwise who owes.
     """
@@ -86,7 +86,7 @@ def decide(
                 generation,
                 "imex_clique_partial",
                 f"IMEX of clique {clique.name} must restart as a whole, and this run leaves out {_listed(partial)}; run"
-                " it on the whole clique (serial must not cut it), or name those that are to stay behind in imex_may_owe.",
+                " it on the whole clique (serial must not cut it), or name those that may stay behind in imex_may_owe.",
                 None,
             )
     elif any(tray in records and records[tray]["sha256"] != sha256 and tray not in may_owe for tray in outside):

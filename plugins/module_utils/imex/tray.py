@@ -34,6 +34,8 @@ _SECONDS = 30.0
 _STOP_SECONDS = 120.0
 _INSTALL_SECONDS = 600.0
 _PORT_SECONDS = 1.5
+# The daemon heeds SIGUSR1 once in 5 s.
+_CALL_SECONDS = 6.0
 _NO_SLURM = ("configuration source", "Unable to process configuration", "No such file")
 
 
@@ -310,11 +312,13 @@ class Tray:
         self._write(files.RECORD_FILE, record, domain.PLAIN_MODE)
 
     def _forget_list(self) -> None:
+        ours = os.path.lexists(files.RECORD_FILE)
         self._write(files.RECORD_FILE, None, 0)
         self._write(domain.BLESSING, None, 0)
-        if self.want.owner != domain.DRIVER:
-            # Without the check nothing would keep a start by hand from using an old list.
-            self._write(files.NODES_FILE, None, 0)
+        if self.want.owner == domain.NONE or (self.want.owner == domain.JOB and ours):
+            # Without the check nothing would keep a start by hand from using an old list. Where a prolog is the owner
+            # a list without a record is that of a running job.
+            self._write(self.want.nodes_path, None, 0)
 
     def _set_units(self, seen: Mapping[str, Any], changed: bool) -> None:
         if changed and not self.check:
@@ -442,8 +446,13 @@ class Tray:
 
     # --- wait
 
-    def wait(self, seconds: float, expect: Sequence[str]) -> dict[str, Any]:
-        """Until this tray is READY and sees those of the list that this run has started, at most ``seconds``."""
+    def wait(self, seconds: float, expect: Sequence[str], call: bool) -> dict[str, Any]:
+        """Until this tray is READY and sees those of the list that this run has started, at most ``seconds``.
+
+        ``call``: this run has started this daemon, so nobody uses it yet. What it called before a peer was there it
+        calls again only after 15, 31, 62, ... seconds, but at once on SIGUSR1.
+        """
+        called = time.monotonic()
         expected = {files.normal_address(entry) or entry.lower() for entry in expect}
         deadline = time.monotonic() + seconds
         pause = 0.3
@@ -459,6 +468,9 @@ class Tray:
             settled = whole and (len(expected) + 1 < len(self.want.entries) or seen["domain_state"] == "up")
             if settled or self.check or time.monotonic() >= deadline or not _may_change(seen):
                 break
+            if call and seen["ready"] and blind and time.monotonic() - called > _CALL_SECONDS:
+                self._signal(signal.SIGUSR1)
+                called = time.monotonic()
             time.sleep(min(pause, max(0.05, deadline - time.monotonic())))
             pause = min(pause * 1.5, 3.0)
         ports = {}

@@ -154,7 +154,7 @@ def test_a_play_in_batches_is_cut_as_ansible_cuts_it(serial: list[Any], sizes: l
 
     class Inventory:
         def get_hosts(self, _pattern: str, order: Any = None) -> list[str]:
-            return hosts
+            return list(hosts)
 
     class Play:
         hosts, order = "all", None
