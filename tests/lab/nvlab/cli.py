@@ -15,6 +15,7 @@ from pathlib import Path
 
 from . import gpus, image, inventory, lab, network, packages, scenario, state, tools
 from .errors import LabError
+from .kubernetes import command as kubernetes
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,6 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     command("inventory", _inventory, "print an Ansible inventory of the lab")
     sub = command("packages", _packages, "put a folder's .deb files into the repository that all hosts have")
     sub.add_argument("folder")
+    text = "a control plane of Kubernetes, alone or in a lab"
+    kubernetes.add(commands.add_parser("kubernetes", help=text, description=text), common)
     sub = command("build", _build, "build the base tree of a suite")
     sub.add_argument("--suite", choices=scenario.SUITES, default="trixie")
     sub.add_argument("--empty", action="store_true", help="the one of hosts without Slurm")

@@ -53,7 +53,8 @@ class Api:
             time.sleep(0.1)
 
     def _request(self, method: str, path: str, body: Any, kind: str) -> Any:
-        payload = None if body is None else json.dumps(body).encode()
+        # As the API server writes when it patches: it takes other bytes of opaque parameters for a change of them.
+        payload = None if body is None else json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
         headers = {"Accept": "application/json", **({"Content-Type": kind} if body is not None else {})}
         for attempt in (1, 2):
             kept = getattr(self._local, "connection", None)
