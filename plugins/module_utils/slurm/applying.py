@@ -177,4 +177,6 @@ class Log:
         except (OSError, ValueError):
             return ""
         lines = [line.partition("fatal: ")[2] for line in text.splitlines() if "fatal: " in line]
+        # 24.11 may end itself after a reconfigure that failed (reviving.py); the reason is what it said before that.
+        lines = [line for line in lines if not line.startswith("assoc_mgr_lock: ")] or lines
         return lines[-1].strip()[:300] if lines else ""

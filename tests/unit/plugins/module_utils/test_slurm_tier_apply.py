@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     accounting,
+    applying,
     programs,
     reviving,
     surveying,
@@ -155,3 +156,14 @@ def test_only_a_unit_that_has_ended_is_started_again(
 def test_a_host_without_systemd_revives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert reviving.revive(5) is False
+
+
+def test_the_reason_is_what_was_refused_and_not_what_it_died_of(tmp_path: Path) -> None:
+    log = tmp_path / "slurmctld.log"
+    log.write_text("")
+    reader = applying.Log(str(log))
+    dying = "[x] fatal: assoc_mgr_lock: pthread_rwlock_rdlock(): Resource deadlock avoided\n"
+    log.write_text(f"[x] fatal: failed to parse tres weights str 'a'\n{dying}")
+    assert reader.fatal() == "failed to parse tres weights str 'a'"
+    log.write_text(dying)
+    assert reader.fatal().startswith("assoc_mgr_lock")
