@@ -9,8 +9,8 @@ pair of it talks (!M!) until the whole clique is restarted. Every member offers 
 of its list) on a port; this asks the members of the tray's own list:
 
 - One has a higher generation: exit 1, the unit stays off.
-- A majority has the same: exit 0. At the deadline one that has the same is enough, unless others have another list of
-  the same generation.
+- A majority has the same: exit 0. At the deadline one that has the same is enough, unless members of the list say that
+  they are of another clique now, or have another list of the same generation.
 - None has: exit 255, by which the unit has failed, and systemd tries again by its Restart=.
 
 A start by the role is blessed in /run (which no boot survives): it waits for nobody, and still minds the first rule.
@@ -38,15 +38,21 @@ CHANNELS = "/dev/nvidia-caps-imex-channels"
 
 
 def judge(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[str, str]:
-    """What answers of peers mean: (start|wait|stale, why), pure.
+    """What answers of peers mean: (start|wait|doubt|stale, why), pure.
+
+    One that is of another clique may have moved, or be about to: that is no proof, but makes the list doubtful.
 
     ``own``: this tray's record. ``answers``: peer -> its record. ``members``: how many lines the list has.
     """
     agreeing: list[str] = []
     differing: list[str] = []
+    elsewhere: list[str] = []
     for peer, answer in sorted(answers.items()):
-        if answer.get("clique") != own["clique"] or type(answer.get("generation")) is not int:
-            continue  # a tray that has moved, or is to move: its own clique will say so
+        if type(answer.get("generation")) is not int:
+            continue
+        if answer.get("clique") != own["clique"]:
+            elsewhere.append(f"{peer} (clique {answer.get('clique')})")
+            continue
         if answer["generation"] > own["generation"]:
             return "stale", (
                 f"{peer} has generation {answer['generation']} of the list of clique {own['clique']}, this tray has"
@@ -58,6 +64,8 @@ def judge(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[s
         return "stale", f"{differing[0]} has another list of generation {own['generation']} of clique {own['clique']}"
     if (len(agreeing) + 1) * 2 > members:
         return "start", f"{len(agreeing)} of {members - 1} members have the same list"
+    if elsewhere:
+        return "doubt", f"members of its list are of another clique now: {', '.join(elsewhere[:3])}"
     return "wait", f"{len(agreeing)} of {members - 1} members have said that they have the same list"
 
 
@@ -85,6 +93,8 @@ def check(record: str, nodes: str, blessing: str, port: int, wait: float, unconf
         if verdict == "start" or blessed:
             break
         if time.monotonic() >= deadline:
+            if verdict == "doubt":
+                return _end(TRY_AGAIN, f"{why}; run the role imex on this tray, until then systemd asks again")
             if unconfirmed == "start" or any(_same(own, answer) for answer in answers.values()):
                 break
             return _end(

@@ -37,7 +37,9 @@ def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[
         ({"b": record(3), "c": record(3)}, 4, "wait"),
         ({"b": record(4, "other"), "c": record(4, "other")}, 4, "stale"),
         ({"b": record(), "c": record(), "d": record(4, "other")}, 4, "start"),
-        ({"b": record(9, clique="r02")}, 2, "wait"),
+        ({"b": record(9, clique="r02")}, 2, "doubt"),
+        ({"b": record(9, clique="r02"), "c": record()}, 4, "doubt"),
+        ({"b": record(9, clique="r02"), "c": record(), "d": record()}, 4, "start"),
         ({"b": {}, "c": {"clique": "r01"}, "d": {"clique": "r01", "generation": True}}, 4, "wait"),
     ],
 )
@@ -132,6 +134,14 @@ def test_what_is_no_record_confirms_nothing(check: Any, said: bytes) -> None:
     with members(_2=said) as port:
         assert check(port, record()) == boot.TRY_AGAIN
         assert check(port, record(), unconfirmed="start") == 0
+
+
+def test_trays_of_a_clique_that_is_no_more_do_not_confirm_each_other(check: Any, capsys: Any) -> None:
+    text = TEXT + "127.0.0.4\n"
+    own = record(sha256=files.digest(text))
+    with members(_2=own, _3=record(1, clique="r02c")) as port:
+        assert check(port, own, text=text) == boot.TRY_AGAIN
+    assert "127.0.0.3 (clique r02c)" in capsys.readouterr().err
 
 
 def test_one_that_agrees_is_enough_at_the_deadline(check: Any) -> None:
