@@ -20,6 +20,9 @@ from typing import Any
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
+from nvlab.kubernetes import plane, programs  # noqa: E402  (the lab is found through the path above)
+
 LAB = CHECKOUT / "tests" / "lab" / "lab"
 SCENARIOS = CHECKOUT / "tests" / "lab" / "scenarios"
 _numbers = itertools.count(1)
@@ -110,3 +113,17 @@ def four_trays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]
     """The four trays of four.yml with Slurm 24.11, shared by the tests of a module."""
     with running_lab(tmp_path_factory.mktemp("lab")) as racks:
         yield racks
+
+
+# The newest one that the lab has runs in `make test-all`.
+KUBERNETES_VERSIONS = (
+    programs.VERSIONS[0],
+    pytest.param(programs.VERSIONS[1], marks=pytest.mark.two_racks),
+)
+
+
+@pytest.fixture(scope="module", params=KUBERNETES_VERSIONS)
+def control_plane(request: pytest.FixtureRequest) -> Iterator[plane.ControlPlane]:
+    """A control plane without nodes, shared by the tests of a module: each takes away what it made."""
+    with plane.control_plane(request.param) as running:
+        yield running

@@ -66,7 +66,21 @@ PYTHON_FLOOR = "vermin --quiet --no-tips --violations -t=3.9- --eval-annotations
 
 # The long ones first, so that the short ones fill the gaps on the other core.
 GATES = [
-    Gate("lab", "test", _pytest("tests/integration", "lab and not two_racks"), is_pytest=True, blocked=_not_root),
+    Gate(
+        "lab",
+        "test",
+        _pytest("tests/integration", "lab and not kubernetes and not two_racks"),
+        is_pytest=True,
+        blocked=_not_root,
+    ),
+    # Builds the control plane's programs when they are not cached: six minutes on one core, at low priority.
+    Gate(
+        "kubernetes",
+        "test",
+        _pytest("tests/integration", "kubernetes and not two_racks"),
+        is_pytest=True,
+        blocked=_not_root,
+    ),
     Gate("molecule", "test", _tool("python tests/tools/molecule_scenarios.py"), blocked=_not_root),
     Gate("cores", "test", _tool("python tests/tools/cores.py"), blocked=_not_root),
     Gate("integration", "test", _pytest("tests/integration", "not lab and not two_racks"), is_pytest=True),

@@ -1,0 +1,370 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The lab's control plane is a real one: what it serves, how it fails, and what stands in for the driver's pods."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+from nvlab import linux, network, paths, scenario
+from nvlab.kubernetes import chart, domains, driver, nodes, plane, users
+from nvlab.kubernetes.api import ApiError
+from nvlab.kubernetes.plane import ControlPlane
+
+from .commands import environment
+from .conftest import LabFactory, lab_command
+
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
+
+CLIQUES = f"apis/{domains.VERSION}/computedomaincliques"
+CLAIMS = f"{domains.RESOURCE}/resourceclaims"
+DEFAULT = f"apis/{domains.VERSION}/namespaces/default/computedomains"
+DEPLOYMENTS = "apis/apps/v1/namespaces/default/deployments"
+FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
+ONLY_DOMAINS = ("--set", "resources.gpus.enabled=false")
+# Prints what a source tells, or the sentence with which it ends.
+ASK = """
+import json, sys
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+try:
+    told = sources.observe("kubernetes", json.loads(sys.argv[1]), "2026-11-21T05:00:00Z")
+except NvlinkError as error:
+    sys.exit(str(error))
+print(json.dumps({row.tray: row.identity for row in told.observations}))
+"""
+Found = TypeVar("Found")
+
+
+def until(what: str, look: Callable[[], Found], seconds: float = 30.0) -> Found:
+    """What `look` finds, as soon as it finds something."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"{what} did not happen in {seconds:g} s"
+        time.sleep(0.05)
+    return found
+
+
+@pytest.fixture
+def trays(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane with the Nodes of four trays in two cliques, and a driver that does nothing unusual."""
+    plane.add_trays(control_plane, scenario.parse(FOUR))
+    yield control_plane
+    (control_plane.directory / driver.FILE).unlink(missing_ok=True)
+    for name in names(control_plane):
+        control_plane.api().delete(f"{nodes.PATH}/{name}")
+
+
+@pytest.fixture
+def release(trays: ControlPlane, tmp_path: Path) -> Iterator[ControlPlane]:
+    """The newest chart, for ComputeDomains alone, with its pods running."""
+    folder = chart.folder(tmp_path)
+    trays.helm("install", "dra", folder, "--namespace", "dra", "--create-namespace", *ONLY_DOMAINS)
+    until("a slice for each tray", lambda: len(slices(trays)) == 4)
+    until("the controller", lambda: available(trays))
+    yield trays
+    trays.helm("uninstall", "dra", "--namespace", "dra", check=False)
+    until("no slices", lambda: not slices(trays))
+
+
+def names(running: ControlPlane) -> list[str]:
+    return [node["metadata"]["name"] for node in running.api().items(nodes.PATH)]
+
+
+def slices(running: ControlPlane) -> list[str]:
+    return sorted(row["metadata"]["name"] for row in running.api().items(domains.SLICES))
+
+
+def available(running: ControlPlane) -> bool:
+    rows = running.api().items("apis/apps/v1/namespaces/dra/deployments")
+    return bool(rows) and all(row["status"].get("availableReplicas") for row in rows)
+
+
+def label(running: ControlPlane, node: str) -> str | None:
+    found: str | None = running.api().get(f"{nodes.PATH}/{node}")["metadata"]["labels"].get(nodes.CLIQUE)
+    return found
+
+
+def ask(running: ControlPlane, kubeconfig: Path, **options: Any) -> Any:
+    """What the source kubernetes tells: {tray: identity}, or its sentence."""
+    told = json.dumps({"kubeconfig": str(kubeconfig), "timeout": 5, **options})
+    done = running.run(
+        "env", f"PYTHONPATH={environment()['ANSIBLE_COLLECTIONS_PATH']}", sys.executable, "-c", ASK, told, check=False
+    )
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
+
+
+def test_every_process_runs_and_nodes_stay_alive(trays: ControlPlane) -> None:
+    parts = trays.components()
+    assert set(parts) == set(plane.COMPONENTS)
+    assert all(entry["running"] for entry in parts.values())
+    assert sum(entry["memory_mb"] for entry in parts.values()) < 1500
+    said = json.loads(trays.kubectl("version", "--output=json"))
+    assert said["serverVersion"]["gitVersion"] == f"v{trays.version}"
+    assert "resource.k8s.io/v1" in trays.kubectl("api-versions").split()
+    leases = "apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    until("kwok holds the nodes' leases", lambda: len(trays.api().items(leases)) == 4)
+    assert trays.kubectl("get", "nodes", "--no-headers").count(" Ready ") == 4
+
+
+def test_an_api_server_that_stops_in_the_middle_comes_back_with_everything(trays: ControlPlane) -> None:
+    before = names(trays)
+    trays.stop("kube-apiserver")
+    assert not trays.components()["kube-apiserver"]["running"]
+    refused = trays.run("kubectl", "get", "nodes", check=False)
+    assert refused.returncode != 0
+    assert "refused" in refused.stderr
+    trays.start("kube-apiserver")
+    assert names(trays) == before
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        (users.expired, "Unauthorized"),
+        (users.wrong_authority, "certificate signed by unknown authority"),
+        (users.unreachable, "refused"),
+        (users.broken, "error loading config file"),
+    ],
+)
+def test_kubectl_is_refused_as_a_site_would_be(
+    trays: ControlPlane, way: Callable[[ControlPlane], Path], words: str
+) -> None:
+    refused = trays.run("kubectl", "--kubeconfig", way(trays), "get", "nodes", check=False)
+    assert refused.returncode != 0
+    assert words in refused.stderr
+
+
+def test_a_user_may_do_what_its_rules_say_and_nothing_else(trays: ControlPlane) -> None:
+    reader = users.user(trays, "reader", [users.rule("", ["nodes"], ["get", "list"])])
+    assert trays.kubectl("--kubeconfig", reader, "get", "nodes", "--output=name").count("node/") == 4
+    refused = trays.run("kubectl", "--kubeconfig", reader, "label", "node", "r01t01", "a=b", check=False)
+    assert 'cannot patch resource "nodes"' in refused.stderr
+
+
+def test_the_source_reads_a_real_api_page_by_page(trays: ControlPlane) -> None:
+    told = ask(trays, trays.kubeconfig)
+    assert told == ask(trays, trays.kubeconfig, page_size=1) == ask(trays, trays.kubeconfig, page_size=3)
+    cliques = {tray: f"{identity[0]}.{identity[1]}" for tray, identity in told.items()}
+    assert cliques == {name: label(trays, name) for name in names(trays)}
+    assert len(set(cliques.values())) == 2
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        (users.expired, "HTTP 401"),
+        (lambda running: users.user(running, "no-list", [users.rule("", ["nodes"], ["get"])]), "HTTP 403"),
+        (users.wrong_authority, "certificate that cannot be accepted"),
+        (users.unreachable, "refuses the connection"),
+        (users.broken, "is no YAML"),
+    ],
+)
+def test_the_source_is_refused_in_one_sentence_without_a_secret(
+    trays: ControlPlane, way: Callable[[ControlPlane], Path], words: str
+) -> None:
+    kubeconfig = way(trays)
+    sentence = ask(trays, kubeconfig)
+    assert isinstance(sentence, str)
+    assert words in sentence
+    assert "\n" not in sentence
+    secrets = re.findall(r"(?m)^\s*(?:token|client-key-data|client-certificate-data): (\S+)", kubeconfig.read_text())
+    assert not [secret for secret in secrets if secret in sentence or secret[:40] in sentence]
+
+
+def test_the_source_names_an_api_server_that_stopped(trays: ControlPlane) -> None:
+    trays.stop()
+    try:
+        assert "refuses the connection" in ask(trays, trays.kubeconfig)
+    finally:
+        trays.start()
+
+
+@pytest.mark.parametrize("major", ["4", "3"])
+def test_both_helms_install_upgrade_and_uninstall_the_chart(trays: ControlPlane, tmp_path: Path, major: str) -> None:
+    folder = chart.folder(tmp_path)
+    common = ("dra", folder, "--namespace", "dra", "--create-namespace")
+    refused = trays.helm("install", *common, major=major, check=False)
+    assert refused.returncode != 0
+    assert "gpuResourcesEnabledOverride=true" in refused.stderr
+    trays.helm("install", *common, *ONLY_DOMAINS, major=major)
+    pods = "{.items[0].status.numberReady}"
+    until("pods", lambda: trays.kubectl("get", "ds", "-n", "dra", "-o", f"jsonpath={pods}") == "4")
+    until("slices of domains", lambda: len(slices(trays)) == 4)
+    trays.helm("upgrade", *common, "--set", "gpuResourcesEnabledOverride=true", major=major)
+    until("slices of GPUs too", lambda: len(slices(trays)) == 8)
+    trays.helm("uninstall", "dra", "--namespace", "dra", major=major)
+    until("no slices", lambda: not slices(trays))
+
+
+def test_a_node_without_the_labels_of_feature_discovery_gets_no_plugin(release: ControlPlane) -> None:
+    gone = dict.fromkeys([*nodes.NFD, "nvidia.com/gpu.present"])
+    release.api().patch(f"{nodes.PATH}/r01t04", {"metadata": {"labels": gone}})
+    until("the slice goes with the pod", lambda: len(slices(release)) == 3)
+    assert not [name for name in slices(release) if name.startswith("r01t04")]
+
+
+def test_a_plugin_that_crashes_is_not_ready_and_publishes_nothing(release: ControlPlane) -> None:
+    driver.set_faults(release.directory, "r01t03", {"plugin": "crash"})
+    until("the slice goes", lambda: len(slices(release)) == 3)
+    ready = "{.items[0].status.numberReady}"
+    until("the DaemonSet says so", lambda: release.kubectl("get", "ds", "-n", "dra", "-o", f"jsonpath={ready}") == "3")
+    assert "CrashLoopBackOff" in release.kubectl("get", "pods", "-n", "dra")
+    driver.set_faults(release.directory, "r01t03", {"plugin": "silent"})
+    until("it is ready", lambda: release.kubectl("get", "ds", "-n", "dra", "-o", f"jsonpath={ready}") == "4")
+    assert len(slices(release)) == 3
+    driver.set_faults(release.directory, "r01t03", {"plugin": "ok"})
+    until("the slice comes back", lambda: len(slices(release)) == 4)
+
+
+def workload(replicas: int, trays: list[str]) -> dict[str, Any]:
+    """A Deployment whose pods claim a channel on some trays."""
+    only = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": trays}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only]}}}
+    container = {"name": "work", "image": "work", "resources": {"claims": [{"name": "channel"}]}}
+    claims = [{"name": "channel", "resourceClaimTemplateName": "work-channel"}]
+    pod = {"affinity": affinity, "containers": [container], "resourceClaims": claims}
+    labels = {"app": "work"}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "work"}, "spec": spec}
+
+
+def test_a_compute_domain_lives_and_ends_as_with_the_driver(release: ControlPlane) -> None:
+    api = release.api()
+    spec = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "work-channel"}}}
+    body = {"apiVersion": domains.VERSION, "kind": "ComputeDomain", "metadata": {"name": "work"}, "spec": spec}
+    uid = api.create(DEFAULT, body)["metadata"]["uid"]
+    template = f"{domains.RESOURCE}/namespaces/default/resourceclaimtemplates/work-channel"
+    until("the claim template", lambda: api.find(template))
+    # Empty, and yet Ready: what the driver says of numNodes 0.
+    until("the status", lambda: api.get(f"{DEFAULT}/work").get("status") == {"status": "Ready"})
+    api.create(DEPLOYMENTS, workload(3, ["r01t01", "r01t02", "r01t03"]))
+    rows = until("a clique each", lambda: [row for row in [cliques(release)] if sum(map(len, row.values())) == 3][:1])[
+        0
+    ]
+    assert rows == {
+        f"{uid}.{label(release, 'r01t01')}": {"r01t01": "Ready", "r01t02": "Ready"},
+        f"{uid}.{label(release, 'r01t03')}": {"r01t03": "Ready"},
+    }
+    assert api.get(f"{nodes.PATH}/r01t01")["metadata"]["labels"][domains.KEY] == uid
+    driver.set_faults(release.directory, "r01t02", {"daemon": "not_ready"})
+    until("NotReady", lambda: api.get(f"{DEFAULT}/work")["status"]["status"] == "NotReady")
+    driver.set_faults(release.directory, "r01t02", {"daemon": "ok"})
+    until("Ready", lambda: api.get(f"{DEFAULT}/work")["status"]["status"] == "Ready")
+    # Without the controller its finalizer holds the domain.
+    driver.set_faults(release.directory, None, {"controller": "stopped"})
+    time.sleep(2 * driver.PERIOD)
+    api.delete(f"{DEPLOYMENTS}/work")
+    api.delete(f"{DEFAULT}/work")
+    until("no claim of the workload", lambda: not api.items(f"{domains.RESOURCE}/namespaces/default/resourceclaims"))
+    assert api.get(f"{DEFAULT}/work")["metadata"]["finalizers"] == [domains.KEY]
+    driver.set_faults(release.directory, None, {"controller": "ok"})
+    until(
+        "the domain is gone",
+        lambda: not api.items(domains.DOMAINS) and not api.items(CLIQUES) and not api.items(CLAIMS),
+    )
+    assert domains.KEY not in api.get(f"{nodes.PATH}/r01t01")["metadata"]["labels"]
+    assert api.find(template) is None
+
+
+def cliques(running: ControlPlane) -> dict[str, dict[str, str]]:
+    rows = running.api().items(CLIQUES)
+    return {row["metadata"]["name"]: {one["nodeName"]: one["status"] for one in row["daemons"]} for row in rows}
+
+
+def test_the_plugin_takes_the_label_that_it_wrote_with_it(trays: ControlPlane, tmp_path: Path) -> None:
+    driver.set_faults(trays.directory, None, {"gfd": "off"})
+    was = label(trays, "r01t01")
+    trays.api().patch(
+        f"{nodes.PATH}/r01t01", {"metadata": {"labels": {nodes.CLIQUE: None}, "annotations": {driver.CLIQUE_SAID: was}}}
+    )
+    writes = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled=true"
+    folder = chart.folder(tmp_path)
+    trays.helm("install", "dra", folder, "-n", "dra", "--create-namespace", *ONLY_DOMAINS, "--set", writes)
+    until("the label", lambda: label(trays, "r01t01") == was)
+    trays.helm("uninstall", "dra", "-n", "dra")
+    until("no label", lambda: label(trays, "r01t01") is None and not slices(trays))
+
+
+def test_a_stale_definition_refuses_what_the_newest_takes(control_plane: ControlPlane, tmp_path: Path) -> None:
+    api = control_plane.api()
+    for crd in [chart.stale_crd(), *(row for row in chart.crds() if "cliques" in row["metadata"]["name"])]:
+        api.apply(f"apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}", crd)
+    spec = {"channel": {"resourceClaimTemplate": {"name": "x"}}}
+    body = {"apiVersion": domains.VERSION, "kind": "ComputeDomain", "metadata": {"name": "short"}, "spec": spec}
+    until("the kind is served", lambda: api.find(DEFAULT))
+
+    def refused() -> str | None:
+        try:
+            api.create(DEFAULT, body)
+        except ApiError as error:
+            return str(error)
+        api.delete(f"{DEFAULT}/short")
+        return None
+
+    assert "numNodes" in until("a refusal", refused)
+    for crd in chart.crds():
+        api.apply(f"apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}", crd)
+    until("it is taken", lambda: refused() is None)
+    until("it is gone", lambda: _without_finalizer(control_plane))
+
+
+def _without_finalizer(running: ControlPlane) -> bool:
+    """Without a controller nobody else would take the finalizer, if one was set."""
+    return not running.api().items(domains.DOMAINS)
+
+
+def test_ten_thousand_nodes_come_in_seconds_and_nothing_is_left_of_them() -> None:
+    with plane.control_plane(components=plane.API_ONLY) as running:
+        began = time.monotonic()
+        assert plane.add_racks(running, 56) == 1008
+        assert time.monotonic() - began < 60
+        told = ask(running, running.kubeconfig, page_size=100)
+        assert len(told) == 1008
+        assert len({tuple(identity) for identity in told.values()}) == 56
+        name, state = running.name, paths.state_of(running.name)
+        pids = [entry["pid"] for entry in running.components().values()]
+        root = linux.cgroup_root()
+    assert root is not None
+    assert not state.exists()
+    assert not network.file_of(name).exists()
+    assert not (root / paths.netns_of(name)).exists()
+    assert not [pid for pid in pids if linux.start_time(pid)]
+
+
+def test_trays_of_the_lab_are_nodes_whose_labels_follow_their_gpus(lab: LabFactory, tmp_path: Path) -> None:
+    file = tmp_path / "kubernetes.yml"
+    file.write_text(yaml.safe_dump({**FOUR, "slurm": False, "kubernetes": True}))
+    with lab(file) as racks:
+        running = ControlPlane(racks.name)
+        assert names(running) == ["r01t01", "r01t02", "r01t03", "r01t04"]
+        before = label(running, "r01t02")
+        assert before == label(running, "r01t01") != label(running, "r01t03")
+        # A tray reaches the API server that its rack's nodes are in.
+        probe = (
+            "import ssl, urllib.request as u;"
+            "print(u.urlopen('https://198.51.100.3:6443/version', context=ssl._create_unverified_context()).status)"
+        )
+        assert racks.exec("r01t01", "python3", "-c", probe).stdout.strip() == "200"
+        driver.set_faults(running.directory, "r01t02", {"label": "stale"})
+        racks.set("r01t02", "clique=7")
+        racks.set("r01t03", "gpu0.clique=7")
+        racks.set("r01t04", "gpu0.state=in_progress")
+        until("two cliques on a tray give no label", lambda: label(running, "r01t03") is None)
+        assert label(running, "r01t02") == before
+        assert label(running, "r01t04") is not None
+        driver.set_faults(running.directory, "r01t02", {"label": "ok"})
+        until("the label follows", lambda: str(label(running, "r01t02")).endswith(".7"))
+        lab_command("kubernetes", "down", "--name", racks.name)
+        assert all(entry["ssh"] for entry in racks.status()["hosts"].values())

@@ -1,0 +1,74 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The driver's chart as the tests have it, in the versions that a site may come from.
+
+DRA_CHART names a folder with the real chart, which then takes the place of ours wherever the newest is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .. import paths
+
+CHART = paths.LAB / "kubernetes" / "chart"
+NAME, OLD_NAME = "dra-driver-nvidia-gpu", "nvidia-dra-driver-gpu"
+NEWEST = "0.5.0"
+DOMAINS_CRD = "computedomains.yaml"
+OLD_IMAGE = "nvcr.io/nvidia/k8s-dra-driver-gpu"
+
+
+def is_old(version: str) -> bool:
+    """Whether a version is one of the calendar: those came before 0.4.0, under the other name."""
+    return int(version.partition(".")[0]) >= 25
+
+
+def folder(target: Path, version: str = NEWEST) -> Path:
+    """The chart of a version (25.3.0 to 25.12.0, 0.4.0, 0.5.0) as a folder below `target`."""
+    real = os.environ.get("DRA_CHART")
+    if real and version == NEWEST:
+        return Path(real)
+    name = OLD_NAME if is_old(version) else NAME
+    made = target / f"{name}-{version}"
+    shutil.copytree(CHART, made)
+    _change(made / "Chart.yaml", {"name": name, "version": version, "appVersion": version})
+    if is_old(version):
+        values = _read(made / "values.yaml")
+        values["image"]["repository"] = OLD_IMAGE
+        values["kubeletPlugin"]["tolerations"] = []
+        _write(made / "values.yaml", values)
+        _write(made / "crds" / DOMAINS_CRD, stale_crd())
+    return made
+
+
+def crds() -> list[dict[str, Any]]:
+    """The two CustomResourceDefinitions of the newest chart."""
+    return [_read(path) for path in sorted((CHART / "crds").glob("*.yaml"))]
+
+
+def stale_crd() -> dict[str, Any]:
+    """ComputeDomain's definition of driver 25.12 and of GPU Operator 26.7.0: numNodes must be said and has no floor."""
+    crd = _read(CHART / "crds" / DOMAINS_CRD)
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["properties"]["numNodes"] = {"type": "integer"}
+    spec["required"] = ["channel", "numNodes"]
+    return crd
+
+
+def _change(file: Path, keys: dict[str, Any]) -> None:
+    _write(file, {**_read(file), **keys})
+
+
+def _read(file: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(file.read_text())
+    return document
+
+
+def _write(file: Path, document: dict[str, Any]) -> None:
+    file.write_text(yaml.safe_dump(document, sort_keys=False))
