@@ -1,0 +1,291 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Values of the DRA driver's chart: shapes, merging, and each fault told in one sentence before Helm sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, values, versions
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[4]
+SAMPLES = ROOT.parent / "shared" / "samples" / "dra-chart"
+NEW = versions.pinned("0.5.0")
+BEFORE = versions.pinned("0.4.1")
+NAMESPACE = "dra-driver-nvidia-gpu"
+# Shape 1, the values that no rule has anything against.
+GOOD = values.build("compute_domains", {}, "v1")
+
+shared = pytest.mark.skipif(not SAMPLES.is_dir(), reason="shared/samples is not beside this checkout")
+
+
+def lint(own: Mapping[str, Any], shape: str = "compute_domains", **more: Any) -> list[dict[str, Any]]:
+    made = values.build(shape, own, "v1")
+    return values.lint(made, more.pop("version", NEW), more.pop("namespace", NAMESPACE), **more)
+
+
+def nested(path: str, item: Any) -> dict[str, Any]:
+    for part in reversed(path.split(".")):
+        item = {part: item}
+    return item
+
+
+def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
+    """The dotted paths of a chart's values.yaml, none below what this collection takes for a free map."""
+    found = set()
+    for name, item in tree.items():
+        path = f"{prefix}{name}"
+        known = values.KEYS.get(path)
+        if isinstance(item, Mapping) and not (known and known.kind == values.MAP):
+            found |= paths(item, f"{path}.")
+        else:
+            found.add(path)
+    return found
+
+
+@pytest.mark.parametrize("shape", [name for name in values.SHAPES if name != "gpu_cluster"])
+def test_a_shape_by_itself_has_no_fault(shape: str) -> None:
+    assert lint({}, shape) == []
+
+
+def test_the_shapes_differ_as_they_should() -> None:
+    assert values.value(values.build("all_dra", None), "gpuResourcesEnabledOverride") is True
+    assert values.value(values.build("upgrade", None), "nameOverride") == "nvidia-dra-driver-gpu"
+    host = values.build("host_managed", None)
+    assert values.value(host, "resources.computeDomains.imex.mode") == "hostManaged"
+    assert values.value(host, "featureGates.HostManagedIMEXDaemon") is True
+
+
+def test_own_values_win_over_the_shape_key_by_key() -> None:
+    made = values.build("host_managed", {"featureGates": {"ConsumableShares": True}, "nvidiaDriverRoot": "/run"}, "v1")
+    assert made["featureGates"] == {"HostManagedIMEXDaemon": True, "ConsumableShares": True}
+    assert made["nvidiaDriverRoot"] == "/run"
+    assert made["resourceApiVersion"] == "resource.k8s.io/v1"
+
+
+def test_a_release_of_a_25_chart_keeps_its_names() -> None:
+    assert values.build("compute_domains", {}, "v1", keep_name=True)["nameOverride"] == "nvidia-dra-driver-gpu"
+
+
+def test_a_shape_is_not_changed_by_its_use() -> None:
+    values.build("compute_domains", {"resources": {"gpus": {"enabled": True}}})["resources"]["gpus"]["enabled"] = 7
+    values.build("host_managed", {})["featureGates"]["X"] = True
+    assert lint({}) == []
+    assert lint({}, "host_managed") == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "own", "told"),
+    [
+        ("compute_domain", {}, "dra_driver_shape: 'compute_domain' is none of"),
+        ("compute_domains", ["x"], "dra_driver_values: ['x'] is no mapping"),
+    ],
+)
+def test_what_is_no_shape_or_no_mapping_is_told(shape: str, own: Any, told: str) -> None:
+    with pytest.raises(DraError) as error:
+        values.build(shape, own)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("own", "code", "key", "told"),
+    [
+        ({"resources": {"computeDomain": {"enabled": True}}}, "dra_value_unknown", "resources.computeDomain",
+         "write resources.computeDomains"),
+        ({"nvidiaDriverroot": "/"}, "dra_value_unknown", "nvidiaDriverroot", "write nvidiaDriverRoot"),
+        ({"gpuCliqueLabelEnabled": True}, "dra_value_unknown", "gpuCliqueLabelEnabled",
+         "write kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled"),
+        ({"zzz": 1}, "dra_value_unknown", "zzz", "take it out, or name it in dra_driver_extra_keys"),
+        ({"featureGates": {"IMEXDaemonWithDNSNames": False}}, "dra_value_unknown",
+         "featureGates.IMEXDaemonWithDNSNames", "write IMEXDaemonsWithDNSNames"),
+        ({"featureGates": {"DynamicMIG": "true"}}, "dra_value_wrong", "featureGates.DynamicMIG", "true or false"),
+        ({"featureGates": {"IMEXDaemonsWithDNSNames": False}}, "dra_gate_conflict", "featureGates.ComputeDomainCliques",
+         "needs IMEXDaemonsWithDNSNames"),
+        ({"featureGates": {"DynamicMIG": True, "MPSSupport": True}}, "dra_gate_conflict", "featureGates.DynamicMIG",
+         "together with MPSSupport"),
+        ({"featureGates": {"DeviceMetadata": True}}, "dra_gate_conflict", "featureGates.DeviceMetadata",
+         "needs PassthroughSupport"),
+        ({"resources": {"gpus": {"enabled": True}}}, "dra_value_refused", "resources.gpus.enabled",
+         "gpuResourcesEnabledOverride: true"),
+        ({"resources": {"gpus": {"enabled": "false"}}}, "dra_value_wrong", "resources.gpus.enabled", "true or false"),
+        ({"resources": {"computeDomains": {"enabled": False}}}, "dra_value_wrong", "resources", "neither"),
+        ({"controller": "all"}, "dra_value_wrong", "controller", "no mapping"),
+        ({"namespace": "x"}, "dra_value_refused", "namespace", "dra_driver_namespace"),
+        ({"namespaceOverride": "default"}, "dra_value_refused", "namespace", "allowDefaultNamespace"),
+        ({"nvidiaCtkPath": "/usr/bin/nvidia-ctk"}, "dra_value_refused", "nvidiaCtkPath", "take it out"),
+        ({"resources": {"computeDomains": {"imex": {"mode": "hostManaged"}}}}, "dra_value_refused",
+         "resources.computeDomains.imex.mode", "featureGates.HostManagedIMEXDaemon: true"),
+        ({"resources": {"computeDomains": {"imex": {"isolation": "channel"}}}}, "dra_value_wrong",
+         "resources.computeDomains.imex.isolation", "write domain"),
+        ({"webhook": {"enabled": True, "tls": {"mode": "x"}}}, "dra_value_wrong", "webhook.tls.mode",
+         "cert-manager or secret"),
+        ({"webhook": {"enabled": True, "tls": {"mode": "secret", "secret": {"caBundle": "eA=="}}}},
+         "dra_value_refused", "webhook.tls.secret.name", "name the Secret"),
+        ({"webhook": {"enabled": True, "tls": {"mode": "secret", "secret": {"name": "x"}}}}, "dra_value_wrong",
+         "webhook.tls.secret.caBundle", "base64"),
+        ({"webhook": {"enabled": True, "tls": {"certManager": {"issuerType": "issuer"}}}}, "dra_value_refused",
+         "webhook.tls.certManager.issuerName", "name the issuer"),
+        ({"resourceApiVersion": "v1"}, "dra_value_wrong", "resourceApiVersion", "resource.k8s.io/v1,"),
+        ({"logVerbosity": "loud"}, "dra_value_wrong", "logVerbosity", "whole number"),
+        ({"consumableShares": 0}, "dra_value_wrong", "consumableShares", "from 1 on"),
+        ({"nvidiaDriverRoot": "run/nvidia/driver"}, "dra_value_wrong", "nvidiaDriverRoot", "absolute path"),
+        ({"image": None}, "dra_value_wrong", "image", "no mapping"),
+        ({"image": {"tag": None}}, "dra_value_wrong", "image.tag", "leave it out"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_one_sentence_with_its_remedy(own: dict[str, Any], code: str, key: str, told: str) -> None:
+    found = lint(own)
+    assert [(row["code"], row["key"]) for row in found] == [(code, key)]
+    assert told in found[0]["message"]
+    assert found[0]["message"].endswith(".")
+    assert "\n" not in found[0]["message"]
+
+
+def test_several_faults_are_told_together() -> None:
+    found = lint({"namespace": "x", "zzz": 1, "logVerbosity": True})
+    assert [row["key"] for row in found] == ["logVerbosity", "namespace", "zzz"]
+
+
+def test_the_default_namespace_is_allowed_only_by_name() -> None:
+    assert [row["key"] for row in lint({}, namespace="default")] == ["namespace"]
+    assert lint({"allowDefaultNamespace": True}, namespace="default") == []
+
+
+def test_what_0_5_brought_is_unknown_before() -> None:
+    found = values.lint(values.build("host_managed", {"consumableShares": "memory"}, "v1"), BEFORE, NAMESPACE)
+    told = [row["key"] for row in found if row["code"] == "dra_value_unknown"]
+    assert told == [
+        "consumableShares",
+        "featureGates.HostManagedIMEXDaemon",
+        "resources.computeDomains.imex.hostSocketPath",
+        "resources.computeDomains.imex.mode",
+    ]
+    assert values.lint(GOOD, BEFORE, NAMESPACE) == []
+
+
+def test_extra_keys_of_a_newer_chart_are_let_pass() -> None:
+    own = {"kubeletPlugin": {"newKey": 1}, "brandNew": {"deep": {"x": 1}}}
+    assert {row["key"] for row in lint(own)} == {"kubeletPlugin.newKey", "brandNew"}
+    assert lint(own, extra_keys=["kubeletPlugin.newKey", "brandNew.deep"]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("25.12.0", "are newer although their numbers are lower"),
+        (">=0.4", "no exact version"),
+        ("latest", "no exact version"),
+        (0.5, "no exact version"),
+        ("0.3.9", "write 0.4.0 or a later one"),
+    ],
+)
+def test_only_one_exact_version_from_0_4_on_is_taken(text: Any, told: str) -> None:
+    with pytest.raises(DraError) as error:
+        versions.pinned(text)
+    assert told in str(error.value)
+
+
+def test_versions_stand_in_the_order_of_their_age() -> None:
+    order = [
+        "25.3.0-rc.1",
+        "25.3.0",
+        "25.8.1",
+        "25.12.0",
+        "0.4.0-dev",
+        "0.4.0",
+        "0.4.1",
+        "0.5.0-dev",
+        "v0.5.0",
+        "0.10.0",
+    ]
+    read = [versions.parse(text) for text in order]
+    assert None not in read
+    assert read == sorted(read, key=lambda version: version or ())
+    assert [version.is_old_chart for version in read if version] == [True] * 4 + [False] * 6
+
+
+keys = st.text("abcDEF.-", min_size=0, max_size=8) | st.sampled_from([*values.KEYS, *values.GATES])
+trees = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(keys, below, max_size=4),
+    max_leaves=12,
+)
+known_trees = st.dictionaries(st.sampled_from(sorted({path.split(".")[0] for path in values.KEYS})), trees, max_size=5)
+
+
+@given(st.dictionaries(keys, trees, max_size=5) | known_trees)
+def test_whatever_is_written_is_judged_and_never_breaks(own: dict[str, Any]) -> None:
+    for row in values.lint(values.build("compute_domains", own, "v1"), NEW, NAMESPACE):
+        assert row["severity"] == "error"
+        assert row["message"].endswith(".")
+        assert "\n" not in row["message"]
+
+
+@given(st.dictionaries(keys, trees, max_size=4), st.dictionaries(keys, trees, max_size=4))
+def test_merging_is_helms(base: dict[str, Any], over: dict[str, Any]) -> None:
+    both = values.merged(base, over)
+    assert set(both) == {*base, *over}
+    assert values.merged(both, over) == both
+    for key, item in over.items():
+        if not isinstance(item, dict):
+            assert both[key] == item
+
+
+@given(st.sampled_from(sorted(values.KEYS)), st.data())
+def test_a_key_that_lost_a_letter_is_never_accepted(path: str, data: st.DataObject) -> None:
+    parent, dot, name = path.rpartition(".")
+    at = data.draw(st.integers(0, len(name) - 1))
+    typo = parent + dot + name[:at] + name[at + 1 :]
+    found = values.lint(nested(typo, {}), NEW, NAMESPACE)
+    assert [row["key"] for row in found if row["code"] == "dra_value_unknown"] == [typo]
+
+
+@shared
+def test_the_known_keys_are_those_of_the_real_chart() -> None:
+    real = paths(yaml.safe_load((SAMPLES / "values.yaml").read_text()))
+    undocumented = {"maskNvidiaDriverParams"}
+    assert real == set(values.KEYS) - undocumented
+
+
+@shared
+def test_the_real_charts_own_defaults_are_of_the_known_kinds() -> None:
+    found = values.lint(yaml.safe_load((SAMPLES / "values.yaml").read_text()), NEW, NAMESPACE)
+    # The chart refuses its own default, see the first case of refusals.txt.
+    assert [(row["code"], row["key"]) for row in found] == [("dra_value_refused", "resources.gpus.enabled")]
+
+
+# The cases of refusals.txt, as values or a namespace that makes them. A refused Kubernetes is the preflight's.
+REFUSALS: dict[str, dict[str, Any]] = {
+    "no values": {"values": {}},
+    "hostManaged without its gate": {"own": nested("resources.computeDomains.imex.mode", "hostManaged")},
+    "isolation=channel": {"own": nested("resources.computeDomains.imex.isolation", "channel")},
+    "namespace default": {"namespace": "default"},
+    "namespace value": {"own": {"namespace": "x"}},
+    "nvidiaCtkPath": {"own": {"nvidiaCtkPath": "/x"}},
+    "webhook tls mode": {"own": {"webhook": {"enabled": True, "tls": {"mode": "x"}}}},
+    "a typo: resources.computeDomain.enabled (no schema)": {"own": nested("resources.computeDomain.enabled", True)},
+    "gate conflict: IMEXDaemonsWithDNSNames=false (crash-loops later)": {
+        "own": nested("featureGates.IMEXDaemonsWithDNSNames", False)
+    },
+}
+OF_THE_CLUSTER = {"Kubernetes 1.31", "resourceApiVersion left empty offline"}
+
+
+@shared
+def test_every_case_of_the_real_refusals_is_here() -> None:
+    cases = [line[4:] for line in (SAMPLES / "refusals.txt").read_text().splitlines() if line.startswith("--- ")]
+    assert sorted(cases) == sorted([*REFUSALS, *OF_THE_CLUSTER])
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_the_real_chart_refuses_is_told_before_helm(case: str) -> None:
+    given_ = REFUSALS[case]
+    made = given_.get("values", values.build("compute_domains", given_.get("own", {}), "v1"))
+    assert len(values.lint(made, NEW, given_.get("namespace", NAMESPACE))) == 1
