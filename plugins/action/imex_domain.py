@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
@@ -233,13 +233,11 @@ class ActionModule(ActionBase):
             if not path:
                 raise files.ImexError(f"imex_tls: the file of the {name} is not named, give {name}.")
             try:
-                real = self._loader.get_real_file(self._loader.path_dwim(str(path)))
-                with open(real, encoding="utf-8") as file:
-                    found[name] = file.read()
-            except (OSError, ValueError) as error:
-                raise files.ImexError(f"imex_tls, {name}: {path} cannot be read ({error}).") from None
-            finally:
-                self._loader.cleanup_all_tmp_files()
+                found[name] = str(self._loader.get_text_file_contents(self._loader.path_dwim(str(path))))
+            except (AnsibleError, OSError, ValueError) as error:
+                raise files.ImexError(
+                    f"imex_tls, {name}: {path} cannot be read ({error}), name a file of the controller."
+                ) from None
         return found
 
 

@@ -60,7 +60,9 @@ options:
     description: The fabric file on the Ansible controller. Needed where O(owner) is V(domain) or V(host_managed).
     type: path
   tray:
-    description: The name of the tray in the fabric file, by default the inventory name.
+    description:
+      - The name of the tray in the fabric file, by default the inventory name. Where it is another, trays that cannot be
+        reached must be named in O(may_owe), for nobody can tell which hosts they are.
     type: str
   may_owe:
     description: Trays that may stay behind when their clique's list changes, though this run could not reach them.
