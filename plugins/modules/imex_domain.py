@@ -61,8 +61,8 @@ options:
     type: path
   tray:
     description:
-      - The name of the tray in the fabric file, by default the inventory name. Where it is another, trays that cannot be
-        reached must be named in O(may_owe), for nobody can tell which hosts they are.
+      - The name of the tray in the fabric file, by default the inventory name. Where it is another, trays that cannot
+        be reached must be named in O(may_owe), for nobody can tell which hosts they are.
     type: str
   may_owe:
     description: Trays that may stay behind when their clique's list changes, though this run could not reach them.
