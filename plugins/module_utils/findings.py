@@ -297,6 +297,59 @@ CATALOGUE: dict[str, Entry] = {
     "trays_unnamed": Entry(
         WARNING, "a source lists trays without a usable name", "correct its list, or the expression that gives the name"
     ),
+    # What Kubernetes is told of the cliques: plugin_utils/render/schedulers.py, plugin_utils/k8s_*.py, action/k8s_topology.py.
+    "k8s_clique_label_left": Entry(
+        WARNING, "a label of a clique was written by what no longer runs", "let the one writer that runs write it"
+    ),
+    "k8s_clique_label_missing": Entry(
+        WARNING, "a tray's node lacks the label of its clique", "see the log of the label's writer on that node"
+    ),
+    "k8s_clique_label_old": Entry(
+        ERROR, "a node's label names the clique in which its GPUs were before", "restart the label's writer on that node"
+    ),
+    "k8s_clique_label_unplaced": Entry(
+        WARNING, "a node has the label of a clique and no place in the fabric file", "discover and accept the fabric"
+    ),
+    "k8s_clique_label_wrong": Entry(
+        ERROR, "a node's label names another clique than the fabric file", "discover again, then see which is right"
+    ),
+    "k8s_clique_no_writer": Entry(
+        ERROR, "nothing that runs writes the label of the clique", "start the chosen writer, or set clique_label: ours"
+    ),
+    "k8s_clique_two_writers": Entry(
+        ERROR, "two programs write the label of the clique", "switch one of them off, or it goes back and forth"
+    ),
+    "k8s_clique_writer_unknown": Entry(
+        WARNING, "a program that this collection does not know writes the label of the clique", "find out who it is"
+    ),
+    "k8s_flavor_label_missing": Entry(
+        WARNING, "nodes of trays lack a label by which Kueue's flavor selects them", "set flavor_labels, or label them"
+    ),
+    "k8s_node_missing": Entry(WARNING, "a tray has no node in Kubernetes", "join it, or set nvlink_kubernetes_node"),
+    "k8s_node_name": Entry(
+        WARNING, "a tray's kubernetes_node is no name that a node can have", "set nvlink_kubernetes_node"
+    ),
+    "k8s_object_foreign": Entry(
+        ERROR, "an object with the name of ours belongs to somebody else", "choose another name, or remove it"
+    ),
+    "k8s_object_name": Entry(
+        WARNING, "two cliques would have one name in Kubernetes", "rename one of them in the fabric file"
+    ),
+    "k8s_recreate_held": Entry(
+        ERROR, "an object must be deleted and made anew to change", "set allow_recreate when workloads may wait"
+    ),
+    "k8s_scheduler_missing": Entry(
+        ERROR, "a scheduler that was named is not installed", "install it, or leave it out of schedulers"
+    ),
+    "k8s_topograph_in_use": Entry(
+        ERROR, "Topograph's old labels are still in use, so they stay", "finish the migration when nothing names them"
+    ),
+    "k8s_topograph_old": Entry(
+        INFO, "nodes have labels of Topograph 0.5 and older", "migrate them by topograph: add, then topograph: finish"
+    ),
+    "k8s_runai_differs": Entry(
+        ERROR, "Run:ai holds a network topology of that name with other levels", "choose another name, or remove it"
+    ),
     # IMEX node lists: plugin_utils/render/imex.py.
     "imex_address_duplicate": Entry(
         ERROR, "two trays of a clique have one IMEX address, no list is written", "give each tray its own address"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_render
-short_description: Render a fabric file for Slurm, IMEX and people
+short_description: Render a fabric file for Slurm, IMEX, Kubernetes and people
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
@@ -16,6 +16,10 @@ description:
     (C(imex/<clique>/nodes_config.cfg), the trays in the natural order of their names) and a report
     (C(report/index.html), one file that loads nothing).
   - Where several Slurm clusters share the fabric, the topology of each is in C(slurm/<cluster>/).
+  - For Kubernetes it renders values of the NVIDIA DRA driver's chart (C(kubernetes/dra-values.yaml)), what each scheduler
+    is told of the cliques (C(kubernetes/topology-<scheduler>.yaml)) and example workloads
+    (C(kubernetes/example-*.yaml)). Where several Kubernetes clusters share the fabric, they are in
+    C(kubernetes/<cluster>/).
   - The same fabric file and state file give the same bytes. A file is written only where its bytes change, and a file
     that an earlier run wrote and that is no longer rendered is removed, unless a person changed it since.
 options:
@@ -34,8 +38,8 @@ options:
       - What to render. What another run rendered besides is left as it is.
     type: list
     elements: str
-    choices: [slurm, imex, report]
-    default: [slurm, imex, report]
+    choices: [slurm, imex, dra, schedulers, examples, report]
+    default: [slurm, imex, dra, schedulers, examples, report]
   rehearsal:
     description:
       - A rehearsal to show in the report, the file that the role slurm_topology writes where its variable

@@ -185,13 +185,19 @@ class Client:
 
     def post(self, url: str, document: Any, passed: Collection[int] = ()) -> Answer:
         """The answer to a POST of a JSON document; asked once, since nobody knows what a second one would do."""
-        body = json.dumps(document).encode()
-        headers = {"Content-Type": "application/json"}
+        return self.send("POST", url, document, passed)
+
+    def send(
+        self, method: str, url: str, document: Any, passed: Collection[int] = (), kind: str = "application/json"
+    ) -> Answer:
+        """The answer to a request that changes something, asked once; kind is the Content-Type of the document."""
+        body = None if document is None else json.dumps(document).encode()
+        headers = {} if body is None else {"Content-Type": kind}
         try:
-            answer = self._exchange("POST", url, time.monotonic() + self._way.timeout, "*/*", body, headers)
+            answer = self._exchange(method, url, time.monotonic() + self._way.timeout, "*/*", body, headers)
             if answer.status in _REDIRECTS:
-                raise _Trouble("redirects a POST", "write the address that it leads to")
-            return self._judged(answer, "POST", passed)
+                raise _Trouble(f"redirects a {method}", "write the address that it leads to")
+            return self._judged(answer, method, passed)
         except _Trouble as trouble:
             self._fail(url, trouble)
 

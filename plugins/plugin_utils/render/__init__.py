@@ -15,7 +15,14 @@ from functools import partial
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, report, slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import (
+    dra,
+    imex,
+    report,
+    schedulers,
+    schedulers_examples,
+    slurm,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import Rehearsed
 
 
@@ -30,6 +37,9 @@ class Renderer(NamedTuple):
 RENDERERS: dict[str, Renderer] = {
     "slurm": Renderer(slurm.render, slurm.findings),
     "imex": Renderer(imex.render, imex.findings),
+    "dra": Renderer(dra.render),
+    "schedulers": Renderer(schedulers.render, schedulers.findings),
+    "examples": Renderer(schedulers_examples.render),
     "report": Renderer(report.render),
 }
 
