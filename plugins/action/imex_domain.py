@@ -132,7 +132,7 @@ class ActionModule(ActionBase):
         owing = sorted({*own.get("owing", []), *lost})
         arguments.update(owing=owing, reload=bool(own.get("reload")))
         if own.get("idle") and own.get("running") and not lost:
-            self._note("start", {"failed": False, "owing": owing})
+            self._note("start", {"failed": False, "owing": owing, "idle": True})
             return {"changed": False, "actions": [], "findings": []}
         result = self._module("start", arguments)
         told = imex_clique.owes(clique, lost, own.get("generation", 0))
@@ -153,7 +153,13 @@ class ActionModule(ActionBase):
             for tray in clique.trays
             if tray != self.tray and tray in rows and not rows[tray].get("failed")
         ]
-        arguments["call"] = bool(rows.get(self.tray, {}).get("started"))
+        own = rows.get(self.tray, {})
+        if own.get("idle"):
+            seen = imex_ledger.rows(self.folder, self.play, "look", [self.tray])[self.tray]["facts"]
+            if seen["ready"] and seen["domain_state"] == "up" and _sees_all(seen):
+                self._note("wait", {"failed": False, "facts": seen, "running": True, "ports": {}})
+                return {"changed": False, "actions": [], "findings": [], "facts": seen}
+        arguments["call"] = bool(own.get("started"))
         return self._module("wait", arguments)
 
     def _verdict(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
@@ -239,6 +245,10 @@ class ActionModule(ActionBase):
                     f"imex_tls, {name}: {path} cannot be read ({error}), name a file of the controller."
                 ) from None
         return found
+
+
+def _sees_all(facts: dict[str, Any]) -> bool:
+    return all(peer["connection"] == "connected" for peer in facts["peers"])
 
 
 def _is_done(own: dict[str, Any], decision: imex_clique.Decision) -> bool:

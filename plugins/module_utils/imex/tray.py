@@ -78,6 +78,7 @@ class Tray:
         blessing = f"{record['generation']} {record['sha256']}\n" if record else None
         pending, noticed = self._pending(seen, offer, record) if not missing else ([], [])
         return {
+            "facts": seen,
             "running": seen["running"],
             "blessed": blessing is not None and _text(domain.BLESSING) == blessing,
             "pending": pending,
