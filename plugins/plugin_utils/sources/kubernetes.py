@@ -88,9 +88,11 @@ def _pages(client: http.Client, url: str, query: Mapping[str, str]) -> Iterable[
     token, tokens = "", set()
     for _number in range(MAX_PAGES):
         asked = {**query, "continue": token} if token else query
-        answer = client.get(f"{url}?{urllib.parse.urlencode(asked)}", passed=(410,))
+        answer = client.get(f"{url}?{urllib.parse.urlencode(asked)}", passed=(403, 410))
         if answer.status == 410:
             raise _Expired
+        if answer.status == 403:
+            client.fail(url, "refuses access (HTTP 403)", "give the account the verb list on nodes (a ClusterRole)")
         page = client.json(answer)
         items = page.get("items") if isinstance(page, Mapping) else None
         if not isinstance(items, list):

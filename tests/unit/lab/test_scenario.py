@@ -131,3 +131,11 @@ def test_empty_hosts_have_no_slurm_but_a_repository_that_has_it() -> None:
     assert not scenario.parse({"slurm": False}).empty
     assert f"file:{packages.PLACE}/{packages.DEBIAN} " in packages.sources(empty=True)
     assert f"file:{packages.PLACE}/{packages.DEBIAN} " not in packages.sources(empty=False)
+
+
+def test_kubernetes_is_off_unless_a_scenario_wants_it() -> None:
+    assert scenario.parse(None).kubernetes is None
+    assert scenario.parse({"kubernetes": True}).kubernetes == ""
+    assert scenario.parse({"kubernetes": "1.36.3"}).kubernetes == "1.36.3"
+    with pytest.raises(LabError, match=r"kubernetes is 1.36, use true, false or a version in quotes"):
+        scenario.parse({"kubernetes": 1.36})

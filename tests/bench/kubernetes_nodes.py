@@ -1,0 +1,64 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The source kubernetes against kubectl: all Nodes of one real API server that has nothing else to do.
+
+The API server's own work is on the same CPUs and in the wall clock of both; CPU seconds and memory are the reader's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from measure import Cost, interleaved
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from nvlab.kubernetes import plane, programs
+
+NAME = "kubernetes"
+KUBECTL, OURS = "kubectl get nodes -o json", "source kubernetes"
+AIM = 1.5
+ASK = """
+import json, sys
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+told = sources.observe("kubernetes", json.loads(sys.argv[1]), "2026-11-21T05:00:00Z")
+assert all(row.identity for row in told.observations)
+print(len(told.observations))
+"""
+
+
+def table(racks: int, rounds: int, scratch: Path) -> str:
+    """The comparison as a Markdown table; SystemExit if the two do not read the same nodes."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    with plane.control_plane(components=plane.API_ONLY) as running:
+        count = plane.add_racks(running, racks)
+        commands = {
+            KUBECTL: running.inside([programs.kubectl(), "get", "nodes", "-o", "json"]),
+            OURS: running.inside([sys.executable, "-c", ASK, json.dumps({"kubeconfig": str(running.kubeconfig)})]),
+        }
+        collections = next((Path(sys.prefix) / "lib").glob("python3*")) / "site-packages"
+        environment = running.environment(ANSIBLE_COLLECTIONS_PATH=str(collections))
+        costs = interleaved(commands, environment, scratch, rounds)
+        server = running.components()["kube-apiserver"]["memory_mb"]
+    size = (scratch / KUBECTL).stat().st_size
+    if int((scratch / OURS).read_text()) != count or (scratch / KUBECTL).read_text().count('"nodeInfo"') != count:
+        raise SystemExit(f"kubectl and the source do not both read {count} nodes")
+    return _lines(costs, count, size, server)
+
+
+def _lines(costs: Mapping[str, Cost], count: int, size: int, server: int) -> str:
+    floor = costs[KUBECTL]
+    lines = [
+        f"| {count:,} nodes, {size / 1e6:.0f} MB of JSON | wall s | CPU s | memory MB | wall ratio | CPU ratio "
+        "| memory ratio | aim |",
+        "|---|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    for name, cost in costs.items():
+        ratios = [cost.wall / floor.wall, cost.cpu / floor.cpu, cost.memory / floor.memory]
+        columns = [f"`{name}`", f"{cost.wall:.2f}", f"{cost.cpu:.2f}", f"{cost.memory:.0f}"]
+        columns += [f"{ratio:.2f}" for ratio in ratios]
+        lines.append(f"| {' | '.join(columns)} | {f'<= {AIM}' if name == OURS else ''} |")
+    return "\n".join([*lines, "", f"kube-apiserver {programs.DEFAULT_VERSION} itself held {server} MB after it."])

@@ -1,0 +1,192 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The tests' chart and definitions against the driver's own, where those lie beside the checkout."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nvlab.kubernetes import chart, programs
+
+from .conftest import CHECKOUT
+
+# With the marks of the lab, as the programs are fetched: elsewhere tests run without a network.
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
+
+SHARED = CHECKOUT.parent / "shared"
+SAMPLES = SHARED / "samples" / "dra-chart"
+beside = pytest.mark.skipif(
+    not SAMPLES.is_dir(), reason="the driver's own chart and definitions are not beside the checkout"
+)
+
+HOST_MANAGED = {
+    "resources": {"gpus": {"enabled": False}, "computeDomains": {"imex": {"mode": "hostManaged"}}},
+    "featureGates": {"HostManagedIMEXDaemon": True},
+}
+DOMAINS = {"resources": {"gpus": {"enabled": False}}}
+# The values behind each of the real chart's renderings.
+SHAPES: dict[str, dict[str, Any]] = {
+    "all-dra": {"gpuResourcesEnabledOverride": True},
+    "compute-domains-only": DOMAINS,
+    "host-managed": HOST_MANAGED,
+    "renamed-upgrade": {**DOMAINS, "nameOverride": chart.OLD_NAME},
+}
+REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
+    "no values": ({}, (), "gpuResourcesEnabledOverride=true"),
+    "hostManaged without its gate": (
+        {**HOST_MANAGED, "featureGates": {}},
+        (),
+        "imex.mode=hostManaged requires featureGates.HostManagedIMEXDaemon=true",
+    ),
+    "isolation=channel": (
+        {"resources": {"gpus": {"enabled": False}, "computeDomains": {"imex": {"isolation": "channel"}}}},
+        (),
+        "imex.isolation=channel is not supported yet",
+    ),
+    "namespace default": (DOMAINS, ("--namespace", "default"), "allowDefaultNamespace=true"),
+    "namespace value": ({**DOMAINS, "namespace": "x"}, (), "Value 'namespace' set to x"),
+    "nvidiaCtkPath": ({**DOMAINS, "nvidiaCtkPath": "/x"}, (), "nvidiaCtkPath is no longer supported"),
+    "Kubernetes 1.31": (DOMAINS, ("--kube-version", "1.31.0"), "requires kubeVersion: >=1.32.0-0"),
+    "webhook tls mode": (
+        {**DOMAINS, "webhook": {"enabled": True, "tls": {"mode": "x"}}},
+        (),
+        "Invalid webhook TLS mode: x",
+    ),
+}
+
+
+def helm(folder: Path, tmp_path: Path, values: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
+    """`helm template` of a chart, without a cluster."""
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    common = ["--namespace", chart.NAME, "--kube-version", "1.34.2", "--values", str(file)]
+    command = [str(programs.helm()), "template", chart.NAME, str(folder), *common, *options]
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def objects(text: str) -> dict[tuple[str, str, str | None], dict[str, Any]]:
+    rows = [row for row in yaml.safe_load_all(text) if row]
+    found = {(row["kind"], row["metadata"]["name"], row["metadata"].get("namespace")): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def keys(value: Any, path: str = "") -> dict[str, Any]:
+    """Every key of a document by its path, with its value where that is no map of further keys."""
+    if isinstance(value, dict) and value:
+        return {key: found for name, inner in value.items() for key, found in keys(inner, f"{path}.{name}").items()}
+    return {path: value}
+
+
+def described(value: Any) -> Any:
+    """A schema without its prose."""
+    if isinstance(value, dict):
+        return {
+            key: described(inner)
+            for key, inner in value.items()
+            if not (key == "description" and isinstance(inner, str))
+        }
+    return [described(inner) for inner in value] if isinstance(value, list) else value
+
+
+@beside
+def test_values_are_those_of_the_drivers_chart() -> None:
+    real, ours = ((folder / "values.yaml").read_text() for folder in (SAMPLES, chart.CHART))
+    assert keys(yaml.safe_load(ours)) == keys(yaml.safe_load(real))
+
+
+@beside
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_release_has_the_same_objects(shape: str, tmp_path: Path) -> None:
+    real = objects((SAMPLES / f"rendered.{shape}.yaml").read_text())
+    done = helm(chart.CHART, tmp_path, SHAPES[shape])
+    assert done.returncode == 0, done.stderr
+    ours = objects(done.stdout)
+    assert set(ours) == set(real)
+    for key, row in ours.items():
+        if key[0] in ("DaemonSet", "Deployment"):
+            assert workload(row) == workload(real[key])
+        if key[0] == "DeviceClass":
+            selectors = [" ".join(one["cel"]["expression"].split()) for one in row["spec"]["selectors"]]
+            assert selectors == [one["cel"]["expression"] for one in real[key]["spec"]["selectors"]]
+
+
+def workload(row: dict[str, Any]) -> Any:
+    """Of a workload what others than its own programs look at."""
+    spec, pod = row["spec"], row["spec"]["template"]["spec"]
+    read = {"IMEX_MODE", "IMEX_ISOLATION", "IMEX_HOST_SOCKET_PATH", "GPU_CLIQUE_LABEL_ENABLED", "FEATURE_GATES"}
+    said = {
+        (part["name"], entry["name"], entry.get("value"))
+        for part in pod["containers"]
+        if part["name"] == "compute-domains"
+        for entry in part["env"]
+        if entry["name"] in read
+    }
+    return (
+        spec["selector"],
+        spec["template"]["metadata"]["labels"],
+        [part["name"] for part in pod["containers"]],
+        pod["serviceAccountName"],
+        pod["priorityClassName"],
+        pod["affinity"],
+        pod["tolerations"],
+        said,
+    )
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_drivers_chart_refuses_ours_refuses(case: str, tmp_path: Path) -> None:
+    values, options, words = REFUSED[case]
+    done = helm(chart.folder(tmp_path), tmp_path, values, *options)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+@beside
+def test_the_refusals_are_in_the_drivers_words() -> None:
+    said = (SAMPLES / "refusals.txt").read_text()
+    for case, (_values, _options, words) in REFUSED.items():
+        section = said.partition(f"--- {case}\n")[2].partition("\n---")[0]
+        assert words in section, case
+
+
+@beside
+def test_definitions_are_the_drivers_own() -> None:
+    for ours in chart.crds():
+        real = definition(f"{ours['metadata']['name'].partition('.')[0]}.yaml")
+        assert described(ours["spec"]) == described(real["spec"])
+
+
+@beside
+def test_the_stale_definition_is_that_of_the_operator() -> None:
+    real = definition("computedomains.stale-gpu-operator-26.7.0.yaml")
+    assert sorted_lists(described(chart.stale_crd()["spec"])) == sorted_lists(described(real["spec"]))
+
+
+def definition(file: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((SHARED / "crds" / f"resource.nvidia.com_{file}").read_text())
+    return found
+
+
+def sorted_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: sorted_lists(inner) for key, inner in value.items()}
+    return sorted((sorted_lists(inner) for inner in value), key=str) if isinstance(value, list) else value
+
+
+def test_an_old_chart_has_the_old_name_image_and_definition(tmp_path: Path) -> None:
+    folder = chart.folder(tmp_path, "25.12.0")
+    done = helm(folder, tmp_path, DOMAINS)
+    found = objects(done.stdout)
+    row = found["DaemonSet", f"{chart.OLD_NAME}-kubelet-plugin", chart.NAME]
+    assert row["metadata"]["labels"]["helm.sh/chart"] == f"{chart.OLD_NAME}-25.12.0"
+    assert row["spec"]["template"]["spec"]["containers"][0]["image"] == f"{chart.OLD_IMAGE}:v25.12.0"
+    crd = yaml.safe_load((folder / "crds" / chart.DOMAINS_CRD).read_text())
+    assert crd == chart.stale_crd()
