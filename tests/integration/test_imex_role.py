@@ -196,7 +196,8 @@ class Racks:
         stamp = "systemctl show --property=UserspaceTimestampMonotonic --value"
         before = self.ask(tray, stamp)
         self.on([tray], KEEP_MOUNTS)
-        self.on([tray], "rm -rf /run/nvlink-imex /run/nvidia-imex; systemctl --no-wall --force soft-reboot || true")
+        self.on([tray], "rm -rf /run/nvlink-imex /run/nvidia-imex; ip link set host0 up")
+        self.on([tray], "systemctl --no-wall --force soft-reboot || true")
 
         def is_back() -> bool:
             said = self.ask(tray, f"systemctl is-active --quiet ssh && {stamp}")

@@ -1,0 +1,71 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import TrayError
+
+
+def test_a_file_is_replaced_in_one_step_with_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "key.pem"
+    tray.write_atomically(str(path), "secret\n", 0o600, 0o700)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    tray.write_atomically(str(path), "other\n", 0o600)
+    assert (path.read_text(), os.listdir(path.parent)) == ("other\n", ["key.pem"])
+    with pytest.raises(TrayError, match="cannot be written"):
+        tray.write_atomically(str(path / "below" / "it"), "x", 0o644)
+
+
+def test_which_ports_are_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as open_port, socket.create_server(("127.0.0.1", 0)) as other:
+        closed = other.getsockname()[1]
+        other.close()
+        ports = (open_port.getsockname()[1], closed)
+        assert tray.closed_ports(["127.0.0.1"], ports) == {"127.0.0.1": [closed]}
+        assert tray.closed_ports(["127.0.0.1"], ports[:1]) == {}
+        assert tray.closed_ports([], ports) == {}
+
+
+def squeue(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = folder / "squeue"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_slurm_is_asked_once_for_the_whole_clique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    squeue(tmp_path, f'echo "$@" >> {tmp_path}/asked; printf "8 (ann)\\n9 (bob)\\n8 (ann)\\n"', monkeypatch)
+    assert tray.running_jobs(["a", "b"]) == (["8 (ann)", "9 (bob)"], None)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == 1
+    assert "--nodelist=a,b" in asked[0]
+
+
+def test_a_slurm_that_does_not_answer_is_no_slurm_without_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    squeue(tmp_path, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", monkeypatch)
+    jobs, why = tray.running_jobs(["a"])
+    assert (jobs, why) == ([], "slurm_load_jobs error: Unable to contact slurm controller")
+    squeue(tmp_path, "sleep 60", monkeypatch)
+    assert tray.running_jobs(["a"], 0.3) == ([], "squeue gave no answer in time")
+
+
+def test_a_client_without_a_cluster_is_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    squeue(tmp_path, "echo 'fatal: Could not establish a configuration source' >&2; exit 1", monkeypatch)
+    assert tray.running_jobs(["a"]) == ([], None)
+
+
+def test_the_program_of_a_tray_is_the_check_itself() -> None:
+    text = tray._program()
+    assert text.startswith("#!/")
+    assert " -I\n# Copyright" in text
+    assert "def judge(" in text
+    assert domain.PROGRAM == "/usr/local/libexec/nvlink-imex"
