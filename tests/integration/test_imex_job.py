@@ -105,7 +105,7 @@ class Site:
 
     def is_clean(self, trays: list[str] | None = None) -> None:
         for tray in trays or TRAYS:
-            wait_until(lambda tray=tray: self.on(tray, f"{NOTHING_LEFT} && echo clean").endswith("clean\n"), tray, 20.0)
+            wait_until(lambda tray=tray: self.on(tray, f"{NOTHING_LEFT} && echo clean").endswith("clean\n"), tray, 40.0)
 
     def reset(self) -> None:
         self.ctl("scancel --user=root; scancel --state=PENDING --user=root")
@@ -379,23 +379,24 @@ def test_a_tray_that_dies_while_the_job_runs(site: Site) -> None:
 
 def _revive(site: Site) -> None:
     """A stopped tray comes back as it was at first: empty."""
-    site.ctl("scontrol update NodeName=r01t02 State=RESUME")
-    site.racks.start("r01t02")
+    # Not by RunningLab.start(), which waits for an idle node: Slurm has drained this one.
+    lab_command("start", "--name", site.racks.name, "r01t02", check=False)
+    wait_until(lambda: "r01t02" in site.on("r01t02", "hostname"), "the tray is up")
     on(site.racks, ["r01t02"], install())
     site.install()
     site.resume()
 
 
 def test_a_prolog_that_is_killed_half_way(each: Site) -> None:
-    each.settings(wait=30)
-    order(each.racks, "r01t02", imex="init_gpu")
+    each.settings(wait=12)
+    order(each.racks, "r01t02", imex_block="peer")
     number = each.submit(f"-N2 -w {','.join(FIRST)}")
     wait_until(lambda: bool(each.on("r01t01", "pgrep -x nvidia-imex")), "the daemon of the first tray runs")
     each.on("r01t01", "pkill -KILL -f '^/usr/bin/python3 -IS .*nvlink-imex-job prolog'")
     # Slurm calls that a failed prolog: the tray is drained, the job given back, and the epilog clears.
     wait_until(lambda: "drain" in each.ctl("sinfo -h -n r01t01 -o %T"), "the tray is drained")
     each.is_clean(["r01t01"])
-    order(each.racks, "r01t02", imex="ok")
+    order(each.racks, "r01t02", imex_block="none")
     each.ctl(f"scancel {number}")
     each.is_clean()
     each.resume()
@@ -448,7 +449,7 @@ def test_a_job_that_shares_its_trays_is_refused(each: Site) -> None:
     told = each.ctl(f"timeout 60 srun -N2 -w {','.join(FIRST)} hostname")
     assert "shares its trays" in told
     # One tray of each clique needs no IMEX, so it may be shared.
-    assert sorted(each.ctl("srun -N2 -w r01t01,r01t03 hostname").split()) == ["r01t01", "r01t03"]
+    assert sorted(each.ctl("srun --quiet -N2 -w r01t01,r01t03 hostname").split()) == ["r01t01", "r01t03"]
     assert "drain" not in each.ctl("sinfo -hN -o %T")
 
 
@@ -461,7 +462,7 @@ def test_one_job_at_a_time_in_a_clique(site: Site) -> None:
     assert "another job's IMEX domain runs in clique a (on r01t01, r01t02)" in site.journal("r01t03")
     assert site.job(holder)["JobState"] == "RUNNING"
     # A job of single trays has no domain, so it does not count.
-    assert site.ctl("srun --exclusive -N1 -w r01t04 hostname") == "r01t04\n"
+    assert site.ctl("srun --quiet --exclusive -N1 -w r01t04 hostname") == "r01t04\n"
     site.ctl(f"scancel {holder} {other}")
     site.is_clean()
     assert site.ctl(f"srun --exclusive -N2 -w {','.join(SECOND)} sh -c '{SHOW}'").count("READY") == 2
@@ -566,6 +567,7 @@ def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None
 
 
 def test_the_module_takes_the_unit_over(site: Site) -> None:
+    site.install()
     site.on(
         "r01t01", "printf '198.51.100.11\\n' > /etc/nvidia-imex/nodes_config.cfg; systemctl enable -q --now nvidia-imex"
     )
@@ -595,6 +597,17 @@ def test_the_module_refuses_what_slurm_would_not_run(site: Site, conf: str, word
     assert done.returncode != 0
     assert words in " ".join((done.stdout + done.stderr).replace("\\n", " ").split())
     site.install()
+
+
+def test_a_prolog_of_the_sites_own_may_call_the_program(site: Site) -> None:
+    for entry in ("prolog", "epilog"):
+        on(site.racks, TRAYS, f"printf '#!/bin/sh\n{job_files.PROGRAM} {entry}\n' > /root/site-{entry}")
+    conf = "PrologFlags=Alloc\nProlog=/root/site-prolog\nEpilog=/root/site-epilog\n"
+    on(site.racks, TRAYS, f"printf '%s' '{conf}' > /root/slurm.conf")
+    try:
+        site.install(slurm_conf="/root/slurm.conf")
+    finally:
+        site.install()
 
 
 def test_a_tray_without_slurm(site: Site) -> None:

@@ -244,15 +244,15 @@ def _wait(settings: Settings, job: Job, members: Sequence[tuple[str, str]], dead
     job still: then this daemon is started anew, with a pause in which the other's is new too.
     """
     own = [node for node, _line in members].index(job.node)
-    pause, nudge, started, seen = 0.1, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
+    others = [line for number, (_node, line) in enumerate(members) if number != own]
+    pause, patience, nudge, started, seen = 0.1, 1.0, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
     while True:
+        # The ctl asks every member: asked again and again, it keeps all these daemons from their start.
+        _until_connected(others, min(time.monotonic() + patience, deadline))
         left = deadline - time.monotonic()
         if left <= 0:
             raise Failure(_verdict(settings, members, own, seen))
-        asked = time.monotonic()
         seen = _look(own, min(_CTL_TIMEOUT, max(0.5, left)), seen)
-        # The ctl asks every member: on a busy tray, or with many members, asking must not take all the time there is.
-        pause = max(pause, 1.5 * (time.monotonic() - asked))
         words = {seen.row.get(number) for number in range(len(members)) if number != own}
         if seen.state == "ready":
             if words <= {"connected"}:
@@ -261,7 +261,7 @@ def _wait(settings: Settings, job: Job, members: Sequence[tuple[str, str]], dead
                 _stop(settings)
                 time.sleep(_MISMATCH_PAUSE)
                 _start(deadline)
-                pause, nudge, started = 0.1, _FIRST_NUDGE, time.monotonic()
+                pause, patience, nudge, started = 0.1, 1.0, _FIRST_NUDGE, time.monotonic()
                 continue
             if "version_mismatch" in words and time.monotonic() - started > _MISMATCH_PAUSE:
                 raise Failure(_verdict(settings, members, own, seen))
@@ -270,8 +270,28 @@ def _wait(settings: Settings, job: Job, members: Sequence[tuple[str, str]], dead
                 _signal_daemon()
         elif seen.state is None and not daemons():
             raise Failure(_cause(f"{DAEMON} has ended right after its start; see its log"))
-        time.sleep(max(0.0, min(pause, 2.0, deadline - time.monotonic())))
-        pause = min(pause * 1.6, 1.0)
+        time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+        pause, patience = min(pause * 1.6, 1.0), min(patience * 2, 2.0)
+
+
+def _until_connected(addresses: Sequence[str], deadline: float) -> None:
+    """Until the kernel has a connection to or from IMEX of each address, a hint that costs nobody else anything.
+
+    Only for IPv4. Where a release connects in another way, until the deadline.
+    """
+    try:
+        wanted = {b"%02X%02X%02X%02X" % tuple(map(int, reversed(address.split(".")))) for address in addresses}
+    except (ValueError, TypeError):
+        return
+    port = b"%04X" % int(files.Config(_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
+    while time.monotonic() < deadline:
+        with open("/proc/net/tcp", "rb") as table:
+            rows = [row.split(None, 4)[1:4] for row in table.readlines()[1:]]
+        # 01 is ESTABLISHED.
+        seen = {there[:8] for here, there, state in rows if state == b"01" and port in (here[9:], there[9:])}
+        if wanted <= seen:
+            return
+        time.sleep(0.03)
 
 
 class _View(NamedTuple):
@@ -366,7 +386,7 @@ def epilog(settings: Settings, environ: Mapping[str, str]) -> None:
 
 def clear(settings: Settings) -> None:
     started = state() or {}
-    _stop(settings)
+    _stop(settings, others=False)
     _remove(files.PERSIST_FILE)
     _remove(_list_path())
     if started.get("channel0"):
@@ -374,23 +394,26 @@ def clear(settings: Settings) -> None:
     _remove(os.path.join(RUN, "state.json"))
 
 
-def _stop(settings: Settings) -> None:
-    """End the daemon by systemd, which sends SIGTERM, and SIGKILL only after the unit's TimeoutStopSec; then verify."""
+def _stop(settings: Settings, others: bool = True) -> None:
+    """End the daemon by systemd, which sends SIGTERM, and SIGKILL only after the unit's TimeoutStopSec; then verify.
+
+    ``others``: whether a daemon that is not of the unit is a Failure. It is never ended, for it has an owner.
+    """
     running = daemons()
-    if not running:
-        return
     strangers = [pid for pid, ours in running if not ours]
-    if strangers:
+    if strangers and others:
         raise Failure(
             f"process {strangers[0]} is an IMEX daemon that no job and no {UNIT} started; stop its owner, or give the"
             " trays to that owner by imex_owner"
         )
+    if len(strangers) == len(running):
+        return
     # systemd itself kills after stop_wait; what is then left is in the kernel.
     done = child.run(["systemctl", "stop", UNIT], settings.stop_wait + 10)
-    left = daemons()
+    left = [pid for pid, ours in daemons() if ours]
     if left or done.rc != 0:
         raise Failure(
-            f"{UNIT} could not be stopped ({f'process {left[0][0]} is left' if left else _said(done)}); reboot the tray"
+            f"{UNIT} could not be stopped ({f'process {left[0]} is left' if left else _said(done)}); reboot the tray"
         )
     if "Result=timeout" in child.run(["systemctl", "show", "--property=Result", UNIT], _SLURM_TIMEOUT).stdout:
         _log(f"{UNIT} did not end by SIGTERM within {settings.stop_wait:g} s and was killed; see its log", warning=True)

@@ -14,7 +14,7 @@ import fnmatch
 import hashlib
 import importlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,11 +218,12 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def judge(
-    want: Wanted, slurm: Mapping[str, Sequence[str]], path: str
+    want: Wanted, slurm: Mapping[str, Sequence[str]], path: str, called: Collection[str] = ()
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(what refuses the owner, what else a person should do), from the settings of the tray's slurm.conf.
 
-    ``slurm``: key in lower case -> its values in order.
+    ``slurm``: key in lower case -> its values in order. ``called``: Prolog and Epilog, where a program of the site's
+    own that slurm.conf names calls ours.
     """
     refused, notes = [], []
     flags = {flag.strip().lower() for value in slurm.get("prologflags", ())[-1:] for flag in value.split(",")}
@@ -249,14 +250,14 @@ def judge(
     missing = []
     for key, folder in (("Prolog", want.prolog_dir), ("Epilog", want.epilog_dir)):
         patterns = [pattern for value in slurm.get(key.lower(), ()) for pattern in value.split(",")]
-        if not any(fnmatch.fnmatch(f"{folder}/{NAME}", pattern.strip()) for pattern in patterns):
+        if key not in called and not any(fnmatch.fnmatch(f"{folder}/{NAME}", pattern.strip()) for pattern in patterns):
             missing.append(f"{key}={folder}/*")
     if missing:
         notes.append(
             finding(
                 "imex_job_prolog_unset",
                 f"{path} does not run the programs of imex_owner job; add {' and '.join(missing)}"
-                f" (a Prolog that is there already may call {PROGRAM} prolog instead) and reconfigure.",
+                f" (a Prolog that is there already may call {PROGRAM} prolog instead), and reconfigure.",
             )
         )
     if want.settings.policy == "run" and not _last(slurm, "taskprolog"):

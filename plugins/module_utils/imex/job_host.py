@@ -69,7 +69,8 @@ def present(options: Mapping[str, Any], check: bool) -> Result:
             )
         )
         return result
-    refused, notes = job_files.judge(want, slurm, path)
+    called = [key for key in ("Prolog", "Epilog") if _calls(slurm.get(key.lower(), ()), key.lower())]
+    refused, notes = job_files.judge(want, slurm, path, called)
     result.findings += [*refused, *notes]
     if refused:
         return result
@@ -126,6 +127,12 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
             os.unlink(os.path.join(job.RUN, name))
         os.rmdir(job.RUN)
     return result
+
+
+def _calls(patterns: Sequence[str], entry: str) -> bool:
+    """Whether a program that slurm.conf names calls ours."""
+    names = (name for value in patterns for pattern in value.split(",") for name in glob.glob(pattern.strip()))
+    return any(f"{job_files.PROGRAM} {entry}" in (_text(name) or "") for name in names if os.path.isfile(name))
 
 
 def _is_all(wrapper: str, patterns: Sequence[str]) -> bool:
