@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -207,6 +208,41 @@ def test_both_helms_install_upgrade_and_uninstall_the_chart(trays: ControlPlane,
     until("no slices", lambda: not slices(trays))
 
 
+@pytest.mark.parametrize("major", ["4", "3"])
+def test_the_registry_serves_charts_by_their_exact_version(
+    control_plane: ControlPlane, tmp_path: Path, major: str
+) -> None:
+    reference = control_plane.publish(chart.folder(tmp_path))
+    assert control_plane.publish(chart.folder(tmp_path, "25.12.0")).endswith(chart.OLD_NAME)
+    trusting = ("--ca-file", control_plane.authority)
+    version = yaml.safe_load((chart.folder(tmp_path / "again") / "Chart.yaml").read_text())["version"]
+    shown = control_plane.helm("show", "chart", reference, "--version", version, *trusting, major=major).stdout
+    assert yaml.safe_load(shown)["version"] == version
+    wrong = control_plane.helm("show", "chart", reference, "--version", "9.9.9", *trusting, major=major, check=False)
+    assert wrong.returncode != 0
+    untrusted = control_plane.helm("show", "chart", reference, "--version", version, major=major, check=False)
+    assert "certificate" in untrusted.stderr
+    repository = "https://198.51.100.3:5443/repository"
+    old = ("show", "chart", chart.OLD_NAME, "--repo", repository, "--version", "25.12.0", *trusting)
+    assert yaml.safe_load(control_plane.helm(*old, major=major).stdout)["name"] == chart.OLD_NAME
+
+
+def test_programs_outside_the_labs_network_reach_it_too(trays: ControlPlane, tmp_path: Path) -> None:
+    def kubectl(kubeconfig: Path) -> subprocess.CompletedProcess[str]:
+        command = ["kubectl", "--kubeconfig", kubeconfig, "get", "nodes", "--output=name"]
+        return subprocess.run(command, env=trays.environment(), capture_output=True, text=True, check=False)
+
+    assert kubectl(trays.outside).stdout.count("node/") == 4
+    assert "Unauthorized" in kubectl(users.outside(trays, users.expired(trays))).stderr
+    assert "unknown authority" in kubectl(users.outside(trays, users.wrong_authority(trays))).stderr
+    assert "refused" in kubectl(users.outside(trays, users.unreachable(trays))).stderr
+    trays.publish(chart.folder(tmp_path))
+    reference = f"oci://{trays.outside_address('registry')}/charts/{chart.NAME}"
+    command = ["helm", "pull", reference, "--ca-file", trays.authority, "--destination", tmp_path]
+    subprocess.run(command, env=trays.environment(), check=True, capture_output=True)
+    assert [*tmp_path.glob("*.tgz")]
+
+
 def test_a_node_without_the_labels_of_feature_discovery_gets_no_plugin(release: ControlPlane) -> None:
     gone = dict.fromkeys([*nodes.NFD, "nvidia.com/gpu.present"])
     release.api().patch(f"{nodes.PATH}/r01t04", {"metadata": {"labels": gone}})
@@ -343,10 +379,8 @@ def test_ten_thousand_nodes_come_in_seconds_and_nothing_is_left_of_them() -> Non
     assert not [pid for pid in pids if linux.start_time(pid)]
 
 
-def test_trays_of_the_lab_are_nodes_whose_labels_follow_their_gpus(lab: LabFactory, tmp_path: Path) -> None:
-    file = tmp_path / "kubernetes.yml"
-    file.write_text(yaml.safe_dump({**FOUR, "slurm": False, "kubernetes": True}))
-    with lab(file) as racks:
+def test_trays_of_the_lab_are_nodes_whose_labels_follow_their_gpus(lab: LabFactory) -> None:
+    with lab("kubernetes.yml") as racks:
         running = ControlPlane(racks.name)
         assert names(running) == ["r01t01", "r01t02", "r01t03", "r01t04"]
         before = label(running, "r01t02")

@@ -23,23 +23,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from .. import host, lab, linux, network, paths, state, tools
 from ..addresses import KUBERNETES_ADDRESS, PREFIX
 from ..errors import LabError
 from ..scenario import Scenario
-from . import certificates, nodes, programs, store
+from . import certificates, nodes, programs, registry, relay, store
 from .api import Api, ApiError
 
 PORT = 6443
 SERVICES = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"
 ETCD = "http://127.0.0.1:2379"
-# In the order in which they start; driver.py is the last one.
-DRIVER = "driver"
-COMPONENTS = ("etcd", *programs.SERVERS, programs.KWOK, DRIVER)
+# In the order in which they start; the last three are files beside this one.
+DRIVER, REGISTRY, RELAY = "driver", "registry", "relay"
+COMPONENTS = ("etcd", *programs.SERVERS, programs.KWOK, REGISTRY, RELAY, DRIVER)
 # What a cluster needs for nodes and objects alone: nothing marks nodes that nobody keeps alive.
 API_ONLY = ("etcd", "kube-apiserver")
-DRIVER_FILE = Path(__file__).resolve().with_name("driver.py")
 STAGES = paths.LAB / "kubernetes" / "stages.yaml"
 DEFAULT_TIMEOUT = 120.0
 _numbers = itertools.count(1)
@@ -63,6 +64,34 @@ class ControlPlane:
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig file."""
         return self.directory / "admin.kubeconfig"
+
+    @property
+    def outside(self) -> Path:
+        """The administrator's kubeconfig file for programs that are not in the lab's network: over the relay."""
+        return self.directory / "outside.kubeconfig"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the authority that the API server and the registry have theirs from."""
+        return self.directory / "pki" / "ca.crt"
+
+    @property
+    def charts(self) -> Path:
+        """The folder of packed charts that the registry serves."""
+        return self.directory / registry.FOLDER
+
+    def outside_address(self, of: str = "kube-apiserver") -> str:
+        """HOST:PORT at which programs outside the lab's network reach the API server or the registry."""
+        ports = relay.ports(self.directory)
+        if of not in ports:
+            raise LabError(f"nothing leads to the {of} of {self.name!r} from outside: start it with its relay.")
+        return f"127.0.0.1:{ports[of]}"
+
+    def publish(self, folder: Path) -> str:
+        """Pack a chart's folder into the registry; its OCI reference in the lab's network, without the version."""
+        self.helm("package", folder, "--destination", self.charts)
+        name = yaml.safe_load((folder / "Chart.yaml").read_text())["name"]
+        return f"oci://{KUBERNETES_ADDRESS}:{registry.PORT}/charts/{name}"
 
     @property
     def version(self) -> str:
@@ -179,7 +208,9 @@ class ControlPlane:
         pid = os.fork()
         if not pid:
             try:
-                _become(command, self.directory / f"{component}.log", cgroup, network.file_of(self.name))
+                # The relay alone stands outside, and leads in.
+                netns = None if component == RELAY else network.file_of(self.name)
+                _become(command, self.directory / f"{component}.log", cgroup, netns)
             except BaseException as error:
                 print(f"lab: starting {component}: {error}", file=sys.stderr, flush=True)
             finally:
@@ -188,7 +219,7 @@ class ControlPlane:
         state.write_atomically(self.directory / "plane.json", json.dumps(known, indent=1) + "\n")
 
 
-def _become(command: list[str], log_file: Path, cgroup: Path, netns_file: Path) -> None:
+def _become(command: list[str], log_file: Path, cgroup: Path, netns_file: Path | None) -> None:
     os.setsid()
     (cgroup / "cgroup.procs").write_text("0")
     null = os.open("/dev/null", os.O_RDONLY)
@@ -196,9 +227,10 @@ def _become(command: list[str], log_file: Path, cgroup: Path, netns_file: Path) 
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     os.closerange(3, 4096)
-    netns = os.open(netns_file, os.O_RDONLY)
-    linux.setns(netns, linux.CLONE_NEWNET)
-    os.close(netns)
+    if netns_file:
+        netns = os.open(netns_file, os.O_RDONLY)
+        linux.setns(netns, linux.CLONE_NEWNET)
+        os.close(netns)
     # kwok and helm look for files below HOME; the machine's owner may have some of other clusters.
     os.execve(command[0], command, {"PATH": tools.PATH, "HOME": str(log_file.parent), "GOMAXPROCS": "2"})
 
@@ -255,7 +287,8 @@ def begin(
         certificates.write_kubeconfig(directory / f"{user}.kubeconfig", text)
     ip = ["ip", "-n", paths.netns_of(name), "address", "replace", f"{KUBERNETES_ADDRESS}/{PREFIX}"]
     tools.call([*ip, "dev", network.BRIDGE], "the API server's address")
-    commands = _commands(directory, files, list(apiserver))
+    (directory / registry.FOLDER).mkdir()
+    commands = _commands(directory, network.file_of(name), files, list(apiserver))
     known: dict[str, Any] = {"version": version, "components": {}, "commands": {part: commands[part] for part in parts}}
     for part in API_ONLY:
         plane._spawn(part, known)
@@ -271,6 +304,13 @@ def finish(plane: ControlPlane, timeout: float) -> None:
         if part not in known["components"]:
             plane._spawn(part, known)
     plane.wait(deadline - time.monotonic())
+    if RELAY in known["commands"]:
+        while not relay.ports(plane.directory):
+            if time.monotonic() > deadline:
+                raise LabError(f"the relay does not start: {plane.last_words(RELAY)}")
+            time.sleep(0.02)
+        text = plane.kubeconfig.read_text().replace(plane.server, f"https://{plane.outside_address()}")
+        certificates.write_kubeconfig(plane.outside, text)
 
 
 def add_trays(plane: ControlPlane, scenario: Scenario) -> int:
@@ -303,8 +343,10 @@ def _count(api: Api) -> int:
     return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
 
-def _commands(directory: Path, files: Mapping[str, Path], apiserver: list[str]) -> dict[str, list[str]]:
+def _commands(directory: Path, netns: Path, files: Mapping[str, Path], apiserver: list[str]) -> dict[str, list[str]]:
     pki = directory / "pki"
+    here, python = Path(__file__).resolve(), [sys.executable, "-B"]
+    ways = [f"kube-apiserver={PORT}", f"registry={registry.PORT}"]
     return {
         # A database in memory's reach, thrown away at the end: it need not reach the disk.
         "etcd": [
@@ -358,7 +400,9 @@ def _commands(directory: Path, files: Mapping[str, Path], apiserver: list[str]) 
             "--node-lease-duration-seconds=120",
             "--v=WARN",
         ],
-        DRIVER: [sys.executable, "-B", str(DRIVER_FILE), str(directory)],
+        REGISTRY: [*python, str(here.with_name("registry.py")), str(directory), KUBERNETES_ADDRESS],
+        RELAY: [*python, str(here.with_name("relay.py")), str(directory), str(netns), KUBERNETES_ADDRESS, *ways],
+        DRIVER: [*python, str(here.with_name("driver.py")), str(directory)],
     }
 
 

@@ -64,6 +64,16 @@ def broken(plane: ControlPlane) -> Path:
     return target
 
 
+def outside(plane: ControlPlane, kubeconfig: Path) -> Path:
+    """The same kubeconfig file for programs that are not in the lab's network."""
+    target = kubeconfig.with_name(f"{kubeconfig.stem}-outside.kubeconfig")
+    text = kubeconfig.read_text().replace(plane.server, f"https://{plane.outside_address()}")
+    # Nothing listens there either.
+    nowhere = "https://127.0.0.1:1"
+    certificates.write_kubeconfig(target, text.replace(plane.server.rpartition(":")[0] + ":6444", nowhere))
+    return target
+
+
 def _administrator(plane: ControlPlane, name: str, server: str, authority: str) -> Path:
     pki = plane.directory / "pki"
     target = plane.directory / f"{name}.kubeconfig"
