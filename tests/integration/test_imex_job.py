@@ -403,6 +403,20 @@ def test_a_prolog_that_is_killed_half_way(each: Site) -> None:
     assert "READY" in each.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
 
 
+@pytest.mark.parametrize("policy", ["drain", "requeue"])
+def test_a_job_that_is_cancelled_meanwhile_stays_so(site: Site, policy: str) -> None:
+    """The prolog that still waits must not bring it back, nor take the end of its peers for their fault."""
+    site.settings(policy=policy, wait=10)
+    order(site.racks, "r01t02", imex_block="peer")
+    number = site.submit(f"-N2 -w {','.join(FIRST)}")
+    wait_until(lambda: bool(site.on("r01t01", "pgrep -x nvidia-imex")), "the first tray waits")
+    site.ctl(f"scancel {number}")
+    wait_until(lambda: "already" in site.on("r01t01", "cat /tmp/slurm-*.out"), "the prolog has ended")
+    site.is_clean()
+    assert site.job(number)["JobState"] == "CANCELLED"
+    assert "drain" not in site.ctl("sinfo -hN -o %T")
+
+
 def test_the_policy_drain(each: Site) -> None:
     each.settings(policy="drain", wait=8)
     order(each.racks, "r01t02", imex="in_use")

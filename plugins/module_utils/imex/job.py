@@ -30,7 +30,7 @@ UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
 POLICIES = ("drain", "requeue", "run")
 SCOPES = ("job", "clique_exclusive")
-TRAY, JOB, CLIQUE = "tray", "job", "clique"
+TRAY, PEER, JOB, CLIQUE = "tray", "peer", "job", "clique"
 # Slurm gives prologs no search path at all.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What a failed prolog still has to do after its wait: ask why, stop the daemon, tell the user, requeue. Seconds.
@@ -48,7 +48,7 @@ _KNOCK = 0.5
 
 
 class Failure(files.ImexError):
-    """Why a job gets no IMEX domain: through its tray, through the job itself, or because its clique is taken."""
+    """Why a job gets no IMEX domain: by fault of this tray, perhaps of a peer, of the job, or its clique is taken."""
 
     def __init__(self, message: str, fault: str = TRAY) -> None:
         super().__init__(message)
@@ -251,7 +251,7 @@ def _wait(settings: Settings, job: Job, members: Sequence[tuple[str, str]], dead
         _until_connected(others, min(time.monotonic() + patience, deadline))
         left = deadline - time.monotonic()
         if left <= 0:
-            raise Failure(_verdict(settings, members, own, seen))
+            raise _verdict(settings, members, own, seen)
         seen = _look(own, min(_CTL_TIMEOUT, max(0.5, left)), seen)
         words = {seen.row.get(number) for number in range(len(members)) if number != own}
         if seen.state == "ready":
@@ -264,7 +264,7 @@ def _wait(settings: Settings, job: Job, members: Sequence[tuple[str, str]], dead
                 pause, patience, nudge, started = 0.1, 1.0, _FIRST_NUDGE, time.monotonic()
                 continue
             if "version_mismatch" in words and time.monotonic() - started > _MISMATCH_PAUSE:
-                raise Failure(_verdict(settings, members, own, seen))
+                raise _verdict(settings, members, own, seen)
             if time.monotonic() - started > nudge:
                 nudge = 2 * nudge + 2
                 _signal_daemon()
@@ -315,32 +315,35 @@ def _look(own: int, timeout: float, before: _View) -> _View:
     )
 
 
-def _verdict(settings: Settings, members: Sequence[tuple[str, str]], own: int, seen: _View) -> str:
-    """One sentence on what the wait has ended with."""
+def _verdict(settings: Settings, members: Sequence[tuple[str, str]], own: int, seen: _View) -> Failure:
+    """What the wait has ended with, in one sentence."""
     if seen.wrong:
-        return f"{seen.wrong} though the daemon runs; drain the tray and restart the daemon, reboot it if that recurs"
+        return Failure(f"{seen.wrong} though the daemon runs; restart the daemon, and reboot the tray if that recurs")
     if seen.state != "ready":
-        return _cause(f"the daemon is {seen.state or 'unknown'}, not ready, after {settings.wait:g} s; see its log")
+        word = seen.state or "unknown"
+        return Failure(_cause(f"the daemon is {word}, not ready, after {settings.wait:g} s; see its log"))
     found: dict[str, list[str]] = {}
     for number, (node, _line) in enumerate(members):
         word = seen.row.get(number) or "unknown"
         if number != own and word != "connected":
             found.setdefault(word, []).append(node)
     if "map_mismatch" in found:
-        return (
+        text = (
             f"{_listed(found['map_mismatch'])} has another list than this tray (!M!); run the imex role on all trays of"
             f" clique {settings.clique}, which gives them one map"
         )
-    if "version_mismatch" in found:
-        return (
+    elif "version_mismatch" in found:
+        text = (
             f"{_listed(found['version_mismatch'])} runs another version of IMEX than this tray (!V!); bring driver and"
             " package to one version"
         )
-    parts = [f"{_listed(nodes)} {word.replace('_', ' ')}" for word, nodes in sorted(found.items())]
-    return (
-        f"not connected to all trays of the job in clique {settings.clique} after {settings.wait:g} s:"
-        f" {', '.join(parts)}; see that it is up, that its prolog ran, and that IMEX's ports are open between trays"
-    )
+    else:
+        parts = [f"{_listed(nodes)} {word.replace('_', ' ')}" for word, nodes in sorted(found.items())]
+        text = (
+            f"not connected to all trays of the job in clique {settings.clique} after {settings.wait:g} s:"
+            f" {', '.join(parts)}; see that it is up, that its prolog ran, and that IMEX's ports are open between trays"
+        )
+    return Failure(text, PEER)
 
 
 def _cause(otherwise: str) -> str:
@@ -447,6 +450,7 @@ def settle(settings: Settings, environ: Mapping[str, str], failure: Failure) -> 
 
     drain is exit 1: Slurm drains the tray and gives the job back. Where the tray is not at fault (a job that shares its
     trays, a clique that is taken), draining would only take away a good tray: such a job is cancelled or given back.
+    A job that another tray has given back, or that its user has cancelled, is left so.
     """
     job = job_of(environ)
     reason = f"IMEX on {job.node} for job {job.id}: {failure}"
@@ -458,56 +462,61 @@ def settle(settings: Settings, environ: Mapping[str, str], failure: Failure) -> 
                 clear(settings)
     except Failure as second:
         _log(f"job {job.id}: {second}", warning=True)
+    seen = _ask(job)
     if settings.policy == "run":
         # A batch job's log is emptied when its script starts, so TaskProlog says it there.
         _write(_note_path(job), f"{reason}; the job runs without IMEX\n")
-        _tell(job, f"{reason}; the job runs without IMEX")
+        _tell(job, seen, f"{reason}; the job runs without IMEX")
         return 0
-    if failure.fault == TRAY and settings.policy == "drain":
-        _tell(job, f"{reason}; the tray is drained")
+    drain = settings.policy == "drain"
+    # Members of a job that has ended stop their daemons, which says nothing against any tray.
+    if seen.get("JobState", "RUNNING") not in _ACTIVE and not (drain and failure.fault == TRAY):
+        _tell(job, seen, f"{reason}; the job is {seen['JobState'].lower()} already")
+        return 0
+    if drain and failure.fault in (TRAY, PEER):
+        _tell(job, seen, f"{reason}; the tray is drained")
         _scontrol("update", f"NodeName={job.node}", "State=DRAIN", f"Reason=IMEX: {str(failure)[:900]}")
         return 1
-    if failure.fault == JOB:
-        return _cancel(job, reason)
-    return _requeue(settings, job, reason)
-
-
-def _requeue(settings: Settings, job: Job, reason: str) -> int:
-    """Give the job back; hold it where that has been in vain too often. Every tray of the job may ask for it."""
-    held = job.restarts >= settings.most_requeues
-    _tell(job, f"{reason}; the job is {'held' if held else 'requeued'}")
-    done = _scontrol("requeuehold" if held else "requeue", job.id)
-    if done.rc == 0 or any(word in done.stdout + done.stderr for word in ("pending", "complet")):
-        return 0
-    # Only batch jobs can be given back.
-    return _cancel(job, reason, told=True)
-
-
-def _cancel(job: Job, reason: str, told: bool = False) -> int:
-    if not told:
-        _tell(job, f"{reason}; the job is cancelled")
+    if failure.fault != JOB:
+        held = job.restarts >= settings.most_requeues
+        _tell(job, seen, f"{reason}; the job is {'held' if held else 'requeued'}")
+        done = _scontrol("requeuehold" if held else "requeue", job.id)
+        # Every tray of the job may have asked for it at this moment.
+        if done.rc == 0 or any(word in done.stdout + done.stderr for word in ("pending", "complet")):
+            return 0
+        # Only batch jobs can be given back.
+    else:
+        _tell(job, seen, f"{reason}; the job is cancelled")
     if child.run(["scancel", job.id], _SLURM_TIMEOUT).rc == 0:
         return 0
     _log(f"job {job.id}: it could not be cancelled, so the prolog fails and Slurm drains the tray", warning=True)
     return 1
 
 
+_ACTIVE = ("RUNNING", "CONFIGURING", "SUSPENDED")
+
+
 def _scontrol(*arguments: str) -> child.Result:
     return child.run(["scontrol", *arguments], _SLURM_TIMEOUT)
 
 
-def _tell(job: Job, text: str) -> None:
-    """A line in the job's log: to srun and salloc by Slurm's notify, to a batch job's file as its user."""
+def _ask(job: Job) -> dict[str, str]:
+    """What Slurm says of the job now; nothing where it does not answer."""
     found = _scontrol("show", "job", job.id).stdout
     lines = [line.strip() for line in found.splitlines()]
     fields = dict(word.partition("=")[::2] for line in lines for word in line.split() if "=" in word)
     # These have a line of their own, and may hold blanks.
     fields.update(line.partition("=")[::2] for line in lines if line.startswith(("StdOut=", "WorkDir=")))
     fields["JobName"] = found.partition("JobName=")[2].partition("\n")[0]
-    if fields.get("BatchFlag", "0") == "0":
+    return fields
+
+
+def _tell(job: Job, seen: Mapping[str, str], text: str) -> None:
+    """A line in the job's log: to srun and salloc by Slurm's notify, to a batch job's file as its user."""
+    if seen.get("BatchFlag", "0") == "0":
         _scontrol("notify", job.id, text)
         return
-    path = _expanded(fields.get("StdOut", ""), job, fields)
+    path = _expanded(seen.get("StdOut", ""), job, seen)
     if path:
         # On a tray without the user's file system the line stands in a file of that tray.
         child.call(_append, _NOTE_TIMEOUT, path, f"{text}\n", job.environ.get("SLURM_JOB_UID", ""))
