@@ -1,0 +1,214 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_labels import CLIQUE, DRA, GFD, OURS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+NEW_OF = k8s_labels.TOPOGRAPH
+OLD_KEYS = sorted(NEW_OF)
+TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=4, split=()))
+TEXT = TOPOLOGY.cliques[0].text
+OTHER = "00000009-1111-4222-8333-444444444444.32766"
+FLAVOR = {"nvidia.com/gpu.present": "true"}
+
+
+def node(name: str, labels: dict[str, str], *managers: str) -> dict[str, Any]:
+    fields = {"f:metadata": {"f:labels": {f"f:{key}": {} for key in labels}}}
+    rows = [{"manager": manager, "operation": "Apply", "fieldsV1": fields} for manager in managers]
+    return {"metadata": {"name": name, "labels": labels, "managedFields": rows}}
+
+
+def cluster(label: str | None = TEXT, *managers: str, **changed: str | None) -> list[dict[str, Any]]:
+    """The four nodes of the topology, all labelled; changed: node -> its own label, None for none."""
+    made = []
+    for name in TOPOLOGY.cliques[0].nodes:
+        value = changed.get(name, label)
+        made.append(node(name, {**FLAVOR, **({CLIQUE: value} if value else {})}, *managers))
+    return made
+
+
+def daemon_set(desired: int = 4, **container: Any) -> dict[str, Any]:
+    spec = {"template": {"spec": {"containers": [{"name": "main", "image": "example.org/x:1", **container}]}}}
+    return {"metadata": {"name": "x"}, "spec": spec, "status": {"desiredNumberScheduled": desired}}
+
+
+GFD_RUNS = daemon_set(command=["gpu-feature-discovery"], image="nvcr.io/nvidia/k8s-device-plugin:v0.18.0")
+DRA_RUNS = daemon_set(name="compute-domains", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
+DRA_SILENT = daemon_set(name="compute-domains", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "false"}])
+
+
+def codes(found: list[dict[str, Any]]) -> list[str]:
+    return [row["code"] for row in found]
+
+
+@pytest.mark.parametrize(
+    ("sets", "running"),
+    [
+        ([], ()),
+        ([GFD_RUNS], (GFD,)),
+        ([daemon_set(name="gpu-feature-discovery")], (GFD,)),
+        ([daemon_set(desired=0, name="gpu-feature-discovery")], ()),
+        ([DRA_RUNS], (DRA,)),
+        ([DRA_SILENT], ()),
+        ([DRA_RUNS, GFD_RUNS], (DRA, GFD)),
+        ([{}, {"spec": None}, None, {"status": {"desiredNumberScheduled": 1}}], ()),
+    ],
+)
+def test_who_runs_is_read_from_the_daemon_sets(sets: list[Any], running: tuple[str, ...]) -> None:
+    assert k8s_labels.running_writers(sets) == running
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sets", "managers", "writer", "found"),
+    [
+        ("auto", [], (), OURS, []),
+        ("auto", [GFD_RUNS], ("nfd-master",), GFD, []),
+        ("auto", [DRA_RUNS], ("compute-domain-kubelet-plugin",), DRA, []),
+        ("auto", [GFD_RUNS, DRA_RUNS], ("nfd-master",), "several", ["k8s_clique_two_writers"]),
+        ("gfd", [GFD_RUNS, DRA_RUNS], (), "several", ["k8s_clique_two_writers"]),
+        ("auto", [], ("nfd-master",), OURS, ["k8s_clique_label_left"]),
+        ("auto", [DRA_RUNS], ("nfd-master",), DRA, ["k8s_clique_label_left"]),
+        ("auto", [], ("kubectl-label",), "unknown", ["k8s_clique_writer_unknown"]),
+        ("ours", [], ("kubectl-label",), OURS, ["k8s_clique_writer_unknown"]),
+        ("ours", [GFD_RUNS], ("nfd-master",), "several", ["k8s_clique_two_writers"]),
+        ("ours", [], ("rackscale.nvlink-clique",), OURS, []),
+        ("gfd", [], (), "nobody", ["k8s_clique_no_writer"]),
+        ("dra_driver", [GFD_RUNS], (), "nobody", ["k8s_clique_no_writer"]),
+        ("dra_driver", [DRA_SILENT], (), "nobody", ["k8s_clique_no_writer"]),
+    ],
+)
+def test_there_is_one_writer_or_a_finding(
+    wanted: str, sets: list[Any], managers: tuple[str, ...], writer: str, found: list[str]
+) -> None:
+    verdict = k8s_labels.decide(wanted, sets, cluster(TEXT, *managers))
+    assert (verdict.writer, codes(verdict.findings)) == (writer, found)
+    assert verdict.ours == (writer == OURS)
+
+
+def test_a_manager_without_the_label_is_no_writer() -> None:
+    # It owns other labels of the node.
+    nodes = [node("r01t01", {"x": "y"}, "kubectl-label")]
+    nodes[0]["metadata"]["labels"][CLIQUE] = TEXT
+    assert k8s_labels.decide("auto", [], nodes).findings == []
+
+
+def test_right_labels_have_no_finding() -> None:
+    gpus = dict.fromkeys(TOPOLOGY.cliques[0].nodes, TEXT)
+    assert k8s_labels.compare(TOPOLOGY, cluster(), {}) == []
+    assert k8s_labels.compare(TOPOLOGY, cluster(), gpus) == []
+
+
+@pytest.mark.parametrize(
+    ("label", "gpus", "code", "words"),
+    [
+        (None, {}, "k8s_clique_label_missing", "a minute late"),
+        (OTHER, {}, "k8s_clique_label_wrong", "unchecked by its GPUs"),
+        (OTHER, {"r01t02": OTHER}, "k8s_clique_label_wrong", "as its GPUs do"),
+        (OTHER, {"r01t02": None}, "k8s_clique_label_wrong", "which its GPUs do not say"),
+        (OTHER, {"r01t02": TEXT}, "k8s_clique_label_old", "still says"),
+        (TEXT, {"r01t02": OTHER}, "k8s_clique_label_old", f"say {OTHER}"),
+        (TEXT, {"r01t02": None}, "k8s_clique_label_old", "are in no clique"),
+    ],
+)
+def test_a_label_that_is_not_right_is_one_finding(
+    label: str | None, gpus: dict[str, str | None], code: str, words: str
+) -> None:
+    (found,) = k8s_labels.compare(TOPOLOGY, cluster(r01t02=label), gpus)
+    assert (found["code"], found["tray"]) == (code, "r01t02")
+    assert words in found["message"]
+
+
+def test_nodes_that_are_missing_or_unknown_are_findings() -> None:
+    nodes = [*cluster()[:-1], node("new", {**FLAVOR, CLIQUE: OTHER}), node("cpu", {})]
+    found = k8s_labels.compare(TOPOLOGY, nodes, {})
+    assert [(row["code"], row["tray"]) for row in found] == [
+        ("k8s_node_missing", "r01t04"),
+        ("k8s_clique_label_unplaced", "new"),
+    ]
+
+
+def test_a_flavor_that_selects_no_node_is_a_finding() -> None:
+    nodes = [node(name, {CLIQUE: TEXT}) for name in TOPOLOGY.cliques[0].nodes]
+    (found,) = k8s_labels.compare(TOPOLOGY, nodes, {})
+    assert found["code"] == "k8s_flavor_label_missing"
+    assert "and 1 more" in found["message"]
+
+
+def test_nothing_is_written_that_the_gpus_deny() -> None:
+    wanted = k8s_labels.to_write(TOPOLOGY, cluster()[:-1], {"r01t01": OTHER, "r01t02": None, "r01t03": TEXT})
+    assert wanted == {"r01t03": TEXT}
+
+
+def test_only_a_label_that_somebody_else_holds_too_is_released() -> None:
+    ours = k8s_labels.CLIQUE_MANAGER
+    nodes = [
+        node("both", {CLIQUE: TEXT}, ours, "nfd-master"),
+        node("alone", {CLIQUE: TEXT}, ours),
+        node("other", {CLIQUE: TEXT}, "nfd-master"),
+    ]
+    assert k8s_labels.to_release(nodes, CLIQUE, ours) == ["both"]
+
+
+# Topograph.
+
+
+def test_the_migration_never_leaves_a_node_without_a_label() -> None:
+    leaf, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
+    nodes = [node("a", {leaf: "s1"}), node("b", {leaf: "s2", new: "kept"}), node("c", {})]
+    assert codes(k8s_labels.migrate("look", nodes, {}).findings) == ["k8s_topograph_old"]
+    assert codes(k8s_labels.migrate("finish", nodes, {}).findings) == ["k8s_topograph_in_use"]
+    added = k8s_labels.migrate("add", nodes, {})
+    assert (added.add, added.remove, added.findings) == ({"a": {new: "s1"}}, {}, [])
+    nodes[0]["metadata"]["labels"].update(added.add["a"])
+    assert k8s_labels.migrate("add", nodes, {}).add == {}
+    held = k8s_labels.migrate("finish", nodes, {"Topology nvlink": [leaf, "kubernetes.io/hostname"]})
+    assert codes(held.findings) == ["k8s_topograph_in_use"]
+    assert (held.add, held.remove) == ({}, {})
+    assert f"Topology nvlink names {leaf}" in held.findings[0]["message"]
+    assert k8s_labels.migrate("finish", nodes, {"Topology nvlink": [new]}).remove == {"a": [leaf], "b": [leaf]}
+
+
+def test_a_cluster_without_topograph_has_nothing_to_migrate() -> None:
+    for stage in ("look", "add", "finish"):
+        assert k8s_labels.migrate(stage, cluster(), {}) == k8s_labels.Migration()
+
+
+LABELS = st.dictionaries(st.sampled_from([*NEW_OF, *NEW_OF.values()]), st.sampled_from(["x", "y"]))
+
+
+@given(st.lists(LABELS, max_size=5), st.lists(st.sampled_from(["add", "finish"]), max_size=6))
+def test_whatever_the_order_of_stages_a_place_that_a_node_has_is_never_lost(
+    every: list[dict[str, str]], stages: list[str]
+) -> None:
+    nodes = [node(f"n{number}", dict(labels)) for number, labels in enumerate(every)]
+
+    def places(row: dict[str, Any]) -> set[str]:
+        return {NEW_OF.get(key, key) for key in row["metadata"]["labels"]}
+
+    before = [places(row) for row in nodes]
+    for stage in stages:
+        plan = k8s_labels.migrate(stage, nodes, {})
+        for row in nodes:
+            labels = row["metadata"]["labels"]
+            new = plan.add.get(row["metadata"]["name"], {})
+            assert not set(new) & set(labels)
+            labels.update(new)
+            for key in plan.remove.get(row["metadata"]["name"], []):
+                del labels[key]
+        assert [places(row) for row in nodes] == before
+    for stage in ("add", "finish"):
+        plan = k8s_labels.migrate(stage, nodes, {})
+        for row in nodes:
+            row["metadata"]["labels"].update(plan.add.get(row["metadata"]["name"], {}))
+            for key in plan.remove.get(row["metadata"]["name"], []):
+                del row["metadata"]["labels"][key]
+    assert not any(key in row["metadata"]["labels"] for row in nodes for key in OLD_KEYS)
