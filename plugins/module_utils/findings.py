@@ -305,7 +305,9 @@ CATALOGUE: dict[str, Entry] = {
         WARNING, "a tray's node lacks the label of its clique", "see the log of the label's writer on that node"
     ),
     "k8s_clique_label_old": Entry(
-        ERROR, "a node's label names the clique in which its GPUs were before", "restart the label's writer on that node"
+        ERROR,
+        "a node's label names the clique in which its GPUs were before",
+        "restart the label's writer on that node",
     ),
     "k8s_clique_label_unplaced": Entry(
         WARNING, "a node has the label of a clique and no place in the fabric file", "discover and accept the fabric"
@@ -497,6 +499,14 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_block_size_rest": Entry("warning", "Large jobs get none of the last blocks.", "Add a block size."),
     "slurm_block_size_unused": Entry("info", "A block size has no effect.", "Leave it out."),
     "slurm_block_unknown": Entry("error", "Slurm knows no node of a block.", "Set nvlink_slurm_node."),
+    "slurm_channels_beyond_driver": Entry(
+        "warning", "Slurm may give a job an IMEX channel that a driver lacks.", "Lower slurm_imex_channels."
+    ),
+    "slurm_channels_few": Entry(
+        "warning",
+        "There are fewer IMEX channels than nodes.",
+        "Raise NVreg_ImexChannelCount, then slurm_imex_channels.",
+    ),
     "slurm_clique_above_base": Entry("warning", "A clique is larger than the base size.", "Give it a partition."),
     "slurm_cluster_default": Entry("error", "The cluster's default topology is missing.", "Correct cluster_default."),
     "slurm_conf_contrary": Entry("error", "slurm.conf contradicts what is to be managed.", "Change that line."),
@@ -575,6 +585,16 @@ CATALOGUE: dict[str, Entry] = {
     # The DRA driver's preflight: plugin_utils/dra/preflight.py.
     "dra_api_missing": Entry("error", "The API server serves no resource.k8s.io.", "Switch DRA on, or upgrade."),
     "dra_channels_missing": Entry("error", "The kernel has no IMEX channels.", "Load the driver, check its version."),
+    "dra_claim_lost": Entry("error", "A claim was in use before an upgrade and is not now.", "See its pod."),
+    "dra_claims_live": Entry("error", "Pods use the driver's devices while it is to go.", "Delete them first."),
+    "dra_class_missing": Entry("error", "A DeviceClass of the driver is not there.", "Install the release again."),
+    "dra_downgrade": Entry("error", "The installed driver is newer than the chart.", "Pin a later version."),
+    "dra_plugin_empty": Entry("error", "The driver's DaemonSet wants no pod.", "Label the nodes."),
+    "dra_plugin_missing": Entry("error", "The driver's DaemonSet is not there.", "Install the release."),
+    "dra_plugin_short": Entry("error", "The driver runs on too few nodes.", "Label or untaint the others."),
+    "dra_plugin_unready": Entry("error", "Pods of the driver are not ready.", "See their log."),
+    "dra_release_pending": Entry("error", "A Helm operation was cut off.", "Roll it back, or uninstall."),
+    "dra_slice_missing": Entry("error", "The driver publishes nothing on a node.", "See the plugin's log there."),
     "dra_clique_size": Entry("warning", "A clique has more nodes than an IMEX domain may.", "Raise the limit."),
     "dra_clique_unreadable": Entry("error", "The driver cannot tell a tray's clique.", "Repair the tray's fabric."),
     "dra_crd_foreign": Entry("error", "Somebody else manages a CRD of the driver.", "Take it from them first."),

@@ -1,0 +1,123 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The driver's CRDs: whether the live ones are those of the chart, and who else manages them.
+
+Helm never upgrades CRDs, and GPU Operator 26.7.0 ships ComputeDomains as 25.12 had them (numNodes required), so that
+which comes first wins. The role applies the driver's by server-side apply, after it has looked whose fields they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+
+DOMAINS = f"computedomains.{GROUP}"
+NAMES = (DOMAINS, f"computedomaincliques.{GROUP}")
+FIELD_MANAGER = "rackscale.nvlink"
+# Who may have written the CRDs without caring for them further: Helm at an install, a person's kubectl, the API server.
+PASSERS_BY = frozenset(
+    (
+        FIELD_MANAGER,
+        "before-first-apply",
+        "helm",
+        "Helm",
+        "kube-apiserver",
+        "kubectl",
+        "kubectl-client-side-apply",
+        "kubectl-create",
+        "kubectl-replace",
+    )
+)
+
+
+def judge(
+    live: Mapping[str, Mapping[str, Any] | None],
+    wanted: Mapping[str, Mapping[str, Any]] | None = None,
+    managers: Collection[str] = (),
+) -> list[Finding]:
+    """Findings on the live CRDs (None: not there, which is no fault).
+
+    wanted: the chart's, by name; without them only the fault that is known is looked for. managers: field managers
+    that a site lets its CRDs be taken from, besides PASSERS_BY.
+    """
+    found: list[Finding] = []
+    for name, crd in live.items():
+        if crd is None:
+            continue
+        others = sorted(owners(crd) - PASSERS_BY - set(managers))
+        if others:
+            found.append(
+                finding(
+                    "dra_crd_foreign",
+                    f"The CRD {name} is managed by {' and '.join(others)}, which would write its own again; take it out"
+                    " there, or name the manager in dra_driver_crd_managers to take the CRD over.",
+                    crd=name,
+                )
+            )
+        difference = _stale(name, crd, (wanted or {}).get(name))
+        if difference:
+            found.append(
+                finding(
+                    "dra_crd_stale",
+                    f"The CRD {name} differs from the chart's in {difference}; run the role with its tag crds, which"
+                    " brings it to the chart's.",
+                    crd=name,
+                )
+            )
+    return found
+
+
+def owners(crd: Mapping[str, Any]) -> set[str]:
+    """The field managers that hold fields of a CRD's spec."""
+    rows = map(mapped, listed(mapped(crd.get("metadata")).get("managedFields")))
+    return {str(row.get("manager")) for row in rows if "f:spec" in mapped(row.get("fieldsV1"))}
+
+
+def schema(crd: Mapping[str, Any], version: str = "v1beta1") -> Mapping[str, Any] | None:
+    """The OpenAPI schema of one version; None if there is no such version."""
+    for row in map(mapped, listed(mapped(crd.get("spec")).get("versions"))):
+        if row.get("name") == version:
+            return mapped(mapped(row.get("schema")).get("openAPIV3Schema"))
+    return None
+
+
+def _stale(name: str, live: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> str | None:
+    """The first place in which a live CRD's schema is another than it should be; None if it is right."""
+    has = schema(live)
+    if has is None:
+        return "its version v1beta1, which it lacks"
+    if wanted is not None:
+        return difference(has, schema(wanted) or {})
+    if name != DOMAINS:
+        return None
+    spec = mapped(mapped(has.get("properties")).get("spec"))
+    number = mapped(mapped(spec.get("properties")).get("numNodes"))
+    if "numNodes" in listed(spec.get("required")):
+        return "spec.required, which demands numNodes"
+    if number.get("default") != 0 or number.get("minimum") != 0:
+        return "spec.numNodes, whose default and minimum must be 0"
+    return None
+
+
+def difference(one: Any, other: Any, path: str = "") -> str | None:
+    """The first place in which two schemas differ; descriptions do not count, nor does the order of `required`."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in sorted({*one, *other}):
+            # A property that is itself called description has a schema, not a text.
+            if key == "description" and all(isinstance(side.get(key, ""), str) for side in (one, other)):
+                continue
+            if key not in one or key not in other:
+                return f"{path}.{key}".lstrip(".")
+            below = difference(one[key], other[key], f"{path}.{key}")
+            if below:
+                return below
+        return None
+    if path.endswith(".required") and isinstance(one, list) and isinstance(other, list):
+        one, other = sorted(map(str, one)), sorted(map(str, other))
+    return None if one == other else path.lstrip(".")

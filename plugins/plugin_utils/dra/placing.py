@@ -1,0 +1,99 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which nodes a pod's affinity, selector and tolerations let it run on, and the sentence for those that they do not.
+
+A DaemonSet whose affinity no node satisfies is no error to Helm or Kubernetes: it wants 0 pods and has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+
+# What the chart looks for by itself: any one of them (values.yaml, kubeletPlugin.affinity).
+DEFAULT_LABELS: dict[str, str] = {
+    "feature.node.kubernetes.io/pci-10de.present": "true",
+    "feature.node.kubernetes.io/pci-0302_10de.present": "true",
+    "feature.node.kubernetes.io/pci-0300_10de.present": "true",
+    "feature.node.kubernetes.io/cpu-model.vendor_id": "NVIDIA",
+    "nvidia.com/gpu.present": "true",
+}
+DEFAULT_TERMS = [
+    {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]} for key, value in DEFAULT_LABELS.items()
+]
+DEFAULT_TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+# Kubernetes gives these tolerations to every pod of a DaemonSet.
+_ALWAYS_TOLERATED = frozenset(
+    f"node.kubernetes.io/{word}"
+    for word in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
+)
+_STOPPING = ("NoSchedule", "NoExecute")
+
+
+def labels(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapped(mapped(node.get("metadata")).get("labels"))
+
+
+def why_not(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | None:
+    """What keeps the kubelet plugin from a node, with its remedy; None if it would run there.
+
+    plugin: the values below kubeletPlugin.
+    """
+    has = labels(node)
+    for key, wanted in mapped(plugin.get("nodeSelector")).items():
+        if has.get(key) != wanted:
+            return f"it lacks the label {key}={wanted} of kubeletPlugin.nodeSelector; set that label"
+    affinity = plugin.get("affinity")
+    # As Helm merges: the chart's own terms stay unless the list of terms itself is replaced.
+    required = mapped(
+        mapped(mapped(affinity).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
+    )
+    terms = listed(required.get("nodeSelectorTerms")) if "nodeSelectorTerms" in required else DEFAULT_TERMS
+    if not any(_matches(has, mapped(term)) for term in terms):
+        if terms is DEFAULT_TERMS:
+            names = "nvidia.com/gpu.present=true, or have node-feature-discovery set one of its own"
+            return f"it has none of the labels that the chart looks for; label it {names}"
+        return "its labels satisfy no term of kubeletPlugin.affinity; correct one of the two"
+    tolerations = plugin.get("tolerations", DEFAULT_TOLERATIONS)
+    for taint in map(mapped, listed(mapped(node.get("spec")).get("taints"))):
+        stops = taint.get("effect") in _STOPPING and str(taint.get("key")) not in _ALWAYS_TOLERATED
+        if stops and not any(_tolerates(mapped(row), taint) for row in listed(tolerations)):
+            told = f"{taint.get('key')}:{taint.get('effect')}"
+            return f"its taint {told} is not tolerated; add it to kubeletPlugin.tolerations"
+    return None
+
+
+def _matches(has: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
+    """Whether labels satisfy all expressions of one term; a term without any is satisfied by nothing."""
+    rows = listed(term.get("matchExpressions"))
+    return bool(rows) and all(_holds(has, mapped(row)) for row in rows)
+
+
+def _holds(has: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    value, wanted = has.get(str(row.get("key"))), listed(row.get("values"))
+    operator = row.get("operator")
+    if operator == "In":
+        return value in wanted
+    if operator == "NotIn":
+        return value not in wanted
+    if operator == "Exists":
+        return value is not None
+    if operator == "DoesNotExist":
+        return value is None
+    try:
+        number, limit = int(str(value)), int(str(wanted[0]))
+    except (IndexError, ValueError):
+        return False
+    return number > limit if operator == "Gt" else number < limit if operator == "Lt" else False
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint.get("key"))
+    same_key = toleration.get("key") == taint.get("key")
+    return same_key and (toleration.get("value") or "") == (taint.get("value") or "")

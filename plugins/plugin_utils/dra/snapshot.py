@@ -1,0 +1,125 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a cluster says of itself before, and after, the DRA driver is installed: plain lists and mappings, read by GET.
+
+A snapshot is a mapping::
+
+    {"version": "v1.34.4", "groups": {"resource.k8s.io": ["v1"]}, "nodes": [...], "crds": {name: object or None},
+     "releases": [...], "not_seen": [sentence, ...], and a list of objects for each key of LISTS}
+
+Objects are as the API server gives them. Of Helm's Secrets only the metadata is asked for, so no secret comes here.
+What the account may not list is an empty list and a row in not_seen; without nodes there is nothing to judge, so that
+is an error.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+
+PAGE = 500
+MAX_PAGES = 10_000
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+# Key of the snapshot -> API group, version (None: the best that is served) and resource.
+LISTS: dict[str, tuple[str, str | None, str]] = {
+    "device_classes": (API_GROUP, None, "deviceclasses"),
+    "slices": (API_GROUP, None, "resourceslices"),
+    "claims": (API_GROUP, None, "resourceclaims"),
+    "compute_domains": (GROUP, "v1beta1", "computedomains"),
+    "compute_domain_cliques": (GROUP, "v1beta1", "computedomaincliques"),
+    "gpu_clusters": ("nvidia.com", "v1alpha1", "gpuclusters"),
+    "daemon_sets": ("apps", "v1", "daemonsets"),
+    "network_policies": ("networking.k8s.io", "v1", "networkpolicies"),
+}
+
+
+def api_version(snapshot: Mapping[str, Any]) -> str | None:
+    """The best version of resource.k8s.io that is served, as v1; None if none is."""
+    served = snapshot["groups"].get(API_GROUP, [])
+    return next((version for version in API_VERSIONS if version in served), None)
+
+
+class Reader:
+    """Reads one API server."""
+
+    def __init__(self, server: str, way: http.Access) -> None:
+        self._server = server.rstrip("/")
+        self._client = http.Client("dra_driver", way)
+        self._not_seen: list[str] = []
+
+    def snapshot(self) -> dict[str, Any]:
+        """As the module says; HttpError if the server does not answer as one, or lets no nodes be listed."""
+        self._not_seen = []
+        version = self._object("/version").get("gitVersion")
+        groups = {
+            group["name"]: [row.get("version") for row in listed(group.get("versions")) if isinstance(row, Mapping)]
+            for group in map(mapped, listed(self._object("/apis").get("groups")))
+            if isinstance(group.get("name"), str)
+        }
+        if not isinstance(version, str) or not groups:
+            self._client.fail(self._server, "does not answer as Kubernetes does", "write an API server's address")
+        found: dict[str, Any] = {
+            "version": version,
+            "groups": groups,
+            "nodes": self._listed("/api/v1/nodes", needed=True),
+            "crds": {name: self._crd(name) for name in crds.NAMES},
+        }
+        for key, (group, fixed, resource) in LISTS.items():
+            wanted = fixed or api_version(found)
+            served = wanted and wanted in groups.get(group, [])
+            found[key] = self._listed(f"/apis/{group}/{wanted}/{resource}") if served else []
+        found["releases"] = self._listed("/api/v1/secrets", {"labelSelector": "owner=helm"}, _METADATA)
+        found["not_seen"] = self._not_seen
+        return found
+
+    def _object(self, path: str) -> Mapping[str, Any]:
+        return mapped(self._client.json(self._client.get(self._server + path)))
+
+    def _crd(self, name: str) -> Mapping[str, Any] | None:
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        answer = self._client.get(self._server + path, passed=(403, 404))
+        if answer.status == 403:
+            self._not_seen.append(f"The account may not get customresourcedefinitions; allow it the verb get on {name}")
+        return mapped(self._client.json(answer)) if answer.status == 200 else None
+
+    def _listed(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        accept: str = "application/json",
+        needed: bool = False,
+    ) -> list[Mapping[str, Any]]:
+        """All objects of a list, page by page; begun anew, once, where the server forgets a list that is being read."""
+        url = self._server + path
+        passed = (404, 410) if needed else (403, 404, 410)
+        for _attempt in (1, 2):
+            found: list[Mapping[str, Any]] = []
+            token = ""
+            for _page in range(MAX_PAGES):
+                asked = {"limit": str(PAGE), **(query or {}), **({"continue": token} if token else {})}
+                answer = self._client.get(f"{url}?{urllib.parse.urlencode(asked)}", passed, accept)
+                if answer.status != 200:
+                    break
+                page = mapped(self._client.json(answer))
+                found += [mapped(item) for item in listed(page.get("items"))]
+                token = str(mapped(page.get("metadata")).get("continue") or "")
+                if not token:
+                    return found
+            else:
+                self._client.fail(url, f"gives more than {MAX_PAGES} pages", "look at what answers there")
+            if answer.status == 403:
+                resource = path.rpartition("/")[2]
+                self._not_seen.append(f"The account may not list {resource}; allow it the verb list in all namespaces")
+                return []
+            if answer.status == 404:
+                # A group that is gone since it was listed.
+                return []
+        self._client.fail(url, "lets its list expire while it is read (HTTP 410)", "run it again")

@@ -1,0 +1,173 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster and its trays as the DRA driver wants them, for tests to spoil."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
+
+UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
+CLIQUE = f"{UUID}.32766"
+NAMESPACE = RELEASE = "dra-driver-nvidia-gpu"
+HELM = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE}
+SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
+LABELLED = values.merged(
+    values.build("compute_domains", {}, "v1"),
+    {"kubeletPlugin": {"containers": {"computeDomains": {"gpuCliqueLabelEnabled": True}}}},
+)
+
+
+def names(count: int = 2) -> list[str]:
+    return [f"r01t{number:02d}" for number in range(1, count + 1)]
+
+
+def node(name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": {"nvidia.com/gpu.present": "true", **more.pop("labels", {})}},
+        "spec": {"taints": more.pop("taints", [])},
+        "status": {"nodeInfo": {"containerRuntimeVersion": more.pop("runtime", "containerd://2.1.4")}},
+    }
+
+
+def crd(name: str, stale: bool = False, managers: tuple[str, ...] = ("helm",)) -> dict[str, Any]:
+    spec: dict[str, Any] = {"properties": {"numNodes": {"type": "integer", "default": 0, "minimum": 0}}}
+    if stale:
+        spec = {"properties": {"numNodes": {"type": "integer"}}, "required": ["numNodes"]}
+    return {
+        "metadata": {"name": name, "managedFields": [{"manager": who, "fieldsV1": {"f:spec": {}}} for who in managers]},
+        "spec": {"versions": [{"name": "v1beta1", "schema": {"openAPIV3Schema": {"properties": {"spec": spec}}}}]},
+    }
+
+
+def device_class(name: str, annotations: Any = None) -> dict[str, Any]:
+    return {"metadata": {"name": name, "annotations": HELM if annotations is None else annotations}}
+
+
+def daemon_set(name: str = f"{RELEASE}-kubelet-plugin", chart: str = "dra-driver-nvidia-gpu-0.5.0", **more: Any) -> Any:
+    count = more.pop("count", 2)
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": more.pop("namespace", NAMESPACE),
+            "generation": 1,
+            "annotations": more.pop("annotations", HELM),
+            "labels": {"helm.sh/chart": chart},
+        },
+        "spec": {"template": {"spec": {"containers": more.pop("containers", [{"name": "compute-domains"}])}}},
+        "status": {
+            "observedGeneration": 1,
+            "desiredNumberScheduled": count,
+            "numberReady": more.pop("ready", count),
+            "updatedNumberScheduled": count,
+        },
+    }
+
+
+def gfd() -> Any:
+    containers = [{"name": "gpu-feature-discovery-ctr", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"}]
+    return daemon_set("gpu-feature-discovery", "", namespace="gpu-operator", annotations={}, containers=containers)
+
+
+def slices(name: str, *devices: str, driver: str = "compute-domain.nvidia.com") -> dict[str, Any]:
+    rows = [{"name": device} for device in devices or ("channel-0", "daemon-0")]
+    return {"metadata": {"name": f"{name}-{driver}"}, "spec": {"driver": driver, "nodeName": name, "devices": rows}}
+
+
+def claim(name: str, reserved: bool = True, driver: str = "compute-domain.nvidia.com") -> dict[str, Any]:
+    status = {
+        "allocation": {"devices": {"results": [{"driver": driver, "device": "channel-0"}]}},
+        "reservedFor": [{"name": "pod", "uid": "1"}] if reserved else [],
+    }
+    return {"metadata": {"name": name, "namespace": "jobs", "uid": f"uid-{name}"}, "status": status}
+
+
+def domain(name: str = "cd") -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "jobs"}}
+
+
+def secret(revision: int, status: str) -> dict[str, Any]:
+    labels = {"name": RELEASE, "owner": "helm", "status": status, "version": str(revision)}
+    return {"metadata": {"name": f"sh.helm.release.v1.{RELEASE}.v{revision}", "namespace": NAMESPACE, "labels": labels}}
+
+
+def virgin() -> dict[str, Any]:
+    """A cluster that the driver was never in."""
+    lists = ("device_classes", "slices", "claims", "compute_domains", "compute_domain_cliques", "gpu_clusters")
+    return {
+        "version": "v1.34.4",
+        "groups": {"resource.k8s.io": ["v1"], "apps": ["v1"]},
+        "nodes": [node(name) for name in names()],
+        "crds": {f"{kind}.resource.nvidia.com": None for kind in ("computedomains", "computedomaincliques")},
+        **{key: [] for key in (*lists, "daemon_sets", "network_policies", "releases", "not_seen")},
+    }
+
+
+def installed() -> dict[str, Any]:
+    """A cluster that has the release of LABELLED, all of it ready."""
+    return {
+        **virgin(),
+        "crds": {f"{kind}.resource.nvidia.com": crd(kind) for kind in ("computedomains", "computedomaincliques")},
+        "device_classes": [
+            device_class("compute-domain-default-channel.nvidia.com"),
+            device_class("compute-domain-daemon.nvidia.com"),
+        ],
+        "daemon_sets": [daemon_set()],
+        "slices": [slices(name) for name in names()],
+        "releases": [secret(1, "deployed")],
+    }
+
+
+def fabric(**more: Any) -> dict[str, Any]:
+    healthy = {"summary": "healthy", "route_unhealthy": False}
+    return {
+        "attached": True,
+        "clique": CLIQUE,
+        "driver_version": "580.173.02",
+        "gpus": [{"index": index, "fabric": {"health": dict(healthy)}} for index in range(4)],
+        "findings": [],
+        **more,
+    }
+
+
+def imex(**more: Any) -> dict[str, Any]:
+    """IMEX of a tray that leaves it to the driver."""
+    return {
+        "installed": True,
+        "version": "580.173.02",
+        "ready": False,
+        "unit": {"load": "masked", "active": "inactive"},
+        "config": {"settings": {}},
+        "channels": {"major": 235},
+        "owners": [],
+        **more,
+    }
+
+
+def hosts_imex(**more: Any) -> dict[str, Any]:
+    """IMEX of a tray that runs it itself, as the driver wants it."""
+    return imex(
+        **{
+            "ready": True,
+            "unit": {"load": "loaded", "active": "active"},
+            "config": {"settings": {"IMEX_CMD_ENABLED": "1", "IMEX_CMD_UNIX_DOMAIN_PATH": SOCKET}},
+            "owners": [{"owner": "service", "why": "nvidia-imex.service runs"}],
+            **more,
+        }
+    )
+
+
+def trays(count: int = 2, **more: Any) -> dict[str, Tray]:
+    return {name: Tray(name, more.get("fabric", fabric()), more.get("imex", imex()), True) for name in names(count)}
+
+
+def plan(own: Any = None, shape: str = "compute_domains", **more: Any) -> Plan:
+    made = values.merged(values.build(shape, {}, "v1"), own or {})
+    if own is None and shape == "compute_domains":
+        made = copy.deepcopy(LABELLED)
+    version = versions.pinned(more.pop("version", "0.5.0"))
+    return Plan(None if shape == "gpu_cluster" else made, version, NAMESPACE, RELEASE, **more)
