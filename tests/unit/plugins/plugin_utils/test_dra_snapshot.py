@@ -1,0 +1,142 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reading a snapshot from servers that answer as a Kubernetes API server does, or badly."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import preflight
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS, Reader, api_version
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
+    Asked,
+    Reply,
+    ask_directly,
+    served,
+)
+
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.the-token-of-a-service-account"
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_directly(monkeypatch)
+
+
+class Cluster:
+    """Answers from a snapshot, two objects a page; statuses: path -> the HTTP status to refuse it with."""
+
+    def __init__(self, seen: dict[str, Any], statuses: dict[str, int] | None = None) -> None:
+        self.statuses = statuses or {}
+        self.objects: dict[str, Any] = {"/version": {"gitVersion": seen["version"]}}
+        groups = {**seen["groups"], "networking.k8s.io": ["v1"], "resource.nvidia.com": ["v1beta1"]}
+        rows = [{"name": name, "versions": [{"version": word} for word in words]} for name, words in groups.items()]
+        self.objects["/apis"] = {"groups": rows}
+        for name, crd in seen["crds"].items():
+            self.objects[f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"] = crd
+        self.lists = {"/api/v1/nodes": seen["nodes"], "/api/v1/secrets": seen["releases"]}
+        for key, (group, version, resource) in LISTS.items():
+            self.lists[f"/apis/{group}/{version or groups[group][0]}/{resource}"] = seen[key]
+        self.expire = 0
+
+    def __call__(self, asked: Asked, reply: Reply) -> None:
+        assert asked.headers["authorization"] == f"Bearer {TOKEN}"
+        path, _, query = asked.target.partition("?")
+        if path in self.statuses:
+            reply.json({"kind": "Status"}, self.statuses[path])
+        elif path in self.lists:
+            start = int(dict(urllib.parse.parse_qsl(query)).get("continue", 0))
+            if start and self.expire:
+                self.expire -= 1
+                reply.json({"kind": "Status"}, 410)
+                return
+            page = self.lists[path][start : start + 2]
+            more = {"continue": str(start + 2)} if start + 2 < len(self.lists[path]) else {}
+            reply.json({"items": page, "metadata": more})
+        elif self.objects.get(path) is not None:
+            reply.json(self.objects[path])
+        else:
+            reply.json({"kind": "Status"}, 404)
+
+
+def read(cluster: Cluster) -> tuple[dict[str, Any], list[Asked]]:
+    with served(cluster) as server:
+        way = http.Access(headers={"Authorization": f"Bearer {TOKEN}"}, secrets=(TOKEN,), timeout=5, deadline=10)
+        return Reader(server.url, way).snapshot(), server.asked
+
+
+def test_a_snapshot_is_the_cluster() -> None:
+    world_ = {**world.installed(), "nodes": [world.node(name) for name in world.names(5)]}
+    seen, asked = read(Cluster(world_))
+    for key in ("version", "nodes", "crds", "releases", *LISTS):
+        assert seen[key] == world_[key], key
+    assert api_version(seen) == "v1"
+    assert preflight.preflight(seen, world.trays(), world.plan()) == []
+    assert {request.method for request in asked} == {"GET"}
+
+
+def test_of_helms_secrets_only_the_metadata_is_asked_for() -> None:
+    _seen, asked = read(Cluster(world.installed()))
+    request = next(request for request in asked if request.target.startswith("/api/v1/secrets"))
+    assert "as=PartialObjectMetadataList" in request.headers["accept"]
+    assert "labelSelector=owner%3Dhelm" in request.target
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/apis/resource.nvidia.com/v1beta1/computedomains", "may not list computedomains; allow it the verb list"),
+        ("/api/v1/secrets", "may not list secrets"),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/computedomains.resource.nvidia.com",
+            "may not get customresourcedefinitions",
+        ),
+    ],
+)
+def test_a_missing_right_is_named(path: str, told: str) -> None:
+    seen, _asked = read(Cluster(world.installed(), {path: 403}))
+    found = preflight.preflight(seen, world.trays(), world.plan())
+    assert [row["code"] for row in found] == ["dra_not_seen"]
+    assert told in found[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        ("/api/v1/nodes", 403, "refuses access"),
+        ("/version", 401, "does not accept the credentials"),
+        ("/apis", 404, "does not exist"),
+    ],
+)
+def test_what_nothing_can_be_judged_without_is_one_sentence(path: str, status: int, told: str) -> None:
+    with pytest.raises(http.HttpError) as error:
+        read(Cluster(world.installed(), {path: status}))
+    assert told in str(error.value)
+    assert TOKEN not in str(error.value)
+
+
+def test_a_list_that_expires_is_read_anew_once() -> None:
+    cluster = Cluster({**world.virgin(), "nodes": [world.node(name) for name in world.names(5)]})
+    cluster.expire = 1
+    assert len(read(cluster)[0]["nodes"]) == 5
+    cluster.expire = 2
+    with pytest.raises(http.HttpError, match="expire"):
+        read(cluster)
+
+
+def test_what_is_no_api_server_is_told() -> None:
+    def answer(_asked: Asked, reply: Reply) -> None:
+        reply.json({"hello": "world"})
+
+    with served(answer) as server, pytest.raises(http.HttpError, match="does not answer as Kubernetes does"):
+        Reader(server.url, http.Access(timeout=5, deadline=10)).snapshot()
+
+
+def test_the_best_served_version_is_taken() -> None:
+    for served_, best in ((["v1beta1", "v1beta2"], "v1beta2"), (["v1", "v1beta1"], "v1"), (["v2"], None), ([], None)):
+        assert api_version({"groups": {"resource.k8s.io": served_}}) == best
