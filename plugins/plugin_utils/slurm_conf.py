@@ -113,7 +113,9 @@ def render(
     """
     old = hardware.parse_nodes(before.get(cluster.NODES, ""))
     records, findings = _records(nodes, seen, old, site.memory_step)
-    count = site.imex_channels or _channels(channels, before.get(cluster.CONF, ""))
+    told = tuple(channels)
+    count = site.imex_channels or _channels(told, before.get(cluster.CONF, ""))
+    findings += _channel_findings(count, told, len(nodes)) if site.imex else []
     return Rendered(
         {
             cluster.CONF: _conf(site, records, count),
@@ -183,6 +185,23 @@ def _channels(told: Iterable[int], conf: str) -> int:
     if before.isdecimal():
         known.append(int(before))
     return min(known, default=DRIVER_CHANNELS - 1)
+
+
+def _channel_findings(count: int, told: Sequence[int], nodes: int) -> list[Finding]:
+    """Slurm asks no driver what it has, and its one pool serves the jobs of the whole cluster."""
+    found = []
+    least = min(told, default=None)
+    if least is not None and count >= least:
+        has = f"the channels 0 to {least - 1}" if least else "none"
+        message = f"imex_channel_count is {count} and a driver has {has}: a job that is given a later one has no IMEX."
+        found.append(finding("slurm_channels_beyond_driver", message))
+    if count < nodes:
+        message = (
+            f"Slurm has {count} IMEX channels for {nodes} nodes, and each running job takes one: where none is left,"
+            " jobs wait, or start without one before 25.11."
+        )
+        found.append(finding("slurm_channels_few", message))
+    return found
 
 
 def _conf(site: Site, records: Mapping[str, Record], channels: int) -> str:

@@ -103,6 +103,28 @@ def test_channels_fit_the_smallest_driver(told: tuple[int, ...], before: str, co
     assert cluster.settings(made.texts[cluster.CONF])["switchparameters"] == f"imex_channel_count={count}"
 
 
+@pytest.mark.parametrize(
+    ("told", "settings", "codes"),
+    [
+        ((2048,), {}, set()),
+        ((2048, 64), {"imex_channels": 63}, set()),
+        ((2048, 64), {"imex_channels": 64}, {"slurm_channels_beyond_driver"}),
+        # Slurm never uses channel 0, and this driver has no other: none of Slurm's numbers exists there.
+        ((1,), {}, {"slurm_channels_beyond_driver"}),
+        ((0,), {}, {"slurm_channels_beyond_driver"}),
+        ((0,), {"imex": False}, set()),
+        ((19,), {}, set()),
+        ((18,), {}, {"slurm_channels_few"}),
+    ],
+)
+def test_channels_that_cannot_serve_the_cluster_are_told(
+    told: tuple[int, ...], settings: dict[str, Any], codes: set[str]
+) -> None:
+    of = fabric(racks=1)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, **settings), channels=told)
+    assert {row["code"] for row in made.findings} == codes
+
+
 def test_a_site_wins_over_the_defaults_whatever_case_it_writes() -> None:
     of = fabric(racks=1)
     site = replace(
