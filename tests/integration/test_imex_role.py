@@ -49,6 +49,8 @@ MANAGED = (
 )
 SOCKET_LINK = f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}"
 SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
+# A tray that dies under a task is noticed in seconds.
+SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=3 -o ServerAliveCountMax=3"
 # Whatever else bears the collection's name: under every owner but `job` nothing.
 OTHERS = "find /etc /usr/local /run /var/lib -name '*nvlink*' -not -path '*/nvlink-lab*' -not -name 'opt-nvlink*'"
 # The lab's own mounts stay in a soft-reboot.
@@ -140,7 +142,15 @@ class Racks:
             **variables,
         }
         arguments = ["-i", self.lab.inventory, "rackscale.nvlink.imex", "--forks", str(forks), "-e", json.dumps(given)]
-        done = ansible("ansible-playbook", *arguments, *options, check=False, timeout=timeout, ANSIBLE_TIMEOUT="5")
+        done = ansible(
+            "ansible-playbook",
+            *arguments,
+            *options,
+            check=False,
+            timeout=timeout,
+            ANSIBLE_TIMEOUT="5",
+            ANSIBLE_SSH_ARGS=SSH_ARGS,
+        )
         assert "[DEPRECATION WARNING]" not in done.stderr, done.stderr
         assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
         recap = {
