@@ -250,6 +250,19 @@ def test_a_node_without_the_labels_of_feature_discovery_gets_no_plugin(release: 
     assert not [name for name in slices(release) if name.startswith("r01t04")]
 
 
+def test_the_charts_admission_policy_matches_no_pod(release: ControlPlane) -> None:
+    """It is meant to keep a plugin to its own node's slices, and names an account that no pod runs as."""
+    name = "{.items[0].spec.template.spec.serviceAccountName}"
+    account = release.kubectl("get", "daemonsets", "-n", "dra", "-o", f"jsonpath={name}")
+    policy = "{.items[0].spec.matchConditions[0].expression}"
+    condition = release.kubectl("get", "validatingadmissionpolicies", "-o", f"jsonpath={policy}")
+    assert f'"system:serviceaccount:dra:{account.removesuffix("-kubeletplugin")}"' in condition
+    # No token of a pod on a node, so the policy would refuse this if it were asked.
+    one = slices(release)[0]
+    release.kubectl("delete", "resourceslice", one, "--as", f"system:serviceaccount:dra:{account}")
+    until("the plugin publishes it again", lambda: one in slices(release))
+
+
 def test_a_plugin_that_crashes_is_not_ready_and_publishes_nothing(release: ControlPlane) -> None:
     driver.set_faults(release.directory, "r01t03", {"plugin": "crash"})
     until("the slice goes", lambda: len(slices(release)) == 3)
