@@ -26,6 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job, 
 from .commands import ansible
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
 from .test_imex_info import inside, install, on, order
+from .test_imex_role import Racks
 from .test_lab import wait_until
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
@@ -546,6 +547,47 @@ def test_a_foreign_daemon_is_not_touched(site: Site) -> None:
         assert site.on("r01t01", "systemctl is-active foreign") == "active\n"
     finally:
         site.on("r01t01", "systemctl stop foreign")
+
+
+# --- The role.
+
+
+def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
+    """From the fabric file: first one domain a clique, then one a job, then none; jobs run on, or stop the change."""
+    racks = Racks(site.racks, site.folder)
+    racks.cliques({"a": FIRST, "b": SECOND})
+    options = {"imex_manage_package": False, "imex_job_wait": 20, "imex_job_policy": "requeue"}
+    site.install(state="absent")
+    try:
+        play = racks.role(imex_owner="domain", **options)
+        assert play.rc == 0, play.text
+        play = racks.role(imex_owner="job", **options)
+        assert play.rc == 0, play.text
+        settings = json.loads(site.on("r01t03", f"cat {job.SETTINGS_FILE}"))
+        assert settings["clique"] == "b"
+        assert settings["members"] == [[tray, ADDRESSES[tray]] for tray in SECOND]
+        assert settings["channel0"] is False
+        site.is_clean()
+        number = site.submit("-N4", "srun sleep 300")
+        wait_until(lambda: "ready in" in site.journal("r01t03"), "the job runs")
+        daemon = site.on("r01t03", "pgrep -x nvidia-imex")
+        play = racks.role(imex_owner="job", **options)
+        assert (play.rc, {recap["changed"] for recap in play.recap.values()}) == (0, {0}), play.text
+        play = racks.role(imex_owner="none", **options)
+        assert play.rc != 0
+        assert f"Job {number} has its IMEX on this tray" in play.text
+        assert site.on("r01t03", "pgrep -x nvidia-imex") == daemon
+        assert site.job(number)["JobState"] == "RUNNING"
+        site.ctl(f"scancel {number}")
+        site.is_clean()
+        play = racks.role(imex_owner="none", **options)
+        assert play.rc == 0, play.text
+        left = site.on(
+            "r01t01", f"ls {job_files.PROGRAM} {job.SETTINGS_FILE} {job_files.DROP_IN} {job.RUN} 2>/dev/null"
+        )
+        assert left == ""
+    finally:
+        site.install()
 
 
 # --- The module.
