@@ -12,7 +12,7 @@ asks the driver runs in a child, and the child is built so that nothing of it ca
 - It lives in a session of its own, so that it can be killed with all its children by one killpg.
 - It inherits no descriptor: standard output and error are files in memory, not pipes, and all others are closed. A pipe
   of Ansible's that a stuck child kept open would hang the play although the module has ended.
-- It is polled until the deadline, then killed, then polled for a short grace, and given up by its pid: never waited for
+- It is watched until the deadline, then killed, watched for a short grace, and given up by its pid: never waited for
   without a limit. If the caller itself is killed, an alarm ends the child later.
 """
 
@@ -207,19 +207,44 @@ def _limit_output() -> None:
 
 
 def _has_ended(pid: int, deadline: float) -> bool:
-    """Poll until the child has ended, without reaping it; False at the deadline."""
+    """Wait until the child has ended, without reaping it; False at the deadline."""
+    watched = _watched(pid)
+    told = watched is None
     pause = 0.001
-    while True:
-        try:
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+    try:
+        while True:
+            try:
+                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                    return True
+            except ChildProcessError:  # somebody has set SIGCHLD to be ignored: the kernel has reaped it
                 return True
-        except ChildProcessError:  # somebody has set SIGCHLD to be ignored: the kernel has reaped it
-            return True
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        time.sleep(min(pause, left))
-        pause = min(pause * 1.5, 0.05)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if watched is not None and not told:
+                told = _is_readable(watched, left)
+                continue
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, 0.05)
+    finally:
+        if watched is not None:
+            os.close(watched)
+
+
+def _watched(pid: int) -> int | None:
+    """A descriptor that tells of the child's end at once; None where the kernel (before 5.3) or Python has none."""
+    try:
+        return os.pidfd_open(pid)  # type: ignore[attr-defined, unused-ignore]
+    except (AttributeError, OSError):
+        return None
+
+
+def _is_readable(descriptor: int, seconds: float) -> bool:
+    import select  # not at the top, where it would be loaded for callers without children
+
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(int(seconds * 1000) + 1))
 
 
 def _kill_group(pid: int) -> None:
