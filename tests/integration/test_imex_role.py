@@ -48,6 +48,7 @@ MANAGED = (
     *domain.TLS_FILES.values(),
 )
 SOCKET_LINK = f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}"
+DYING = "/run/systemd/system/nvidia-imex.service.d/99-test.conf"
 SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
 # A tray that dies under a task is noticed in seconds.
 SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=3 -o ServerAliveCountMax=3"
@@ -138,7 +139,6 @@ class Racks:
             "imex_hosts": ":".join(trays or TRAYS),
             "fabric_file": str(self.fabric),
             "imex_boot_wait": 3,
-            "imex_ctl_timeout": 2,
             **variables,
         }
         arguments = ["-i", self.lab.inventory, "rackscale.nvlink.imex", "--forks", str(forks), "-e", json.dumps(given)]
@@ -228,7 +228,7 @@ def clean(racks: Racks) -> None:
     """No fault is left of the test before."""
     for tray in TRAYS:
         racks.order(tray, imex="ok", imex_imports="false", imex_block="none", imex_backoff="0", driver_version=DRIVER)
-    racks.on(TRAYS, f"rm -f {SITE_PROLOG}; ip link set host0 up; systemctl start ssh")
+    racks.on(TRAYS, f"rm -f {SITE_PROLOG} {DYING}; systemctl daemon-reload; ip link set host0 up; systemctl start ssh")
 
 
 @pytest.fixture
@@ -412,16 +412,14 @@ def test_a_ctl_that_hangs_and_a_port_that_is_closed(up: Racks) -> None:
 
 def test_a_tray_that_dies_between_stop_and_start_owes(up: Racks) -> None:
     """Its network dies with the stop of its daemon; the rest of the clique goes on without it."""
-    drop_in = "/run/systemd/system/nvidia-imex.service.d/99-test.conf"
     down = "[Service]\\nExecStopPost=+/bin/ip link set host0 down\\n"
-    up.on(TRAYS[1:2], f"mkdir -p $(dirname {drop_in}); printf '{down}' > {drop_in}; systemctl daemon-reload")
+    up.on(TRAYS[1:2], f"mkdir -p $(dirname {DYING}); printf '{down}' > {DYING}; systemctl daemon-reload")
     up.cliques({"r01": TRAYS[:3], "r02": TRAYS[3:]})
     play = up.role(imex_wait_timeout=40)
     assert play.recap[TRAYS[1]]["unreachable"] == 1, play.text
     assert not play.failed, play.text
     assert f"imex_tray_owes: {TRAYS[1]} could not be given" in play.text
     assert up.record(TRAYS[0])["owing"] == [TRAYS[1]]
-    up.on(TRAYS[1:2], f"rm {drop_in}; systemctl daemon-reload")
 
 
 # TLS between members.

@@ -18,6 +18,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import
 
 _MISMATCHES = {"map_mismatch": "imex_list_differs", "version_mismatch": "imex_peer_version"}
 
+# Why a tray's ctl may have told no row.
+_NO_VIEW = ("imex_timeout", "imex_ctl_failed")
+
 
 class Verdict(NamedTuple):
     """Whether all is well, and if not, who stands where.
@@ -54,6 +57,9 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
             )
         elif not asked[tray]["ready"]:
             _judge_state(clique, tray, asked[tray], members, notes)
+        elif _has_no_view(asked[tray]):
+            why = next(found for found in asked[tray]["findings"] if found["code"] in _NO_VIEW)
+            _note(notes, why["code"], clique, tray, f"{tray}: {why['message']}")
     blind = tuple(_blind(members, asked))
     _judge_pairs(clique, members, asked, blind, notes)
     waiting = tuple(
@@ -65,6 +71,11 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
     )
     ok = not blind and len(asked) == len(members) and all(entry["ready"] for entry in asked.values())
     return Verdict(ok and not any(note["severity"] == ERROR for note in notes), blind, waiting, tuple(notes))
+
+
+def _has_no_view(entry: Mapping[str, Any]) -> bool:
+    """Ready by its short answer, and its ctl gave no row: it is no witness of whom it sees."""
+    return entry["ready"] and not entry["peers"] and any(found["code"] in _NO_VIEW for found in entry["findings"])
 
 
 def _note(notes: list[dict[str, Any]], code: str, clique: str, tray: str | None, message: str) -> None:
@@ -154,7 +165,7 @@ def _blind(members: Sequence[tuple[str, str]], asked: Mapping[str, Any]) -> list
     names = {_key(line): name for name, line in members}
     pairs = []
     for tray, _entry in members:
-        if tray not in asked:
+        if tray not in asked or _has_no_view(asked[tray]):
             continue
         seen = {names.get(_key(peer["host"])): peer["connection"] for peer in asked[tray]["peers"]}
         for other, _line in members:

@@ -176,3 +176,11 @@ def test_a_verdict_is_good_only_if_all_is_and_else_has_a_reason(case: tuple[int,
         assert note["message"].isprintable()
     blamed = {note["tray"] for note in judged.findings}
     assert {f"t{number}" for number, kind in enumerate(kinds) if kind != "ready"} <= blamed
+
+
+def test_a_ready_tray_whose_ctl_hangs_is_the_finding_and_no_pair() -> None:
+    answers = {"state": answer("READY\n"), "domain": answer("")._replace(rc=None, timed_out=True)}
+    facts = clique(4, t1={"answers": answers})
+    assert facts["t1"]["ready"]
+    judged = verdict.judge("r01", members(4), facts)
+    assert (judged.ok, judged.blind, found(judged)) == (False, (), [("imex_timeout", "t1")])
