@@ -22,7 +22,7 @@ from nvlab.kubernetes import chart, domains, driver, nodes, plane, users
 from nvlab.kubernetes.api import ApiError
 from nvlab.kubernetes.plane import ControlPlane
 
-from .commands import environment
+from .commands import ansible, environment
 from .conftest import LabFactory, lab_command
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
@@ -415,3 +415,50 @@ def test_trays_of_the_lab_are_nodes_whose_labels_follow_their_gpus(lab: LabFacto
         until("the label follows", lambda: str(label(running, "r01t02")).endswith(".7"))
         lab_command("kubernetes", "down", "--name", racks.name)
         assert all(entry["ssh"] for entry in racks.status()["hosts"].values())
+
+
+PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Ask for the nodes
+      kubernetes.core.k8s_info: {{kind: Node, kubeconfig: "{kubeconfig}"}}
+      register: asked
+    - name: See them all
+      ansible.builtin.assert: {{that: asked.resources | length == 4}}
+    - name: Install the chart
+      kubernetes.core.helm:
+        kubeconfig: "{kubeconfig}"
+        name: dra
+        release_namespace: dra
+        create_namespace: true
+        chart_ref: "{reference}"
+        chart_version: "{version}"
+        ca_cert: "{authority}"
+        values: {{resources: {{gpus: {{enabled: false}}}}}}
+"""
+
+
+def test_kubernetes_core_works_on_it_from_outside(trays: ControlPlane, tmp_path: Path) -> None:
+    trays.publish(chart.folder(tmp_path))
+    version = yaml.safe_load((chart.folder(tmp_path / "again") / "Chart.yaml").read_text())["version"]
+    play = tmp_path / "play.yml"
+    reference = f"oci://{trays.outside_address('registry')}/charts/{chart.NAME}"
+    said = {"kubeconfig": trays.outside, "reference": reference, "version": version, "authority": trays.authority}
+    play.write_text(PLAY.format(**said))
+    # The module asks for the chart without its ca_cert, so the authority must be one that Helm trusts anyway.
+    # Of each run the module itself says that a part of what it returns will go.
+    more = {"SSL_CERT_FILE": str(trays.authority), "ANSIBLE_DEPRECATION_WARNINGS": "false"}
+    more |= {key: value for key, value in trays.environment().items() if key == "PATH" or key.startswith("HELM_")}
+    try:
+        first = ansible("ansible-playbook", play, **more)
+        assert "changed=1 " in first.stdout, first.stdout
+        again = ansible("ansible-playbook", play, **more)
+        assert "changed=0 " in again.stdout, again.stdout
+        plain = f"oci://{trays.outside_address('registry-plain')}/charts/{chart.NAME}"
+        play.write_text(PLAY.format(**said).replace(reference, plain) + "        plain_http: true\n")
+        third = ansible("ansible-playbook", play, **{**more, "SSL_CERT_FILE": ""})
+        assert "changed=0 " in third.stdout, third.stdout
+    finally:
+        trays.helm("uninstall", "dra", "--namespace", "dra", check=False)
+        until("no slices", lambda: not slices(trays))

@@ -44,6 +44,7 @@ API_ONLY = ("etcd", "kube-apiserver")
 STAGES = paths.LAB / "kubernetes" / "stages.yaml"
 DEFAULT_TIMEOUT = 120.0
 _numbers = itertools.count(1)
+_children: set[int] = set()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +82,7 @@ class ControlPlane:
         return self.directory / registry.FOLDER
 
     def outside_address(self, of: str = "kube-apiserver") -> str:
-        """HOST:PORT at which programs outside the lab's network reach the API server or the registry."""
+        """HOST:PORT outside the lab's network of "kube-apiserver", "registry", or "registry-plain" without TLS."""
         ports = relay.ports(self.directory)
         if of not in ports:
             raise LabError(f"nothing leads to the {of} of {self.name!r} from outside: start it with its relay.")
@@ -215,6 +216,7 @@ class ControlPlane:
                 print(f"lab: starting {component}: {error}", file=sys.stderr, flush=True)
             finally:
                 os._exit(127)
+        _children.add(pid)
         known["components"][component] = {"pid": pid, "started": linux.start_time(pid)}
         state.write_atomically(self.directory / "plane.json", json.dumps(known, indent=1) + "\n")
 
@@ -346,7 +348,7 @@ def _count(api: Api) -> int:
 def _commands(directory: Path, netns: Path, files: Mapping[str, Path], apiserver: list[str]) -> dict[str, list[str]]:
     pki = directory / "pki"
     here, python = Path(__file__).resolve(), [sys.executable, "-B"]
-    ways = [f"kube-apiserver={PORT}", f"registry={registry.PORT}"]
+    ways = [f"kube-apiserver={PORT}", f"registry={registry.PORT}", f"registry-plain={registry.PLAIN_PORT}"]
     return {
         # A database in memory's reach, thrown away at the end: it need not reach the disk.
         "etcd": [
@@ -454,10 +456,12 @@ def control_plane(
 
 
 def _reap() -> None:
-    """The processes were children of this one, unless a command had started them."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    """Forget the ended ones of those that this process has started, and no other children of it."""
+    for pid in list(_children):
+        with contextlib.suppress(ChildProcessError):
+            if not os.waitpid(pid, os.WNOHANG)[0]:
+                continue
+        _children.discard(pid)
 
 
 def _cgroup(name: str) -> Path:

@@ -4,8 +4,8 @@
 """A registry of charts: the part of the OCI distribution API that helm reads, and a classic repository beside it.
 
 Both serve the packed charts (``NAME-VERSION.tgz``) of one folder that may change at any time: as
-``oci://198.51.100.3:5443/charts/NAME`` and as ``https://198.51.100.3:5443/repository``. Nothing can be pushed.
-Run as a file: ``registry.py DIRECTORY ADDRESS``, the control plane's.
+``oci://198.51.100.3:5443/charts/NAME`` and as ``https://198.51.100.3:5443/repository``, on port 5080 both without TLS.
+Nothing can be pushed. Run as a file: ``registry.py DIRECTORY ADDRESS``, the control plane's.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import re
 import ssl
 import sys
 import tarfile
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-PORT = 5443
+PORT, PLAIN_PORT = 5443, 5080
 FOLDER = "charts"
 CONFIG = "application/vnd.cncf.helm.config.v1+json"
 CONTENT = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
@@ -121,6 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def main(directory: Path, address: str) -> None:
     _Handler.folder = directory / FOLDER
+    plain = ThreadingHTTPServer((address, PLAIN_PORT), _Handler)
+    threading.Thread(target=plain.serve_forever, daemon=True).start()
     server = ThreadingHTTPServer((address, PORT), _Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "pki" / "apiserver.crt", directory / "pki" / "apiserver.key")
