@@ -213,7 +213,7 @@ def scenario_of(name: str) -> Scenario:
     data = json.loads((state.existing(name) / "scenario.json").read_text())
     slurm = data["slurm"] and Slurm(**{**data["slurm"], "conf": tuple(data["slurm"]["conf"])})
     trays = tuple(Tray(**tray) for tray in data["trays"])
-    return Scenario(data["suite"], data["controller"], slurm, trays, data["empty"], data["kubernetes"])
+    return Scenario(data["suite"], data["controller"], slurm, trays, data["empty"], data.get("kubernetes"))
 
 
 def status(name: str) -> dict[str, Any]:
