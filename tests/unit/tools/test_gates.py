@@ -1,0 +1,77 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The runner of the gates: what counts as passed, and what a second try may and may not mend."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GATES = Path(__file__).resolve().parents[2] / "tools" / "gates.py"
+TESTS = """
+from pathlib import Path
+
+def test_fine():
+    pass
+
+def test_at_its_second_try_only():
+    seen = Path(__file__).with_name("seen")
+    before = seen.exists()
+    seen.touch()
+    assert before
+
+def test_never():
+    assert not Path(__file__).with_name("broken").exists()
+"""
+
+
+@pytest.fixture
+def gates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    spec = importlib.util.spec_from_file_location("gates", GATES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "gates", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "LOGS", tmp_path)
+    monkeypatch.setattr(module, "CHECKOUT", tmp_path)
+    return module
+
+
+def gate(gates: Any, directory: Path, on_lab: bool) -> Any:
+    (directory / "test_it.py").write_text(TESTS)
+    return gates.Gate("it", "test", [sys.executable, "-m", "pytest", "-q", "test_it.py"], is_pytest=True, on_lab=on_lab)
+
+
+def test_a_labs_test_that_passes_at_its_second_try_is_counted_and_named(gates: Any, tmp_path: Path) -> None:
+    first = gates.run(gate(gates, tmp_path, on_lab=True), dict(os.environ))
+    assert (first.passed, first.failed) == (2, 1)
+    outcome, mended = gates.try_again(first, dict(os.environ))
+    assert (outcome.passed, outcome.failed) == (3, 0)
+    assert [name.rpartition(".")[2] for name in mended] == ["test_at_its_second_try_only"]
+
+
+def test_what_fails_twice_stays_failed(gates: Any, tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    first = gates.run(gate(gates, tmp_path, on_lab=True), dict(os.environ))
+    assert (first.passed, first.failed) == (1, 2)
+    outcome, mended = gates.try_again(first, dict(os.environ))
+    assert (outcome.passed, outcome.failed, len(mended)) == (2, 1, 1)
+
+
+def test_only_a_lab_gets_a_second_try(gates: Any, tmp_path: Path) -> None:
+    first = gates.run(gate(gates, tmp_path, on_lab=False), dict(os.environ))
+    assert gates.try_again(first, dict(os.environ)) == (first, [])
+
+
+def test_many_failures_are_no_accident(gates: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "SECOND_TRIES", 0)
+    first = gates.run(gate(gates, tmp_path, on_lab=True), dict(os.environ))
+    assert gates.try_again(first, dict(os.environ)) == (first, [])
