@@ -16,10 +16,10 @@ description:
     (C(imex/<clique>/nodes_config.cfg), the trays in the natural order of their names) and a report
     (C(report/index.html), one file that loads nothing).
   - Where several Slurm clusters share the fabric, the topology of each is in C(slurm/<cluster>/).
-  - For Kubernetes it renders values of the NVIDIA DRA driver's chart (C(kubernetes/dra-values.yaml)), what each scheduler
-    is told of the cliques (C(kubernetes/topology-<scheduler>.yaml)) and example workloads
+  - For Kubernetes it renders values of the NVIDIA DRA driver's chart (C(kubernetes/dra-values.yaml)), what each
+    scheduler is told of the cliques (C(kubernetes/topology-<scheduler>.yaml)) and example workloads
     (C(kubernetes/example-*.yaml)). Where several Kubernetes clusters share the fabric, they are in
-    C(kubernetes/<cluster>/).
+    C(kubernetes/<cluster>/). The module M(rackscale.nvlink.k8s_topology) applies them.
   - The same fabric file and state file give the same bytes. A file is written only where its bytes change, and a file
     that an earlier run wrote and that is no longer rendered is removed, unless a person changed it since.
 options:
@@ -68,6 +68,7 @@ attributes:
     platforms: linux
 seealso:
   - module: rackscale.nvlink.fabric_file
+  - module: rackscale.nvlink.k8s_topology
 notes:
   - It fails when a finding of severity error keeps a file from being rendered. The other files are written all the
     same.

@@ -93,7 +93,7 @@ def served(answering: Answering, tls: ssl.SSLContext | None = None) -> Iterator[
             with suppress(OSError):
                 answering(request, Reply(self, stopped))
 
-        do_GET = do_POST = _answer
+        do_GET = do_POST = do_PATCH = do_DELETE = _answer
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

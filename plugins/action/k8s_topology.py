@@ -1,0 +1,159 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tells a cluster's schedulers the cliques, from the controller; the module of the same name documents it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_api import Cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_plan import Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_topology import KINDS, Plan, Planner, Wishes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.runai import RunAi
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
+
+NAME = "k8s_topology"
+
+
+class ActionModule(ActionBase):
+    """Fabric file in, one API server brought to it. Everything runs on the controller."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        _spec, options = self.validate_argument_spec(
+            argument_spec={
+                "fabric_file": {"type": "path", "required": True},
+                "cluster": {"type": "str"},
+                "api": {"type": "dict", "required": True, "no_log": True},
+                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+                "schedulers": {"type": "list", "elements": "str", "choices": ["auto", *KINDS], "default": ["auto"]},
+                "name": {"type": "str", "default": schedulers.NAME},
+                "levels_above": {
+                    "type": "list",
+                    "elements": "dict",
+                    "default": [],
+                    "options": {
+                        "label": {"type": "str", "required": True},
+                        "name": {"type": "str", "required": True},
+                    },
+                },
+                "flavor_labels": {"type": "dict", "default": {schedulers.GPU_PRESENT: "true"}},
+                "clique_label": {"type": "str", "choices": list(k8s_labels.WANTED), "default": k8s_labels.AUTO},
+                "topograph": {"type": "str", "choices": ["look", "add", "finish"], "default": "look"},
+                "tray_cliques": {"type": "dict", "default": {}},
+                "allow_recreate": {"type": "bool", "default": False},
+                "runai": {"type": "dict", "no_log": True},
+            }
+        )
+        path = self._loader.path_dwim(options["fabric_file"])
+        if self._task.check_mode and not os.path.exists(path):
+            # On a new site --check of the whole way comes here before anything was accepted.
+            told = f"{path}: is not there yet, so nothing can be shown; discover and accept it first."
+            return {**result, "changed": False, "findings": [], "plan": [], "warnings": [told]}
+        try:
+            result.update(self._run(path, options))
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from None
+        return result
+
+    def _run(self, path: str, options: dict[str, Any]) -> dict[str, Any]:
+        fabric = fabric_file.load(path)
+        chosen = _cluster(fabric, options["cluster"], path)
+        topology = schedulers.describe(
+            fabric,
+            chosen,
+            [schedulers.Level(row["label"], row["name"]) for row in options["levels_above"]],
+            options["name"],
+            {str(key): str(value) for key, value in options["flavor_labels"].items()},
+        )
+        names = options["schedulers"]
+        wishes = Wishes(
+            names=None if "auto" in names else tuple(names),
+            present=options["state"] == "present",
+            clique_label=options["clique_label"],
+            topograph=options["topograph"],
+            allow_recreate=options["allow_recreate"],
+            gpus=_gpus(fabric, options["tray_cliques"]),
+        )
+        plan = Planner(Cluster(options["api"], NAME), topology, wishes).plan()
+        plan.findings[:0] = schedulers.problems(fabric, chosen)
+        runai, steps = None, []
+        if options["runai"] and wishes.present:
+            runai = RunAi(options["runai"])
+            steps, found = runai.plan(topology)
+            plan.findings += found
+        result = self._result(plan, steps)
+        if plan.stopped:
+            more = f" ({len(plan.stopped) - 1} more such findings)" if len(plan.stopped) > 1 else ""
+            return {**result, "changed": False, "failed": True, "msg": plan.stopped[0]["message"] + more}
+        if not self._task.check_mode:
+            plan.apply()
+            if runai and steps:
+                runai.apply(topology)
+        return result
+
+    def _result(self, plan: Plan, steps: list[Step]) -> dict[str, Any]:
+        rows = [*(change.step for change in plan.changes), *steps]
+        result: dict[str, Any] = {
+            "changed": bool(rows),
+            "schedulers": plan.schedulers,
+            "clique_label_writer": plan.writer,
+            "plan": [row.as_dict() for row in rows],
+            "findings": plan.findings,
+        }
+        if self._task.diff:
+            diff = [
+                {
+                    "before_header": change.step.what,
+                    "after_header": f"{change.step.what} ({change.step.action})",
+                    "before": _text(change.before),
+                    "after": _text(change.after),
+                }
+                for change in plan.changes
+            ]
+            result["diff"] = [
+                *diff,
+                *({"prepared": f"{row.action} {row.what} {row.why}".rstrip() + "\n"} for row in steps),
+            ]
+        return result
+
+
+def _cluster(fabric: Fabric, wanted: Any, path: str) -> str | None:
+    """The Kubernetes cluster that is meant; None where there is but the implicit one."""
+    names = sorted(fabric.clusters.get("kubernetes", {}))
+    if not wanted:
+        if len(names) > 1:
+            raise fabric_file.FabricFileError(
+                f"{path}: is for several Kubernetes clusters; set cluster to one of {', '.join(names)}"
+            )
+        return names[0] if names else None
+    if not names:
+        raise fabric_file.FabricFileError(f"{path}: has no Kubernetes clusters; leave the option cluster out")
+    if wanted not in names:
+        raise fabric_file.FabricFileError(f"{path}: has no Kubernetes cluster {shown(wanted)}{nearest(wanted, names)}")
+    return str(wanted)
+
+
+def _gpus(fabric: Fabric, cliques: dict[str, Any]) -> dict[str, str | None]:
+    """Node -> what its GPUs say, of the trays that the fabric file has."""
+    return {
+        fabric.trays[tray]["kubernetes_node"]: str(clique) if clique else None
+        for tray, clique in cliques.items()
+        if tray in fabric.trays
+    }
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(yaml.safe_dump(value, sort_keys=False, default_flow_style=False))

@@ -1,0 +1,113 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run:ai's control plane, by the paths that it publishes: a network topology of the cluster and a node pool with it.
+
+GET and POST /api/v1/network-topologies, GET and POST /api/v1/node-pools, PATCH /api/v1/node-pools/{id}. Objects there
+have no mark of who made them, so a topology of the same name with other levels is not touched, of a pool only the
+fields of the topology are set, and nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_plan import CREATE, UPDATE, Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+
+OPTIONS = ("url", "cluster_id", *http.OPTIONS)
+SOURCE = "runai"
+TOPOLOGIES, POOLS = "/api/v1/network-topologies", "/api/v1/node-pools"
+PAGE = 100
+MAX_PAGES = 100
+_OF_THE_TOPOLOGY = ("networkTopologyId", "gpuNetworkAccelerationDetection", "gpuNetworkAccelerationLabelKey")
+_SHOWN_ID = "(the new topology's id)"
+
+
+class RunAi:
+    """One control plane, and in it one cluster."""
+
+    def __init__(self, options: Any) -> None:
+        checked = Options(options, OPTIONS, SOURCE)
+        self._url = http.endpoint(checked, "url", "as in https://runai.example.org").rstrip("/")
+        self._cluster = checked.needed("cluster_id", "the UUID that Run:ai shows for the cluster")
+        if "token" not in checked and "token_file" not in checked:
+            raise checked.wrong("token_file", "is missing; name a file with an API token, or set token")
+        self._client = http.Client(SOURCE, http.access(checked))
+
+    def plan(self, topology: schedulers.Topology) -> tuple[list[Step], list[Finding]]:
+        """What is to be created or changed, and what keeps it from being."""
+        wanted, pool = (row["body"] for row in schedulers.runai(topology, self._cluster))
+        steps: list[Step] = []
+        live = self._named(TOPOLOGIES, topology.name)
+        if live is None:
+            steps.append(Step(CREATE, f"Run:ai network topology {topology.name}"))
+        elif live.get("levels") != wanted["levels"]:
+            has = ", ".join(map(str, listed(live.get("levels")))) or "none"
+            message = (
+                f"Run:ai's network topology {topology.name} has the levels {has} instead of "
+                f"{', '.join(wanted['levels'])}: choose another name, or remove it there when no node pool needs it."
+            )
+            return [], [finding("k8s_runai_differs", message)]
+        there = self._named(POOLS, topology.name)
+        if there is None:
+            steps.append(Step(CREATE, f"Run:ai node pool {topology.name}"))
+        else:
+            changes = self._changes(there, {**pool, "networkTopologyId": live["id"] if live else _SHOWN_ID})
+            if changes:
+                steps.append(Step(UPDATE, f"Run:ai node pool {topology.name}", ", ".join(sorted(changes))))
+        return steps, []
+
+    def apply(self, topology: schedulers.Topology) -> None:
+        """Do what plan() says now."""
+        wanted, pool = (row["body"] for row in schedulers.runai(topology, self._cluster))
+        live = self._named(TOPOLOGIES, topology.name)
+        if live is None:
+            live = self._sent("POST", TOPOLOGIES, wanted)
+        pool = {**pool, "networkTopologyId": live["id"]}
+        there = self._named(POOLS, topology.name)
+        if there is None:
+            self._sent("POST", POOLS, pool)
+            return
+        changes = self._changes(there, pool)
+        if changes:
+            self._sent("PATCH", f"{POOLS}/{urllib.parse.quote(str(there['id']), safe='')}", changes)
+
+    def _changes(self, there: Mapping[str, Any], pool: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: pool[key] for key in _OF_THE_TOPOLOGY if there.get(key) != pool[key]}
+
+    def _named(self, path: str, name: str) -> Mapping[str, Any] | None:
+        """The object of that name in our cluster."""
+        for page in range(MAX_PAGES):
+            query = urllib.parse.urlencode({"limit": PAGE, "offset": page * PAGE})
+            answer = self._client.get(f"{self._url}{path}?{query}")
+            document = self._client.json(answer)
+            # A list, or a mapping with one; its key is nodepools there and undocumented here.
+            rows = (
+                document
+                if isinstance(document, list)
+                else next(filter(None, map(listed, mapped(document).values())), [])
+            )
+            for row in rows:
+                if mapped(row).get("name") == name and mapped(row).get("clusterId") == self._cluster:
+                    return mapped(row)
+            if len(rows) < PAGE:
+                return None
+        self._client.fail(
+            f"{self._url}{path}", f"gives more than {MAX_PAGES * PAGE} rows", "look at what answers there"
+        )
+
+    def _sent(self, method: str, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        url = f"{self._url}{path}"
+        answer = self._client.send(method, url, body, passed=(201, 202))
+        document = mapped(self._client.json(answer))
+        if not isinstance(document.get("id"), (str, int)):
+            self._client.fail(url, "answers without an id", "check that it is Run:ai's control plane")
+        return document

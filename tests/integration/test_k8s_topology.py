@@ -1,0 +1,494 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""k8s_topology on a real API server: its rules, its field managers, its refusals.
+
+The schedulers' CustomResourceDefinitions are their own where ../shared has them, else small ones with the same rules.
+No scheduler runs: what they make of the objects is theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, k8s_labels, model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_api import NODE, Cluster, K8sError, Kind
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_topology import Plan, Planner, Wishes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers, schedulers_examples
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
+from nvlab import network
+from nvlab.kubernetes import users
+from nvlab.kubernetes.api import ApiError
+from nvlab.kubernetes.plane import ControlPlane
+
+from .commands import environment
+
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
+
+CRDS = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DAEMON_SETS = "apis/apps/v1/namespaces/default/daemonsets"
+NODES = "api/v1/nodes"
+KAI = "apis/kai.scheduler/v1alpha1/topologies"
+HYPER_NODES = "apis/topology.volcano.sh/v1alpha1/hypernodes"
+GROVE = "apis/grove.io/v1alpha1/clustertopologybindings"
+FABRIC = fabrics.fabric(racks=2, trays=2)
+TOPOLOGY = schedulers.describe(FABRIC)
+TEXTS = {node: clique.text for clique in TOPOLOGY.cliques for node in clique.nodes}
+ZONE = schedulers.Level("topology.kubernetes.io/zone", "zone")
+CLIQUE, MANAGED_BY = schedulers.CLIQUE, schedulers.MANAGED_BY
+LABELS = "self.map(l, l.nodeLabel) == oldSelf.map(l, l.nodeLabel)"
+# group, versions, kind, plural, rule for spec.levels
+SMALL = [
+    ("kai.scheduler", ["v1alpha1"], "Topology", "topologies", LABELS),
+    ("kueue.x-k8s.io", ["v1beta2"], "Topology", "topologies", None),
+    ("kueue.x-k8s.io", ["v1beta2"], "ResourceFlavor", "resourceflavors", None),
+    ("topology.volcano.sh", ["v1alpha1"], "HyperNode", "hypernodes", None),
+    ("grove.io", ["v1alpha1"], "ClusterTopologyBinding", "clustertopologybindings", None),
+]
+Found = TypeVar("Found")
+
+
+class Site:
+    """The control plane, asked by the product from inside its network."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane, self.api = plane, plane.api()
+
+    def inside(self, call: Callable[[], Found]) -> Found:
+        """What a call gives in a thread that is in the lab's network."""
+
+        def entered() -> Found:
+            handle = os.open(network.file_of(self.plane.name), os.O_RDONLY)
+            os.setns(handle, os.CLONE_NEWNET)
+            os.close(handle)
+            return call()
+
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(entered).result()
+
+    def plan(
+        self, topology: schedulers.Topology = TOPOLOGY, kubeconfig: Path | None = None, apply: bool = False, **more: Any
+    ) -> Plan:
+        cluster = Cluster({"kubeconfig": str(kubeconfig or self.plane.kubeconfig)}, "k8s_topology")
+
+        def work() -> Plan:
+            plan = Planner(cluster, topology, Wishes(**more)).plan()
+            if apply and not plan.stopped:
+                plan.apply()
+            return plan
+
+        return self.inside(work)
+
+    def apply(self, topology: schedulers.Topology = TOPOLOGY, **more: Any) -> Plan:
+        return self.plan(topology, apply=True, **more)
+
+    def labels(self, node: str) -> dict[str, str]:
+        found: dict[str, str] = self.api.get(f"{NODES}/{node}")["metadata"]["labels"]
+        return found
+
+    def levels(self) -> list[str]:
+        return [row["nodeLabel"] for row in self.api.get(f"{KAI}/nvlink")["spec"]["levels"]]
+
+
+def steps(plan: Plan) -> list[tuple[str, str]]:
+    return [(change.step.action, change.step.what) for change in plan.changes]
+
+
+def codes(plan: Plan) -> list[str]:
+    return [row["code"] for row in plan.findings]
+
+
+def definitions() -> list[dict[str, Any]]:
+    if crds.FOLDER.is_dir():
+        names = ("kai", "kueue.x-k8s.io_topologies", "kueue.x-k8s.io_resourceflavors", "topology.volcano", "grove")
+        files = [path for path in sorted(crds.FOLDER.glob("*.yaml")) if path.name.startswith(names)]
+        return [yaml.safe_load(path.read_text()) for path in files]
+    return [small(*row) for row in SMALL]
+
+
+def small(group: str, versions: list[str], kind: str, plural: str, rule: str | None) -> dict[str, Any]:
+    level = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {"nodeLabel": {"type": "string"}},
+    }
+    levels: dict[str, Any] = {"type": "array", "maxItems": 16, "items": level}
+    if rule:
+        levels["x-kubernetes-validations"] = [{"rule": rule, "message": "nodeLabel structure is immutable"}]
+    spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"levels": levels}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    rows = [{"name": name, "served": True, "storage": name == versions[0], "schema": schema} for name in versions]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Cluster", "names": {"kind": kind, "plural": plural}, "versions": rows},
+    }
+
+
+@pytest.fixture(scope="module")
+def served(control_plane: ControlPlane) -> ControlPlane:
+    """The control plane with the schedulers' definitions in force."""
+    api = control_plane.api()
+    made = definitions()
+    for row in made:
+        api.apply(f"{CRDS}/{row['metadata']['name']}", row)
+    deadline = time.monotonic() + 30
+    for row in made:
+        version = row["spec"]["versions"][0]["name"]
+        path = f"apis/{row['spec']['group']}/{version}/{row['spec']['names']['plural']}"
+        while api.find(path) is None:
+            assert time.monotonic() < deadline, path
+            time.sleep(0.05)
+    return control_plane
+
+
+@pytest.fixture
+def site(served: ControlPlane) -> Iterator[Site]:
+    """The nodes of two racks of two trays, without labels of cliques and without any object."""
+    made = Site(served)
+    for name in TEXTS:
+        labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/hostname": name}
+        made.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+    yield made
+    for row in made.api.items(NODES):
+        made.api.delete(f"{NODES}/{row['metadata']['name']}")
+    for row in made.api.items(DAEMON_SETS):
+        made.api.delete(f"{DAEMON_SETS}/{row['metadata']['name']}")
+    for definition in definitions():
+        spec = definition["spec"]
+        version = next(row["name"] for row in spec["versions"] if row["storage"])
+        path = f"apis/{spec['group']}/{version}/{spec['names']['plural']}"
+        for row in made.api.items(path):
+            made.api.delete(f"{path}/{row['metadata']['name']}")
+
+
+def daemon_set(site: Site, name: str, **container: Any) -> None:
+    labels = {"app": name}
+    spec = {"containers": [{"name": "main", "image": "example.org/x:1", **container}]}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }
+    site.api.create(DAEMON_SETS, body)
+    status = {"currentNumberScheduled": 4, "desiredNumberScheduled": 4, "numberMisscheduled": 0, "numberReady": 4}
+    site.api.patch(f"{DAEMON_SETS}/{name}/status", {"status": status})
+
+
+def label(site: Site, node: str, values: dict[str, str | None], manager: str = "nfd-master") -> None:
+    site.api.patch(f"{NODES}/{node}?fieldManager={manager}", {"metadata": {"labels": values}})
+
+
+def test_a_fresh_cluster_gets_labels_and_objects_once(site: Site) -> None:
+    looked = site.plan()
+    assert looked.schedulers == ["kai", "kueue", "volcano", "grove"]
+    assert looked.writer == "ours"
+    assert all(CLIQUE not in site.labels(node) for node in TEXTS)
+    assert site.api.find(f"{KAI}/nvlink") is None
+    done = site.apply()
+    assert steps(done) == steps(looked)
+    assert {action for action, _what in steps(done)} == {"create", "update"}
+    assert done.findings == []
+    assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
+    assert site.levels() == [CLIQUE, "kubernetes.io/hostname"]
+    # Grove uses our Topology rather than make one of its own for KAI.
+    own = {"schedulerName": "kai-scheduler", "topologyReference": "nvlink"}
+    assert site.api.get(f"{GROVE}/nvlink")["spec"]["schedulerTopologyBindings"] == [own]
+    again = site.apply()
+    assert (steps(again), again.findings) == ([], [])
+
+
+def test_a_change_that_no_update_can_make_is_held_until_it_is_allowed(site: Site) -> None:
+    site.apply()
+    before = site.api.get(f"{KAI}/nvlink")["metadata"]["uid"]
+    wider = schedulers.describe(FABRIC, above=[ZONE])
+    held = site.apply(wider)
+    assert codes(held) == ["k8s_recreate_held"]
+    assert site.api.get(f"{KAI}/nvlink")["metadata"]["uid"] == before
+    done = site.apply(wider, allow_recreate=True)
+    assert ("recreate", "Topology nvlink of kai.scheduler") in steps(done)
+    assert ("update", "Topology nvlink of kueue.x-k8s.io") in steps(done)
+    assert site.levels() == wider.keys
+    assert steps(site.apply(wider)) == []
+
+
+def test_a_recreate_that_the_server_would_refuse_is_found_before_anything_is_deleted(site: Site) -> None:
+    site.apply()
+    broken = schedulers.Topology(None, TOPOLOGY.cliques, tuple(schedulers.Level(f"l{n}", f"l{n}") for n in range(17)))
+    with pytest.raises(K8sError, match="HTTP 422"):
+        site.apply(broken, allow_recreate=True, names=("kai",))
+    assert site.levels() == TOPOLOGY.keys
+
+
+def test_what_others_made_is_left_and_told(site: Site) -> None:
+    foreign = {"apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology", "metadata": {"name": "nvlink"}}
+    site.api.create(KAI, {**foreign, "spec": {"levels": [{"nodeLabel": "example.org/row"}]}})
+    plan = site.apply()
+    assert codes(plan) == ["k8s_object_foreign"]
+    assert site.levels() == ["example.org/row"]
+    # Nothing at all was written.
+    assert site.api.items(HYPER_NODES) == []
+    assert CLIQUE not in site.labels("r01t01")
+    site.apply(schedulers.describe(FABRIC, name="cliques"))
+    removed = site.apply(schedulers.describe(FABRIC, name="cliques"), present=False)
+    assert {action for action, what in steps(removed) if "Node" not in what.split()[0]} == {"delete"}
+    assert site.levels() == ["example.org/row"]
+    assert site.api.items(HYPER_NODES) == []
+    assert CLIQUE not in site.labels("r01t01")
+
+
+def test_a_partition_change_moves_labels_and_hyper_nodes(site: Site) -> None:
+    site.apply()
+    assert {row["metadata"]["name"] for row in site.api.items(HYPER_NODES)} == {
+        "nvlink-r01",
+        "nvlink-r02a",
+        "nvlink-r02b",
+    }
+    whole = schedulers.describe(fabrics.fabric(racks=2, trays=2, split=()))
+    done = site.apply(whole)
+    assert ("delete", "HyperNode nvlink-r02a of topology.volcano.sh") in steps(done)
+    assert {row["metadata"]["name"] for row in site.api.items(HYPER_NODES)} == {"nvlink-r01", "nvlink-r02"}
+    assert site.labels("r02t02")[CLIQUE] == whole.cliques[1].text
+    # KAI's Topology names the label only, so it need not be made anew.
+    assert not any("kai.scheduler" in what for _action, what in steps(done))
+
+
+def test_two_writers_stop_everything_and_one_is_left_to_its_work(site: Site) -> None:
+    daemon_set(site, "gfd", command=["gpu-feature-discovery"])
+    for node, text in TEXTS.items():
+        label(site, node, {CLIQUE: text})
+    plan = site.apply()
+    assert (plan.writer, plan.findings) == ("gfd", [])
+    assert not any(what.startswith("Node ") for _action, what in steps(plan))
+    daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
+    stopped = site.plan(schedulers.describe(FABRIC, name="second"))
+    assert (stopped.writer, codes(stopped)) == ("several", ["k8s_clique_two_writers"])
+    assert stopped.stopped
+
+
+def test_a_writer_that_comes_later_takes_the_label_over_without_a_gap(site: Site) -> None:
+    site.apply()
+    daemon_set(site, "gfd", command=["gpu-feature-discovery"])
+    # Not there yet on any node: nothing may go.
+    assert site.apply().changes == []
+    assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
+    # It writes another value first and then ours, as after a partition change; then the label is its own.
+    label(site, "r01t01", {CLIQUE: "00000009-1111-4222-8333-444444444444.1"})
+    label(site, "r01t01", {CLIQUE: TEXTS["r01t01"]})
+    site.api.apply(
+        f"{NODES}/r01t02",
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r01t02", "labels": {CLIQUE: TEXTS["r01t02"]}}},
+        "nfd-master",
+    )
+    released = site.apply()
+    assert steps(released) == [("update", "Node r01t02")]
+    node = site.api.get(f"{NODES}/r01t02")
+    assert (k8s_labels.label_managers(node, CLIQUE), site.labels("r01t02")[CLIQUE]) == (
+        ("nfd-master",),
+        TEXTS["r01t02"],
+    )
+    assert site.apply().changes == []
+
+
+def test_labels_are_compared_with_the_fabric_file_and_the_gpus(site: Site) -> None:
+    daemon_set(site, "gfd", command=["gpu-feature-discovery"])
+    other = "00000009-1111-4222-8333-444444444444.7"
+    label(site, "r01t01", {CLIQUE: other})
+    label(site, "r01t02", {CLIQUE: TEXTS["r01t02"]})
+    label(site, "r02t01", {CLIQUE: other})
+    plan = site.plan(gpus={"r01t01": TEXTS["r01t01"], "r02t01": other})
+    assert [(row["code"], row["tray"]) for row in plan.findings] == [
+        ("k8s_clique_label_old", "r01t01"),
+        ("k8s_clique_label_wrong", "r02t01"),
+        ("k8s_clique_label_missing", "r02t02"),
+    ]
+    assert not plan.stopped
+
+
+def test_a_node_that_goes_away_is_not_made_anew(site: Site) -> None:
+    cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
+    plan = site.inside(lambda: Planner(cluster, TOPOLOGY, Wishes()).plan())
+    site.api.delete(f"{NODES}/r01t01")
+    with pytest.raises(K8sError, match="r01t01"):
+        site.inside(plan.apply)
+    assert site.api.find(f"{NODES}/r01t01") is None
+    assert codes(site.apply()) == ["k8s_node_missing"]
+    assert steps(site.apply()) == []
+
+
+def test_topograph_labels_migrate_with_one_on_every_node_at_every_moment(site: Site) -> None:
+    old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
+    for node in TEXTS:
+        label(site, node, {old: f"switch-of-{node[:3]}"}, "topograph")
+    site.apply()
+    assert codes(site.plan(topograph="finish")) == ["k8s_topograph_in_use"]
+    users_of_old = schedulers.describe(FABRIC, above=[schedulers.Level(old, "leaf")])
+    site.apply(users_of_old, allow_recreate=True)
+    added = site.apply(users_of_old, topograph="add")
+    assert len(added.changes) == len(TEXTS)
+    assert all({old, new} <= set(site.labels(node)) for node in TEXTS)
+    assert site.apply(users_of_old, topograph="add").changes == []
+    held = site.apply(users_of_old, topograph="finish")
+    assert codes(held) == ["k8s_topograph_in_use"]
+    assert "Topology nvlink of kai.scheduler names" in held.findings[0]["message"]
+    moved = schedulers.describe(FABRIC, above=[schedulers.Level(new, "leaf")])
+    site.apply(moved, allow_recreate=True)
+    site.apply(moved, topograph="finish")
+    assert [{key: site.labels(node).get(key) for key in (old, new)} for node in TEXTS] == [
+        {old: None, new: f"switch-of-{node[:3]}"} for node in TEXTS
+    ]
+    assert site.apply(moved, topograph="finish").changes == []
+
+
+def test_slinky_gets_its_annotations_beside_the_label(site: Site) -> None:
+    row = small("slinky.slurm.net", ["v1beta1"], "NodeSet", "nodesets", None)
+    site.api.apply(f"{CRDS}/nodesets.slinky.slurm.net", row)
+    try:
+        deadline = time.monotonic() + 30
+        while site.api.find("apis/slinky.slurm.net/v1beta1/nodesets") is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        site.apply()
+        metadata = site.api.get(f"{NODES}/r02t02")["metadata"]
+        assert metadata["annotations"][schedulers.SLINKY] == "nvlink:r02b"
+        assert metadata["labels"][CLIQUE] == TEXTS["r02t02"]
+        assert site.apply().changes == []
+        site.api.patch(
+            f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: "a:b"}}}
+        )
+        assert codes(site.plan()) == ["k8s_object_foreign"]
+    finally:
+        site.api.delete(f"{CRDS}/nodesets.slinky.slurm.net")
+
+
+def test_a_scheduler_that_is_not_there_is_told_and_nothing_written(site: Site) -> None:
+    plan = site.apply(names=("kai", "slinky"))
+    assert codes(plan) == ["k8s_scheduler_missing"]
+    assert site.api.find(f"{KAI}/nvlink") is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ([], "list nodes"),
+        ([users.rule("", ["nodes"], ["list"])], "list topologies of kai"),
+        (
+            [users.rule("", ["nodes"], ["list"]), users.rule("kai.scheduler", ["topologies"], ["list"])],
+            "list daemonsets of apps",
+        ),
+        ([users.rule("*", ["*"], ["list"])], "patch Topology nvlink"),
+    ],
+)
+def test_a_missing_right_is_named(site: Site, rules: list[Any], words: str) -> None:
+    kubeconfig = users.user(site.plane, f"topology-{abs(hash(words)) % 10**6}", rules)
+    with pytest.raises(K8sError) as caught:
+        site.plan(kubeconfig=kubeconfig, names=("kai",))
+    assert words in str(caught.value)
+    assert "give the account the verb" in str(caught.value)
+    assert users.token_of(kubeconfig) not in str(caught.value)
+
+
+def test_the_role_changes_once_and_shows_no_secret(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "fabric.json"
+    file.write_bytes(fabric_file.serialise(FABRIC))
+    kubeconfig = users.user(site.plane, "topology", [users.rule("*", ["*"], ["*"])])
+    play = tmp_path / "play.yml"
+    play.write_text(
+        "- hosts: localhost\n  gather_facts: false\n  roles: [rackscale.nvlink.k8s_topology]\n"
+        f"  vars: {{k8s_topology_fabric_file: '{file}', k8s_topology_kubeconfig: '{kubeconfig}'}}\n"
+    )
+
+    def run(*more: str, code: int = 0) -> tuple[int, str]:
+        variables = [f"{key}={value}" for key, value in environment().items()]
+        argv = ["env", *variables, sys.executable, "-m", "ansible", "playbook", str(play), *more]
+        done = site.plane.run(*argv, check=False)
+        output = done.stdout + done.stderr
+        assert users.token_of(kubeconfig) not in output
+        assert done.returncode == code, output
+        return int(re.findall(r"changed=(\d+)", output)[0]), output
+
+    changed, output = run("--check", "--diff", "-vvv")
+    assert changed == 1
+    assert "nodeLabel: nvidia.com/gpu.clique" in output
+    assert site.api.find(f"{KAI}/nvlink") is None
+    assert run()[0] == 1
+    assert site.levels() == TOPOLOGY.keys
+    assert run("-vvv")[0] == 0
+    daemon_set(site, "gfd", command=["gpu-feature-discovery"])
+    label(site, "r01t01", {CLIQUE: "00000009-1111-4222-8333-444444444444.7"})
+    changed, output = run(code=2)
+    assert changed == 0
+    assert "The label of r01t01 says 00000009-1111-4222-8333-444444444444.7" in output
+
+
+def test_the_server_takes_every_example(site: Site) -> None:
+    """As a strict dry run; of an MPIJob its pods' templates, since no operator defines it here."""
+    domains = yaml.safe_load((Path(__file__).parents[1] / "lab/kubernetes/chart/crds/computedomains.yaml").read_text())
+    name = domains["metadata"]["name"]
+    site.api.apply(f"{CRDS}/{name}", domains)
+    paths = {
+        "ComputeDomain": "apis/resource.nvidia.com/v1beta1/namespaces/default/computedomains",
+        "Deployment": "apis/apps/v1/namespaces/default/deployments",
+        "Job": "apis/batch/v1/namespaces/default/jobs",
+        "PodTemplate": "api/v1/namespaces/default/podtemplates",
+    }
+    deadline = time.monotonic() + 30
+    while site.api.find(paths["ComputeDomain"]) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    checked: set[str] = set()
+    try:
+        for text in schedulers_examples.render(FABRIC, model.State()).values():
+            for row in yaml.safe_load_all(text):
+                checked.add(row["kind"])
+                for body in bodies(row):
+                    site.api.create(f"{paths[body['kind']]}?dryRun=All&fieldValidation=Strict", body)
+        bad = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x"}, "tmpl": {}}
+        with pytest.raises(ApiError, match="unknown field"):
+            site.api.create(f"{paths['PodTemplate']}?dryRun=All&fieldValidation=Strict", bad)
+    finally:
+        site.api.delete(f"{CRDS}/{name}")
+    assert checked == {"ComputeDomain", "Deployment", "Job", "MPIJob"}
+
+
+def bodies(row: dict[str, Any]) -> list[dict[str, Any]]:
+    if row["kind"] != "MPIJob":
+        return [row]
+    parts = row["spec"]["mpiReplicaSpecs"]
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PodTemplate",
+            "metadata": {"name": f"{row['metadata']['name']}-{part.lower()}"},
+            "template": spec["template"],
+        }
+        for part, spec in parts.items()
+    ]
+
+
+def test_the_way_to_the_server_fails_in_one_sentence(site: Site) -> None:
+    for make in (users.expired, users.wrong_authority, users.unreachable, users.broken):
+        kubeconfig = make(site.plane)
+        with pytest.raises(Exception, match="k8s_topology") as caught:
+            site.plan(kubeconfig=kubeconfig)
+        assert "\n" not in str(caught.value)
+        assert str(caught.value).count("; ") >= 1
+
+
+def test_a_list_is_read_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_api.PAGE", 3)
+    cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
+    assert [k8s_labels.name(row) for row in site.inside(lambda: cluster.items(NODE))] == sorted(TEXTS)
+    assert site.inside(lambda: cluster.find(Kind("v1", "Node", "nodes"), "absent")) is None

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import k8s_plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
+WIDER = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()), above=[schedulers.Level("zone", "zone")])
+
+
+def live(row: dict[str, Any]) -> dict[str, Any]:
+    """As the server has it after it was applied."""
+    made = copy.deepcopy(row)
+    made["metadata"] |= {"uid": "1", "resourceVersion": "5", "managedFields": [], "generation": 1}
+    return {**made, "status": {"nodeCount": 2}}
+
+
+def without_host(row: dict[str, Any]) -> dict[str, Any]:
+    made = copy.deepcopy(row)
+    made["spec"]["levels"].pop()
+    return made
+
+
+def aliased(row: dict[str, Any]) -> dict[str, Any]:
+    made = copy.deepcopy(row)
+    made["spec"]["levels"][0]["alias"] = "another"
+    return made
+
+
+KAI, WIDER_KAI = schedulers.kai(TOPOLOGY)[0], schedulers.kai(WIDER)[0]
+(KUEUE, FLAVOR), WIDER_KUEUE = schedulers.kueue(TOPOLOGY), schedulers.kueue(WIDER)[0]
+OLD_KUEUE = {**KUEUE, "apiVersion": "kueue.x-k8s.io/v1beta1"}
+OTHER_FLAVOR = {**FLAVOR, "spec": {**FLAVOR["spec"], "topologyName": "other"}}
+BARE_FLAVOR = {**FLAVOR, "spec": {"nodeLabels": FLAVOR["spec"]["nodeLabels"]}}
+HYPER_NODE = schedulers.volcano(TOPOLOGY)[0]
+RETIERED = {**HYPER_NODE, "spec": {**HYPER_NODE["spec"], "tier": 2}}
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "field"),
+    [
+        (KAI, KAI, None),
+        (aliased(KAI), KAI, None),
+        (KAI, WIDER_KAI, "the labels of spec.levels"),
+        (KUEUE, WIDER_KUEUE, None),
+        (without_host(KUEUE), KUEUE, "spec.levels"),
+        (OLD_KUEUE, {**WIDER_KUEUE, "apiVersion": "kueue.x-k8s.io/v1beta1"}, "spec.levels"),
+        (OTHER_FLAVOR, FLAVOR, "spec.topologyName"),
+        (BARE_FLAVOR, FLAVOR, None),
+        (RETIERED, HYPER_NODE, None),
+        ({"spec": None}, KUEUE, "spec.levels"),
+    ],
+)
+def test_what_no_update_can_change(there: dict[str, Any], wanted: dict[str, Any], field: str | None) -> None:
+    assert k8s_plan.unchangeable(there, wanted) == field
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "allowed", "action", "code"),
+    [
+        (None, KAI, False, "create", None),
+        (live(KAI), KAI, False, "update", None),
+        (live(KAI), WIDER_KAI, False, None, "k8s_recreate_held"),
+        (live(KAI), WIDER_KAI, True, "recreate", None),
+        ({**live(KAI), "metadata": {"name": "nvlink"}}, WIDER_KAI, True, None, "k8s_object_foreign"),
+        ({**live(KAI), "metadata": {"labels": {schedulers.MANAGED_BY: "Helm"}}}, KAI, True, None, "k8s_object_foreign"),
+    ],
+)
+def test_one_step_or_a_finding(there: Any, wanted: Any, allowed: bool, action: str | None, code: str | None) -> None:
+    found, findings = k8s_plan.step(there, wanted, allowed)
+    assert (found, [row["code"] for row in findings]) == (action, [code] if code else [])
+
+
+def test_what_the_server_adds_is_no_difference() -> None:
+    assert k8s_plan.content(live(KAI)) == KAI

@@ -1,0 +1,176 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run:ai's control plane is played here by a small server of the published paths, fields and status codes.
+
+It refuses what the published descriptions call wrong: another path or method, a missing field, a missing token. What a
+real one does beyond them (validation of labels, the phases of a pool) nobody shows here.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import runai
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics, http_servers
+
+SECRET = "runai-token-that-nobody-may-see"
+CLUSTER = "d73a738f-fab3-430a-8fa3-5241493d7128"
+TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
+NEEDED = {
+    runai.TOPOLOGIES: ("name", "clusterId", "levels"),
+    runai.POOLS: ("name", "clusterId", "labelKey", "labelValue"),
+}
+
+
+class Standin:
+    """What the server holds, and the requests that changed it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {runai.TOPOLOGIES: [], runai.POOLS: []}
+        self.changes: list[tuple[str, str, Any]] = []
+        self.url = ""
+        self.bare = False
+
+    def answer(self, asked: http_servers.Asked, reply: http_servers.Reply) -> None:
+        path = urllib.parse.urlsplit(asked.target).path
+        if asked.headers.get("authorization") != f"Bearer {SECRET}":
+            reply.json({"code": 401, "message": f"bad token {asked.headers.get('authorization')}"}, 401)
+        elif asked.method == "GET" and path in self.rows:
+            query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(asked.target).query))
+            start, limit = int(query.get("offset", 0)), int(query.get("limit", 50))
+            rows = self.rows[path][start : start + limit]
+            reply.json(rows if self.bare else {"nodepools" if path == runai.POOLS else "networkTopologies": rows})
+        elif asked.method == "POST" and path in self.rows:
+            self.create(path, json.loads(asked.body), reply)
+        elif asked.method == "PATCH" and path.startswith(f"{runai.POOLS}/"):
+            self.changes.append(("PATCH", path, json.loads(asked.body)))
+            (row,) = [row for row in self.rows[runai.POOLS] if str(row["id"]) == path.rpartition("/")[2]]
+            row.update(json.loads(asked.body))
+            reply.json(row)
+        else:
+            reply.json({"code": 404, "message": "no such path"}, 404)
+
+    def create(self, path: str, body: dict[str, Any], reply: http_servers.Reply) -> None:
+        if any(not body.get(key) for key in NEEDED[path]):
+            reply.json({"code": 400, "message": "a field is missing"}, 400)
+            return
+        self.changes.append(("POST", path, body))
+        row = {**body, "id": f"id-{len(self.changes)}", "tenantId": 1}
+        self.rows[path].append(row)
+        reply.json(row, 201)
+
+    def client(self, **more: Any) -> runai.RunAi:
+        return runai.RunAi({"url": self.url, "cluster_id": CLUSTER, "token": SECRET, **more})
+
+
+@pytest.fixture
+def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
+    http_servers.ask_directly(monkeypatch)
+    made = Standin()
+    with http_servers.served(made.answer) as server:
+        made.url = server.url
+        yield made
+
+
+def test_a_topology_and_a_pool_with_it_are_made_once(standin: Standin) -> None:
+    steps, found = standin.client().plan(TOPOLOGY)
+    assert [(row.action, row.what) for row in steps] == [
+        ("create", "Run:ai network topology nvlink"),
+        ("create", "Run:ai node pool nvlink"),
+    ]
+    assert (found, standin.changes) == ([], [])
+    standin.client().apply(TOPOLOGY)
+    (_post, _path, topology), (_post2, _path2, pool) = standin.changes
+    assert topology == {"name": "nvlink", "clusterId": CLUSTER, "levels": TOPOLOGY.keys}
+    assert pool["networkTopologyId"] == "id-1"
+    assert (pool["labelKey"], pool["labelValue"]) == ("nvidia.com/gpu.present", "true")
+    assert standin.client().plan(TOPOLOGY) == ([], [])
+    standin.client().apply(TOPOLOGY)
+    assert len(standin.changes) == 2
+
+
+def test_of_a_pool_that_is_there_only_the_topology_is_set(standin: Standin) -> None:
+    mine = {
+        "id": 5,
+        "name": "nvlink",
+        "clusterId": CLUSTER,
+        "labelKey": "a",
+        "labelValue": "b",
+        "overProvisioningRatio": 1,
+    }
+    standin.rows[runai.POOLS] = [{**mine, "id": 4, "clusterId": "another"}, mine]
+    client = standin.client()
+    assert [row.action for row in client.plan(TOPOLOGY)[0]] == ["create", "update"]
+    client.apply(TOPOLOGY)
+    method, path, body = standin.changes[1]
+    assert (method, path) == ("PATCH", f"{runai.POOLS}/5")
+    assert body == {
+        "networkTopologyId": "id-1",
+        "gpuNetworkAccelerationDetection": "Auto",
+        "gpuNetworkAccelerationLabelKey": "nvidia.com/gpu.clique",
+    }
+    assert client.plan(TOPOLOGY) == ([], [])
+
+
+def test_a_topology_with_other_levels_is_left(standin: Standin) -> None:
+    standin.rows[runai.TOPOLOGIES] = [{"id": "1", "name": "nvlink", "clusterId": CLUSTER, "levels": ["a", "b"]}]
+    steps, (found,) = standin.client().plan(TOPOLOGY)
+    assert (steps, found["code"]) == ([], "k8s_runai_differs")
+    assert "a, b" in found["message"]
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_every_page_is_read_and_a_bare_list_is_one(
+    standin: Standin, bare: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runai, "PAGE", 2)
+    standin.bare = bare
+    others = [{"id": str(n), "name": f"x{n}", "clusterId": CLUSTER, "levels": []} for n in range(4)]
+    standin.rows[runai.TOPOLOGIES] = [
+        *others,
+        {"id": "9", "name": "nvlink", "clusterId": CLUSTER, "levels": TOPOLOGY.keys},
+    ]
+    assert [row.what for row in standin.client().plan(TOPOLOGY)[0]] == ["Run:ai node pool nvlink"]
+
+
+def test_a_refused_token_is_one_sentence_without_it(standin: Standin, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{SECRET}-old\n")
+    client = runai.RunAi({"url": standin.url, "cluster_id": CLUSTER, "token_file": str(file)})
+    with pytest.raises(HttpError, match="does not accept the credentials") as caught:
+        client.plan(TOPOLOGY)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "url is missing"),
+        ({"url": "https://runai.example.org"}, "cluster_id is missing"),
+        ({"url": "https://runai.example.org", "cluster_id": CLUSTER}, "token_file is missing"),
+        ({"url": f"https://me:{SECRET}@runai.example.org", "cluster_id": CLUSTER, "token": "x"}, "holds a user name"),
+        ({"url": "https://runai.example.org", "clusterid": CLUSTER}, "did you mean cluster_id"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((SourceError, HttpError), match=words) as caught:
+        runai.RunAi(options)
+    assert SECRET not in str(caught.value)
+
+
+def test_an_answer_without_an_id_is_told(standin: Standin) -> None:
+    def forgetful(path: str, body: dict[str, Any], reply: http_servers.Reply) -> None:
+        reply.json({}, 201)
+
+    standin.create = forgetful  # type: ignore[method-assign]
+    with pytest.raises(HttpError, match="without an id"):
+        standin.client().apply(TOPOLOGY)
