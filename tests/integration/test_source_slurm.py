@@ -144,9 +144,9 @@ def test_a_node_in_two_blocks_is_told(slurmctld: Slurmctld) -> None:
     ]
 
 
+# Before 25.05 slurmctld loads no block without nodes.
+@pytest.mark.parametrize("running", ["forky"], indirect=True)
 def test_a_block_without_nodes_holds_its_position(slurmctld: Slurmctld) -> None:
-    if slurmctld.suite == "trixie":
-        pytest.skip("before 25.05 slurmctld loads no block without nodes")
     text = FILES["forky"][1].replace("      - block: attic\n", "      - block: spare\n      - block: attic\n", 1)
     load(slurmctld, text)
     told = slurm.discover(options(slurmctld), NOW)

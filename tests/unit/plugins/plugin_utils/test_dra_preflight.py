@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 SHARED = Path(__file__).resolve().parents[4].parent / "shared" / "crds"
-shared = pytest.mark.skipif(not SHARED.is_dir(), reason="shared/crds is not beside this checkout")
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="shared/crds is not beside the checkout")
 DOMAINS = "computedomains.resource.nvidia.com"
 
 
