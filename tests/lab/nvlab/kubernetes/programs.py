@@ -25,12 +25,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .. import paths, tools
 from ..errors import LabError
+from ..image import UNUSED_SECONDS
 
 SOURCES = paths.LAB / "kubernetes" / "go"
 # The version of every day, and the newest that builds, which `make test-all` takes.
@@ -184,6 +186,7 @@ def _cached(name: str, parts: list[bytes], make: Callable[[Path], None]) -> Path
     key = hashlib.sha256(b"\0".join([os.uname().machine.encode(), *parts])).hexdigest()[:16]
     target = paths.cache() / f"{name}-{key}"
     if target.is_dir():
+        os.utime(target)
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.parent / f".{target.name}.lock", "w") as lock:
@@ -194,7 +197,15 @@ def _cached(name: str, parts: list[bytes], make: Callable[[Path], None]) -> Path
             try:
                 make(making)
                 os.rename(making, target)
+                _remove_unused(name, target)
             except BaseException:
                 shutil.rmtree(making, ignore_errors=True)
                 raise
     return target
+
+
+def _remove_unused(name: str, current: Path) -> None:
+    """What earlier contents of the same files had made, once nobody has used it for a week."""
+    for folder in current.parent.glob(f"{name}-{'[0-9a-f]' * 16}"):
+        if folder != current and time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)

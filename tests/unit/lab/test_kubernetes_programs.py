@@ -1,0 +1,65 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the programs of a control plane come from, and that what is pinned is what is built."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+from nvlab.errors import LabError
+from nvlab.kubernetes import programs
+
+
+def test_a_sites_own_binaries_are_used_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("etcd", *programs.SERVERS, programs.KWOK, "kubectl"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    assert programs.servers() == {name: tmp_path / name for name in ("etcd", *programs.SERVERS, programs.KWOK)}
+    assert programs.kubectl() == tmp_path / "kubectl"
+
+
+def test_a_version_that_nobody_pinned_is_refused() -> None:
+    with pytest.raises(LabError, match=r"Kubernetes '1\.35\.0': the lab has 1\.34\.4 and 1\.36\.3\."):
+        programs.servers("1.35.0")
+
+
+@pytest.mark.parametrize("version", programs.VERSIONS)
+def test_every_module_of_a_version_is_of_its_release(version: str) -> None:
+    text = (programs.SOURCES / version / "go.mod").read_text()
+    assert re.findall(r"k8s\.io/kubernetes (v\S+)", text) == [f"v{version}"]
+    replaced = re.findall(r"(?m)^\t(k8s\.io/\S+) => (\S+) (\S+)$", text)
+    assert len(replaced) > 25
+    assert {(name == target, at) for name, target, at in replaced} == {(True, f"v0.{version.partition('.')[2]}")}
+    assert {name.rpartition("/")[2] for name in re.findall(r"k8s\.io/kubernetes/cmd/\S+", text)} == {*programs.SERVERS}
+
+
+def test_what_is_made_once_is_kept_until_its_content_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made: list[Path] = []
+
+    def make(target: Path) -> None:
+        made.append(target)
+        (target / "program").write_text("x")
+
+    first = programs._cached("some", [b"one"], make)
+    assert programs._cached("some", [b"one"], make) == first
+    week_ago = time.time() - 8 * 24 * 3600
+    os.utime(first, (week_ago, week_ago))
+    second = programs._cached("some", [b"two"], make)
+    assert len(made) == 2
+    assert second.is_dir()
+    assert not first.exists()
+
+    def fail(target: Path) -> None:
+        raise LabError("no network.")
+
+    with pytest.raises(LabError):
+        programs._cached("other", [b"one"], fail)
+    assert not [path for path in first.parent.iterdir() if path.is_dir() and "other" in path.name]
