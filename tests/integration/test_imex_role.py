@@ -53,7 +53,9 @@ SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
 # A tray that dies under a task is noticed in seconds.
 SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=3 -o ServerAliveCountMax=3"
 # Whatever else bears the collection's name: under every owner but `job` nothing.
-OTHERS = "find /etc /usr/local /run /var/lib -name '*nvlink*' -not -path '*/nvlink-lab*' -not -name 'opt-nvlink*'"
+OTHERS = (
+    "find /etc /usr/local /run /var/lib -path /run/systemd -prune -o -name '*nvlink*' -not -path '*/nvlink-lab*' -print"
+)
 # The lab's own mounts stay in a soft-reboot.
 KEEP_MOUNTS = """
     for at in /opt/nvlink-lab /opt/nvlink-lab-packages/site; do
@@ -553,6 +555,7 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
             seen["files"] &= {*MANAGED, *SERVICE_FILES}
         elif owner in domain.SERVICE_OWNERS:
             seen["files"] -= {str(Path(domain.BLESSING).parent)}
+        assert seen["files"] ^ wanted["files"] == set(), (tray, owner, play.text)
         assert seen == wanted, (tray, owner, play.text)
     again = racks.role("--check", trays=trays, **chosen)
     assert (again.rc, again.changed) == (0, 0), again.text

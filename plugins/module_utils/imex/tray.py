@@ -342,11 +342,14 @@ class Tray:
             self._tell(f"stop {domain.LIST_SOCKET}")
             if not self.check:
                 child.run(["systemctl", "stop", domain.LIST_SOCKET], _SECONDS)
+        if not self.want.tls and not self.check:
+            with contextlib.suppress(OSError):
+                os.rmdir(domain.TLS_FOLDER)
         if not self.want.runs_service and not self.check:
             # The unit's file has gone by now, and with it disable's knowledge of where its link is.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}")
-            for path in (os.path.dirname(domain.DROP_IN), domain.TLS_FOLDER, os.path.dirname(domain.BLESSING)):
+            for path in (os.path.dirname(domain.DROP_IN), os.path.dirname(domain.BLESSING)):
                 with contextlib.suppress(OSError):
                     os.rmdir(path)
 
