@@ -113,6 +113,16 @@ def test_the_imex_lists_hold_one_address_a_line(demo: Demo) -> None:
         assert text == "".join(f"{fabric['trays'][name]['imex_address']}\n" for name in trays)
 
 
+def test_kubernetes_is_told_the_same_cliques(demo: Demo) -> None:
+    fabric = demo.json("fabric.json")
+    uuids = {name: row["cluster_uuid"] for name, row in fabric["domains"].items()}
+    texts = {f"{uuids[row['domain']]}.{row['clique_id']}" for row in fabric["cliques"].values()}
+    nodes = yaml.safe_load_all(demo.text("kubernetes/topology-volcano.yaml"))
+    members = [member for node in nodes for member in node["spec"]["members"]]
+    assert {row["selector"]["labelMatch"]["matchLabels"]["nvidia.com/gpu.clique"] for row in members} == texts
+    assert yaml.safe_load(demo.text("kubernetes/dra-values.yaml"))["resources"]["computeDomains"] == {"enabled": True}
+
+
 def test_the_report_shows_both_broken_trays(demo: Demo) -> None:
     page = demo.text("report/index.html")
     assert f'<a href="#tray-{SICK}">{SICK}</a> GPU 2' in page
