@@ -232,6 +232,49 @@ def test_a_recreate_that_the_server_would_refuse_is_found_before_anything_is_del
     assert site.levels() == TOPOLOGY.keys
 
 
+def test_what_cannot_be_made_anew_comes_back_as_it_was(site: Site) -> None:
+    site.apply()
+    wider = schedulers.describe(FABRIC, above=[ZONE])
+    group = "apis/admissionregistration.k8s.io/v1"
+    # The dry run, which is about another name, passes it: as a webhook could that has changed its mind meanwhile.
+    rule = {"apiGroups": ["kai.scheduler"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["topologies"]}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.metadata.name != 'nvlink' || size(object.spec.levels) < 3"}],
+    }
+    policy = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
+    binding = {**policy, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "few"}}
+    site.api.create(f"{group}/validatingadmissionpolicies", {**policy, "metadata": {"name": "few"}, "spec": spec})
+    site.api.create(
+        f"{group}/validatingadmissionpolicybindings",
+        {**binding, "spec": {"policyName": "few", "validationActions": ["Deny"]}},
+    )
+    try:
+        # It takes the server a moment to heed it; a Topology of that name is there, so this asks by another way.
+        deadline = time.monotonic() + 30
+        (wanted,) = schedulers.kai(wider)
+        while not refused(site, wanted):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        with pytest.raises(K8sError, match="was made again as it was"):
+            site.apply(wider, allow_recreate=True, names=("kai",))
+        assert site.levels() == TOPOLOGY.keys
+        assert site.plan(names=("kai",)).changes == []
+    finally:
+        site.api.delete(f"{group}/validatingadmissionpolicybindings/few")
+        site.api.delete(f"{group}/validatingadmissionpolicies/few")
+
+
+def refused(site: Site, wanted: dict[str, Any]) -> bool:
+    """Whether admission, which comes before the look whether the name is taken, refuses an object."""
+    try:
+        site.api.create(f"{KAI}?dryRun=All", wanted)
+    except ApiError as error:
+        return error.status == 422
+    return False
+
+
 def test_what_others_made_is_left_and_told(site: Site) -> None:
     foreign = {"apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology", "metadata": {"name": "nvlink"}}
     site.api.create(KAI, {**foreign, "spec": {"levels": [{"nodeLabel": "example.org/row"}]}})
