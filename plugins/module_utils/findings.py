@@ -297,7 +297,7 @@ CATALOGUE: dict[str, Entry] = {
     "trays_unnamed": Entry(
         WARNING, "a source lists trays without a usable name", "correct its list, or the expression that gives the name"
     ),
-    # What Kubernetes is told of the cliques: plugin_utils/render/schedulers.py, plugin_utils/k8s_*.py, action/k8s_topology.py.
+    # What Kubernetes is told of the cliques: plugin_utils/render/schedulers.py, plugin_utils/k8s_*.py.
     "k8s_clique_label_left": Entry(
         WARNING, "a label of a clique was written by what no longer runs", "let the one writer that runs write it"
     ),
@@ -584,6 +584,7 @@ CATALOGUE: dict[str, Entry] = {
     "dra_value_wrong": Entry("error", "A value of a kind that the driver's chart cannot use.", "Correct it."),
     # The DRA driver's preflight: plugin_utils/dra/preflight.py.
     "dra_api_missing": Entry("error", "The API server serves no resource.k8s.io.", "Switch DRA on, or upgrade."),
+    "dra_blind": Entry("error", "What must go first could not be seen.", "Give the account the right to list it."),
     "dra_channels_missing": Entry("error", "The kernel has no IMEX channels.", "Load the driver, check its version."),
     "dra_claim_lost": Entry("error", "A claim was in use before an upgrade and is not now.", "See its pod."),
     "dra_claims_live": Entry("error", "Pods use the driver's devices while it is to go.", "Delete them first."),

@@ -56,6 +56,7 @@ class Plan:
     """What is to be installed. values is None for GPU Operator's GPUCluster, which brings the driver by itself.
 
     label_writer: who else is to write the label nvidia.com/gpu.clique, as site (the role k8s_topology), or nobody.
+    imex_follows: whether the imex role is still to give IMEX to its owner, so that nobody need say it is not there yet.
     """
 
     values: Mapping[str, Any] | None
@@ -68,6 +69,7 @@ class Plan:
     extra_keys: Sequence[str] = ()
     crd_managers: Sequence[str] = ()
     wanted_crds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    imex_follows: bool = False
 
     def get(self, path: str, default: Any) -> Any:
         return value(self.values or {}, path, default)
@@ -86,12 +88,28 @@ class Plan:
 
 
 Seen = Mapping[str, Any]
+"""A snapshot, as snapshot.py describes it."""
 Trays = Mapping[str, Tray]
 
 
 def preflight(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
     """All findings, in the order of the checks."""
     return [row for check in CHECKS for row in check(seen, trays, plan)]
+
+
+def imex_change(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
+    """What stands against giving IMEX to the plan's owner; what could not be seen stands against it too."""
+    return [*unseen(seen), *_domains_live(seen, trays, plan)]
+
+
+def unseen(seen: Seen) -> list[Finding]:
+    """An error for each thing that must be known before something is taken away, and that the account may not see."""
+    needed = ("computedomains;", "resourceclaims;")
+    return [
+        finding("dra_blind", f"{sentence}, for without it nobody knows what still lives.")
+        for sentence in seen["not_seen"]
+        if any(word in sentence for word in needed)
+    ]
 
 
 def expected_nodes(seen: Seen, trays: Trays) -> dict[str, Mapping[str, Any] | None]:
@@ -428,7 +446,7 @@ def _fabric(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
 def _unit(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P7: the kernel has one IMEX session a node."""
     for name, tray in trays.items():
-        if tray.imex is None or not plan.compute_domains:
+        if tray.imex is None or not plan.compute_domains or plan.imex_follows:
             continue
         unit = mapped(tray.imex.get("unit"))
         trouble = _host_trouble(tray.imex, unit, plan) if plan.host_managed else _driver_trouble(unit)
@@ -464,7 +482,7 @@ def _imex_owners(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     for name, tray in trays.items():
         # A running service where the driver is the owner is told by the check of the unit.
         for row in map(mapped, listed(mapped(tray.imex).get("owners"))):
-            if plan.compute_domains and str(row.get("owner")) not in allowed:
+            if plan.compute_domains and not plan.imex_follows and str(row.get("owner")) not in allowed:
                 message = f"Tray {name} has another owner of IMEX ({row.get('why')}); run the imex role with another"
                 yield finding("dra_imex_owner", f"{message} imex_owner, or end it.", tray=name)
     for item in seen["daemon_sets"]:

@@ -1,0 +1,167 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Looks at a cluster for the role dra_driver, on the controller; the module of the same name documents it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, crds, preflight, values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+
+PHASES = ("preflight", "imex", "crds", "checks", "uninstall")
+PAUSE = 2.0
+"""Seconds between two looks while the phase checks waits."""
+
+
+class ActionModule(ActionBase):
+    """One snapshot of the cluster in, findings out. Changes nothing."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        _spec, options = self.validate_argument_spec(
+            argument_spec={
+                "phase": {"type": "str", "choices": list(PHASES), "required": True},
+                "kubeconfig": {"type": "path", "required": True},
+                "context": {"type": "str", "default": ""},
+                "timeout": {"type": "float", "default": 30.0},
+                "shape": {"type": "str", "default": "compute_domains"},
+                "values": {"type": "dict", "default": {}},
+                "chart_version": {"type": "str", "default": "0.5.0"},
+                "release": {"type": "str", "default": "dra-driver-nvidia-gpu"},
+                "namespace": {"type": "str", "default": "dra-driver-nvidia-gpu"},
+                "kubelet_root": {"type": "path", "default": "/var/lib/kubelet"},
+                "cdi_enabled": {"type": "bool", "default": False},
+                "label_writer": {"type": "str", "choices": ["", "site"], "default": ""},
+                "extra_keys": {"type": "list", "elements": "str", "default": []},
+                "crd_managers": {"type": "list", "elements": "str", "default": []},
+                "wanted_crds": {"type": "list", "elements": "dict", "default": []},
+                "imex_follows": {"type": "bool", "default": False},
+                "trays": {"type": "list", "elements": "str", "default": []},
+                "claims_before": {"type": "list", "elements": "dict", "default": []},
+                "wait": {"type": "float", "default": 0.0},
+                "fail": {"type": "bool", "default": True},
+            }
+        )
+        try:
+            result.update(self._look(options, task_vars or {}))
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from None
+        return result
+
+    def _look(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        version = versions.pinned(options["chart_version"])
+        # A wrong shape fails before anything is asked.
+        values.build(options["shape"], options["values"])
+        reader = Reader(*kubeconfig.way(_connection(options)))
+        trays = _trays(options["trays"], task_vars.get("hostvars") or {})
+        ends = time.monotonic() + options["wait"]
+        while True:
+            seen = reader.snapshot()
+            plan = self._plan(options, version, seen)
+            found = _findings(options, seen, trays, plan)
+            errors = [row for row in found if row["severity"] == ERROR]
+            if not errors or time.monotonic() + PAUSE > ends:
+                break
+            time.sleep(PAUSE)
+            # Each look has the whole deadline of a client.
+            reader = Reader(*kubeconfig.way(_connection(options)))
+        live = preflight.release_version(seen, plan)
+        result: dict[str, Any] = {
+            "changed": False,
+            "ok": not errors,
+            "findings": found,
+            "values": plan.values or {},
+            "stand_alone": plan.stand_alone,
+            "api_version": api_version(seen),
+            "kubernetes_version": seen["version"],
+            "nodes": sorted(preflight.expected_nodes(seen, trays)),
+            "upgrades_old_chart": bool(live and live.is_old_chart),
+            "claims": [claim._asdict() for claim in checks.claims(seen)],
+            "crds": sorted(name for name, crd in seen["crds"].items() if crd is not None),
+            "crds_shared": bool(seen["gpu_clusters"])
+            or any(
+                crds.owners(crd) - crds.PASSERS_BY - set(options["crd_managers"])
+                for crd in seen["crds"].values()
+                if crd is not None
+            ),
+        }
+        told = [f"{row['code']}: {row['message']}" for row in found]
+        if errors and options["fail"]:
+            more = f" ({len(errors) - 1} more errors, see the warnings)" if len(errors) > 1 else ""
+            result.update(failed=True, msg=errors[0]["message"] + more)
+            told.remove(f"{errors[0]['code']}: {errors[0]['message']}")
+        if told:
+            result["warnings"] = told
+        return result
+
+    def _plan(self, options: Mapping[str, Any], version: versions.Version, seen: Mapping[str, Any]) -> preflight.Plan:
+        blank = preflight.Plan({}, version, options["namespace"], options["release"])
+        made = values.build(
+            options["shape"], options["values"], api_version(seen), preflight.keeps_old_name(seen, blank)
+        )
+        wanted = {str(row.get("metadata", {}).get("name")): row for row in options["wanted_crds"]}
+        return preflight.Plan(
+            values=None if options["shape"] == "gpu_cluster" else made,
+            version=version,
+            namespace=options["namespace"],
+            release=options["release"],
+            kubelet_root=options["kubelet_root"],
+            cdi_enabled=options["cdi_enabled"],
+            label_writer=options["label_writer"],
+            extra_keys=options["extra_keys"],
+            crd_managers=options["crd_managers"],
+            wanted_crds=wanted,
+            imex_follows=options["imex_follows"],
+        )
+
+
+def _findings(
+    options: Mapping[str, Any], seen: Mapping[str, Any], trays: Mapping[str, preflight.Tray], plan: preflight.Plan
+) -> list[dict[str, Any]]:
+    phase = options["phase"]
+    if phase == "preflight":
+        return preflight.preflight(seen, trays, plan)
+    if phase == "imex":
+        return preflight.imex_change(seen, trays, plan)
+    if phase == "crds":
+        return crds.judge(seen["crds"], plan.wanted_crds, plan.crd_managers)
+    if phase == "uninstall":
+        return [*preflight.unseen(seen), *checks.in_the_way(seen)]
+    before = [checks.Claim(**{name: row[name] for name in checks.Claim._fields}) for row in options["claims_before"]]
+    judged = crds.judge(seen["crds"], plan.wanted_crds, plan.crd_managers)
+    return [*checks.check(seen, trays, plan), *checks.lost(before, seen), *judged]
+
+
+def _connection(options: Mapping[str, Any]) -> Options:
+    given = {"kubeconfig": options["kubeconfig"], "timeout": options["timeout"]}
+    if options["context"]:
+        given["context"] = options["context"]
+    return Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "dra_driver")
+
+
+def _trays(names: list[str], hostvars: Mapping[str, Any]) -> dict[str, preflight.Tray]:
+    """What the trays said of themselves earlier in this run, or in a cache of facts."""
+    found = {}
+    for name in names:
+        known = hostvars.get(name) or {}
+        facts = known.get("ansible_facts") or {}
+        found[name] = preflight.Tray(
+            node=str(known.get("nvlink_kubernetes_node") or name),
+            fabric=facts.get("nvlink_fabric") or known.get("nvlink_fabric"),
+            imex=facts.get("nvlink_imex") or known.get("nvlink_imex"),
+            root=known.get("dra_driver_root_found"),
+        )
+    return found
