@@ -53,9 +53,7 @@ SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
 # A tray that dies under a task is noticed in seconds.
 SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=3 -o ServerAliveCountMax=3"
 # Whatever else bears the collection's name: under every owner but `job` nothing.
-OTHERS = (
-    "find /etc /usr/local /run /var/lib -path /run/systemd -prune -o -name '*nvlink*' -not -path '*/nvlink-lab*' -print"
-)
+OTHERS = "find /etc /usr/local /run /var/lib -path /run/systemd -prune -o -path /var/lib/apt -prune -o -name '*nvlink*' -not -path '*/nvlink-lab*' -print"
 # The lab's own mounts stay in a soft-reboot.
 KEEP_MOUNTS = """
     for at in /opt/nvlink-lab /opt/nvlink-lab-packages/site; do
