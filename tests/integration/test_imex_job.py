@@ -380,9 +380,14 @@ def test_a_tray_that_dies_while_the_job_runs(site: Site) -> None:
 
 def _revive(site: Site) -> None:
     """A stopped tray comes back as it was at first: empty."""
-    # Not by RunningLab.start(), which waits for an idle node: Slurm has drained this one.
-    lab_command("start", "--name", site.racks.name, "r01t02", check=False)
-    wait_until(lambda: "r01t02" in site.on("r01t02", "hostname"), "the tray is up")
+    # The lab's start waits for an idle node, and Slurm drains this one: so it is resumed again and again.
+    resume = "for i in $(seq 90); do scontrol update NodeName=r01t02 State=RESUME; sleep 1; done"
+    again = inside(site.racks, "ctl", "sh", "-c", f"({resume}) >/dev/null 2>&1")
+    try:
+        site.racks.start("r01t02")
+    finally:
+        again.kill()
+        again.wait(timeout=20)
     on(site.racks, ["r01t02"], install())
     site.install()
     site.resume()
@@ -582,10 +587,10 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
         site.is_clean()
         play = racks.role(imex_owner="none", **options)
         assert play.rc == 0, play.text
-        left = site.on(
-            "r01t01", f"ls {job_files.PROGRAM} {job.SETTINGS_FILE} {job_files.DROP_IN} {job.RUN} 2>/dev/null"
-        )
+        left = site.on("r01t01", f"ls {job.SETTINGS_FILE} {job_files.DROP_IN} {job.RUN} 2>/dev/null")
         assert left == ""
+        # slurm.conf of the lab names it as its TaskProlog.
+        assert site.on("r01t01", f"cat {job_files.PROGRAM}") == job_files.NOTHING
     finally:
         site.install()
 
@@ -594,6 +599,7 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
 
 
 def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None:
+    site.install()  # reset() writes the settings in a form of its own
     assert "changed=0" in site.install().stdout
     shown = site.install("--check", "--diff", wait=7).stdout
     assert '"wait": 7' in shown
@@ -611,8 +617,8 @@ def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None
         assert "imex_job_prolog_empty" in said
         assert "changed=0" in site.install(state="absent").stdout
         # Slurm's Prolog must find a file; what is left for it does nothing.
-        assert site.ctl("srun -N2 --exclusive true; sinfo -hN -o %T").split() == ["idle"] * 4
-        assert site.on("r01t01", f"cat {PROLOG} {EPILOG}") == 2 * job_files.NOTHING
+        assert site.ctl("srun -Q -N2 --exclusive true && sleep 1; sinfo -hN -o %T").split() == ["idle"] * 4
+        assert site.on("r01t01", f"cat {PROLOG} {EPILOG} {job_files.PROGRAM}") == 3 * job_files.NOTHING
         on(site.racks, TRAYS, "echo ClusterName=nvlab > /root/slurm.conf")
         site.install(state="absent", slurm_conf="/root/slurm.conf")
         left = site.on("r01t01", f"ls {PROLOG} {EPILOG} {job_files.PROGRAM} {job_files.DROP_IN} {job.RUN} 2>/dev/null")

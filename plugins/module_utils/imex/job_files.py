@@ -27,7 +27,7 @@ DROP_IN = "/etc/systemd/system/nvidia-imex.service.d/50-nvlink-job.conf"
 NAME = "50-nvlink-imex"
 _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its nvidia-imex.\n"
 # A Prolog that does nothing, for where slurm.conf would find none.
-NOTHING = "#!/bin/sh\n# Slurm fails every job where the pattern of its Prolog or Epilog finds no file.\nexit 0\n"
+NOTHING = "#!/bin/sh\n# Slurm fails every job where its Prolog or Epilog finds no file.\nexit 0\n"
 # slurm.conf's word for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 

@@ -109,16 +109,20 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
     then: dict[str, tuple[str | None, int]] = dict.fromkeys(
         (job_files.PROGRAM, job.SETTINGS_FILE, job_files.DROP_IN), (None, 0)
     )
-    for key, folder in (("Prolog", options["prolog_dir"]), ("Epilog", options["epilog_dir"])):
-        wrapper = f"{folder}/{job_files.NAME}"
-        then[wrapper] = (None, 0)
-        if os.path.exists(wrapper) and _is_all(wrapper, slurm.get(key.lower(), ())):
-            then[wrapper] = (job_files.NOTHING, 0o755)
+    places = [
+        ("Prolog", f"{options['prolog_dir']}/{job_files.NAME}"),
+        ("Epilog", f"{options['epilog_dir']}/{job_files.NAME}"),
+        ("TaskProlog", job_files.PROGRAM),
+    ]
+    for key, name in places:
+        then[name] = (None, 0)
+        if os.path.exists(name) and _is_all(name, slurm.get(key.lower(), ())):
+            then[name] = (job_files.NOTHING, 0o755)
             result.findings.append(
                 finding(
                     "imex_job_prolog_empty",
-                    f"{wrapper} does nothing any more and stays, because {key} in {path} names no other file, and Slurm"
-                    f" fails every job where {key} finds none; take that line away, reconfigure, run the role again.",
+                    f"{name} does nothing any more and stays, because {key} in {path} names no other file, and Slurm"
+                    f" calls it an error where {key} finds none; take that line away, reconfigure, run the role again.",
                 )
             )
     _apply(then, result, check)
