@@ -85,6 +85,7 @@ class ActionModule(ActionBase):
             clique_label=options["clique_label"],
             topograph=options["topograph"],
             allow_recreate=options["allow_recreate"],
+            runai=bool(options["runai"]),
             gpus=_gpus(fabric, options["tray_cliques"]),
         )
         plan = Planner(Cluster(options["api"], NAME), topology, wishes).plan()

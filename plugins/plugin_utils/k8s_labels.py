@@ -179,10 +179,13 @@ def _past_writers(nodes: Iterable[Any]) -> dict[str, list[str]]:
     return {manager: natural_sorted(rows) for manager, rows in sorted(found.items())}
 
 
-def compare(topology: Topology, nodes: Collection[Any], gpus: Mapping[str, str | None]) -> list[Finding]:
+def compare(
+    topology: Topology, nodes: Collection[Any], gpus: Mapping[str, str | None], flavored: bool = True
+) -> list[Finding]:
     """The labels against the fabric file, and against what the trays' GPUs say where that is known.
 
     gpus: node -> `<uuid>.<id>`, None for a tray whose GPUs are in no clique; a tray that was not asked is no key.
+    flavored: whether something selects the nodes by the flavor's labels.
     """
     by_name = {name(node): node for node in nodes}
     found: list[Finding] = []
@@ -218,7 +221,7 @@ def compare(topology: Topology, nodes: Collection[Any], gpus: Mapping[str, str |
         if node in by_name
         and any(labels(by_name[node]).get(key) != want for key, want in topology.flavor_labels.items())
     ]
-    if lacking:
+    if lacking and flavored:
         wanted = ", ".join(f"{key}={value}" for key, value in topology.flavor_labels.items())
         message = (
             f"{_some(lacking)} lacks {wanted}, by which Kueue and Run:ai select it: set flavor_labels, or label it."

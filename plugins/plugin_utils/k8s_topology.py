@@ -59,13 +59,17 @@ STOPS = frozenset(
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the site wants. names: schedulers, None for those that are installed; gpus: as k8s_labels.compare()."""
+    """What the site wants. names: schedulers, None for those that are installed; runai: whether Run:ai is told as well.
+
+    gpus: as k8s_labels.compare() has them.
+    """
 
     names: tuple[str, ...] | None = None
     present: bool = True
     clique_label: str = k8s_labels.AUTO
     topograph: str = "look"
     allow_recreate: bool = False
+    runai: bool = False
     gpus: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -251,7 +255,8 @@ class Planner:
                     node["metadata"]["labels"].pop(CLIQUE, None)
             after.append(node)
         if self._wishes.present:
-            self._plan.findings += k8s_labels.compare(self._topology, after, self._wishes.gpus)
+            flavored = self._wishes.runai or "kueue" in self._plan.schedulers
+            self._plan.findings += k8s_labels.compare(self._topology, after, self._wishes.gpus, flavored)
 
     def _annotations(self) -> None:
         manager = k8s_labels.SLINKY_MANAGER

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules import k8s_topology as
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_topology import KINDS, STOPS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics, http_servers, runai_standin
 
 RunAction = Callable[..., dict[str, Any]]
 SECRET = "kubernetes-token-that-nobody-may-see"
@@ -87,3 +87,40 @@ def test_every_scheduler_that_is_applied_is_documented_and_rendered() -> None:
 
 def test_what_stops_is_an_error_of_the_catalogue() -> None:
     assert {CATALOGUE[code].severity for code in STOPS} == {"error"}
+
+
+def empty_cluster(asked: http_servers.Asked, reply: http_servers.Reply) -> None:
+    """An API server without schedulers and nodes."""
+    answers: dict[str, Any] = {
+        "/apis": {"groups": []},
+        "/api/v1/nodes": {"items": []},
+        "/apis/apps/v1/daemonsets": {"items": []},
+    }
+    found = answers.get(asked.target.partition("?")[0])
+    reply.json(found or {"kind": "Status", "message": "not found"}, 200 if found and asked.method == "GET" else 404)
+
+
+def test_runai_is_told_after_the_plan_and_its_token_is_nowhere(
+    tmp_path: Path, run_action: RunAction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http_servers.ask_directly(monkeypatch)
+    standin = runai_standin.Standin()
+    token = tmp_path / "token"
+    token.write_text(f"{runai_standin.SECRET}\n")
+    with http_servers.served(empty_cluster) as api, http_servers.served(standin.answer) as server:
+        options = {
+            "fabric_file": write(tmp_path),
+            "api": {"api_url": api.url, "token": SECRET},
+            "runai": {"url": server.url, "cluster_id": runai_standin.CLUSTER, "token_file": str(token)},
+        }
+        looked = run_action(ActionModule, check=True, diff=True, **options)
+        assert standin.changes == []
+        done = run_action(ActionModule, diff=True, **options)
+        again = run_action(ActionModule, **options)
+    assert [row["action"] for row in looked["plan"]] == ["create", "create"]
+    assert (looked["plan"], looked["diff"]) == (done["plan"], done["diff"])
+    assert (done["changed"], again["changed"]) == (True, False)
+    assert [method for method, _path, _body in standin.changes] == ["POST", "POST"]
+    assert [row["code"] for row in done["findings"]] == ["k8s_node_missing"]
+    assert SECRET not in str([looked, done, again])
+    assert runai_standin.SECRET not in str([looked, done, again])

@@ -140,6 +140,7 @@ def test_a_flavor_that_selects_no_node_is_a_finding() -> None:
     nodes = [node(name, {CLIQUE: TEXT}) for name in TOPOLOGY.cliques[0].nodes]
     (found,) = k8s_labels.compare(TOPOLOGY, nodes, {})
     assert found["code"] == "k8s_flavor_label_missing"
+    assert k8s_labels.compare(TOPOLOGY, nodes, {}, flavored=False) == []
     assert "and 1 more" in found["message"]
 
 

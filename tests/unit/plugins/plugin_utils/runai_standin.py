@@ -1,0 +1,65 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run:ai's control plane played by a small server of the published paths, fields and status codes.
+
+It refuses what the published descriptions call wrong: another path or method, a missing field, a missing token. What a
+real one does beyond them (validation of labels, the phases of a pool) nobody shows here.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import runai
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import http_servers
+
+SECRET = "runai-token-that-nobody-may-see"
+CLUSTER = "d73a738f-fab3-430a-8fa3-5241493d7128"
+NEEDED = {
+    runai.TOPOLOGIES: ("name", "clusterId", "levels"),
+    runai.POOLS: ("name", "clusterId", "labelKey", "labelValue"),
+}
+
+
+class Standin:
+    """What the server holds, and the requests that changed it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {runai.TOPOLOGIES: [], runai.POOLS: []}
+        self.changes: list[tuple[str, str, Any]] = []
+        self.url = ""
+        self.bare = False
+
+    def answer(self, asked: http_servers.Asked, reply: http_servers.Reply) -> None:
+        path = urllib.parse.urlsplit(asked.target).path
+        if asked.headers.get("authorization") != f"Bearer {SECRET}":
+            reply.json({"code": 401, "message": f"bad token {asked.headers.get('authorization')}"}, 401)
+        elif asked.method == "GET" and path in self.rows:
+            query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(asked.target).query))
+            start, limit = int(query.get("offset", 0)), int(query.get("limit", 50))
+            rows = self.rows[path][start : start + limit]
+            reply.json(rows if self.bare else {"nodepools" if path == runai.POOLS else "networkTopologies": rows})
+        elif asked.method == "POST" and path in self.rows:
+            self.create(path, json.loads(asked.body), reply)
+        elif asked.method == "PATCH" and path.startswith(f"{runai.POOLS}/"):
+            self.changes.append(("PATCH", path, json.loads(asked.body)))
+            (row,) = [row for row in self.rows[runai.POOLS] if str(row["id"]) == path.rpartition("/")[2]]
+            row.update(json.loads(asked.body))
+            reply.json(row)
+        else:
+            reply.json({"code": 404, "message": "no such path"}, 404)
+
+    def create(self, path: str, body: dict[str, Any], reply: http_servers.Reply) -> None:
+        if any(not body.get(key) for key in NEEDED[path]):
+            reply.json({"code": 400, "message": "a field is missing"}, 400)
+            return
+        self.changes.append(("POST", path, body))
+        row = {**body, "id": f"id-{len(self.changes)}", "tenantId": 1}
+        self.rows[path].append(row)
+        reply.json(row, 201)
+
+    def client(self, **more: Any) -> runai.RunAi:
+        return runai.RunAi({"url": self.url, "cluster_id": CLUSTER, "token": SECRET, **more})
