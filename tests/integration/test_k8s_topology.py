@@ -167,7 +167,7 @@ def site(served: ControlPlane) -> Iterator[Site]:
         made.api.delete(f"{DAEMON_SETS}/{row['metadata']['name']}")
     for definition in definitions():
         spec = definition["spec"]
-        version = next(row["name"] for row in spec["versions"] if row["storage"])
+        (version,) = [row["name"] for row in spec["versions"] if row["storage"]]
         path = f"apis/{spec['group']}/{version}/{spec['names']['plural']}"
         for row in made.api.items(path):
             made.api.delete(f"{path}/{row['metadata']['name']}")
