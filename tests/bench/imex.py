@@ -11,7 +11,6 @@ controller is asked for its count of requests before and after the prologs and e
 from __future__ import annotations
 
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -47,11 +46,9 @@ def table(rounds: int, sizes: Sequence[int] = SIZES) -> str:
     for size in sizes:
         with _trays(size) as (name, trays):
             hand, ours, asked = _measure(name, trays, rounds)
-        ratio = statistics.median(ours) / statistics.median(hand)
-        lines.append(
-            f"| {size} | {statistics.median(hand):.2f} | {statistics.median(ours):.2f} | {ratio:.2f} | <= 1.3"
-            f" | {asked} | 0 |"
-        )
+        # The best of each: whatever else the machine did can only have made it slower.
+        ratio = min(ours) / min(hand)
+        lines.append(f"| {size} | {min(hand):.2f} | {min(ours):.2f} | {ratio:.2f} | <= 1.3 | {asked} | 0 |")
     return "\n".join(lines)
 
 

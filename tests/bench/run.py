@@ -44,7 +44,8 @@ def main() -> int:
     options = parser.parse_args()
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
         rounds = 1 if name == inventory.GROWN else options.rounds
-        text = f"{_machine(rounds, 'the best' if options.live or options.rehearsal else 'medians')}\n\n{table}"
+        best = options.live or options.rehearsal or options.imex
+        text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
         if options.write:
             _write(name, text)
