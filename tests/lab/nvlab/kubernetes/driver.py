@@ -178,7 +178,7 @@ class Driver:
                 "gpus": "gpus" in containers,
                 "host_managed": environment.get("IMEX_MODE") == "hostManaged",
                 "writes_label": environment.get("GPU_CLIQUE_LABEL_ENABLED") == "true",
-                "image": next(iter(containers.values()))["image"],
+                "image": row["spec"]["template"]["spec"]["containers"][0]["image"],
                 "controller": any(_is_controller(one, namespace) for one in deployments),
             }
 

@@ -41,7 +41,7 @@ DRIVER, REGISTRY, RELAY = "driver", "registry", "relay"
 COMPONENTS = ("etcd", *programs.SERVERS, programs.KWOK, REGISTRY, RELAY, DRIVER)
 # What a cluster needs for nodes and objects alone: nothing marks nodes that nobody keeps alive.
 API_ONLY = ("etcd", "kube-apiserver")
-STAGES = paths.LAB / "kubernetes" / "stages.yaml"
+STAGES = paths.LAB / "kubernetes" / "stages"
 DEFAULT_TIMEOUT = 120.0
 _numbers = itertools.count(1)
 _children: set[int] = set()
@@ -397,7 +397,7 @@ def _commands(directory: Path, netns: Path, files: Mapping[str, Path], apiserver
         programs.KWOK: [
             str(files[programs.KWOK]),
             f"--kubeconfig={directory / 'admin.kubeconfig'}",
-            f"--config={STAGES}",
+            *(f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))),
             f"--manage-nodes-with-label-selector={nodes.KEPT_ALIVE}=true",
             "--node-lease-duration-seconds=120",
             "--v=WARN",

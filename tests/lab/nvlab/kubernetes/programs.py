@@ -178,7 +178,7 @@ def _downloaded(requirement: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="nvlink-wheel-") as scratch:
         options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--dest", scratch]
         tools.call([python, "-m", "pip", "download", *options, requirement], f"fetching {requirement}")
-        yield next(Path(scratch).glob("*.whl"))
+        yield sorted(Path(scratch).glob("*.whl"))[0]
 
 
 def _cached(name: str, parts: list[bytes], make: Callable[[Path], None]) -> Path:
