@@ -83,7 +83,7 @@ class ActionModule(ActionBase):
             "changed": False,
             "ok": not errors,
             "findings": found,
-            "values": plan.values or {},
+            "release_values": plan.values or {},
             "stand_alone": plan.stand_alone,
             "api_version": api_version(seen),
             "kubernetes_version": seen["version"],

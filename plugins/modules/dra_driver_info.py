@@ -150,7 +150,7 @@ findings:
       message: >-
         The driver would not run on node r01t03: it has none of the labels that the chart looks for; label it
         nvidia.com/gpu.present=true, or have node-feature-discovery set one of its own.
-values:
+release_values:
   description: The values to install the chart with, the shape's and the API's version included.
   returned: success
   type: dict

@@ -17,7 +17,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.placing import DEFAULT_LABELS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
 from nvlab import scenario
-from nvlab.kubernetes import chart, domains, driver, nodes, plane, programs, users
+from nvlab.kubernetes import chart, domains, driver, nodes, plane, programs, registry, users
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
@@ -56,6 +56,7 @@ class Site:
         file = self.folder / "given.json"
         file.write_text(json.dumps(given))
         # kubernetes.core.helm calls one of its own return values deprecated at every use.
+        trust = {"SSL_CERT_FILE": str(self.running.authority)}
         quiet = {"ANSIBLE_DEPRECATION_WARNINGS": "false"}
         homes = {f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
         proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
@@ -63,7 +64,7 @@ class Site:
         return ansible(
             "ansible-playbook", *inventory, "--extra-vars", f"@{file}", *arguments, self.folder / "play.yml",
             check=check,
-            **homes, **proxies, **quiet,
+            **homes, **proxies, **quiet, **trust,
         )  # fmt: skip
 
     def release(self) -> dict[str, Any] | None:
@@ -123,13 +124,20 @@ def test_a_release_of_25_12_is_upgraded_and_keeps_its_names_and_claims(site: Sit
     assert "dra_release_old" in looked.stderr
     assert "dra_crd_stale" in looked.stderr
 
-    site.run()
+    # From a registry, as a mirror has it.
+    reference = site.running.publish(site.chart).replace(*addresses(site.running))
+    site.run(dra_driver_chart=reference)
     release = site.release()
     assert release is not None
     assert release["chart"] == f"{NAME}-0.5.0"
     names = [row["metadata"]["name"] for row in site.running.api().items(DAEMON_SETS)]
     assert names == [f"{chart.OLD_NAME}-kubelet-plugin"]
     assert "numNodes" not in json.dumps(required(site.running.api().get(CRD)))
+
+
+def addresses(running: ControlPlane) -> tuple[str, str]:
+    """The registry's address in the lab's network, and outside it."""
+    return f"{plane.KUBERNETES_ADDRESS}:{registry.PORT}", running.outside_address("registry")
 
 
 def required(crd: dict[str, Any]) -> Any:
@@ -201,6 +209,30 @@ def test_the_driver_goes_only_when_nothing_lives_and_comes_back(site: Site) -> N
     assert changed(gone) > 0
     assert site.release() is None
     assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
+
+
+def test_gpu_operators_own_driver_is_judged_and_not_installed(site: Site) -> None:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gpuclusters.nvidia.com"},
+        "spec": {
+            "group": "nvidia.com",
+            "scope": "Cluster",
+            "names": {"kind": "GPUCluster", "plural": "gpuclusters"},
+            "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+    site.running.kubectl("apply", "-f", "-", stdin=json.dumps(definition))
+    site.running.kubectl("wait", "--for=condition=Established", "crd/gpuclusters.nvidia.com", "--timeout=30s")
+    theirs = {"apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "metadata": {"name": "gpu-cluster"}}
+    site.running.kubectl("apply", "-f", "-", stdin=json.dumps(theirs))
+    done = site.run("--tags", "preflight,crds,release", dra_driver_shape="gpu_cluster")
+    assert changed(done) == 0
+    assert site.release() is None
+    refused = site.run("--tags", "preflight", check=False)
+    assert "GPU Operator's GPUCluster gpu-cluster brings the driver" in " ".join(refused.stdout.split())
 
 
 @pytest.mark.parametrize("fault", ["expired", "unreachable"])
