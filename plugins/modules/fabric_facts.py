@@ -46,7 +46,8 @@ options:
     default: nvidia-smi
   ip:
     description:
-      - A program that answers to C(-j address show) as iproute2's C(ip) does; looked up in C(PATH) when it has no slash.
+      - A program that answers to C(-j address show) as iproute2's C(ip) does; looked up in C(PATH) when it has no
+        slash.
       - Name one where the addresses that the C library tells are not the tray's own, as in a container or a simulation.
     type: path
   timeout:

@@ -302,7 +302,7 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
     before = up.pids()[:3]
     back = up.role(trays=[off])
     assert back.rc == 0, back.text
-    wait_until(lambda: up.is_up(), "its peers have called it anew")
+    wait_until(up.is_up, "its peers have called it anew")
     assert up.record(off)["generation"] == up.record(TRAYS[2])["generation"]
     whole = up.role()
     assert whole.rc == 0, whole.text
@@ -320,13 +320,13 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
 
 def test_trays_boot_by_themselves_when_their_list_is_confirmed(up: Racks) -> None:
     up.boot(TRAYS[1])
-    wait_until(lambda: up.is_up(), "the domain is up again")
+    wait_until(up.is_up, "the domain is up again")
     up.on(TRAYS[:3], "systemctl stop nvlink-imex-list.socket")
     up.boot(TRAYS[3])
     wait_until(lambda: "systemd asks again" in journal(up, TRAYS[3]), "the check says that nobody answers")
     assert up.ask(TRAYS[3], "systemctl is-active nvidia-imex") != "active"
     up.on(TRAYS[:3], "systemctl start nvlink-imex-list.socket")
-    wait_until(lambda: up.is_up(), "it has asked again")
+    wait_until(up.is_up, "it has asked again")
 
 
 def test_a_list_that_was_edited_never_starts(up: Racks) -> None:
@@ -450,7 +450,7 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     assert (up.folder / "ca" / f"{TRAYS[0]}.key").read_text() != key
     assert up.pids() == before
     assert all("reloading the TLS files" in text for text in up.on(TRAYS, "cat /var/log/nvidia-imex.log"))
-    wait_until(lambda: up.is_up(), "they talk by the new certificates")
+    wait_until(up.is_up, "they talk by the new certificates")
     off = up.role()
     assert off.rc == 0, off.text
     assert up.is_up()

@@ -315,7 +315,7 @@ def test_nothing_is_touched_and_nothing_left(stage: Stage) -> None:
     with socket.socket() as taken, contextlib.suppress(OSError):
         taken.bind(("0.0.0.0", 6817))  # what the rehearsal's slurmctld listens at; taken already, so be it
         taken.listen()
-        both = [stage.start(stage.asked(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 50)) for _ in range(2)]
+        both = [stage.start(stage.asked(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 50)) for _both in range(2)]
         answers = [json.loads(process.communicate(timeout=60)[0]) for process in both]
         for answer in answers:
             assert answer["findings"] == []

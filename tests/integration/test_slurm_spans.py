@@ -76,7 +76,7 @@ def test_a_job_spans_what_is_told(racks: Slurmctld, seed: int) -> None:
     chance = random.Random(seed)
     # Before 25.05 no block may be below the base size.
     shapes = (18, 18, 17, 16) if racks.suite == "trixie" else (18, 18, 17, 16, 9)
-    counts = [chance.choice(shapes) for _ in range(chance.choice((2, 3, 5, 6)))]
+    counts = [chance.choice(shapes) for _block in range(chance.choice((2, 3, 5, 6)))]
     base = min(counts) if racks.suite == "trixie" else max(counts)
     sizes = [base, *(base << level for level in sorted(chance.sample((1, 2), chance.choice((0, 1, 2)))))]
     up = [max(1, count - chance.choice((0, 0, 1, 2))) for count in counts]

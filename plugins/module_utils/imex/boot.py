@@ -48,7 +48,7 @@ def judge(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[s
     differing: list[str] = []
     elsewhere: list[str] = []
     for peer, answer in sorted(answers.items()):
-        if type(answer.get("generation")) is not int:
+        if not _is_count(answer.get("generation")):
             continue
         if answer.get("clique") != own["clique"]:
             elsewhere.append(f"{peer} (clique {answer.get('clique')})")
@@ -148,13 +148,17 @@ def read_record(path: str) -> dict[str, Any] | None:
     return _parsed(_text(path))
 
 
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _parsed(text: str) -> dict[str, Any] | None:
     try:
         data = json.loads(text)
     except ValueError:
         return None
     sound = isinstance(data, dict) and isinstance(data.get("clique"), str) and isinstance(data.get("sha256"), str)
-    return data if sound and type(data.get("generation")) is int else None
+    return data if sound and _is_count(data.get("generation")) else None
 
 
 def _text(path: str) -> str:
@@ -166,7 +170,7 @@ def _text(path: str) -> str:
 
 
 def _end(status: int, why: str) -> int:
-    print(f"nvlink-imex: IMEX is not started: {why}.", file=sys.stderr)
+    sys.stderr.write(f"nvlink-imex: IMEX is not started: {why}.\n")
     return status
 
 
@@ -214,11 +218,11 @@ def main(arguments: list[str] | None = None) -> int:
         return check(options.record, options.nodes, options.blessing, options.port, options.wait, options.unconfirmed)
     major = major_of_channels(options.proc_devices)
     if major is None:
-        print("nvlink-imex: the driver offers no IMEX channels, none is made.", file=sys.stderr)
+        sys.stderr.write("nvlink-imex: the driver offers no IMEX channels, none is made.\n")
         return 0
     make_channels(options.minors, major)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

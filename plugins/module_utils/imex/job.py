@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -570,7 +571,7 @@ def task(environ: Mapping[str, str]) -> None:
     if environ.get("SLURM_LOCALID", "0") == "0":
         said = _text(os.path.join(RUN, f"note.{environ.get('SLURM_JOB_ID', '')}"))
         if said:
-            print(f"print {said}", end="")
+            sys.stdout.write(f"print {said}")
 
 
 # --- Files, the lock, the log.

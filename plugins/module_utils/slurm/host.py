@@ -20,7 +20,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -141,7 +141,7 @@ class Host:
         self._own(path, owner, mode, lambda: None, True)
         return False
 
-    def _own(self, path: str, owner: str, mode: int, make: object, there: bool) -> None:
+    def _own(self, path: str, owner: str, mode: int, make: Callable[[], None], there: bool) -> None:
         if there:
             seen = os.stat(path)
             uid, gid = ids(owner) if not self.check or known(owner) else (seen.st_uid, seen.st_gid)
@@ -152,7 +152,6 @@ class Host:
             self.changes.append(f"{path} made")
         if self.check:
             return
-        assert callable(make)
         make()
         os.chown(path, *ids(owner))
         os.chmod(path, mode)

@@ -109,7 +109,7 @@ class Place:
     def start(self, name: str, *arguments: str, output: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a daemon in the foreground, as its own user."""
         with open(self.path(output), "ab") as file:
-            daemon = subprocess.Popen(
+            daemon = subprocess.Popen(  # pylint: disable=ansible-bad-function  # it outlives the call
                 [name, *arguments],
                 executable=self.programs[name],
                 stdin=subprocess.DEVNULL,
@@ -132,7 +132,8 @@ class Place:
 
     def run(self, name: str, *arguments: str, user: int = USER, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a program to its end, as a user without rights; subprocess.TimeoutExpired when the time is over."""
-        return subprocess.run(
+        # As another user, which AnsibleModule.run_command cannot.
+        return subprocess.run(  # pylint: disable=ansible-bad-function
             [name, *arguments],
             executable=self.programs[name],
             stdin=subprocess.DEVNULL,

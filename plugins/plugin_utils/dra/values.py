@@ -257,7 +257,7 @@ def _unknown(values: Mapping[str, Any], version: Version, extra: frozenset[str],
 def _guess(path: str) -> str:
     """The remedy for an unknown key: the nearest known one at its place, or else anywhere."""
     places = {*KEYS, *_INNER}
-    parent, _, name = path.rpartition(".")
+    parent, _dot, name = path.rpartition(".")
     beside = [known for known in places if known.rpartition(".")[0] == parent]
     nearest = difflib.get_close_matches(path, beside, 1, 0.75)
     if not nearest:

@@ -46,7 +46,7 @@ class Cluster:
 
     def __call__(self, asked: Asked, reply: Reply) -> None:
         assert asked.headers["authorization"] == f"Bearer {TOKEN}"
-        path, _, query = asked.target.partition("?")
+        path, _mark, query = asked.target.partition("?")
         if path in self.statuses:
             reply.json({"kind": "Status"}, self.statuses[path])
         elif path in self.lists:

@@ -304,7 +304,8 @@ def test_a_new_tray_is_placed_only_when_attached(run: Run) -> None:
             assert (run.policy.conflict_policy, "mixed_cliques" in run.policy.override) == ("majority", True)
             assert identity(run.after, name) == seen.majority
         else:
-            assert identity(run.after, name) == seen.identity is not None
+            assert seen.identity is not None
+            assert identity(run.after, name) == seen.identity
 
 
 @over_histories
@@ -314,7 +315,8 @@ def test_a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run
             assert name in run.targets
             assert run.kinds(name)[0] == "moved"
             wanted = run.seen[name].majority if run.seen[name].contrary else run.seen[name].identity
-            assert identity(run.after, name) == wanted is not None
+            assert wanted is not None
+            assert identity(run.after, name) == wanted
 
 
 @over_histories
