@@ -12,12 +12,12 @@ from __future__ import annotations
 import ast
 import fnmatch
 import hashlib
-import importlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job
 
@@ -183,8 +183,7 @@ def sources() -> dict[str, str]:
         name = waiting.pop()
         if name in found:
             continue
-        spec = importlib.import_module(name).__spec__
-        source = spec.loader.get_source(name) if spec is not None and spec.loader is not None else None  # type: ignore[attr-defined]
+        source = own_source.read(name)
         if source is None:
             raise files.ImexError(f"the source of {name} cannot be read here; run the role without a module compiler.")
         found[name] = source

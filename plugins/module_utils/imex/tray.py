@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, facts, files, packages, survey
 
@@ -530,6 +530,11 @@ class _NotStarted(TrayError):
         self.facts = seen
 
 
+def _steps_on_this_tray() -> list[str]:
+    steps = [pid for pid in _pids() if _name(pid) == "slurmstepd" and not _argv_has(pid, "infinity")]
+    return [f"{len(steps)} job steps on this tray"] if steps else []
+
+
 def _why_not_started(seen: Mapping[str, Any]) -> str:
     """The daemon's own reason, else that of the check before it, else where to look."""
     wrong = [note for note in seen["findings"] if note["severity"] == ERROR]
@@ -557,17 +562,16 @@ def running_jobs(nodes: Sequence[str], timeout: float = _SECONDS) -> tuple[list[
 
     One call for the clique, and only where a daemon must stop. Without Slurm's word the steps on this tray count.
     """
-    steps = [pid for pid in _pids() if _name(pid) == "slurmstepd" and not _argv_has(pid, "infinity")]
     program = shutil.which("squeue", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin:/opt/slurm/bin")
     if program is None or not nodes:
-        return ([f"{len(steps)} steps on this tray"] if steps else []), None
+        return _steps_on_this_tray(), None
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SQUEUE_"))}
     question = [program, "--noheader", f"--nodelist={','.join(nodes)}", "--states=R,S,CG,CF", "--format=%i (%u)"]
     said = child.run(question, timeout, env={**environment, "LC_ALL": "C"})
     if said.rc == 0:
         return sorted({line.strip() for line in said.stdout.splitlines() if line.strip()}), None
     if any(text in said.stderr for text in _NO_SLURM):
-        return ([f"{len(steps)} steps on this tray"] if steps else []), None
+        return _steps_on_this_tray(), None
     return [], said.stderr.strip().partition("\n")[0] or "squeue gave no answer in time"
 
 
@@ -631,8 +635,11 @@ def write_atomically(path: str, text: str, mode: int, folder_mode: int = 0o755) 
 
 def _program() -> str:
     """The boot check as a program of this tray, with the interpreter that runs this module."""
-    loader: Any = boot.__loader__
-    source: str = loader.get_source(boot.__name__)
+    source = own_source.read(boot.__name__)
+    if source is None:
+        raise files.ImexError(
+            "the source of the boot check cannot be read here; run the role without a module compiler."
+        )
     return f"#!{sys.executable or '/usr/bin/python3'} -I\n{source}"
 
 

@@ -82,6 +82,7 @@ def test_every_tray_of_a_job_makes_the_same_list(names: list[str]) -> None:
         policy=st.sampled_from(job.POLICIES),
         scope=st.sampled_from(job.SCOPES),
         wait=st.floats(1, 3600),
+        stop_wait=st.floats(1, 3600),
         channel0=st.booleans(),
         path=st.text(max_size=9),
     )
