@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 GATES = Path(__file__).resolve().parents[2] / "tools" / "gates.py"
+# Of this run's own settings of pytest nothing must reach the tests of the tests.
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
 TESTS = """
 from pathlib import Path
 
@@ -51,27 +53,27 @@ def gate(gates: Any, directory: Path, on_lab: bool) -> Any:
 
 
 def test_a_labs_test_that_passes_at_its_second_try_is_counted_and_named(gates: Any, tmp_path: Path) -> None:
-    first = gates.run(gate(gates, tmp_path, on_lab=True), dict(os.environ))
+    first = gates.run(gate(gates, tmp_path, on_lab=True), ENVIRONMENT)
     assert (first.passed, first.failed) == (2, 1)
-    outcome, mended = gates.try_again(first, dict(os.environ))
+    outcome, mended = gates.try_again(first, ENVIRONMENT)
     assert (outcome.passed, outcome.failed) == (3, 0)
     assert [name.rpartition(".")[2] for name in mended] == ["test_at_its_second_try_only"]
 
 
 def test_what_fails_twice_stays_failed(gates: Any, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
-    first = gates.run(gate(gates, tmp_path, on_lab=True), dict(os.environ))
+    first = gates.run(gate(gates, tmp_path, on_lab=True), ENVIRONMENT)
     assert (first.passed, first.failed) == (1, 2)
-    outcome, mended = gates.try_again(first, dict(os.environ))
+    outcome, mended = gates.try_again(first, ENVIRONMENT)
     assert (outcome.passed, outcome.failed, len(mended)) == (2, 1, 1)
 
 
 def test_only_a_lab_gets_a_second_try(gates: Any, tmp_path: Path) -> None:
-    first = gates.run(gate(gates, tmp_path, on_lab=False), dict(os.environ))
-    assert gates.try_again(first, dict(os.environ)) == (first, [])
+    first = gates.run(gate(gates, tmp_path, on_lab=False), ENVIRONMENT)
+    assert gates.try_again(first, ENVIRONMENT) == (first, [])
 
 
 def test_many_failures_are_no_accident(gates: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "SECOND_TRIES", 0)
-    first = gates.run(gate(gates, tmp_path, on_lab=True), dict(os.environ))
-    assert gates.try_again(first, dict(os.environ)) == (first, [])
+    first = gates.run(gate(gates, tmp_path, on_lab=True), ENVIRONMENT)
+    assert gates.try_again(first, ENVIRONMENT) == (first, [])
