@@ -565,6 +565,7 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
     assert (again.rc, again.changed) == (0, 0), again.text
 
 
+@pytest.mark.minutes
 def test_every_owner_after_every_other_leaves_nothing_of_it(up: Racks) -> None:
     up.on(TRAYS, f"printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}")
     up.cliques({f"c{number}": [tray] for number, tray in enumerate(TRAYS)})

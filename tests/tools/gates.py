@@ -77,7 +77,7 @@ def _lab(name: str, level: str, marks: str, only: tuple[str, ...] = ("test_*.py"
 LINT_DOCS = "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=self ."
 PYTHON_FLOOR = "vermin --quiet --no-tips --violations -t=3.9- --eval-annotations plugins/modules plugins/module_utils"
 
-ON_LAB = "lab and not kubernetes and not two_racks"
+ON_LAB = "lab and not kubernetes and not two_racks and not minutes"
 SLURM = ("test_slurm_*.py", "test_rehearsal.py")
 IMEX = ("test_imex_*.py",)
 
@@ -105,6 +105,7 @@ GATES = [
     Gate("ruff", "check", _tool("ruff check --quiet .")),
     Gate("ruff-format", "check", _tool("ruff format --check --quiet .")),
     _lab("two-racks", "all", "two_racks"),
+    _lab("minutes", "all", "minutes"),
 ]
 NOT_OURS = "beside the checkout"
 # More than so many failures are no accident.
