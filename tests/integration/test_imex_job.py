@@ -419,6 +419,7 @@ def test_a_job_that_is_cancelled_meanwhile_stays_so(site: Site, policy: str) -> 
     site.ctl(f"scancel {number}")
     wait_until(lambda: "already" in site.on("r01t01", "cat /tmp/slurm-*.out"), "the prolog has ended")
     site.is_clean()
+    wait_until(lambda: site.job(number)["JobState"] != "COMPLETING", "slurmctld has heard of the epilogs")
     assert site.job(number)["JobState"] == "CANCELLED"
     assert "drain" not in site.ctl("sinfo -hN -o %T")
 

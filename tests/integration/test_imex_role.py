@@ -212,7 +212,8 @@ class Racks:
         self.on([tray], "systemctl --no-wall --force soft-reboot || true")
 
         def is_back() -> bool:
-            said = self.ask(tray, f"systemctl is-active --quiet ssh && {stamp}")
+            # A systemctl whose systemd is just being replaced waits for its answer for ever.
+            said = self.ask(tray, f"timeout 5 systemctl is-active --quiet ssh && timeout 5 {stamp}")
             return said.isdecimal() and said != before
 
         wait_until(is_back, f"{tray} has booted")
