@@ -230,7 +230,8 @@ def _settings(
     put("MaxNodes", most)
     times = {key: tier.get(key) for key in ("default_time", "max_time")}
     minutes = {key: parse_time(value, f"slurm_tiers, {name}, {key}") for key, value in times.items() if value}
-    if None not in minutes.values() and len(minutes) == 2 and minutes["default_time"] > minutes["max_time"]:  # type: ignore[operator]
+    usual, longest = minutes.get("default_time"), minutes.get("max_time")
+    if usual is not None and longest is not None and usual > longest:
         raise SlurmError(f"slurm_tiers, {name}: default_time {times['default_time']} is above max_time.")
     put("DefaultTime", times["default_time"])
     put("MaxTime", times["max_time"])
