@@ -13,9 +13,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, crds, preflight, values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 
 PHASES = ("preflight", "imex", "crds", "checks", "uninstall")

@@ -21,11 +21,12 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, proposal, sources, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gates import too_old
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Answer, Merged, ask, merge, percent
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Finding, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.gates import too_old
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, Merged, ask, merge, percent
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
     Placement,
     awaiting,
     carried_on,
@@ -33,7 +34,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import 
     place,
     settled,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 
 Result = dict[str, Any]

@@ -14,7 +14,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model, tree
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tree
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import (

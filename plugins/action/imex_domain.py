@@ -15,8 +15,9 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, verdict
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import imex_clique, imex_ledger
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex_clique import Clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledger as imex_ledger
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
 
 PHASES = ("look", "stop_and_write", "start", "wait", "verdict")

@@ -12,7 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import imex_ledger
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledger as imex_ledger
 
 
 class ActionModule(ActionBase):

@@ -12,13 +12,14 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_api import Cluster
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_plan import Step
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_topology import KINDS, Plan, Planner, Wishes
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import Cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.runai import RunAi
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import KINDS, Plan, Planner, Wishes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.runai import RunAi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
 NAME = "k8s_topology"

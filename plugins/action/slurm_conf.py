@@ -15,8 +15,9 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster as on_host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, slurm_conf
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf as slurm_conf
 
 MODULE = "rackscale.nvlink.slurm_conf"
 FROM_SITE = frozenset(field.name for field in fields(slurm_conf.Site))

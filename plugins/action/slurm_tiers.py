@@ -11,7 +11,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, rehearsal_file, tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import rehearsal_file, tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
 

@@ -13,9 +13,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, rehearsal_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import rehearsal_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
 

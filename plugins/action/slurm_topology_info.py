@@ -11,8 +11,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, spans
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 
 
 class ActionModule(ActionBase):

@@ -387,9 +387,9 @@ from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructa
 from ansible.template import trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import ROOT, Plan, plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, fabric_file
 
 SUFFIXES = (".nvlink.yml", ".nvlink.yaml")
@@ -533,7 +533,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         trays and nodes: tray -> its ssh address, and its name in Slurm, of those in the fabric file. stands: that file
         is a source too. An outage then is a warning, and its answer is not kept.
         """
-        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live, merging
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 
         min_answer = merging.percent("min_answer", self._option("min_answer"))
 

@@ -176,7 +176,7 @@ CATALOGUE: dict[str, Entry] = {
     "recovery_action": Entry(
         WARNING, "the driver asks for an action on a GPU", "drain the tray and do what it asks for"
     ),
-    # Several sources at once: plugin_utils/merging.py.
+    # Several sources at once: plugin_utils/fabric/merging.py.
     "source_failed": Entry(WARNING, "a source failed, the fabric file stands", "see its reason, then discover again"),
     "source_incomplete": Entry(
         WARNING, "a source answered, but not all that it was asked", "see its reason, then discover again"
@@ -191,7 +191,7 @@ CATALOGUE: dict[str, Entry] = {
         "a source answers for fewer trays than min_answer percent, the fabric file stands",
         "bring the trays or the source back, then discover again",
     ),
-    # Places: plugin_utils/placement.py.
+    # Places: plugin_utils/fabric/placement.py.
     "awaiting_acceptance": Entry(
         INFO, "a tray is seen in a place that is proposed and not accepted yet", "look at the proposal and accept it"
     ),
@@ -297,7 +297,7 @@ CATALOGUE: dict[str, Entry] = {
     "trays_unnamed": Entry(
         WARNING, "a source lists trays without a usable name", "correct its list, or the expression that gives the name"
     ),
-    # What Kubernetes is told of the cliques: plugin_utils/render/schedulers.py, plugin_utils/k8s_*.py.
+    # What Kubernetes is told of the cliques: plugin_utils/render/schedulers.py, plugin_utils/k8s/.
     "k8s_clique_label_left": Entry(
         WARNING, "a label of a clique was written by what no longer runs", "let the one writer that runs write it"
     ),
@@ -457,7 +457,7 @@ CATALOGUE: dict[str, Entry] = {
         "after an unclean stop the daemon waits for its peers of before",
         "bring them back, or restart the clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
     ),
-    # Changes of IMEX: module_utils/imex/domain.py and tray.py, plugin_utils/imex_clique.py.
+    # Changes of IMEX: module_utils/imex/domain.py and tray.py, plugin_utils/imex/clique.py.
     "imex_change_held": Entry(
         ERROR,
         "a clique's IMEX must restart as a whole, and a member in trouble runs its daemon on",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import text
 

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import group_word
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import group_word
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     DEGRADED,
     PRESENT,
     STALE,

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Merged
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
     Clique,
     Clusters,
@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     Tray,
     TrayState,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Policy, awaiting, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, awaiting, place
 
 FORMAT = 4
 """Of packed answers; to be raised with every change of Observation, Address or Finding."""

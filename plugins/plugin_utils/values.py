@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import ZERO_UUID
 
 CLUSTER_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 GPU_UUID = re.compile(r"GPU-[0-9A-Za-z-]{1,64}")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Fabric, Placement, Policy, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Fabric, Placement, Policy, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 
 NAME = "placement"

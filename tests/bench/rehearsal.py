@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Policy, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 from ansible_collections.rackscale.nvlink.tests.integration.slurmctld import SUITES, sandbox

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet, nvidia_smi_xml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 
 from .commands import ansible
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
     Answering,

@@ -19,7 +19,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf as slurm_conf
 
 from .conftest import RunningLab, running_lab
 from .slurm_site import FILE, wait_for

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 
 from .commands import ansible
 from .conftest import SCENARIOS, RunningLab, running_lab

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 
 from .slurm_site import FILE, plan, survey
 from .slurmctld import SUITES, Slurmctld, sandbox

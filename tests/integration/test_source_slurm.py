@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import OutageError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, slurm
 
 from .commands import ansible

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     named,
     owner_of,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
 
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"

@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
 
 DOMAINS = f"computedomains.{GROUP}"

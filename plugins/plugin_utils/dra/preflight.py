@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import f
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, placing, snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, lint, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version, parse
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
 
 CHART_FLOOR, RECOMMENDED = (1, 32), (1, 34, 2)

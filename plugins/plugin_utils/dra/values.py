@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import HOST_MANAGED, Version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
 
 API_GROUP = "resource.k8s.io"

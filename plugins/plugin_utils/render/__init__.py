@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import (
     dra,
     imex,

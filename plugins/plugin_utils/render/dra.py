@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 
 LARGEST_DOMAIN = 18

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 
 GAP = 3

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, model, spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import Rehearsed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import TOPOLOGY_NAME
 
 CLIQUE = "nvidia.com/gpu.clique"

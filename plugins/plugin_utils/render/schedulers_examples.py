@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,

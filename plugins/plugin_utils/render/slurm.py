@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     SlurmError,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 
 try:
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 
 HEALTH = (model.HEALTHY, model.DEGRADED, model.UNHEALTHY, model.UNKNOWN)
 STATES = (model.PRESENT, model.STALE, model.CONFLICT, model.UNPLACED)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
 
 FABRIC_FILE = "fabric_file"
 LIVE: tuple[str, ...] = ("simulation", "ssh", "kubernetes", "topograph", "rest", "slurm")

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import is_address
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     ZERO_UUID,
     Address,
     Finding,

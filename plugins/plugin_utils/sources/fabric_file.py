@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import FABRIC_FILE, SourceError, shown
 
 

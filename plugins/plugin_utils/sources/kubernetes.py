@@ -16,10 +16,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http, kubeconfig
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import is_address
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import Gathering, tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TIME, identity, listed, mapped, text, whole

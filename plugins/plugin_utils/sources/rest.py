@@ -18,9 +18,12 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.expressions import Expression
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import CLUSTER_NAME, NODE_NAME, is_address
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import Gathering, tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
+    CLUSTER_NAME,
+    NODE_NAME,
+    is_address,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     DEGRADED,
     HEALTHY,
     UNHEALTHY,
@@ -30,6 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     Finding,
     Observation,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, check_options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (

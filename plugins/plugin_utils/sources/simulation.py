@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     DEGRADED,
     HEALTHY,
     UNHEALTHY,

@@ -22,9 +22,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     parse_show_topology,
     parse_yaml,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import OutageError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import OutageError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told, shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence

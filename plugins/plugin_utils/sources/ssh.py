@@ -27,8 +27,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.fabric_facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts, sentence

@@ -26,8 +26,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     logical_lines,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import MAX_TRAYS, Gathering, tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import identity, listed, mapped, sentence

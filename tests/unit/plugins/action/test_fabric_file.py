@@ -21,7 +21,7 @@ from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_file import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 
 Result = dict[str, Any]
 

@@ -22,7 +22,7 @@ from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import imex_ledger
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledger as imex_ledger
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex_fleet import tray as facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.slurm_topology_info import ActionModule, job_spans
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 RUNNING = {

@@ -15,7 +15,8 @@ from ansible.inventory.data import InventoryData
 from ansible.template import is_trusted_as_template
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, live, sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live, sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 Parse = Callable[..., InventoryData]

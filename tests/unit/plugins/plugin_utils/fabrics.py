@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 
 
 def fabric(racks: int = 2, trays: int = 18, split: tuple[int, ...] = (2,), first_index: int = 0) -> Fabric:

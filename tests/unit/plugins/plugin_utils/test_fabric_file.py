@@ -19,8 +19,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, proposal, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -292,7 +292,7 @@ def python(code: str, *arguments: str) -> subprocess.Popen[str]:
 # Dies by SIGKILL at the call of os that is named, in the middle of a write.
 KILLED = """
     import os, signal, sys
-    from ansible_collections.rackscale.nvlink.plugins.plugin_utils import storage
+    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
     def die(*_args, **_more):
         os.kill(os.getpid(), signal.SIGKILL)
     if sys.argv[2] == "last":
@@ -315,7 +315,7 @@ def test_a_kill_at_any_step_leaves_one_whole_file_and_the_next_write_works(tmp_p
 
 HOLDER = """
     import sys, time
-    from ansible_collections.rackscale.nvlink.plugins.plugin_utils import storage
+    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
     with storage.locked(sys.argv[1], "2026-11-21T05:00:00Z"):
         print("held", flush=True)
         time.sleep(60)
@@ -342,7 +342,7 @@ def test_the_second_writer_is_told_who_holds_the_lock_and_a_dead_one_holds_nothi
 def test_many_writers_never_hold_the_lock_together(path: str) -> None:
     code = """
         import os, sys, time
-        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file, storage
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             try:

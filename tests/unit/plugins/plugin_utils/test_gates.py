@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import GATES, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import (
     LATER,
     NOW,

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import imex_clique
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex_clique import Clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import imex_ledger
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledger as imex_ledger
 
 
 def fabric(path: Path, trays: int = 3, **changes: Any) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import (
     Answer,
     Merged,
     MergeError,
@@ -19,7 +18,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import (
     merge,
     percent,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told
 from hypothesis import given
 from hypothesis import strategies as st

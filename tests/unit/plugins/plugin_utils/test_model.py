@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     State,
     gpu_health,
     natural_sorted,

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
     Placement,
     Policy,
     awaiting,

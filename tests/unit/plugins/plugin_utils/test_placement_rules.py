@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Identity, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Placement, place
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import GATES, PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Identity, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from hypothesis import given, settings

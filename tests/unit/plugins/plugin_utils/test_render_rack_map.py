@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import dra, schedulers, schedulers_examples
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 

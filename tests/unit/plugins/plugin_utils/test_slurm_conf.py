@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import slurm_conf
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm_conf import Rendered, Site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf as slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.conf import Rendered, Site
 
 from .fabrics import fabric
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, kubernetes
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
     Asked,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.merging import Answer, OutageError, merge
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.placement import Placement, place
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, OutageError, merge
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import NOW, Site, codes
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, ssh
 from ClusterShell.Task import task_self, task_terminate
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation as racks
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file as files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file as files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, fabric_file, simulation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given

@@ -16,10 +16,11 @@ from functools import partial
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import k8s_labels, k8s_plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_api import DAEMON_SET, NODE, Cluster, K8sError, Kind
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s_plan import DELETE, RECREATE, UPDATE, Step
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import plan as k8s_plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import DAEMON_SET, NODE, Cluster, K8sError, Kind
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import DELETE, RECREATE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,

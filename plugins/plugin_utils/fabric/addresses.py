@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Observation, Tray
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, Tray
 
 if TYPE_CHECKING:
     import netaddr

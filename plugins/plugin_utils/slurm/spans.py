@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 
 # A tray in one of these states is not counted as able to work.
 AWAY = frozenset((model.STALE, model.CONFLICT, model.UNPLACED))

@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Iterator
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 
 
 def write_atomic(path: str, data: bytes) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 
 Gpus = Mapping[str, Collection[str]]
 """Tray name -> its GPUs' UUIDs."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
     FabricFileError,
     check_version,
     decode,
@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file impor
     read,
     serialise,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     SCHEMA_VERSION,
     Change,
     Fabric,

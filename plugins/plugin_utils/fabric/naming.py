@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Block,
     Clique,
     Clusters,

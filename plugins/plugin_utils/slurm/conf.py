@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric, Finding, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding, natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import fold
 
 HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run takes back what is changed here.\n"

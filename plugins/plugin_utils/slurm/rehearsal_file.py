@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 
 
 def keep(path: str, result: Mapping[str, Any]) -> list[str]:

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
     Finding,
     TrayState,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 
 Changes = Sequence[Change]
 TrayStates = Mapping[str, TrayState]

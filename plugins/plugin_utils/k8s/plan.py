@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import HOSTNAME, MANAGED_BY, OWNER
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex_clique import Clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as rendering
 
 

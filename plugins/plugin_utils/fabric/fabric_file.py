@@ -18,7 +18,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import SCHEMA_VERSION, ZERO_UUID, Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    SCHEMA_VERSION,
+    ZERO_UUID,
+    Fabric,
+    State,
+)
 
 # The forms that schema/fabric-1.json gives these names, for what is to be written into the file.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")

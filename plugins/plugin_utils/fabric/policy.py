@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import addresses
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
 # Part of an Ansible group name.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Finding, natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,
     OWNER,

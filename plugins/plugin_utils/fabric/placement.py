@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import addresses
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.claims import double_claims
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric_file import NODE_NAME
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gates import Step, decide, fleet_findings
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import double_claims
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.gates import Step, decide, fleet_findings
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     CONFLICT,
     PRESENT,
     STALE,
@@ -45,8 +45,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import (
     natural_key,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.naming import Register, Running, cluster_blocks
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.policy import ERROR, MAJORITY, PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.naming import Register, Running, cluster_blocks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
+    ERROR,
+    MAJORITY,
+    PlacementError,
+    Policy,
+)
 
 # What fabric_facts says of a host that was never given a GPU. Anything worse, such as an NVML that hangs, is a tray's.
 _NO_TRAYS_CODES = frozenset(

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import UNKNOWN, Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told, shown
 
 # What a less trusted source may add where the most trusted one is silent. Never the clique: a source that does not

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tiers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import tiers
 
 CLIQUES = {"c1": ("r01", 2), "c2": ("r02", 3)}
 

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import spans
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.model import State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 from hypothesis import given
 from hypothesis import strategies as st
 
