@@ -1,6 +1,6 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fabric: its words, what places a tray, and the file that is reviewed. I/O is in storage.py and fabric_file.py only."""
+"""The fabric: its words, what places a tray, and the reviewed file. Only storage.py and fabric_file.py touch files."""
 
 from __future__ import annotations
