@@ -11,13 +11,15 @@ host, where ClusterShell need not be.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 # Slurm refuses a range of more hosts ("Too many hosts in range"); the same limit bounds the whole product here, so
 # that a hostile expression cannot eat the controller's memory.
 MAX_HOSTS = 65536
+# Slurm reads longer numbers too; no tray has one, and a range of such is more than a machine word.
+MAX_DIGITS = 9
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?\Z", re.ASCII)
 
 
@@ -39,6 +41,40 @@ def expand(text: str) -> list[str]:
         if len(names) > MAX_HOSTS:
             raise HostlistError(f"The hostlist {_short(text)} has more than {MAX_HOSTS} names: shorten it.")
     return names
+
+
+def fold(names: Iterable[str]) -> str:
+    """A hostlist of these names with the numbers at their ends as ranges; expand() gives them back, each group sorted.
+
+    Only names of one stem and one number of digits share a bracket: ``r01t[01-02],r02t[01-02],head``.
+    """
+    groups: dict[tuple[str, int], list[int]] = {}
+    members = []
+    for name in names:
+        stem = stem_of(name)
+        width = len(name) - len(stem)
+        if 0 < width <= MAX_DIGITS:
+            groups.setdefault((stem, width), []).append(int(name[len(stem) :]))
+        else:
+            members.append(name)
+    members += [_folded(stem, width, sorted(numbers)) for (stem, width), numbers in groups.items()]
+    return ",".join(members)
+
+
+def stem_of(name: str) -> str:
+    """A name without the digits at its end."""
+    return name.rstrip("0123456789")
+
+
+def _folded(stem: str, width: int, numbers: list[int]) -> str:
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    told = [f"{low:0{width}d}" + (f"-{high:0{width}d}" if high > low else "") for low, high in ranges]
+    return stem + (f"[{','.join(told)}]" if len(numbers) > 1 else told[0])
 
 
 def split(text: str) -> list[str]:

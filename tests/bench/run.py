@@ -22,6 +22,7 @@ import kubernetes_nodes as nodes
 import live
 import placing
 import rehearsal
+import topology
 from ansible.release import __version__ as core
 
 import inventory
@@ -64,6 +65,7 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield nodes.NAME, nodes.table(options.racks, options.rounds, scratch / nodes.NAME)
     else:
         yield placing.NAME, placing.table(options.racks, options.rounds, scratch / placing.NAME)
+        yield topology.NAME, topology.table(options.racks, options.rounds)
         yield from inventory.tables(options.racks, options.grown_racks, options.rounds, scratch / inventory.NAME)
 
 

@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     files,
     rehearsal_conf,
@@ -419,29 +419,6 @@ def explained(log: str) -> str:
     """The line of slurmctld's log that says why it refused a job, without time and place; empty where none does."""
     lines = [line for line in log.splitlines() if _TELLING.search(line) and "_slurm_rpc_job_will_run" not in line]
     return _WHO_SAYS.sub("", lines[-1]).strip()[:300] if lines else ""
-
-
-def fold(nodes: Iterable[str]) -> str:
-    """A hostlist of these nodes, numbers at the end of names as ranges: 10,000 names would be no legal argument."""
-    groups: dict[tuple[str, int], list[int]] = {}
-    parts = []
-    for node in nodes:
-        stem = node.rstrip("0123456789")
-        digits = node[len(stem) :]
-        if digits and len(digits) < 10:
-            groups.setdefault((stem, len(digits)), []).append(int(digits))
-        else:
-            parts.append(node)
-    for (stem, width), numbers in groups.items():
-        ranges: list[list[int]] = []
-        for number in sorted(numbers):
-            if ranges and number == ranges[-1][1] + 1:
-                ranges[-1][1] = number
-            else:
-                ranges.append([number, number])
-        told = ",".join(f"{low:0{width}d}" + (f"-{high:0{width}d}" if high > low else "") for low, high in ranges)
-        parts.append(f"{stem}[{told}]")
-    return ",".join(parts)
 
 
 # -------------------------------------------------------------------------------------------------------- test jobs

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
@@ -29,6 +29,8 @@ except ImportError:
     NodeSet = None
 
 TOPOLOGY_NAME = "nvlink"
+# What ClusterShell's node sets and Slurm's hostlists do not read alike.
+_ODD = frozenset("[],!&^@%*?:/# \t\n")
 # Rendered away from a cluster, no version can be asked: each file is for the newest Slurm that reads it and is tested.
 RENDERED_FOR: dict[str, rules.Version] = {YAML: (26, 5, 5), CONF: (24, 11, 5)}
 
@@ -43,10 +45,17 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
         folder = f"slurm/{cluster}" if cluster else "slurm"
         made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
-            candidate, found = _checked(made, style)
-            if not any(finding["severity"] == "error" for finding in found):
-                texts[f"{folder}/{files.FILE_NAMES[style]}"] = files.render([candidate.topology], style)
+            if written := text(made, style):
+                texts[f"{folder}/{files.FILE_NAMES[style]}"] = written
     return texts
+
+
+def text(made: Sequence[Block], style: str) -> str:
+    """One file of these blocks; empty where Slurm would not load it."""
+    candidate, found = _checked(made, style)
+    if any(finding["severity"] == "error" for finding in found):
+        return ""
+    return files.render([candidate.topology], style)
 
 
 def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
@@ -125,7 +134,8 @@ def fold(nodes: Iterable[str]) -> str:
     """A hostlist that Slurm's own reader takes for exactly these nodes: ``r01t[01-18]``; empty for no node.
 
     ClusterShell folds; where its syntax and Slurm's part (steps, groups, odd characters) the names are listed one by
-    one.
+    one. It takes 6 times as long as a whole topology.yaml, so names that differ in their last number alone, as those of
+    a rack do, are folded here, to the same text.
     """
     if NodeSet is None:
         raise SlurmError(
@@ -133,14 +143,24 @@ def fold(nodes: Iterable[str]) -> str:
         )
     names = list(nodes)
     # Doubles and names that the linter refuses must reach it as they are.
-    if len(set(names)) != len(names) or any(set(name) & set("[],!&^@%*?:/# \t\n") or not name for name in names):
+    if len(set(names)) != len(names) or "" in names or not _ODD.isdisjoint("".join(names)):
         return ""
+    if _differ_at_the_end(names):
+        return hostlist.fold(names)
     folded = str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
     return folded if _reads_back(folded, names) else ",".join(names)
 
 
+def _differ_at_the_end(names: Sequence[str]) -> bool:
+    """Whether all have one stem, and after it equally many digits."""
+    if len(set(map(len, names))) != 1:
+        return False
+    stems = set(map(hostlist.stem_of, names))
+    return len(stems) == 1 and 0 < len(names[0]) - len(stems.pop()) <= hostlist.MAX_DIGITS
+
+
 def _reads_back(folded: str, names: Sequence[str]) -> bool:
     try:
-        return sorted(expand(folded)) == sorted(names)
+        return sorted(hostlist.expand(folded)) == sorted(names)
     except SlurmError:
         return False

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import fold
@@ -86,6 +87,23 @@ def test_what_clustershell_folds_slurm_reads_back(nodes: list[str]) -> None:
 def test_it_reads_clustershell_as_clustershell_does(nodes: list[str]) -> None:
     folded = NodeSet.fromlist(nodes, resolver=RESOLVER_NOGROUP)
     assert sorted(expand(str(folded))) == sorted(folded)
+
+
+@given(st.lists(st.one_of(names, st.from_regex(r"[a-z]{0,3}[0-9]{0,12}", fullmatch=True)), unique=True, max_size=40))
+def test_without_clustershell_names_are_folded_at_their_ends(nodes: list[str]) -> None:
+    nodes = [node for node in nodes if node]
+    assert sorted(expand(hostlist.fold(nodes))) == sorted(nodes)
+
+
+@given(
+    st.from_regex(r"[a-z0-9._-]{0,8}", fullmatch=True).map(hostlist.stem_of),
+    st.integers(1, 10).flatmap(
+        lambda width: st.lists(st.integers(0, min(10**width, 40) - 1).map(f"{{:0{width}d}}".format), max_size=30)
+    ),
+)
+def test_names_that_differ_at_their_end_fold_as_with_clustershell(stem: str, endings: list[str]) -> None:
+    nodes = [stem + digits for digits in dict.fromkeys(endings)]
+    assert fold(nodes) == str(NodeSet.fromlist(nodes, resolver=RESOLVER_NOGROUP))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rehearsal, rehearsal_conf, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import (
@@ -191,11 +190,6 @@ def test_partitions_are_asked_on_this_topology_only() -> None:
         ("mine", 2, 0),
         ("mine", 3, 0),
     ]
-
-
-@given(st.lists(st.from_regex(r"[a-z]{1,3}[0-9]{0,3}", fullmatch=True), unique=True, max_size=40))
-def test_folding_names_the_same_nodes(nodes: list[str]) -> None:
-    assert sorted(expand(rehearsal.fold(nodes))) == sorted(nodes)
 
 
 # ------------------------------------------------------------------------------------------------------ the answers

@@ -1,0 +1,54 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a fabric to topology.yaml against yaml.safe_dump of the same structure, in one process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
+
+NAME = "topology"
+NOW = "2026-11-21T05:00:00Z"
+TRAYS_PER_RACK = 18
+DUMP = "`yaml.safe_dump` of the ready structure"
+FILE = "fabric to topology.yaml: names folded, rules checked"
+BOTH = "fabric to topology.yaml and topology.conf, each checked by the rules of its version"
+AIMS = {FILE: "<= 2"}
+
+
+def table(racks: int, rounds: int) -> str:
+    """The comparison as a Markdown table."""
+    shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
+    seen = discover(shape, NOW).observations
+    fabric = place(None, None, seen, [row.tray for row in seen], NOW, Policy()).fabric
+    written = slurm.text(slurm.blocks(fabric), files.YAML)
+    structure = yaml.safe_load(written)
+    (parsed,) = files.parse_yaml(written)
+    steps: dict[str, Callable[[], Any]] = {
+        DUMP: lambda: yaml.safe_dump(structure, sort_keys=False),
+        "our text of the ready structure": lambda: files.render([parsed], files.YAML),
+        FILE: lambda: slurm.text(slurm.blocks(fabric), files.YAML),
+        BOTH: lambda: slurm.render(fabric, model.State()),
+    }
+    measured: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(rounds + 1):
+        for name, step in steps.items():
+            started = time.process_time()
+            step()
+            if number:
+                measured[name].append(time.process_time() - started)
+    costs = {name: statistics.median(seconds) for name, seconds in measured.items()}
+    lines = [f"| topology of {racks * TRAYS_PER_RACK:,} trays | CPU ms | ratio | aim |", "|---|--:|--:|---|"]
+    for name, seconds in costs.items():
+        lines.append(f"| {name} | {seconds * 1e3:.1f} | {seconds / costs[DUMP]:.2f} | {AIMS.get(name, '')} |")
+    return "\n".join(lines)
