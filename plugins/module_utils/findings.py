@@ -176,6 +176,10 @@ CATALOGUE: dict[str, Entry] = {
     "recovery_action": Entry(
         WARNING, "the driver asks for an action on a GPU", "drain the tray and do what it asks for"
     ),
+    # A tray asked for everything at once (tray_info).
+    "tray_part_failed": Entry(
+        ERROR, "a part of a tray's readings could not be taken", "run the part's own module on the tray, as imex_info"
+    ),
     # Several sources at once: plugin_utils/fabric/merging.py.
     "source_failed": Entry(WARNING, "a source failed, the fabric file stands", "see its reason, then discover again"),
     "source_incomplete": Entry(

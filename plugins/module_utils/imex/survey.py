@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, files
 
 UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
@@ -35,7 +35,6 @@ PROLOG_FILES = (
 )
 LONGEST_TIMEOUT = 600
 _SYSTEM_TIMEOUT = 10.0
-_MOST_TEXT = 1 << 20
 _LOG_TAIL = 64 * 1024
 _UNIT_FIELDS = {
     "LoadState": "load",
@@ -65,9 +64,13 @@ def survey(
     prolog_files: Sequence[str] = PROLOG_FILES,
     proc_devices: str = PROC_DEVICES,
     addresses: Callable[[], list[str]] | None = None,
+    driver_version: Callable[[], str | None] | None = None,
 ) -> dict[str, Any]:
-    """Everything that judging needs, as one dict; ``timeout`` (seconds) bounds each of the ctl's two answers."""
-    config_text = _text(config_path)
+    """Everything that judging needs, as one dict; ``timeout`` (seconds) bounds each of the ctl's two answers.
+
+    ``addresses`` and ``driver_version`` are for a caller that has asked for them already.
+    """
+    config_text = disk.read_text(config_path)
     config = files.Config(config_text or "")
     nodes_path = config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
     processes = _processes()
@@ -81,11 +84,11 @@ def survey(
         "program": shutil.which(DAEMON),
         "version": _program_version() if shutil.which(DAEMON) else None,
         "package": _package(),
-        "driver_version": _driver_version(),
+        "driver_version": (driver_version or _driver_version)(),
         "unit": _unit(),
         "config": {"path": config_path, "text": config_text},
-        "nodes": {"path": nodes_path, "text": _text(nodes_path), "changed_at": _changed_at(nodes_path)},
-        "record": {"path": record_path, "text": _text(record_path)},
+        "nodes": {"path": nodes_path, "text": disk.read_text(nodes_path), "changed_at": _changed_at(nodes_path)},
+        "record": {"path": record_path, "text": disk.read_text(record_path)},
         "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
         "processes": processes,
         "answers": _ask(ctl, config_path, timeout) if running else {},
@@ -108,14 +111,6 @@ def _addresses() -> list[str]:
     from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts
 
     return [entry["address"] for entry in fabric_facts.addresses()[0]]
-
-
-def _text(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read(_MOST_TEXT)
-    except (OSError, ValueError):
-        return None
 
 
 def _changed_at(path: str) -> float | None:
@@ -159,7 +154,7 @@ def _package() -> dict[str, str] | None:
 def _driver_version() -> str | None:
     """The loaded kernel module's; from NVML where the kernel does not say it."""
     for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
-        found = _DRIVER_VERSION.search(_text(path) or "")
+        found = _DRIVER_VERSION.search(disk.read_text(path) or "")
         if found:
             return found.group()
     from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml
@@ -190,23 +185,23 @@ def _processes() -> list[dict[str, Any]]:
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdecimal():
             continue
-        name = (_text(f"/proc/{entry}/comm") or "").strip()
-        fields = (_text(f"/proc/{entry}/stat") or "").rpartition(")")[2].split()
+        name = (disk.read_text(f"/proc/{entry}/comm") or "").strip()
+        fields = (disk.read_text(f"/proc/{entry}/stat") or "").rpartition(")")[2].split()
         if (name == DAEMON or name.startswith(DRIVER_DAEMON)) and len(fields) > 19 and fields[0] not in "ZX":
-            argv = (_text(f"/proc/{entry}/cmdline") or "").split("\0")[:-1]
-            cgroup = (_text(f"/proc/{entry}/cgroup") or "").strip().rpartition(":")[2]
+            argv = (disk.read_text(f"/proc/{entry}/cmdline") or "").split("\0")[:-1]
+            cgroup = (disk.read_text(f"/proc/{entry}/cgroup") or "").strip().rpartition(":")[2]
             started = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK") if boot else None
             found.append({"pid": int(entry), "name": name, "argv": argv, "cgroup": cgroup, "started_at": started})
     return sorted(found, key=lambda process: process["pid"])
 
 
 def _boot_time() -> float | None:
-    found = re.search(r"(?m)^btime ([0-9]+)", _text("/proc/stat") or "")
+    found = re.search(r"(?m)^btime ([0-9]+)", disk.read_text("/proc/stat") or "")
     return float(found.group(1)) if found else None
 
 
 def _channel_major(path: str) -> int | None:
-    for line in (_text(path) or "").splitlines():
+    for line in (disk.read_text(path) or "").splitlines():
         found = _DEVICE_LINE.fullmatch(line)
         if found:
             return int(found.group(1))
@@ -234,4 +229,4 @@ def _channel_devices() -> list[dict[str, Any]]:
 def _prologs(patterns: Sequence[str]) -> list[str]:
     """Files of Slurm's prologs that speak of nvidia-imex."""
     paths = {path for pattern in patterns for path in glob.glob(pattern) if os.path.isfile(path)}
-    return sorted(path for path in paths if DAEMON in (_text(path) or ""))
+    return sorted(path for path in paths if DAEMON in (disk.read_text(path) or ""))
