@@ -60,13 +60,20 @@ class Reply(NamedTuple):
     result: Result
 
 
-def run(argv: Sequence[str], timeout: float, input: str | None = None, env: Mapping[str, str] | None = None) -> Result:
+def run(
+    argv: Sequence[str],
+    timeout: float,
+    input: str | None = None,
+    env: Mapping[str, str] | None = None,
+    large_files: bool = False,
+) -> Result:
     """Run a program (looked up in PATH when its name has no slash) for at most ``timeout`` seconds.
 
     ``input`` is its standard input, else that is empty; ``env`` replaces its environment. Output is decoded as UTF-8,
-    what is none of it replaced; neither output, nor a file that the program writes, can grow past MOST_OUTPUT. What the
-    program leaves running in its session ends with it. Raises ChildError for a call that makes no sense, never for what
-    the program does.
+    what is none of it replaced; neither output, nor a file that the program writes, can grow past MOST_OUTPUT, unless
+    ``large_files`` says that it unpacks packages or does the like; of its output then no more is read. What the program
+    leaves running in its session ends with it. Raises ChildError for a call that makes no sense, never for what the
+    program does.
     """
     words = [str(word) for word in argv]
     if not words or not words[0]:
@@ -76,6 +83,7 @@ def run(argv: Sequence[str], timeout: float, input: str | None = None, env: Mapp
     environment = dict(os.environ if env is None else env)
 
     def start(_out: int, _err: int) -> None:
+        _limit(None if large_files else MOST_OUTPUT)
         os.execvpe(words[0], words, environment)
 
     result, output = _supervise(start, timeout, (input or "").encode("utf-8", "replace"))
@@ -89,6 +97,7 @@ def call(function: Callable[..., Any], timeout: float, *arguments: Any) -> Reply
     """
 
     def start(out: int, _err: int) -> None:
+        _limit(MOST_OUTPUT)
         _write(out, marshal.dumps(function(*arguments)))
         os._exit(0)
 
@@ -163,7 +172,6 @@ def _become_child(
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         # Survives exec: a backstop for a caller that was killed before it could kill this child.
         signal.alarm(min(int(timeout) + 30, 86_400))
-        _limit_output()
         start(1, 2)
     except BaseException as failure:  # nothing may unwind into the caller's code, not even SystemExit
         said = failure.strerror if isinstance(failure, OSError) and failure.strerror else ""
@@ -194,14 +202,16 @@ def _descriptor_limit() -> int:
         return 65_536
 
 
-def _limit_output() -> None:
+def _limit(most: int | None) -> None:
+    """No core, and no file above ``most`` bytes, None for as large as the caller may write."""
     try:
         import resource  # not at the top: the sanity tests import this file where the module does not exist
 
-        _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        most = MOST_OUTPUT if hard == resource.RLIM_INFINITY else min(MOST_OUTPUT, hard)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        if most is not None:
+            _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     except (ImportError, OSError, ValueError):
         pass  # a limit less
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job, job_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, files, job, job_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import key_values, logical_lines
 
 # Where slurmd finds its configuration: of its own, and what it has fetched in a configless cluster.
@@ -44,7 +43,7 @@ def slurm_settings(path: str | None) -> tuple[str | None, dict[str, list[str]]]:
 
 
 def _read_slurm(path: str, folder: str, settings: dict[str, list[str]], depth: int) -> None:
-    for line in logical_lines(_text(path) or ""):
+    for line in logical_lines(disk.read_text(path) or ""):
         words = line.split(None, 1)
         if words[0].lower() == "include" and len(words) == 2 and depth < _MOST_INCLUDES:
             _read_slurm(os.path.join(folder, words[1].strip()), folder, settings, depth + 1)
@@ -136,7 +135,7 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
 def _calls(patterns: Sequence[str], entry: str) -> bool:
     """Whether a program that slurm.conf names calls ours."""
     names = (name for value in patterns for pattern in value.split(",") for name in glob.glob(pattern.strip()))
-    return any(f"{job_files.PROGRAM} {entry}" in (_text(name) or "") for name in names if os.path.isfile(name))
+    return any(f"{job_files.PROGRAM} {entry}" in (disk.read_text(name) or "") for name in names if os.path.isfile(name))
 
 
 def _is_all(wrapper: str, patterns: Sequence[str]) -> bool:
@@ -186,7 +185,7 @@ def _apply(then: Mapping[str, tuple[str | None, int]], result: Result, check: bo
     reload = False
     for name in names:
         text, mode = then[name]
-        before = _text(name)
+        before = disk.read_text(name)
         if text == before and (text is None or os.stat(name).st_mode & 0o7777 == mode):
             continue
         result.changes.append(f"{'remove' if text is None else 'write' if before is None else 'change'} {name}")
@@ -199,7 +198,7 @@ def _apply(then: Mapping[str, tuple[str | None, int]], result: Result, check: bo
         if text is None:
             os.unlink(name)
         else:
-            _write(name, text, mode)
+            disk.write_text(name, text, mode)
     if reload and not check:
         _tidy(os.path.dirname(job_files.DROP_IN))
         done = child.run(["systemctl", "daemon-reload"], _TIMEOUT)
@@ -216,30 +215,6 @@ def _shown(name: str, text: str | None) -> str:
 def _tidy(folder: str) -> None:
     with contextlib.suppress(OSError):
         os.rmdir(folder)  # only where it is empty
-
-
-def _write(path: str, text: str, mode: int) -> None:
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    # Slurm runs what matches prolog.d/*, so an unfinished file must not be executable, nor stay.
-    descriptor, new = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".nvlink-")
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    except BaseException:
-        os.unlink(new)
-        raise
-
-
-def _text(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
 
 
 def failed(result: Result) -> list[str]:

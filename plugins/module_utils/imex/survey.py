@@ -151,12 +151,20 @@ def _package() -> dict[str, str] | None:
     return None
 
 
-def _driver_version() -> str | None:
-    """The loaded kernel module's; from NVML where the kernel does not say it."""
+def loaded_driver() -> str | None:
+    """The version of the loaded kernel module; None where the kernel does not say it."""
     for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
         found = _DRIVER_VERSION.search(disk.read_text(path) or "")
         if found:
             return found.group()
+    return None
+
+
+def _driver_version() -> str | None:
+    """The loaded kernel module's; from NVML where the kernel does not say it."""
+    loaded = loaded_driver()
+    if loaded:
+        return loaded
     from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml
     from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 

@@ -25,7 +25,15 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, domain, facts, files, packages, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
+    boot,
+    disk,
+    domain,
+    facts,
+    files,
+    packages,
+    survey,
+)
 
 PARAMS = "/proc/driver/nvidia/params"
 CHANNELS = survey.CHANNELS
@@ -80,7 +88,7 @@ class Tray:
         return {
             "facts": seen,
             "running": seen["running"],
-            "blessed": blessing is not None and _text(domain.BLESSING) == blessing,
+            "blessed": blessing is not None and disk.read_text(domain.BLESSING) == blessing,
             "pending": pending,
             "restart_clique": gap.restart_clique,
             "restart": gap.restart,
@@ -125,10 +133,10 @@ class Tray:
         names = packages.names(driver, self.want.package)
         if shutil.which("apt-cache"):
             command = ["apt-cache", *options, "madison", *names]
-            return packages.parse_madison(child.run(command, _SECONDS, env=_environment()).stdout)
+            return packages.parse_madison(_long(command, _SECONDS).stdout)
         if shutil.which("dnf"):
             question = ["dnf", "--quiet", "repoquery", "--qf", "%{name} %{version}-%{release}\\n", *names]
-            return packages.parse_repoquery(child.run(question, _INSTALL_SECONDS, env=_environment()).stdout)
+            return packages.parse_repoquery(_long(question).stdout)
         return []
 
     def _fresh_offers(self, driver: str) -> list[packages.Offer]:
@@ -142,7 +150,7 @@ class Tray:
                     "--option=Dir::Cache::pkgcache=",
                     "--option=Dir::Cache::srcpkgcache=",
                 ]
-            child.run(["apt-get", "--quiet=2", *options, "update"], _INSTALL_SECONDS, env=_environment())
+            _long(["apt-get", "--quiet=2", *options, "update"])
             return self._offers(driver, *options)
 
     def _pending(
@@ -156,8 +164,8 @@ class Tray:
 
     def _gap(self, seen: Mapping[str, Any], offer: packages.Offer | None) -> domain.Gap:
         then = self._files(offer)
-        now = {path: _text(path) for path in then}
-        gap = domain.gap(self.want, seen, _text(files.CONFIG_FILE), now, then, offer)
+        now = {path: disk.read_text(path) for path in then}
+        gap = domain.gap(self.want, seen, disk.read_text(files.CONFIG_FILE), now, then, offer)
         gap.changes += self._unit_changes(seen)
         return gap
 
@@ -203,7 +211,7 @@ class Tray:
         gap = self._gap(seen, offer)
         install = offer is not None and (seen["package"] or {}) != offer._asdict()
         must_stop = seen["running"] and (stop or bool(gap.restart_clique or gap.restart or gap.stop))
-        old_channels = domain.channels_of_tmpfiles(_text(domain.TMPFILES))
+        old_channels = domain.channels_of_tmpfiles(disk.read_text(domain.TMPFILES))
         if install and offer:
             self._fetch(offer)
         if must_stop:
@@ -211,8 +219,8 @@ class Tray:
         if not self.want.runs_service:
             self._switch_off(seen)
         then = self._files(offer)
-        modprobe_changed = _text(domain.MODPROBE) != then[domain.MODPROBE][0]
-        tls_changed = any(_text(path) != then[path][0] for path in domain.TLS_FILES.values())
+        modprobe_changed = disk.read_text(domain.MODPROBE) != then[domain.MODPROBE][0]
+        tls_changed = any(disk.read_text(path) != then[path][0] for path in domain.TLS_FILES.values())
         for path, (text, mode) in then.items():
             self._write(path, text, mode, secret=path in domain.TLS_FILES.values())
         if install and offer:
@@ -228,7 +236,7 @@ class Tray:
             self._firewall()
         if modprobe_changed:
             self._rebuild_initramfs()
-        note = domain.reboot_needed(self.want, _text(PARAMS), modprobe_changed)
+        note = domain.reboot_needed(self.want, disk.read_text(PARAMS), modprobe_changed)
         notes += [note] if note else []
         if self.want.owner == domain.DRIVER and not self.check:
             notes += _strangers()
@@ -292,7 +300,7 @@ class Tray:
         """Under driver_managed and none config.cfg is left alone."""
         if self.want.owner not in (*domain.SERVICE_OWNERS, domain.JOB):
             return
-        text = _text(files.CONFIG_FILE)
+        text = disk.read_text(files.CONFIG_FILE)
         if text is None and not self.check:
             raise TrayError(f"{files.CONFIG_FILE} is missing, which the package brings; reinstall nvidia-imex.")
         config = files.Config(text or "")
@@ -303,9 +311,9 @@ class Tray:
 
     def _write_list(self, generation: int, owing: Sequence[str]) -> None:
         record = domain.render_record(self.want, generation, owing)
-        if _text(self.want.nodes_path) == self.want.text and _text(files.RECORD_FILE) == record:
+        if disk.read_text(self.want.nodes_path) == self.want.text and disk.read_text(files.RECORD_FILE) == record:
             return
-        if _text(self.want.nodes_path) != self.want.text and not self.check:
+        if disk.read_text(self.want.nodes_path) != self.want.text and not self.check:
             # Not blessed from here on: a crash in between must not start half a change.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(domain.BLESSING)
@@ -490,7 +498,7 @@ class Tray:
 
     def _write(self, path: str, text: str | None, mode: int, secret: bool = False, quiet: bool = False) -> None:
         """Bring one file to its text and mode, or away; noted for --diff, a secret without its text."""
-        old = _text(path)
+        old = disk.read_text(path)
         if text is None:
             if not os.path.lexists(path):
                 return
@@ -503,7 +511,7 @@ class Tray:
         if not quiet:
             self._note(path, "(a secret)\n" if secret and old else old, "(another secret)\n" if secret else text)
         if not self.check:
-            write_atomically(path, text, mode, 0o700 if secret else 0o755)
+            disk.write_text(path, text, mode, 0o700 if secret else 0o755)
 
     def _note(self, path: str, before: str | None, after: str | None) -> None:
         self._tell(f"remove {path}" if after is None else f"write {path}" if before is None else f"change {path}")
@@ -516,7 +524,7 @@ class Tray:
             raise TrayError(f"systemctl {' '.join(words)} failed ({said}); see the journal of this tray.")
 
     def _must(self, command: Sequence[str], seconds: float, what: str) -> None:
-        done = child.run(command, seconds, env=_environment())
+        done = _long(command, seconds)
         if done.rc != 0:
             said = (done.error or done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2][:300]
             raise TrayError(f"{what} ({said or 'no end in time'}); run {' '.join(command[:1])} by hand on this tray.")
@@ -613,26 +621,6 @@ def closed_ports(hosts: Sequence[str], ports: Sequence[int]) -> dict[str, list[i
     return found
 
 
-def write_atomically(path: str, text: str, mode: int, folder_mode: int = 0o755) -> None:
-    """Replace a file in one step; nobody reads it before it has its mode."""
-    folder = os.path.dirname(path)
-    temporary = ""
-    try:
-        os.makedirs(folder, mode=folder_mode, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8", "surrogateescape"))
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise TrayError(f"{path} cannot be written ({error.strerror}); make room or correct its folder.") from None
-
-
 def _program() -> str:
     """The boot check as a program of this tray, with the interpreter that runs this module."""
     source = own_source.read(boot.__name__)
@@ -666,11 +654,11 @@ def _pids() -> list[int]:
 
 
 def _name(pid: int) -> str:
-    return (_text(f"/proc/{pid}/comm") or "").strip()
+    return (disk.read_text(f"/proc/{pid}/comm") or "").strip()
 
 
 def _argv_has(pid: int, word: str) -> bool:
-    return word in (_text(f"/proc/{pid}/cmdline") or "")
+    return word in (disk.read_text(f"/proc/{pid}/cmdline") or "")
 
 
 def _unit_state() -> str:
@@ -708,17 +696,10 @@ def read_record() -> dict[str, Any] | None:
 
 
 def _hash(path: str) -> str | None:
-    text = _text(path)
+    text = disk.read_text(path)
     return None if text is None else files.digest(text)
 
 
-def _text(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read(1 << 20)
-    except OSError:
-        return None
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, **packages.APT_ENVIRONMENT}
+def _long(command: Sequence[str], seconds: float = _INSTALL_SECONDS) -> child.Result:
+    """Run what unpacks: packages, their lists and apt's cache of them, an initramfs."""
+    return child.run(command, seconds, env={**os.environ, **packages.APT_ENVIRONMENT}, large_files=True)

@@ -40,9 +40,11 @@ class Host:
         self.timeout = timeout
         self.changes: list[str] = []
 
-    def call(self, *argv: str, input: str | None = None, timeout: float | None = None) -> child.Result:
+    def call(
+        self, *argv: str, input: str | None = None, timeout: float | None = None, large_files: bool = False
+    ) -> child.Result:
         environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-        return child.run(argv, timeout or self.timeout, input=input, env=environment)
+        return child.run(argv, timeout or self.timeout, input, environment, large_files)
 
     # ------------------------------------------------------------------------------------------------------ packages
 
@@ -104,9 +106,7 @@ class Host:
 
     def _long(self, command: Sequence[str]) -> str:
         """Run a package manager; why it failed, empty where it did not."""
-        # child.run() bounds the size of files, which is right for tools that answer, and wrong for one that unpacks.
-        unbounded = ["sh", "-c", 'ulimit -f unlimited && exec "$@"', "sh", *command]
-        result = self.call(*unbounded, timeout=INSTALL_SECONDS)
+        result = self.call(*command, timeout=INSTALL_SECONDS, large_files=True)
         if result.rc == 0:
             return ""
         text = f"{result.stdout}\n{result.stderr}"

@@ -114,6 +114,15 @@ def test_signals_that_the_caller_ignores_are_not_ignored_in_the_program() -> Non
     assert child.run(["sh", "-c", "yes | head -n 1"], 10) == child.Result(0, "y\n", "")
 
 
+def test_only_a_program_that_unpacks_may_write_a_large_file(tmp_path: Path) -> None:
+    """An archive's list of packages has more than 16 MiB, an initramfs too."""
+    size = child.MOST_OUTPUT + 1
+    command = ["truncate", f"--size={size}", str(tmp_path / "lists")]
+    assert child.run(command, 10).rc == -signal.SIGXFSZ
+    assert child.run(command, 10, large_files=True).rc == 0
+    assert (tmp_path / "lists").stat().st_size == size
+
+
 def test_endless_output_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "MOST_OUTPUT", 100_000)
     result = child.run(["yes"], 30)

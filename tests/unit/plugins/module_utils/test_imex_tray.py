@@ -6,23 +6,22 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, tray
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import TrayError
 
 
-def test_a_file_is_replaced_in_one_step_with_its_mode(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "key.pem"
-    tray.write_atomically(str(path), "secret\n", 0o600, 0o700)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    tray.write_atomically(str(path), "other\n", 0o600)
-    assert (path.read_text(), os.listdir(path.parent)) == ("other\n", ["key.pem"])
-    with pytest.raises(TrayError, match="cannot be written"):
-        tray.write_atomically(str(path / "below" / "it"), "x", 0o644)
+def test_what_is_no_file_goes_without_being_read(tmp_path: Path) -> None:
+    """A channel's device among them: who reads a terminal, or a pipe, waits for ever."""
+    pipe = tmp_path / "channel0"
+    os.mkfifo(pipe)
+    here = tray.Tray(domain.Wanted(domain.NONE))
+    # In a child, which a wait costs no more than the time that it has.
+    done = child.call(here._write, 5.0, str(pipe), None, 0)
+    assert (done.result.rc, done.result.timed_out) == (0, False)
+    assert not os.path.lexists(pipe)
 
 
 def test_which_ports_are_closed() -> None:
