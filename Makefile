@@ -12,7 +12,7 @@ RACKS ?= 2
 SUITE ?= trixie
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test test-all bench lab lab-down build clean
+.PHONY: help venv demo check test test-all bench docs lab lab-down build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,6 +37,9 @@ test-all: venv ## The long gates too: 36 trays on both Slurm versions
 
 bench: venv ## Measure at 10,368 trays and print the table of docs/performance.md
 	@$(RUN)/python tests/bench/run.py
+
+docs: venv ## Build the documentation's site into build/docs/html
+	@PATH="$(RUN):$$PATH" $(RUN)/python tests/tools/docs_site.py
 
 lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=forky
 	@$(RUN)/python tests/lab/lab up --racks $(RACKS) --suite $(SUITE)

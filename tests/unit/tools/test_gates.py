@@ -77,3 +77,19 @@ def test_many_failures_are_no_accident(gates: Any, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(gates, "SECOND_TRIES", 0)
     first = gates.run(gate(gates, tmp_path, on_lab=True), ENVIRONMENT)
     assert gates.try_again(first, ENVIRONMENT) == (first, [])
+
+
+def test_a_gate_that_tries_again_by_itself_names_what_it_mended(gates: Any, tmp_path: Path) -> None:
+    log = "FAILED test_it.py::test_at_its_second_try_only - assert False\n== once more, what failed:\n1 passed\n"
+    command = [sys.executable, "-c", f"print({log!r})"]
+    outcome = gates.run(gates.Gate("it", "test", command), ENVIRONMENT)
+    assert gates._mended_inside(outcome) == ["test_it.py::test_at_its_second_try_only"]
+
+
+def test_a_failed_gate_shows_the_names_before_anything_else(
+    gates: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = "FAILED test_it.py::test_never - assert False\n" + "noise\n" * 200
+    outcome = gates.run(gates.Gate("it", "test", [sys.executable, "-c", f"print({log!r}); exit(1)"]), ENVIRONMENT)
+    gates.show(outcome)
+    assert capsys.readouterr().out.splitlines()[1] == "    | FAILED test_it.py::test_never - assert False"

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Sphinx's settings for the site that `make docs` builds from these pages and from the plugins' own documentation."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from pathlib import Path
+
+import yaml
+
+# Set by `make docs` beside the copied pages; the galaxy file says whose site this is.
+GALAXY = yaml.safe_load((Path(__file__).parent / "galaxy.yml").read_text())
+
+project = f"{GALAXY['namespace']}.{GALAXY['name']}"
+author = GALAXY["authors"][0]
+release = GALAXY["version"]
+html_title = f"{project} {release}"
+html_theme = "furo"
+html_copy_source = False
+html_show_copyright = False
+
+extensions = ["myst_parser", "sphinx.ext.intersphinx", "sphinx_antsibull_ext"]
+myst_heading_anchors = 3
+myst_enable_extensions = ["smartquotes"]
+# Code blocks of the pages are commands, configuration and their output in turn: no one language is right.
+highlight_language = "none"
+# A code block whose words a lexer does not know is no fault of the page.
+suppress_warnings = ["misc.highlighting_failure"]
+
+# What the generated reference names of Ansible's own site, as an inventory of ours, since a build asks no network.
+ANSIBLE = {
+    "action_plugins": ("plugins/action.html#action-plugins", "Action plugins"),
+    "ansible_collections.ansible.builtin.local_connection": (
+        "collections/ansible/builtin/local_connection.html",
+        "ansible.builtin.local",
+    ),
+    "ansible_configuration_settings": ("reference_appendices/config.html", "Ansible configuration settings"),
+    "common_return_values": ("reference_appendices/common_return_values.html", "Common return values"),
+}
+_ROWS = "".join(f"{label} std:label -1 {page} {name}\n" for label, (page, name) in ANSIBLE.items())
+_INVENTORY = Path(__file__).parent / "ansible.inv"
+_INVENTORY.write_bytes(
+    b"# Sphinx inventory version 2\n# Project: Ansible\n# Version: latest\n"
+    b"# The remainder of this file is compressed using zlib.\n" + zlib.compress(_ROWS.encode())
+)
+intersphinx_mapping = {"ansible": ("https://docs.ansible.com/projects/ansible/latest/", str(_INVENTORY))}
+
+_OUTSIDE = re.compile(r"\]\(\.\./([^)]+)\)")
+
+
+def _link_the_repository(_app: object, _name: str, source: list[str]) -> None:
+    """A page links to files beside docs/ as one reads it in a checkout; on the site they are in the repository."""
+    source[0] = _OUTSIDE.sub(rf"]({GALAXY['repository']}/blob/main/\1)", source[0])
+
+
+def setup(app: object) -> None:
+    app.connect("source-read", _link_the_repository)  # type: ignore[attr-defined]
