@@ -26,6 +26,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import weakref
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
@@ -169,37 +171,43 @@ class Client:
         self._source, self._way = source, way
         self._ends = time.monotonic() + way.deadline
         self._context: ssl.SSLContext | None = None
+        # Host and port -> the connections that are open and wait for a request.
+        self._idle: dict[str, deque[http.client.HTTPConnection]] = defaultdict(deque)
+        weakref.finalize(self, _close, self._idle)
 
     def get(self, url: str, passed: Collection[int] = (), accept: str = "application/json") -> Answer:
         """The answer to a GET, asked again where the failure may pass; any status but 200 and `passed` is an error."""
-        for attempt in range(1, TRIES + 1):
-            try:
-                answer = self._follow(url, accept)
-                return self._judged(answer, "GET", passed)
-            except _Trouble as trouble:
-                pause = max(PAUSE * 2 ** (attempt - 1), trouble.pause)
-                if not trouble.passing or attempt == TRIES or self.left() <= pause:
-                    self._fail(url, trouble, attempt)
-                time.sleep(pause)
-        raise AssertionError("unreachable")
+        return self._tried(lambda: self._follow(url, accept), url, passed, TRIES)
 
     def post(self, url: str, document: Any, passed: Collection[int] = ()) -> Answer:
         """The answer to a POST of a JSON document; asked once, since nobody knows what a second one would do."""
         return self.send("POST", url, document, passed)
 
     def send(
-        self, method: str, url: str, document: Any, passed: Collection[int] = (), kind: str = "application/json"
+        self,
+        method: str,
+        url: str,
+        document: Any,
+        passed: Collection[int] = (),
+        kind: str = "application/json",
+        repeatable: bool = False,
     ) -> Answer:
-        """The answer to a request that changes something, asked once; kind is the Content-Type of the document."""
+        """The answer to a request that changes something; kind is the Content-Type of the document.
+
+        It is asked once, but for one that is repeatable, which does no more when it is done twice: that is asked again
+        as a GET is, and goes over a connection that stays open for the next.
+        """
         body = None if document is None else json.dumps(document).encode()
         headers = {} if body is None else {"Content-Type": kind}
-        try:
-            answer = self._exchange(method, url, time.monotonic() + self._way.timeout, "*/*", body, headers)
+
+        def ask() -> Answer:
+            ends = time.monotonic() + self._way.timeout
+            answer = self._exchange(method, url, ends, "*/*", body, headers, keep=repeatable)
             if answer.status in _REDIRECTS:
                 raise _Trouble(f"redirects a {method}", "write the address that it leads to")
-            return self._judged(answer, method, passed)
-        except _Trouble as trouble:
-            self._fail(url, trouble)
+            return answer
+
+        return self._tried(ask, url, passed, TRIES if repeatable else 1)
 
     def json(self, answer: Answer) -> Any:
         """The JSON document in an answer."""
@@ -234,6 +242,18 @@ class Client:
         again = f", {attempts} times" if attempts > 1 else ""
         self.fail(trouble.url or url, f"{trouble.what}{again}", trouble.remedy)
 
+    def _tried(self, ask: Callable[[], Answer], url: str, passed: Collection[int], tries: int) -> Answer:
+        """The answer, asked for at most so many times while the failure may pass."""
+        for attempt in range(1, tries + 1):
+            try:
+                return self._judged(ask(), passed)
+            except _Trouble as trouble:
+                pause = max(PAUSE * 2 ** (attempt - 1), trouble.pause)
+                if not trouble.passing or attempt == tries or self.left() <= pause:
+                    self._fail(url, trouble, attempt)
+                time.sleep(pause)
+        raise AssertionError("unreachable")
+
     def _follow(self, url: str, accept: str) -> Answer:
         """The answer to a GET after its redirects, all within one request's time."""
         ends = time.monotonic() + self._way.timeout
@@ -252,7 +272,7 @@ class Client:
             been.add(target)
             url = target
 
-    def _judged(self, answer: Answer, method: str, passed: Collection[int]) -> Answer:
+    def _judged(self, answer: Answer, passed: Collection[int]) -> Answer:
         """The answer, if its status is one that was hoped for."""
         status = answer.status
         if status == 200 or status in passed:
@@ -265,9 +285,8 @@ class Client:
         if status == 404:
             raise _Trouble("does not exist (HTTP 404)", "correct the address", url=answer.url)
         if status in _PASSING:
-            passing, pause = method == "GET", _seconds(answer.headers.get("Retry-After"))
-            what = f"failed with HTTP {status}"
-            raise _Trouble(what, "look at the server's log", passing=passing, pause=pause, url=answer.url)
+            what, pause = f"failed with HTTP {status}", _seconds(answer.headers.get("Retry-After"))
+            raise _Trouble(what, "look at the server's log", passing=True, pause=pause, url=answer.url)
         raise _Trouble(f"answered HTTP {status}", "check the address and the server's log", url=answer.url)
 
     def _exchange(
@@ -278,22 +297,48 @@ class Client:
         accept: str,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        keep: bool = False,
     ) -> Answer:
         """One request and its whole answer; _Trouble for all that can go wrong on the way."""
         ends = min(ends, self._ends)
-        request = urllib.request.Request(url, data=body, method=method)
-        for name, value in {"User-Agent": "rackscale.nvlink", "Accept": accept, **(headers or {})}.items():
-            request.add_header(name, value)
-        for name, value in self._way.headers.items():
-            request.add_unredirected_header(name, value)
+        said = {"User-Agent": "rackscale.nvlink", "Accept": accept, **(headers or {})}
         try:
-            response = self._opener(ends, url).open(request, timeout=_left(ends))
-            with response:
+            if keep and not _proxied(url):
+                return self._kept(method, url, ends, body, said)
+            request = urllib.request.Request(url, data=body, method=method, headers=said)
+            for name, value in self._way.headers.items():
+                request.add_unredirected_header(name, value)
+            with self._opener(ends, url).open(request, timeout=_left(ends)) as response:
                 return Answer(response.status, response.headers, self._body(response), url)
         except urllib.error.URLError as error:
             raise self._trouble(error.reason, url) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._trouble(error, url) from None
+
+    def _kept(self, method: str, url: str, ends: float, body: bytes | None, said: Mapping[str, str]) -> Answer:
+        """_exchange() over a connection that waits for a request, or a new one; it stays open if all goes well."""
+        parts = urllib.parse.urlsplit(url)
+        try:
+            connection = self._idle[parts.netloc].pop()
+        except IndexError:
+            connection = self._connection(parts)
+        target = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        try:
+            _bound(connection, ends)
+            connection.request(method, target, body, {**said, **self._way.headers})
+            with connection.getresponse() as response:
+                answer = Answer(response.status, response.headers, self._body(response), url)
+        except BaseException:
+            connection.close()
+            raise
+        self._idle[parts.netloc].append(connection)
+        return answer
+
+    def _connection(self, parts: urllib.parse.SplitResult) -> http.client.HTTPConnection:
+        if parts.scheme.lower() == "https":
+            self._context = self._context or self._tls()
+            return http.client.HTTPSConnection(parts.netloc, context=self._context)
+        return http.client.HTTPConnection(parts.netloc)
 
     def _body(self, response: http.client.HTTPResponse) -> bytearray:
         limit, body = self._way.max_bytes, bytearray()
@@ -501,6 +546,25 @@ class _Https(urllib.request.HTTPSHandler):
 def _timed(kind: Callable[..., Any], ends: float, *args: Any, **more: Any) -> Any:
     """A connection of http.client whose every wait ends at `ends`."""
     connection = kind(*args, **more)
+    _bound(connection, ends)
+    return connection
+
+
+def _bound(connection: Any, ends: float) -> None:
+    """Let every further wait of a connection of http.client end at `ends`."""
     connection.response_class = functools.partial(_Response, ends=ends)
     connection._create_connection = functools.partial(_connect, ends)
-    return connection
+    if connection.sock is not None:
+        connection.sock.settimeout(_left(ends))
+
+
+def _close(idle: Mapping[str, deque[http.client.HTTPConnection]]) -> None:
+    for connections in idle.values():
+        for connection in connections:
+            connection.close()
+
+
+def _proxied(url: str) -> bool:
+    """Whether the environment sends requests for a URL to a proxy, as urllib has it."""
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme.lower() in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.netloc)

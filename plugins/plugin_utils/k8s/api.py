@@ -3,15 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A Kubernetes API server to read from and write to: lists page by page, writes by server-side apply.
 
-Every refusal is one sentence with the object, the server's own reason and the remedy. Nothing is asked twice that
-changes something.
+Every refusal is one sentence with the object, the server's own reason and the remedy. Nothing is asked twice that would
+do more the second time.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -25,15 +27,26 @@ PAGE = 500
 MAX_PAGES = 10_000
 DEADLINE = 1800
 """Seconds for all requests together unless the site says otherwise: one Node is one request."""
+LANES = 8
+"""Requests that are under way at one time where many objects are written."""
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 # What the server says in words of its own, rather than what any HTTP server could say.
 _SPOKEN = (201, 202, 400, 403, 404, 405, 409, 410, 415, 422)
+# Refusals of one object that say nothing of the next.
+_OF_ONE_OBJECT = (404, 409, 422)
 
 
 class K8sError(NvlinkError):
-    """The API server refuses something; its sentence names the object, the reason and the remedy."""
+    """The API server refuses something; its sentence names the object, the reason and the remedy.
+
+    status: the HTTP status of the refusal, None where it is none.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Kind(NamedTuple):
@@ -56,6 +69,48 @@ class Kind(NamedTuple):
 
 NODE = Kind("v1", "Node", "nodes")
 DAEMON_SET = Kind("apps/v1", "DaemonSet", "daemonsets")
+
+
+class Work(NamedTuple):
+    """One piece of work; works of the same lane are done one after the other."""
+
+    lane: str
+    do: Callable[[], Any]
+
+
+def side_by_side(works: Sequence[Work]) -> tuple[set[int], list[NvlinkError]]:
+    """Do works, LANES of them at one time: the positions of those that are done, and the errors of those that failed.
+
+    A lane ends with its first error. Lanes that have not begun go on only where that error is of one object alone: a
+    server that is gone, or a right that is missing, would meet them all.
+    """
+    lanes: dict[str, list[int]] = {}
+    for position, work in enumerate(works):
+        lanes.setdefault(work.lane, []).append(position)
+    done: set[int] = set()
+    errors: list[NvlinkError] = []
+    over = threading.Event()
+
+    def go(positions: Sequence[int]) -> None:
+        for position in positions:
+            if over.is_set():
+                return
+            try:
+                works[position].do()
+            except NvlinkError as error:
+                errors.append(error)
+                if not (isinstance(error, K8sError) and error.status in _OF_ONE_OBJECT):
+                    over.set()
+                return
+            except BaseException:
+                over.set()
+                raise
+            done.add(position)
+
+    with ThreadPoolExecutor(max(1, min(LANES, len(lanes)))) as pool:
+        for _none in pool.map(go, lanes.values()):
+            pass
+    return done, errors
 
 
 class Cluster:
@@ -91,7 +146,7 @@ class Cluster:
             rows: list[Any] = []
             query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
             for _page in range(MAX_PAGES):
-                answer = self._answer("GET", f"{kind.path}?{urllib.parse.urlencode(query)}")
+                answer = self._answer(f"{kind.path}?{urllib.parse.urlencode(query)}")
                 if answer.status == 410:
                     # The list that the token belongs to is forgotten, so it is read anew, once.
                     break
@@ -105,7 +160,7 @@ class Cluster:
 
     def find(self, kind: Kind, name: str) -> dict[str, Any] | None:
         """An object, or None."""
-        answer = self._answer("GET", self._path(kind, name))
+        answer = self._answer(self._path(kind, name))
         return None if answer.status == 404 else dict(self._body(answer, "get", f"{kind.name} {name}"))
 
     def apply(
@@ -114,20 +169,19 @@ class Cluster:
         """The object after a server-side apply of `body`, which holds every field that `manager` is to own."""
         name = str(body["metadata"]["name"])
         query = {"fieldManager": manager, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
-        answer = self._answer("PATCH", f"{self._path(kind, name)}?{urllib.parse.urlencode(query)}", body, _APPLY)
-        return dict(self._body(answer, "patch", f"{kind.name} {name}"))
+        path = f"{self._path(kind, name)}?{urllib.parse.urlencode(query)}"
+        return dict(self._body(self._patched(path, body, _APPLY), "patch", f"{kind.name} {name}"))
 
     def merge(self, kind: Kind, name: str, patch: Mapping[str, Any], manager: str) -> dict[str, Any]:
         """The object after a merge patch, in which null removes a field."""
-        query = urllib.parse.urlencode({"fieldManager": manager})
-        answer = self._answer("PATCH", f"{self._path(kind, name)}?{query}", patch, _MERGE)
-        return dict(self._body(answer, "patch", f"{kind.name} {name}"))
+        path = f"{self._path(kind, name)}?{urllib.parse.urlencode({'fieldManager': manager})}"
+        return dict(self._body(self._patched(path, patch, _MERGE), "patch", f"{kind.name} {name}"))
 
     def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
         """Delete exactly the object that was read: not one that came after it under the same name."""
         name, uid = str(live["metadata"]["name"]), live["metadata"]["uid"]
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        answer = self._answer("DELETE", self._path(kind, name), body)
+        answer = self._client.send("DELETE", f"{self._server}{self._path(kind, name)}", body, _SPOKEN)
         if answer.status != 404:
             self._body(answer, "delete", f"{kind.name} {name}")
 
@@ -135,13 +189,14 @@ class Cluster:
         return f"{kind.path}/{urllib.parse.quote(name, safe='')}"
 
     def _get(self, path: str, what: str) -> Mapping[str, Any]:
-        return self._body(self._answer("GET", path), "get", what)
+        return self._body(self._answer(path), "get", what)
 
-    def _answer(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> http.Answer:
-        url = f"{self._server}{path}"
-        if method == "GET":
-            return self._client.get(url, _SPOKEN)
-        return self._client.send(method, url, body, _SPOKEN, kind)
+    def _answer(self, path: str) -> http.Answer:
+        return self._client.get(f"{self._server}{path}", _SPOKEN)
+
+    def _patched(self, path: str, body: Any, kind: str) -> http.Answer:
+        # Either patch, done twice, leaves what it leaves done once.
+        return self._client.send("PATCH", f"{self._server}{path}", body, _SPOKEN, kind, repeatable=True)
 
     def _body(self, answer: http.Answer, verb: str, what: str) -> Mapping[str, Any]:
         try:
@@ -164,4 +219,6 @@ class Cluster:
             remedy = "check that its CustomResourceDefinition is installed"
         else:
             remedy = "correct what it names"
-        raise K8sError(f"{self._source}: the API server refuses to {verb} {what} (HTTP {status}: {why}); {remedy}")
+        raise K8sError(
+            f"{self._source}: the API server refuses to {verb} {what} (HTTP {status}: {why}); {remedy}", status
+        )

@@ -45,6 +45,8 @@ class Reply:
 
     def __init__(self, handler: BaseHTTPRequestHandler, stopped: threading.Event) -> None:
         self._handler, self._stopped, self.raw = handler, stopped, handler.wfile
+        self.port: int = handler.client_address[1]
+        """The client's, the same for all requests of one connection."""
 
     def send(self, status: int, body: bytes = b"", **headers: str) -> None:
         """A whole answer; an underscore in a header's name stands for a dash."""
@@ -58,6 +60,10 @@ class Reply:
 
     def json(self, document: Any, status: int = 200, **headers: str) -> None:
         self.send(status, json.dumps(document).encode(), Content_Type="application/json", **headers)
+
+    def hang_up(self) -> None:
+        """End the connection after this answer, without a word of it in the answer."""
+        self._handler.close_connection = True
 
     def pause(self, seconds: float) -> bool:
         """Wait; False once the test is over."""
@@ -75,8 +81,8 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def served(answering: Answering, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
-    """A server on a free port of 127.0.0.1 for the time of the with block."""
+def served(answering: Answering, tls: ssl.SSLContext | None = None, keep: bool = False) -> Iterator[Server]:
+    """A server on a free port of 127.0.0.1 for the time of the with block; `keep`: connections stay open."""
     asked: list[Asked] = []
     stopped = threading.Event()
 
@@ -88,7 +94,7 @@ def served(answering: Answering, tls: ssl.SSLContext | None = None) -> Iterator[
             headers = {name.lower(): value for name, value in self.headers.items()}
             request = Asked(self.command, self.path, headers, body)
             asked.append(request)
-            self.close_connection = True
+            self.close_connection = not keep
             # A client that has gone is what some tests are about.
             with suppress(OSError):
                 answering(request, Reply(self, stopped))

@@ -173,6 +173,85 @@ def test_a_post_is_sent_once() -> None:
     assert [(asked.method, asked.body) for asked in server.asked] == [("POST", b'{"a": 1}')]
 
 
+def patched(asking: http.Client, url: str) -> http.Answer:
+    return asking.send("PATCH", url, {"a": 1}, repeatable=True)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_repeatable_requests_share_a_connection(tmp_path: Path, secure: bool) -> None:
+    authority = Authority(tmp_path)
+    ports = []
+
+    def answer(_asked: Asked, reply: Reply) -> None:
+        ports.append(reply.port)
+        reply.json({"n": len(ports)})
+
+    with served(answer, authority.server_context() if secure else None, keep=True) as server:
+        asking = client(token=SECRET, **({"ca_file": str(authority.ca_file)} if secure else {}))
+        assert [asking.json(patched(asking, f"{server.url}/x?y=1")) for _n in range(3)] == [{"n": n} for n in (1, 2, 3)]
+        asking.send("PATCH", server.url, {"a": 1})
+        # The server ends only with its connections.
+        del asking
+    assert len(set(ports[:3])) == 1
+    assert ports[3] != ports[0]
+    first = server.asked[0]
+    assert (first.method, first.target, first.headers["authorization"]) == ("PATCH", "/x?y=1", f"Bearer {SECRET}")
+
+
+def test_a_connection_that_the_server_has_ended_is_made_anew() -> None:
+    ports = []
+
+    def answer(_asked: Asked, reply: Reply) -> None:
+        ports.append(reply.port)
+        reply.json({})
+        reply.hang_up()
+
+    with served(answer, keep=True) as server:
+        asking = client()
+        patched(asking, server.url)
+        time.sleep(0.1)
+        patched(asking, server.url)
+        del asking
+    assert len(set(ports)) == 2
+
+
+def test_a_repeatable_request_is_made_again_where_its_failure_may_pass() -> None:
+    def answer(_asked: Asked, reply: Reply) -> None:
+        reply.json({}, status=200 if len(server.asked) > 1 else 429)
+
+    with served(answer, keep=True) as server:
+        asking = client()
+        assert patched(asking, server.url).status == 200
+        del asking
+    assert [asked.body for asked in server.asked] == [b'{"a": 1}'] * 2
+
+
+def test_a_kept_connection_is_held_to_the_time_of_each_request() -> None:
+    def answer(_asked: Asked, reply: Reply) -> None:
+        if len(server.asked) == 1:
+            reply.json({})
+            return
+        reply.raw.write(b"HTTP/1.1 200 OK\r\n")
+        while reply.pause(0.1):
+            reply.raw.write(b"X-A: b\r\n")
+
+    with served(answer, keep=True) as server:
+        asking = client(timeout=1, deadline=2)
+        patched(asking, server.url)
+        start = time.monotonic()
+        with pytest.raises(http.HttpError, match="gave no whole answer"):
+            patched(asking, server.url)
+        assert time.monotonic() - start < 3
+
+
+def test_a_proxy_is_used_for_repeatable_requests_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(lambda _asked, reply: reply.json({})) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "")
+        patched(client(), "http://nowhere.invalid/x")
+    assert proxy.asked[0].target == "http://nowhere.invalid/x"
+
+
 @pytest.mark.parametrize(
     ("status", "token", "said"),
     [
