@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, facts, files, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import quoted
 
 PARAMS = "/proc/driver/nvidia/params"
@@ -28,7 +28,6 @@ CHANNEL_PARAMETERS = ("ImexChannelCount", "CreateImexChannel0")
 _SLURMD = ("/usr/sbin", "/usr/local/sbin", "/opt/slurm/sbin", "/usr/local/slurm/sbin")
 _SLURM_VERSION = re.compile(r"slurm\S* ([0-9]{2}\.[0-9]{2}(?:\.[0-9]{1,3})?)")
 _VERSION_TIMEOUT = 5.0
-_MOST_TEXT = 1 << 16
 
 
 class Options(NamedTuple):
@@ -106,7 +105,7 @@ def _channels(imex: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parameters() -> dict[str, int | None]:
     """The parameters of CHANNEL_PARAMETERS with which the driver runs."""
-    said = dict(line.split(": ", 1) for line in _text(PARAMS).splitlines() if ": " in line)
+    said = dict(line.split(": ", 1) for line in (disk.read_text(PARAMS) or "").splitlines() if ": " in line)
     found = {name: said.get(name, "").strip() for name in CHANNEL_PARAMETERS}
     return {name: int(value) if value.isdecimal() else None for name, value in found.items()}
 
@@ -129,11 +128,3 @@ def _slurmd(program: str) -> str | None:
         return None
     found = _SLURM_VERSION.search(child.run([path, "-V"], _VERSION_TIMEOUT).stdout)
     return found.group(1) if found else None
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_MOST_TEXT)
-    except OSError:
-        return ""
