@@ -54,6 +54,11 @@ options:
         description: How many nodes one answer of the API server holds.
         type: int
         default: 500
+      kubernetes_cluster:
+        description:
+          - The name that the fabric file gives this cluster in C(clusters), where several share it. Its trays are then
+            in that cluster, unless the site says otherwise.
+        type: str
 """.rstrip()
         + CONNECTION.replace("{source}", "kubernetes")
     )

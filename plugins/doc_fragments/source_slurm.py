@@ -35,4 +35,9 @@ options:
         description: Seconds that the command may take.
         type: float
         default: 30
+      slurm_cluster:
+        description:
+          - The name that the fabric file gives this Slurm in C(clusters), where several share it. The trays in its
+            blocks are then in that cluster, unless the site says otherwise.
+        type: str
 """

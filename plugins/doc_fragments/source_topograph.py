@@ -72,6 +72,11 @@ options:
         description: Seconds between two looks whether the topology is there.
         type: float
         default: 2
+      slurm_cluster:
+        description:
+          - The name that the fabric file gives in C(clusters) to the Slurm that the topology is for, where several
+            share it. The trays in its blocks are then in that cluster, unless the site says otherwise.
+        type: str
 """.rstrip()
         + CONNECTION.replace("{source}", "topograph")
     )

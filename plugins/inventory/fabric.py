@@ -180,6 +180,7 @@ kubernetes:
   context: prod
   tray_name: split('.', metadata.name)[0]
   page_size: 1000
+  kubernetes_cluster: prod
 
 ---
 # pod.nvlink.yml: the same from a pod, by its service account, where one answer in two is enough
@@ -235,6 +236,7 @@ topograph:
   tray_name: sub('^slurm-', '', node)
   poll_interval: 5
   deadline: 600
+  slurm_cluster: alpha
 
 ---
 # cmdb.nvlink.yml: whatever else knows the trays; docs/sources.md has more of these
@@ -321,6 +323,7 @@ slurm:
   command: ssh slurm-head /opt/slurm/bin/scontrol
   topology: racks
   timeout: 60
+  slurm_cluster: alpha
 
 ---
 # trays.nvlink.yml: the trays of the fabric file, asked over ssh at every run

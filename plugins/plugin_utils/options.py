@@ -10,6 +10,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import CLUSTER_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, check_options, shown
 
 MAX_SECRET_BYTES = 64 * 1024
@@ -39,6 +40,13 @@ class Options:
         if not isinstance(value, str) or not value.strip():
             raise self.wrong(key, f"is {shown(value)}, write a text")
         return str(value)
+
+    def cluster(self, key: str) -> str | None:
+        """The name of a Slurm or Kubernetes cluster as the fabric file holds it."""
+        name = self.text(key)
+        if name is not None and not CLUSTER_NAME.fullmatch(name):
+            raise self.wrong(key, f"is {shown(name)}, write a cluster's name of letters, digits, dots and dashes")
+        return name
 
     def secret(self, key: str) -> str | None:
         """As text(), for what must never be shown: not even a wrong value is."""

@@ -151,16 +151,31 @@ def _unclaimed(running: Iterable[tuple[str, int]], claimed: Collection[str]) -> 
 
 
 def _hinted(seen: Iterable[Observation], hints: Sequence[Observation], nodes: Mapping[str, str]) -> list[Observation]:
-    """The observations with the block that Slurm has their tray in, and with its NodeName where nobody says one."""
+    """The observations with the block and the cluster that Slurm has their tray in, and its NodeName if nobody says it.
+
+    Of a tray that is said to be in another cluster Slurm means another tray, or it is a finding.
+    """
     by_node = {row.slurm_node or row.tray: row for row in hints}
     by_host = {**by_node, **{row.tray: row for row in hints}}
-    found = []
+    pairs = []
     for row in seen:
         node = row.slurm_node or nodes.get(row.tray)
-        hint = by_node.get(node) if node else by_host.get(row.tray)
-        named = row.slurm_node if node or not hint else hint.slurm_node
-        found.append(replace(row, block=hint.block, slurm_node=named) if hint else row)
+        pairs.append((row, by_node.get(node) if node else by_host.get(row.tray), node))
+    meant = {hint.tray for row, hint, _node in pairs if hint and _may_be_in(row, hint.slurm_cluster)}
+    found = []
+    for row, hint, node in pairs:
+        if hint and _may_be_in(row, hint.slurm_cluster):
+            named = row.slurm_node if node else hint.slurm_node
+            cluster = hint.slurm_cluster if row.slurm_cluster is None else row.slurm_cluster
+            row = replace(row, block=hint.block, slurm_node=named, slurm_cluster=cluster)
+        elif hint and hint.tray not in meant:
+            row = replace(row, findings=(*row.findings, *_contradictions((row, hint))))
+        found.append(row)
     return found
+
+
+def _may_be_in(row: Observation, cluster: str | None) -> bool:
+    return cluster is None or row.slurm_cluster in (None, cluster)
 
 
 def _is_outage(error: NvlinkError) -> bool:
@@ -186,7 +201,7 @@ def _one(several: Sequence[Observation]) -> Observation:
     """The most trusted observation that reached the tray, what it leaves open from the next, and who disagrees."""
     reached = [row for row in several if row.reachable] or [several[0]]
     best = reached[0]
-    findings = [row for other in reached[1:] for row in _contradiction(best, other)]
+    findings = list(_contradictions(reached))
     added: dict[str, Any] = {}
     for other in reached[1:]:
         # One that means another tray by this name must not lend it its GPUs.
@@ -201,22 +216,32 @@ def _one(several: Sequence[Observation]) -> Observation:
     return replace(best, **added, findings=(*best.findings, *findings))
 
 
-def _contradiction(best: Observation, other: Observation) -> Iterator[Finding]:
-    """One finding where both say something of the tray's identity and it is not the same: both values, who and when."""
-    differ = [
-        (word, mine, theirs)
-        for word, say in _SAYINGS.items()
-        if (mine := say(best)) and (theirs := say(other)) and mine != theirs
-    ]
-    if differ:
-        ours = ", ".join(f"{word} {_short(mine)}" for word, mine, _theirs in differ)
-        others = ", ".join(f"{word} {_short(theirs)}" for word, _mine, theirs in differ)
-        message = (
-            f"Tray {best.tray}: source {best.source} says {ours} ({best.observed_at or 'no time'}), "
-            f"source {other.source} says {others} ({other.observed_at or 'no time'}); "
-            f"{best.source} is trusted more, correct the other or the order of sources."
-        )
-        yield finding("sources_disagree", message, tray=best.tray)
+def _contradictions(rows: Iterable[Observation]) -> Iterator[Finding]:
+    """A finding for each row that says something of the tray otherwise than the first that said it.
+
+    The rows stand in the order of trust.
+    """
+    first: dict[str, Observation] = {}
+    for row in rows:
+        differ: dict[str, list[str]] = {}
+        for word, say in _SAYINGS.items():
+            if said := say(row):
+                trusted = first.setdefault(word, row)
+                if say(trusted) != said:
+                    differ.setdefault(trusted.source, []).append(word)
+        for words in differ.values():
+            yield _contradiction(first[words[0]], row, words)
+
+
+def _contradiction(trusted: Observation, other: Observation, words: Sequence[str]) -> Finding:
+    """Both values of each word, who says them and when."""
+    ours, others = (", ".join(f"{word} {_short(_SAYINGS[word](row))}" for word in words) for row in (trusted, other))
+    message = (
+        f"Tray {trusted.tray}: source {trusted.source} says {ours} ({trusted.observed_at or 'no time'}), "
+        f"source {other.source} says {others} ({other.observed_at or 'no time'}); "
+        f"{trusted.source} is trusted more, correct the other or the order of sources."
+    )
+    return finding("sources_disagree", message, tray=trusted.tray)
 
 
 _SAYINGS: Mapping[str, Callable[[Observation], str]] = {
@@ -224,6 +249,8 @@ _SAYINGS: Mapping[str, Callable[[Observation], str]] = {
     "GPUs": lambda row: " ".join(sorted(row.gpu_uuids)),
     "chassis": lambda row: row.chassis_serial or "",
     "tray index": lambda row: "" if row.tray_index is None else str(row.tray_index),
+    "Slurm cluster": lambda row: row.slurm_cluster or "",
+    "Kubernetes cluster": lambda row: row.kubernetes_cluster or "",
 }
 
 

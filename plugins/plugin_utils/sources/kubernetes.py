@@ -26,7 +26,16 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import To
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TIME, identity, listed, mapped, text, whole
 
 SOURCE = "kubernetes"
-OPTIONS = ("kubeconfig", "context", "api_url", "label_selector", "tray_name", "page_size", *http.OPTIONS)
+OPTIONS = (
+    "kubeconfig",
+    "context",
+    "api_url",
+    "label_selector",
+    "tray_name",
+    "page_size",
+    "kubernetes_cluster",
+    *http.OPTIONS,
+)
 
 CLIQUE = "nvidia.com/gpu.clique"
 COUNT = "nvidia.com/gpu.count"
@@ -57,6 +66,7 @@ def discover(options: Any, now: str) -> Told:
     name = _name_expression(checked)
     selector = checked.text("label_selector")
     limit = checked.whole("page_size", 500, 1, 10_000)
+    cluster = checked.cluster("kubernetes_cluster")
     server, way = kubeconfig.way(checked)
     client = http.Client(SOURCE, way)
     url = f"{server.rstrip('/')}/api/v1/nodes"
@@ -67,7 +77,7 @@ def discover(options: Any, now: str) -> Told:
             for page in _pages(client, url, query):
                 for node in page:
                     if selector or _has_gpus(node):
-                        trays.add(_observation(node, name, now))
+                        trays.add(_observation(node, name, cluster, now))
         except _Expired:
             # Nodes that changed meanwhile could be missing from a list of two halves, so it starts anew, once.
             continue
@@ -115,7 +125,7 @@ def _has_gpus(node: Any) -> bool:
     return any(label in labels for label in GPU_LABELS) or capacity.get(RESOURCE) not in (None, "0")
 
 
-def _observation(node: Any, expression: Any, now: str) -> Observation | None:
+def _observation(node: Any, expression: Any, cluster: str | None, now: str) -> Observation | None:
     """What a node's object says; None if it has no usable name."""
     node = mapped(node)
     metadata, status = mapped(node.get("metadata")), mapped(node.get("status"))
@@ -135,6 +145,7 @@ def _observation(node: Any, expression: Any, now: str) -> Observation | None:
         addresses=_addresses(status),
         findings=tuple(findings),
         kubernetes_node=own_name,
+        kubernetes_cluster=cluster,
     )
 
 

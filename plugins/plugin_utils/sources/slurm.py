@@ -30,6 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import To
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
 
 SOURCE = "slurm"
+OPTIONS = ("command", "topology", "timeout", "slurm_cluster")
 
 _NODE = re.compile(r"(?:^|\s)(NodeName|NodeHostName)=(\S+)")
 
@@ -39,8 +40,9 @@ Blocks = list[tuple[str, tuple[str, ...]]]
 
 def discover(option: Any, now: str) -> Told:
     """An observation of each node in a block: its NodeName, and its block's name and position."""
-    options = Options(option, ("command", "topology", "timeout"), SOURCE)
+    options = Options(option, OPTIONS, SOURCE)
     command, timeout = _command(options, option), options.number("timeout", 30, 0.1, 600)
+    cluster = options.cluster("slurm_cluster")
     blocks = _blocks(options, command, timeout)
     findings: list[Finding] = []
     hosts = _host_names(command, timeout, findings)
@@ -60,11 +62,11 @@ def discover(option: Any, now: str) -> Told:
     if unnamed:
         message = f"Slurm's blocks hold {shown(unnamed[0])}, which can be no tray's name; correct the block."
         findings.append(finding("trays_unnamed", message))
-    seen = [_observation(hosts.get(node, node), node, block, now) for node, block in places.items()]
+    seen = [_observation(hosts.get(node, node), node, block, cluster, now) for node, block in places.items()]
     return Told(seen, findings, tuple((name, position) for position, (name, _nodes) in enumerate(blocks)))
 
 
-def _observation(tray: str, node: str, block: tuple[str, int], now: str) -> Observation:
+def _observation(tray: str, node: str, block: tuple[str, int], cluster: str | None, now: str) -> Observation:
     return Observation(
         tray,
         SOURCE,
@@ -72,6 +74,7 @@ def _observation(tray: str, node: str, block: tuple[str, int], now: str) -> Obse
         problem=f"Slurm has it in block {block[0]} and no other source tells of it",
         observed_at=now,
         slurm_node=node,
+        slurm_cluster=cluster,
         block=block,
     )
 

@@ -33,7 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import To
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import identity, listed, mapped, sentence
 
 SOURCE = "topograph"
-OPTIONS = ("url", "provider", "engine", "nodes", "tray_name", "poll_interval", *http.OPTIONS)
+OPTIONS = ("url", "provider", "engine", "nodes", "tray_name", "poll_interval", "slurm_cluster", *http.OPTIONS)
 PROVIDER = ("name", "params", "creds")
 ENGINE = ("name", "params")
 BLOCK_ENGINE = {"name": "slurm", "params": {"plugin": "topology/block"}}
@@ -56,6 +56,7 @@ def discover(options: Any, now: str) -> Told:
     expression = _name_expression(checked)
     url = http.endpoint(checked, "url", "as in http://topograph.example.org:49021").rstrip("/")
     payload, secrets = _payload(checked)
+    cluster = checked.cluster("slurm_cluster")
     interval = checked.number("poll_interval", 2, 0.05, 60)
     way = http.access(checked)
     client = http.Client(SOURCE, replace(way, secrets=(*way.secrets, *secrets)))
@@ -72,7 +73,7 @@ def discover(options: Any, now: str) -> Told:
     trays = Gathering(SOURCE, "nodes")
     for block, nodes in names:
         for node in nodes:
-            trays.add(_observation(node, block, expression, now))
+            trays.add(_observation(node, block, expression, cluster, now))
     return trays.result("correct tray_name")
 
 
@@ -112,7 +113,7 @@ def _bounded(blocks: Iterable[Block]) -> Iterator[Block]:
         yield block
 
 
-def _observation(node: str, block: Block, expression: Any, now: str) -> Observation | None:
+def _observation(node: str, block: Block, expression: Any, cluster: str | None, now: str) -> Observation | None:
     said = expression({"node": node, "block": block.name, "domain": block.domain}) if expression else node
     tray = tray_name(said)
     if tray is None:
@@ -126,7 +127,15 @@ def _observation(node: str, block: Block, expression: Any, now: str) -> Observat
             "label nvidia.com/gpu.clique, and write topology.conf."
         )
         findings = (finding("domain_no_clique", message, tray=tray),)
-    return Observation(tray, SOURCE, observed_at=now, identity=place, findings=findings, slurm_node=tray_name(node))
+    return Observation(
+        tray,
+        SOURCE,
+        observed_at=now,
+        identity=place,
+        findings=findings,
+        slurm_node=tray_name(node),
+        slurm_cluster=cluster,
+    )
 
 
 def _generated(client: http.Client, url: str, payload: Mapping[str, Any], interval: float) -> http.Answer:

@@ -17,10 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http, sour
 FILES: list[dict[str, Any]] = list(yaml.safe_load_all(fabric.EXAMPLES))
 # What these hold is another program's.
 FREE = {"simulation.split", "topograph.provider.params", "topograph.provider.creds", "topograph.engine.params"}
-NAMES = {
-    "simulation": (*importlib.import_module(f"{sources.__name__}.simulation").SHAPE, "faults"),
-    "slurm": ("command", "topology", "timeout"),
-}
+NAMES = {"simulation": (*importlib.import_module(f"{sources.__name__}.simulation").SHAPE, "faults")}
 
 
 def documented(options: Mapping[str, Any], above: str = "") -> Iterator[str]:

@@ -60,6 +60,43 @@ def test_two_sources_that_disagree_are_both_shown_with_their_times() -> None:
     )
 
 
+CLUSTERS = st.sampled_from([None, "alpha", "beta"])
+
+
+@given(
+    st.lists(st.tuples(CLUSTERS, CLUSTERS), min_size=2, max_size=4),
+    st.sampled_from([None, "alpha", "beta"]),
+)
+def test_different_clusters_of_one_kind_are_told_and_the_most_trusted_decides(
+    said: list[tuple[str | None, str | None]], running: str | None
+) -> None:
+    """By sources that see the tray, and by a running Slurm (running), which only adds to what they say."""
+    names = ("ssh", "kubernetes", "topograph", "rest")
+    answers = [
+        Answer(name, [seen("a", name, slurm_cluster=slurm, kubernetes_cluster=kubernetes)])
+        for name, (slurm, kubernetes) in zip(names, said, strict=False)
+    ]
+    hint = Observation("a", "slurm", reachable=False, slurm_cluster=running, block=("x", 0))
+    (found,) = merge([*answers, Answer("slurm", [hint], hints=True)], 0, fabric_file=True).observations
+    for kind, key in enumerate(("slurm_cluster", "kubernetes_cluster")):
+        named = [row[kind] for row in said if row[kind]]
+        voices = [*named, running] if running and not kind else named
+        assert getattr(found, key) == (voices[0] if voices else None)
+        told = [row for row in found.findings if f"{key.partition('_')[0].capitalize()} cluster" in row["message"]]
+        assert len(told) == sum(voice != voices[0] for voice in voices)
+        assert {row["code"] for row in told} <= {"sources_disagree"}
+    assert found.block == (("x", 0) if running in (None, found.slurm_cluster) else None)
+
+
+def test_a_node_name_that_two_clusters_have_means_the_tray_of_that_cluster() -> None:
+    rows = [
+        seen(tray, "ssh", slurm_node="node001", slurm_cluster=cluster) for tray, cluster in (("a", "A"), ("b", "B"))
+    ]
+    hint = Observation("node001", "slurm", reachable=False, slurm_node="node001", slurm_cluster="B", block=("x", 3))
+    found = merge([Answer("ssh", rows), Answer("slurm", [hint], hints=True)], 0, fabric_file=True).observations
+    assert [(row.tray, row.block, row.findings) for row in found] == [("a", None, ()), ("b", ("x", 3), ())]
+
+
 def test_a_source_without_an_opinion_contradicts_nobody() -> None:
     (found,) = merged(
         [seen("a", "ssh", identity=ONE)],

@@ -92,6 +92,12 @@ def test_a_node_becomes_an_observation() -> None:
     ]
 
 
+def test_the_site_names_the_cluster_of_the_nodes() -> None:
+    assert [row.kubernetes_cluster for row in found(node("r01t01"), kubernetes_cluster="k-1.prod")] == ["k-1.prod"]
+    with pytest.raises(NvlinkError, match=r"^kubernetes: kubernetes_cluster is '\.\./etc', write a cluster's name of "):
+        discover("http://127.0.0.1:1", kubernetes_cluster="../etc")
+
+
 def test_all_pages_are_read_once() -> None:
     nodes = [node(f"t{number}") for number in range(7)]
     with served(ApiServer(nodes)) as server:
@@ -331,5 +337,5 @@ def json_values(*words: str) -> st.SearchStrategy[Any]:
 def test_no_node_whatsoever_raises(hostile: Any) -> None:
     for each in (hostile, {"metadata": {"name": "t1", "labels": hostile}, "status": hostile}):
         kubernetes._has_gpus(each)
-        seen = kubernetes._observation(each, None, NOW)
+        seen = kubernetes._observation(each, None, None, NOW)
         assert seen is None or "{{" not in repr(seen.findings)

@@ -74,6 +74,14 @@ def test_the_default_topology_is_read_with_its_placeholders(tmp_path: Path) -> N
     assert not any(row.reachable or row.identity for row in found)
 
 
+def test_the_site_names_the_slurm(tmp_path: Path) -> None:
+    told = slurm.discover({**scontrol(tmp_path, TOPOCONF), "slurm_cluster": "alpha"}, NOW)
+    assert {row.slurm_cluster for row in told.observations} == {"alpha"}
+    site = Site()
+    placement = adopted(site, told.observations)
+    assert [(row.name, row.position) for row in placement.fabric.blocks("alpha")] == [("hall-b", 0), ("hall-a", 2)]
+
+
 def test_an_older_slurm_shows_lines(tmp_path: Path) -> None:
     found = slurm.discover(scontrol(tmp_path, None, LINES), NOW).observations
     assert set(blocks(found).values()) == {("hall-b", 0), ("hall-a", 1)}

@@ -92,6 +92,10 @@ def test_blocks_with_cliques_as_domains() -> None:
     assert (third.tray, third.identity) == ("r02t01", (UUID, 1))
 
 
+def test_the_site_names_the_slurm_that_the_blocks_are_for() -> None:
+    assert {row.slurm_cluster for row in found(CONF, slurm_cluster="alpha")} == {"alpha"}
+
+
 def test_what_is_asked_and_how_often() -> None:
     with served(Topograph(pending=2)) as server:
         provider = {"name": "netq", "params": {"apiUrl": "https://nmx"}, "creds": {"username": "u", "password": SECRET}}
