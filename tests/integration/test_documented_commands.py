@@ -1,0 +1,87 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the documentation tells to type is typed, word for word, on racks of the lab."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import pages
+from .commands import environment
+from .conftest import RunningLab
+
+# The pages that this module follows on a Slurm of the lab, from a folder with hosts.yml alone.
+FOLLOWED_HERE = ("README.md", "docs/quick-start.md")
+# Commands that are run as they stand by something else than a test that follows their page.
+RUN_BY = {
+    "make demo": "tests/integration/test_demo.py",
+    "make test": ".ci/run",
+    "ansible-galaxy collection install rackscale.nvlink": "tests/tools/artifact.py",
+}
+# An operator puts in what the run before has printed.
+PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"
+
+
+class Shell:
+    """An operator's shell in one folder, with the environment's programs on its path."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.said = ""
+
+    def type(self, command: str) -> subprocess.CompletedProcess[str]:
+        if PLACEHOLDER in command:
+            command = command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.said)[-1])
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=environment(PATH=path, GIT_AUTHOR_NAME="op", GIT_COMMITTER_NAME="op", EMAIL="op@example.com"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"`{command}` ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        self.said += done.stdout
+        return done
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("page", FOLLOWED_HERE)
+def test_a_page_is_followed_word_for_word(four_trays: RunningLab, tmp_path: Path, page: str) -> None:
+    (tmp_path / "hosts.yml").write_text(four_trays.inventory.read_text())
+    for name, text in pages.files(page).items():
+        if name != "hosts.yml":  # the lab's own names
+            (tmp_path / name).write_text(text)
+    shell = Shell(tmp_path)
+    shell.type("git init -q")
+    for command in pages.commands(page):
+        if command.text not in RUN_BY:
+            shell.type(command.text)
+    assert shell.type("ansible-inventory -i cluster.nvlink.yml --graph").stdout.count("@nvlink_clique_") == 2
+    assert "r01a" in four_trays.exec("ctl", "scontrol", "show", "topology").stdout
+
+
+@pytest.mark.parametrize("command", [c for page in pages.pages() for c in pages.commands(page)], ids=str)
+def test_no_command_is_left_to_hope(command: pages.Command) -> None:
+    """A new command in a page fails here until some test follows that page."""
+    if command.text in RUN_BY:
+        assert (pages.CHECKOUT / RUN_BY[command.text]).exists()
+        return
+    followers = [
+        test.name
+        for test in (pages.CHECKOUT / "tests" / "integration").glob("test_*.py")
+        if f'"{command.page}"' in test.read_text() and "pages" in test.read_text()
+    ]
+    assert followers, (
+        f"{command.page} tells to type `{command.text}`, and no test of tests/integration follows that page"
+    )
