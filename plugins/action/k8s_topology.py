@@ -12,10 +12,11 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import Cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import Cluster, K8sError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.runai import RunAi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import KINDS, Plan, Planner, Wishes
@@ -70,6 +71,8 @@ class ActionModule(ActionBase):
         return result
 
     def _run(self, path: str, options: dict[str, Any]) -> dict[str, Any]:
+        if options["state"] == "absent" and options["topograph"] != "look":
+            raise K8sError(f"topograph: {options['topograph']} is for state present; leave it out with state absent")
         fabric = fabric_file.load(path)
         chosen = _cluster(fabric, options["cluster"], path)
         topology = schedulers.describe(
@@ -100,11 +103,25 @@ class ActionModule(ActionBase):
         if plan.stopped:
             more = f" ({len(plan.stopped) - 1} more such findings)" if len(plan.stopped) > 1 else ""
             return {**result, "changed": False, "failed": True, "msg": plan.stopped[0]["message"] + more}
-        if not self._task.check_mode:
+        if self._task.check_mode:
+            return result
+        try:
             plan.apply()
             if runai and steps:
                 runai.apply(topology)
+        except NvlinkError as error:
+            if not plan.done:
+                raise
+            return self._unfinished(plan, len(steps), str(error))
         return result
+
+    def _unfinished(self, plan: Plan, more: int, error: str) -> dict[str, Any]:
+        """What was done before an error, and how to go on."""
+        total = len(plan.changes) + more
+        message = f"{error}; {len(plan.done)} of {total} writes are done: run again, it goes on from there."
+        plan.findings.append(finding("k8s_unfinished", message))
+        plan.changes = plan.done
+        return {**self._result(plan, []), "failed": True, "msg": message}
 
     def _result(self, plan: Plan, steps: list[Step]) -> dict[str, Any]:
         rows = [*(change.step for change in plan.changes), *steps]

@@ -180,6 +180,52 @@ CATALOGUE: dict[str, Entry] = {
     "tray_part_failed": Entry(
         ERROR, "a part of a tray's readings could not be taken", "run the part's own module on the tray, as imex_info"
     ),
+    # What verify finds where two layers disagree: plugin_utils/audit/.
+    "tray_moved": Entry(
+        ERROR, "a tray's GPUs are in another clique than the fabric file says", "discover, look at the proposal, accept"
+    ),
+    "trays_swapped": Entry(
+        ERROR,
+        "two trays each have the GPUs that the fabric file gives to the other",
+        "put them back, or discover and accept where they are meant to stand so",
+    ),
+    "clique_moved": Entry(
+        ERROR,
+        "all trays of a clique that answer are in another one than the fabric file says",
+        "discover, look at the proposal, accept; or have the NVLink partition set back",
+    ),
+    "tray_slot_differs": Entry(
+        WARNING, "a tray stands in another slot than the fabric file says", "discover, look at the proposal, accept"
+    ),
+    "imex_package_waits": Entry(
+        WARNING, "another version of nvidia-imex is installed than runs", "restart the clique by the playbook imex"
+    ),
+    "slurmd_newer": Entry(ERROR, "a tray's slurmd is of a newer release than slurmctld", "upgrade slurmctld first"),
+    "slurm_unanswered": Entry(ERROR, "a Slurm controller or slurmctld did not answer", "bring slurmctld back"),
+    "slurm_topology_missing": Entry(ERROR, "slurmctld runs no block topology", "run the playbook slurm"),
+    "slurm_tray_other_block": Entry(
+        ERROR, "slurmctld has a tray in another block than the one of its clique", "run the playbook slurm"
+    ),
+    "slurm_tray_no_block": Entry(ERROR, "slurmctld has a tray in no block", "run the playbook slurm"),
+    "slurm_block_missing": Entry(ERROR, "slurmctld does not run the block of a clique", "run the playbook slurm"),
+    "slurm_tier_differs": Entry(
+        ERROR, "a tier's partition or QoS is not as the tiers say", "run the playbook slurm with --tags tiers"
+    ),
+    "slurm_tier_unread": Entry(
+        ERROR, "the tiers could not be compared with Slurm", "see the reason, then verify again"
+    ),
+    "k8s_unanswered": Entry(ERROR, "the API server of Kubernetes did not answer", "see its kubeconfig and its health"),
+    "k8s_domain_clique_wrong": Entry(
+        ERROR,
+        "a ComputeDomainClique holds a node of another clique than the fabric file says",
+        "restart the DRA driver's plugin on that node, then the workload",
+    ),
+    "k8s_domain_daemon_down": Entry(
+        WARNING, "a ComputeDomain's IMEX daemon is not ready on a node", "see the log of its pod on that node"
+    ),
+    "dra_gpus_differ": Entry(
+        ERROR, "the DRA driver publishes another number of GPUs than the fabric file has", "see the plugin's log there"
+    ),
     # Several sources at once: plugin_utils/fabric/merging.py.
     "source_failed": Entry(WARNING, "a source failed, the fabric file stands", "see its reason, then discover again"),
     "source_incomplete": Entry(
@@ -187,7 +233,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "sources_disagree": Entry(
         WARNING,
-        "two sources name different cliques, GPUs or slots for one tray, the one earlier in sources decides",
+        "two sources name different cliques, GPUs, slots or clusters for one tray, the one earlier in sources decides",
         "correct the source that is wrong, or the order of sources",
     ),
     "too_few_answers": Entry(
@@ -350,8 +396,14 @@ CATALOGUE: dict[str, Entry] = {
     "k8s_topograph_in_use": Entry(
         ERROR, "Topograph's old labels are still in use, so they stay", "finish the migration when nothing names them"
     ),
+    "k8s_topograph_last": Entry(
+        WARNING, "nodes lose the only label of Topograph that they have", "let Topograph 1.0 write its labels"
+    ),
     "k8s_topograph_old": Entry(
         INFO, "nodes have labels of Topograph 0.5 and older", "migrate them by topograph: add, then topograph: finish"
+    ),
+    "k8s_unfinished": Entry(
+        ERROR, "some writes were made and others failed", "run again once the cause is gone; it goes on from there"
     ),
     "k8s_runai_differs": Entry(
         ERROR, "Run:ai holds a network topology of that name with other levels", "choose another name, or remove it"
@@ -588,16 +640,28 @@ CATALOGUE: dict[str, Entry] = {
     "dra_value_wrong": Entry("error", "A value of a kind that the driver's chart cannot use.", "Correct it."),
     # The DRA driver's preflight: plugin_utils/dra/preflight.py.
     "dra_api_missing": Entry("error", "The API server serves no resource.k8s.io.", "Switch DRA on, or upgrade."),
+    "dra_bandwidth_failed": Entry("warning", "nvbandwidth did not end as it should.", "See its launcher's log."),
+    "dra_bandwidth_unproven": Entry("info", "A clique's bandwidth is not proven yet.", "Run nvbandwidth there."),
     "dra_blind": Entry("error", "What must go first could not be seen.", "Give the account the right to list it."),
     "dra_channels_missing": Entry("error", "The kernel has no IMEX channels.", "Load the driver, check its version."),
     "dra_claim_lost": Entry("error", "A claim was in use before an upgrade and is not now.", "See its pod."),
     "dra_claims_live": Entry("error", "Pods use the driver's devices while it is to go.", "Delete them first."),
     "dra_class_missing": Entry("error", "A DeviceClass of the driver is not there.", "Install the release again."),
+    "dra_dcgm_imex": Entry("info", "DCGM watches an IMEX that the driver has.", "Leave IMEX out of its watches."),
+    "dra_domain_left": Entry("warning", "A ComputeDomain that is gone left something.", "Wait, then remove it."),
+    "dra_domain_spans": Entry("warning", "A ComputeDomain is in several cliques.", "Bind its workload to one."),
+    "dra_domain_stuck": Entry("error", "A ComputeDomain does not end.", "See that the driver's controller runs."),
+    "dra_domain_unready": Entry("error", "A ComputeDomain's daemon serves not on a node.", "See its log there."),
+    "dra_domain_without_imex": Entry("error", "A ComputeDomain's daemon sees no clique.", "Repair the fabric there."),
     "dra_downgrade": Entry("error", "The installed driver is newer than the chart.", "Pin a later version."),
+    "dra_label_missing": Entry("error", "A node lacks the clique label.", "See the label's writer there."),
+    "dra_label_wrong": Entry("error", "A node's clique label is not its GPUs'.", "Restart the label's writer there."),
     "dra_plugin_empty": Entry("error", "The driver's DaemonSet wants no pod.", "Label the nodes."),
     "dra_plugin_missing": Entry("error", "The driver's DaemonSet is not there.", "Install the release."),
     "dra_plugin_short": Entry("error", "The driver runs on too few nodes.", "Label or untaint the others."),
     "dra_plugin_unready": Entry("error", "Pods of the driver are not ready.", "See their log."),
+    "dra_probe_failed": Entry("error", "A trial's channel does not reach its pods.", "See what the finding names."),
+    "dra_probe_left": Entry("error", "A trial left something behind.", "See that the driver's controller runs."),
     "dra_release_pending": Entry("error", "A Helm operation was cut off.", "Roll it back, or uninstall."),
     "dra_slice_missing": Entry("error", "The driver publishes nothing on a node.", "See the plugin's log there."),
     "dra_clique_size": Entry("warning", "A clique has more nodes than an IMEX domain may.", "Raise the limit."),
@@ -624,6 +688,7 @@ CATALOGUE: dict[str, Entry] = {
     "dra_other_install": Entry("error", "The driver is already installed by another.", "Keep one of the two."),
     "dra_release_old": Entry("info", "The release is of a 25.x chart.", "None, its names are kept."),
     "dra_runtime_cdi": Entry("error", "A node's container runtime has no CDI by itself.", "Upgrade the runtime."),
+    "dra_upgrade_drops": Entry("warning", "An upgrade from 25.x drops something.", "Write it into dra_driver_values."),
 }
 
 

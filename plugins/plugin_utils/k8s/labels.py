@@ -107,6 +107,12 @@ def managers(node: Any, path: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def owned(node: Any, part: str, manager: str) -> list[str]:
+    """The keys of a node's "labels" or "annotations" that a field manager owns, alone or with others."""
+    live = mapped(mapped(mapped(node).get("metadata")).get(part))
+    return [key for key in live if manager in managers(node, ("metadata", part, key))]
+
+
 def label_managers(node: Any, key: str) -> tuple[str, ...]:
     """Who owns a label of a node."""
     return managers(node, ("metadata", "labels", key))
@@ -267,11 +273,9 @@ def to_write(topology: Topology, nodes: Collection[Any], gpus: Mapping[str, str 
     }
 
 
-def to_release(nodes: Iterable[Any], key: str, manager: str) -> list[str]:
+def to_release(nodes: Iterable[Any], key: str, manager: str) -> list[Any]:
     """The nodes whose label `key` belongs to `manager` and to somebody else too: letting go of it removes nothing."""
-    return [
-        name(node) for node in nodes if (own := label_managers(node, key)) and manager in own and set(own) != {manager}
-    ]
+    return [node for node in nodes if (own := label_managers(node, key)) and manager in own and set(own) != {manager}]
 
 
 # Topograph.
@@ -321,6 +325,23 @@ def migrate(stage: str, nodes: Collection[Any], named: Mapping[str, Collection[s
         )
         return Migration(findings=[finding("k8s_topograph_old", message)])
     return Migration()
+
+
+def last_places(nodes: Iterable[Any]) -> list[Finding]:
+    """Nodes that lose a place with our copy of Topograph's label: the old one is gone, and nobody else owns the new."""
+    losing = []
+    for node in nodes:
+        there = labels(node)
+        mine = [key for key in owned(node, "labels", TOPOGRAPH_MANAGER) if len(set(label_managers(node, key))) == 1]
+        if any(new in mine and old not in there for old, new in TOPOGRAPH.items()):
+            losing.append(name(node))
+    if not losing:
+        return []
+    message = (
+        f"{_some(natural_sorted(losing))} loses labels of Topograph 1.0 that only this collection wrote, and the old "
+        "ones are gone: let Topograph write them, by a restart of it."
+    )
+    return [finding("k8s_topograph_last", message, tray=natural_sorted(losing)[0])]
 
 
 def _some(rows: Sequence[str]) -> str:

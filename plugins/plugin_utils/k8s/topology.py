@@ -4,22 +4,33 @@
 """One Kubernetes cluster brought to what the fabric file says of it: look, plan, apply.
 
 Everything is looked at and dry-run by the API server before anything is written, so that what it would refuse stops the
-run while nothing is changed. Each write is whole by itself; a run that is cut off goes on with the next run.
+run while nothing is changed. Each write is whole by itself; a run that is cut off goes on with the next run. Nodes come
+first, many at one time, then the schedulers' objects one after the other.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import plan as k8s_plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import DAEMON_SET, NODE, Cluster, K8sError, Kind
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import (
+    DAEMON_SET,
+    NODE,
+    Cluster,
+    K8sError,
+    Kind,
+    Work,
+    side_by_side,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import DELETE, RECREATE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
@@ -76,22 +87,24 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Change:
-    """One step with how it looks before and after, and the call that makes it."""
+    """One step with how it looks before and after, and the call that makes it. node: the Node that it is about."""
 
     step: Step
     before: Any
     after: Any
     make: Callable[[], Any]
+    node: str | None = None
 
 
 @dataclass
 class Plan:
-    """What a cluster needs; stopped where a finding forbids to write."""
+    """What a cluster needs; stopped where a finding forbids to write. done: the changes that apply() has made."""
 
     schedulers: list[str] = field(default_factory=list)
     writer: str = ""
     changes: list[Change] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    done: list[Change] = field(default_factory=list)
 
     @property
     def stopped(self) -> list[Finding]:
@@ -99,15 +112,14 @@ class Plan:
         return [row for row in self.findings if row["severity"] == ERROR and row["code"] in STOPS]
 
     def apply(self) -> None:
-        """Make all changes in their order; K8sError says what was done before."""
-        for number, change in enumerate(self.changes):
-            try:
-                change.make()
-            except K8sError as error:
-                if not number:
-                    raise
-                more = f"; {number} of {len(self.changes)} steps are done, a further run goes on from there"
-                raise K8sError(f"{error}{more}") from None
+        """Make all changes, those of Nodes side by side; the first error ends it, with how many others there were."""
+        for _of_nodes, rows in itertools.groupby(self.changes, lambda change: change.node is not None):
+            changes = list(rows)
+            done, errors = side_by_side([Work(change.node or "", change.make) for change in changes])
+            self.done += [change for position, change in enumerate(changes) if position in done]
+            if errors:
+                more = f" (and {len(errors) - 1} more such errors)" if len(errors) > 1 else ""
+                raise K8sError(f"{errors[0]}{more}")
 
 
 class Planner:
@@ -127,16 +139,20 @@ class Planner:
         # What an untold scheduler has matters to the end of a migration alone, and needs a right of its own.
         looked_at = KINDS if self._wishes.topograph == "finish" else plan.schedulers
         live = {name: self._live(name, served) for name in looked_at if KINDS[name] and self._serves(name, served)}
-        self._labels()
-        if "slinky" in plan.schedulers:
-            self._annotations()
-        self._topograph_add()
         chosen = [name for name in plan.schedulers if name in live]
-        for name in chosen:
-            self._objects(name, live[name], bool({"kai"} & set(chosen)))
+        if self._wishes.present:
+            self._labels()
+            if "slinky" in plan.schedulers:
+                self._annotations()
+            self._topograph_add()
+            for name in chosen:
+                self._objects(name, live[name], "kai" in chosen)
+        else:
+            self._release()
         for name in reversed(chosen):
             self._surplus(live[name], self._wanted(name, live[name], False) if self._wishes.present else [])
-        self._topograph_finish(live)
+        if self._wishes.present:
+            self._topograph_finish(live)
         return plan
 
     # Schedulers' objects.
@@ -152,7 +168,7 @@ class Planner:
         for name in names:
             if self._serves(name, served):
                 found.append(name)
-            elif self._wishes.names is not None:
+            elif self._wishes.names is not None and self._wishes.present:
                 message = (
                     f"The cluster has no CustomResourceDefinition of {name}: install it, or leave it out of schedulers."
                 )
@@ -185,7 +201,7 @@ class Planner:
         return made
 
     def _objects(self, name: str, live: Mapping[Kind, dict[str, Any]], with_kai: bool) -> None:
-        for kind, wanted in self._wanted(name, live, with_kai) if self._wishes.present else []:
+        for kind, wanted in self._wanted(name, live, with_kai):
             there = live[kind].get(wanted["metadata"]["name"])
             action, found = k8s_plan.step(there, wanted, self._wishes.allow_recreate)
             self._plan.findings += found
@@ -215,31 +231,60 @@ class Planner:
         self._cluster.delete(kind, there)
         try:
             self._cluster.apply(kind, wanted, OWNER, force=True)
-        except K8sError as error:
+        except NvlinkError as error:
+            raise K8sError(f"{error}; {self._put_back(kind, there)}") from None
+
+    def _put_back(self, kind: Kind, there: dict[str, Any]) -> str:
+        """Make again what was deleted, and say whether it is there."""
+        what = f"{kind.name} {k8s_labels.name(there)}"
+        try:
             self._cluster.apply(kind, k8s_plan.content(there), OWNER, force=True)
-            raise K8sError(f"{error}; {kind.name} {wanted['metadata']['name']} was made again as it was") from None
+        except NvlinkError:
+            return f"{what} is deleted and could not be made again as it was, so run again to make the new one"
+        return f"{what} was made again as it was"
 
     def _surplus(self, live: Mapping[Kind, dict[str, Any]], wanted: Iterable[tuple[Kind, Object]]) -> None:
         """Ours that nothing wants any more: a clique that is gone, or all of them."""
+        why = "the fabric file no longer has it" if self._wishes.present else "state is absent"
         kept = {(kind, row["metadata"]["name"]) for kind, row in wanted}
         for kind in reversed(list(live)):
             for name, there in live[kind].items():
                 if (kind, name) not in kept and k8s_plan.is_ours(there):
-                    step = Step(DELETE, f"{kind.name} {name} of {kind.group}", "the fabric file no longer has it")
+                    step = Step(DELETE, f"{kind.name} {name} of {kind.group}", why)
                     self._add(step, k8s_plan.content(there), None, partial(self._cluster.delete, kind, there))
 
     # Nodes.
 
+    def _release(self) -> None:
+        """Let go of all that is ours on Nodes; what somebody else owns too stays there."""
+        concerns = [(k8s_labels.CLIQUE_MANAGER, "labels"), (k8s_labels.TOPOGRAPH_MANAGER, "labels")]
+        if self._wishes.names is None or "slinky" in self._wishes.names:
+            concerns.append((k8s_labels.SLINKY_MANAGER, "annotations"))
+        for node in self._nodes:
+            for manager, part in concerns:
+                if k8s_labels.owned(node, part, manager):
+                    self._node(node, manager, part, {}, False)
+        self._plan.findings += k8s_labels.last_places(self._nodes)
+
     def _labels(self) -> None:
-        manager = k8s_labels.CLIQUE_MANAGER
         verdict = k8s_labels.decide(self._wishes.clique_label, self._cluster.items(DAEMON_SET), self._nodes)
         self._plan.writer = verdict.writer
         self._plan.findings += verdict.findings
-        texts: dict[str, str] = {}
-        if verdict.ours and self._wishes.present:
-            texts = k8s_labels.to_write(self._topology, self._nodes, self._wishes.gpus)
-        placed = {node for clique in self._topology.cliques for node in clique.nodes} if self._wishes.present else set()
-        released = set(k8s_labels.to_release(self._nodes, CLIQUE, manager)) if not verdict.ours else set()
+        if verdict.ours:
+            after = self._write_labels()
+        else:
+            # What only we own stays until the one writer has it too: no Node is to be without a label.
+            after, manager = self._nodes, k8s_labels.CLIQUE_MANAGER
+            for node in k8s_labels.to_release(after, CLIQUE, manager):
+                self._node(node, manager, "labels", {}, False)
+        flavored = self._wishes.runai or "kueue" in self._plan.schedulers
+        self._plan.findings += k8s_labels.compare(self._topology, after, self._wishes.gpus, flavored)
+
+    def _write_labels(self) -> list[Any]:
+        """The Nodes as they will be."""
+        manager = k8s_labels.CLIQUE_MANAGER
+        texts = k8s_labels.to_write(self._topology, self._nodes, self._wishes.gpus)
+        placed = {node for clique in self._topology.cliques for node in clique.nodes}
         after = []
         for node in self._nodes:
             name, labels = k8s_labels.name(node), k8s_labels.labels(node)
@@ -249,19 +294,17 @@ class Planner:
                     self._node(node, manager, "labels", {CLIQUE: texts[name]}, True)
                 node = copy.deepcopy(node)
                 node["metadata"].setdefault("labels", {})[CLIQUE] = texts[name]
-            elif name in released or (own and verdict.ours and name not in placed):
+            elif own and name not in placed:
                 self._node(node, manager, "labels", {}, False)
-                if name not in released:
+                if set(k8s_labels.label_managers(node, CLIQUE)) == {manager}:
                     node = copy.deepcopy(node)
                     node["metadata"]["labels"].pop(CLIQUE, None)
             after.append(node)
-        if self._wishes.present:
-            flavored = self._wishes.runai or "kueue" in self._plan.schedulers
-            self._plan.findings += k8s_labels.compare(self._topology, after, self._wishes.gpus, flavored)
+        return after
 
     def _annotations(self) -> None:
         manager = k8s_labels.SLINKY_MANAGER
-        wanted = self._topology.annotations if self._wishes.present else {}
+        wanted = self._topology.annotations
         for node in self._nodes:
             name = k8s_labels.name(node)
             live = mapped(mapped(node["metadata"]).get("annotations")).get(SLINKY)
@@ -289,7 +332,7 @@ class Planner:
             "metadata": {"name": name, "uid": node["metadata"]["uid"], part: dict(values)},
         }
         live = mapped(node["metadata"].get(part))
-        owned = [key for key in live if manager in k8s_labels.managers(node, ("metadata", part, key))]
+        owned = k8s_labels.owned(node, part, manager)
         keys = {*values, *owned}
         before = {key: live[key] for key in keys if key in live}
         shared = {key for key in owned if set(k8s_labels.managers(node, ("metadata", part, key))) != {manager}}
@@ -303,6 +346,7 @@ class Planner:
             {part: before},
             {part: after},
             partial(self._cluster.apply, NODE, body, manager, force=force),
+            name,
         )
 
     def _topograph_add(self) -> None:
@@ -315,7 +359,7 @@ class Planner:
             if new:
                 # An apply holds all that its manager owns, so what an earlier run added is in it too.
                 live = k8s_labels.labels(node)
-                kept = {key: str(live[key]) for key in live if manager in k8s_labels.label_managers(node, key)}
+                kept = {key: str(live[key]) for key in k8s_labels.owned(node, "labels", manager)}
                 self._node(node, manager, "labels", {**kept, **new}, False)
 
     def _topograph_finish(self, live: Mapping[str, Mapping[Kind, dict[str, Any]]]) -> None:
@@ -343,7 +387,8 @@ class Planner:
                     {"labels": {key: labels[key] for key in old}},
                     {"labels": {}},
                     partial(self._cluster.merge, NODE, name, patch, k8s_labels.TOPOGRAPH_MANAGER),
+                    name,
                 )
 
-    def _add(self, step: Step, before: Any, after: Any, make: Callable[[], Any]) -> None:
-        self._plan.changes.append(Change(step, before, after, make))
+    def _add(self, step: Step, before: Any, after: Any, make: Callable[[], Any], node: str | None = None) -> None:
+        self._plan.changes.append(Change(step, before, after, make, node))

@@ -156,7 +156,7 @@ def test_only_a_label_that_somebody_else_holds_too_is_released() -> None:
         node("alone", {CLIQUE: TEXT}, ours),
         node("other", {CLIQUE: TEXT}, "nfd-master"),
     ]
-    assert k8s_labels.to_release(nodes, CLIQUE, ours) == ["both"]
+    assert [k8s_labels.name(row) for row in k8s_labels.to_release(nodes, CLIQUE, ours)] == ["both"]
 
 
 # Topograph.
