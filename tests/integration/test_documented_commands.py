@@ -9,16 +9,21 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from . import pages
 from .commands import environment
-from .conftest import RunningLab
+from .conftest import RunningLab, lab_command, running_lab
 
-# The pages that this module follows on a Slurm of the lab, from a folder with hosts.yml alone.
-FOLLOWED_HERE = ("README.md", "docs/quick-start.md")
+sys.path.insert(0, str(pages.CHECKOUT / "tests" / "lab"))
+from nvlab import imex
+
+# What this module follows on the lab: from a folder with hosts.yml alone, and from one with a fabric file.
+FROM_NOTHING = ("README.md", "docs/quick-start.md")
+WITH_A_FABRIC = ("docs/imex.md", "docs/imex-domain.md")
 # Commands that are run as they stand by something else than a test that follows their page.
 RUN_BY = {
     "make demo": "tests/integration/test_demo.py",
@@ -27,6 +32,10 @@ RUN_BY = {
 }
 # An operator puts in what the run before has printed.
 PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"
+DISCOVER = (
+    "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
+    " -e fabric_hosts=trays -e fabric_file=$PWD/fabric.json -e accept=gates"
+)
 
 
 class Shell:
@@ -55,20 +64,46 @@ class Shell:
         return done
 
 
-@pytest.mark.lab
-@pytest.mark.parametrize("page", FOLLOWED_HERE)
-def test_a_page_is_followed_word_for_word(four_trays: RunningLab, tmp_path: Path, page: str) -> None:
-    (tmp_path / "hosts.yml").write_text(four_trays.inventory.read_text())
+@pytest.fixture(scope="module")
+def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """Four trays with Slurm and a repository that has nvidia-imex."""
+    with running_lab(tmp_path_factory.mktemp("lab"), "jobs.yml") as running:
+        lab_command("packages", "--name", running.name, str(imex.packages()))
+        yield running
+
+
+@pytest.fixture
+def shell(racks: RunningLab, tmp_path: Path) -> Shell:
+    """In a folder that holds the lab's own names."""
+    (tmp_path / "hosts.yml").write_text(racks.inventory.read_text())
+    return Shell(tmp_path)
+
+
+def follow(shell: Shell, page: str) -> None:
+    """Write what a page tells to write, then type what it tells to type."""
     for name, text in pages.files(page).items():
-        if name != "hosts.yml":  # the lab's own names
-            (tmp_path / name).write_text(text)
-    shell = Shell(tmp_path)
-    shell.type("git init -q")
+        if name != "hosts.yml":
+            (shell.folder / name).write_text(text)
     for command in pages.commands(page):
         if command.text not in RUN_BY:
             shell.type(command.text)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("page", FROM_NOTHING)
+def test_a_page_leads_from_bare_hosts_to_blocks_in_slurm(racks: RunningLab, shell: Shell, page: str) -> None:
+    shell.type("git init -q")
+    follow(shell, page)
     assert shell.type("ansible-inventory -i cluster.nvlink.yml --graph").stdout.count("@nvlink_clique_") == 2
-    assert "r01a" in four_trays.exec("ctl", "scontrol", "show", "topology").stdout
+    assert "r01a" in racks.exec("ctl", "scontrol", "show", "topology").stdout
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("page", WITH_A_FABRIC)
+def test_a_page_is_followed_where_there_is_a_fabric_file(shell: Shell, page: str) -> None:
+    shell.type(DISCOVER)
+    (shell.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
+    follow(shell, page)
 
 
 @pytest.mark.parametrize("command", [c for page in pages.pages() for c in pages.commands(page)], ids=str)
