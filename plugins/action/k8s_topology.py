@@ -53,6 +53,7 @@ class ActionModule(ActionBase):
                 },
                 "flavor_labels": {"type": "dict", "default": {schedulers.GPU_PRESENT: "true"}},
                 "clique_label": {"type": "str", "choices": list(k8s_labels.WANTED), "default": k8s_labels.AUTO},
+                "coming_writer": {"type": "str", "choices": [k8s_labels.GFD, k8s_labels.DRA]},
                 "topograph": {"type": "str", "choices": ["look", "add", "finish"], "default": "look"},
                 "tray_cliques": {"type": "dict", "default": {}},
                 "allow_recreate": {"type": "bool", "default": False},
@@ -90,6 +91,7 @@ class ActionModule(ActionBase):
             topograph=options["topograph"],
             allow_recreate=options["allow_recreate"],
             runai=bool(options["runai"]),
+            coming=(options["coming_writer"],) if options["coming_writer"] else (),
             gpus=_gpus(fabric, options["tray_cliques"]),
         )
         plan = Planner(Cluster(options["api"], NAME), topology, wishes).plan()

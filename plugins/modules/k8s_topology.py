@@ -72,7 +72,9 @@ options:
         type: float
         default: 1800
   state:
-    description: With V(absent) it removes what it owns of O(schedulers), and its labels and annotations.
+    description:
+      - With V(absent) it removes what it owns of O(schedulers), and of each Node the labels and annotations that its
+        field managers own, those that O(topograph=add) copied among them. What another field manager owns too stays.
     type: str
     choices: [present, absent]
     default: present
@@ -115,6 +117,12 @@ options:
     type: str
     choices: [auto, gfd, dra_driver, ours]
     default: auto
+  coming_writer:
+    description:
+      - A writer of the label that is about to run and counts as if it did. It is for check mode, where what would start
+        it has only been looked at.
+    type: str
+    choices: [gfd, dra_driver]
   topograph:
     description:
       - What to do with labels of Topograph 0.5 and older. V(look) tells of them. V(add) copies each to the key of
@@ -218,7 +226,7 @@ clique_label_writer:
   type: str
   sample: dra_driver
 plan:
-  description: What was changed, or would be in check mode.
+  description: What was changed, or would be in check mode. After a failed write, what was changed before it.
   returned: always
   type: list
   elements: dict

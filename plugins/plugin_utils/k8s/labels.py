@@ -128,12 +128,13 @@ def name(node: Any) -> str:
     return str(mapped(mapped(node).get("metadata")).get("name"))
 
 
-def decide(wanted: str, daemon_sets: Iterable[Any], nodes: Collection[Any]) -> Verdict:
+def decide(wanted: str, daemon_sets: Iterable[Any], nodes: Collection[Any], coming: Collection[str] = ()) -> Verdict:
     """Exactly one writer, or findings that say why there is none.
 
-    auto takes the one that runs, and ours where none does and nobody unknown holds the label.
+    auto takes the one that runs, and ours where none does and nobody unknown holds the label. coming: writers that are
+    about to run, which count as if they did.
     """
-    running = running_writers(daemon_sets)
+    running = tuple(sorted({*running_writers(daemon_sets), *coming}))
     past = _past_writers(nodes)
     found: list[Finding] = []
     if len(running) > 1:

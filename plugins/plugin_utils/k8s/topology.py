@@ -73,7 +73,7 @@ STOPS = frozenset(
 class Wishes:
     """What the site wants. names: schedulers, None for those that are installed; runai: whether Run:ai is told as well.
 
-    gpus: as k8s_labels.compare() has them.
+    coming: as k8s_labels.decide() has them, gpus: as compare() does.
     """
 
     names: tuple[str, ...] | None = None
@@ -82,6 +82,7 @@ class Wishes:
     topograph: str = "look"
     allow_recreate: bool = False
     runai: bool = False
+    coming: tuple[str, ...] = ()
     gpus: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -267,7 +268,8 @@ class Planner:
         self._plan.findings += k8s_labels.last_places(self._nodes)
 
     def _labels(self) -> None:
-        verdict = k8s_labels.decide(self._wishes.clique_label, self._cluster.items(DAEMON_SET), self._nodes)
+        running = self._cluster.items(DAEMON_SET)
+        verdict = k8s_labels.decide(self._wishes.clique_label, running, self._nodes, self._wishes.coming)
         self._plan.writer = verdict.writer
         self._plan.findings += verdict.findings
         if verdict.ours:
