@@ -252,8 +252,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "block_unclaimed": Entry(
         WARNING,
-        "a running Slurm has a block that no clique of the fabric has, so an apply would take it out",
-        "discover its trays before the topology is applied, or let it go",
+        "a running Slurm has a block whose trays nobody knows, so an apply would leave it without nodes",
+        "discover its trays before the topology is applied, or let them go",
     ),
     "clique_shrank": Entry(
         ERROR,

@@ -72,6 +72,11 @@ version:
   returned: success
   type: str
   sample: 26.05.5
+cluster:
+  description: ClusterName as slurmctld has it.
+  returned: success
+  type: str
+  sample: alps
 plugin:
   description: TopologyPlugin as slurmctld runs it. It has no effect where there is a C(topology.yaml).
   returned: success

@@ -76,6 +76,7 @@ def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
     base = topology.block_sizes[0] if topology and topology.block_sizes else 0
     return {
         "version": seen.version_text,
+        "cluster": seen.config.get("clustername", "") or None,
         "plugin": seen.plugin,
         "topology": shown,
         "others": [other.name for other in others],

@@ -1,0 +1,69 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the layers said in one run, as it came: the input of every check. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+
+
+@dataclass(frozen=True)
+class Controller:
+    """What one Slurm controller said.
+
+    info: the result of slurm_topology_info. tiers: the result of slurm_tiers in check mode, None where the site has no
+    tiers as data. problem: why it did not answer, empty where it did.
+    """
+
+    host: str
+    info: Mapping[str, Any] = field(default_factory=dict)
+    tiers: Mapping[str, Any] | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One run's evidence.
+
+    trays: tray -> `nvlink_tray` of those that answered. silent: tray -> why it did not. quick: no tray was touched.
+    kubernetes: a snapshot of plugin_utils/dra/snapshot.py; kubernetes_problem: why there is none though one was asked.
+    slurm: None where the site names no controller. channels: the channels that every tray is to have; without any,
+    those that most trays of a clique have.
+    """
+
+    fabric: Fabric
+    fabric_file: str = "fabric.json"
+    quick: bool = False
+    trays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    silent: Mapping[str, str] = field(default_factory=dict)
+    slurm: Sequence[Controller] | None = None
+    kubernetes: Mapping[str, Any] | None = None
+    kubernetes_problem: str = ""
+    kubernetes_cluster: str | None = None
+    channels: tuple[int, ...] = ()
+
+    @cached_property
+    def observations(self) -> dict[str, Observation]:
+        """Tray -> what its GPUs say, each value checked, of placed trays that answered."""
+        return {
+            tray: ansible_facts.from_facts(tray, mapped(row.get("fabric")))
+            for tray, row in self.trays.items()
+            if tray in self.fabric.trays and isinstance(row.get("fabric"), Mapping)
+        }
+
+    def answered(self, clique: str) -> list[str]:
+        """The trays of a clique that answered, in the clique's order."""
+        return [tray for tray in self.fabric.members[clique] if tray in self.trays]
+
+    def part(self, tray: str, name: str) -> Mapping[str, Any] | None:
+        """A part of what a tray said (fabric, imex, channels, versions); None where it could not be read."""
+        part = mapped(self.trays.get(tray)).get(name)
+        return part if isinstance(part, Mapping) else None

@@ -1,0 +1,114 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a Kubernetes cluster says of the trays: labels, ComputeDomainCliques and ResourceSlices against the fabric."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.evidence import Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.failure import (
+    KUBERNETES,
+    Failure,
+    failure,
+    some,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+
+DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
+
+
+def check(seen: Evidence) -> Iterator[Failure]:
+    """The layer kubernetes."""
+    if seen.kubernetes is None:
+        if seen.kubernetes_problem:
+            message = f"The API server could not be asked ({seen.kubernetes_problem})."
+            yield failure("k8s_unanswered", KUBERNETES, message)
+        return
+    tray_of = _trays(seen)
+    yield from _labels(seen, seen.kubernetes, tray_of)
+    yield from _readiness(seen, seen.kubernetes, tray_of)
+    yield from _slices(seen, seen.kubernetes, tray_of)
+    yield from _domains(seen, seen.kubernetes, tray_of)
+
+
+def _trays(seen: Evidence) -> dict[str, str]:
+    """Node -> tray, of this Kubernetes cluster."""
+    cluster = seen.kubernetes_cluster
+    return {
+        tray["kubernetes_node"]: name
+        for name, tray in seen.fabric.trays.items()
+        if cluster is None or tray.get("kubernetes_cluster") == cluster
+    }
+
+
+def _labels(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    topology = schedulers.describe(seen.fabric, seen.kubernetes_cluster)
+    gpus = {
+        seen.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
+        for tray, now in seen.observations.items()
+    }
+    for note in labels.compare(topology, snapshot["nodes"], gpus, flavored=False):
+        if note["severity"] != INFO:
+            tray = tray_of.get(str(note.get("tray")), note.get("tray"))
+            yield failure(note["code"], KUBERNETES, note["message"], tray, note.get("clique"))
+
+
+def _readiness(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    for node in snapshot["nodes"]:
+        tray = tray_of.get(labels.name(node))
+        conditions = [mapped(row) for row in listed(mapped(mapped(node).get("status")).get("conditions"))]
+        if tray and any(row.get("type") == "Ready" and row.get("status") != "True" for row in conditions):
+            message = f"Node {labels.name(node)} is not Ready."
+            clique = seen.fabric.trays[tray]["clique"]
+            yield failure("node_not_ready", KUBERNETES, message, tray, clique, severity=WARNING)
+
+
+def _slices(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    """Only where the driver publishes at all: a cluster without it has no slices of its."""
+    published: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in snapshot["slices"]:
+        spec = mapped(row.get("spec"))
+        published[str(spec.get("driver"))][str(spec.get("nodeName"))] += len(listed(spec.get("devices")))
+    there = {labels.name(node) for node in snapshot["nodes"]}
+    for driver, by_node in published.items():
+        if driver not in (DOMAIN_DRIVER, GPU_DRIVER):
+            continue
+        silent = [node for node in tray_of if node in there and node not in by_node]
+        for node in silent:
+            message = f"The driver publishes no ResourceSlice of {driver} for node {node}."
+            tray = tray_of[node]
+            yield failure("dra_slice_missing", KUBERNETES, message, tray, seen.fabric.trays[tray]["clique"])
+        for node, count in by_node.items() if driver == GPU_DRIVER else ():
+            tray = tray_of.get(node, "")
+            known = len(seen.fabric.trays[tray]["gpu_uuids"]) if tray else 0
+            if known and count < known:
+                message = f"The driver publishes {count} GPUs of node {node}, and the fabric file has {known}."
+                yield failure("dra_gpus_differ", KUBERNETES, message, tray, seen.fabric.trays[tray]["clique"])
+
+
+def _domains(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    """Every daemon of a ComputeDomainClique stands in the clique that the fabric file gives its node."""
+    wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in snapshot["compute_domain_cliques"]:
+        for daemon in map(mapped, listed(row.get("daemons"))):
+            node, said = str(daemon.get("nodeName")), str(daemon.get("cliqueID"))
+            tray = tray_of.get(node)
+            if tray is None:
+                continue
+            clique = seen.fabric.trays[tray]["clique"]
+            if said and said != seen.fabric.clique_text(clique):
+                wrong[clique, said].append(tray)
+            elif daemon.get("status") == "NotReady":
+                message = f"The IMEX daemon of a ComputeDomain on node {node} is not ready."
+                yield failure("k8s_domain_daemon_down", KUBERNETES, message, tray, clique)
+    for (clique, said), trays in wrong.items():
+        message = f"A ComputeDomainClique has {some(trays)} in {said}, and the fabric file in clique {clique}."
+        tray = trays[0] if len(trays) == 1 else None
+        yield failure("k8s_domain_clique_wrong", KUBERNETES, message, tray, clique, trays=sorted(set(trays)))
