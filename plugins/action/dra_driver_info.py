@@ -13,12 +13,21 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, crds, preflight, values, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    checks,
+    crds,
+    domains,
+    preflight,
+    probe,
+    upgrade,
+    values,
+    versions,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 
-PHASES = ("preflight", "imex", "crds", "checks", "uninstall")
+PHASES = ("preflight", "imex", "upgrade", "crds", "checks", "probe", "probe_left", "uninstall")
 PAUSE = 2.0
 """Seconds between two looks while the phase checks waits."""
 
@@ -51,6 +60,13 @@ class ActionModule(ActionBase):
                 "imex_follows": {"type": "bool", "default": False},
                 "trays": {"type": "list", "elements": "str", "default": []},
                 "claims_before": {"type": "list", "elements": "dict", "default": []},
+                "old_values": {"type": "dict", "default": {}},
+                "old_manifest": {"type": "str", "default": ""},
+                "new_manifest": {"type": "str", "default": ""},
+                "probe_namespace": {"type": "str", "default": "default"},
+                "probe_image": {"type": "str", "default": "docker.io/library/busybox:1.37"},
+                "probe_objects": {"type": "list", "elements": "dict", "default": []},
+                "probe_domains": {"type": "list", "elements": "str", "default": []},
                 "wait": {"type": "float", "default": 0.0},
                 "fail": {"type": "bool", "default": True},
             }
@@ -90,6 +106,8 @@ class ActionModule(ActionBase):
             "nodes": sorted(preflight.expected_nodes(seen, trays)),
             "upgrades_old_chart": bool(live and live.is_old_chart),
             "claims": [claim._asdict() for claim in checks.claims(seen)],
+            "probe_objects": probe.objects(seen, trays, options["probe_namespace"], options["probe_image"]),
+            "probe_domains": _uids(seen, options["probe_objects"]),
             "crds": sorted(name for name, crd in seen["crds"].items() if crd is not None),
             "crds_shared": bool(seen["gpu_clusters"])
             or any(
@@ -137,12 +155,28 @@ def _findings(
     if phase == "imex":
         return preflight.imex_change(seen, trays, plan)
     if phase == "crds":
-        return crds.judge(seen["crds"], plan.wanted_crds, plan.crd_managers)
+        return _crds(seen, plan)
+    if phase == "upgrade":
+        manifests = (options["old_manifest"], options["new_manifest"])
+        return upgrade.drops(options["old_values"], plan.values or {}, *manifests)
+    if phase == "probe":
+        return probe.judge(seen, options["probe_objects"], plan)
+    if phase == "probe_left":
+        return probe.left(seen, options["probe_domains"])
     if phase == "uninstall":
         return [*preflight.unseen(seen), *checks.in_the_way(seen)]
     before = [checks.Claim(**{name: row[name] for name in checks.Claim._fields}) for row in options["claims_before"]]
-    judged = crds.judge(seen["crds"], plan.wanted_crds, plan.crd_managers)
-    return [*checks.check(seen, trays, plan), *checks.lost(before, seen), *judged]
+    return [*checks.check(seen, trays, plan), *checks.lost(before, seen), *_crds(seen, plan)]
+
+
+def _crds(seen: Mapping[str, Any], plan: preflight.Plan) -> list[dict[str, Any]]:
+    return crds.judge(seen["crds"], plan.wanted_crds, plan.crd_managers, plan.stand_alone)
+
+
+def _uids(seen: Mapping[str, Any], made: list[dict[str, Any]]) -> list[str]:
+    """The UIDs of the ComputeDomains among what was made for a trial."""
+    names = {preflight.name_of(row) for row in made}
+    return [domains.uid_of(item) for item in seen["compute_domains"] if preflight.name_of(item) in names]
 
 
 def _connection(options: Mapping[str, Any]) -> Options:

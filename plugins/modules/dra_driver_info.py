@@ -21,11 +21,13 @@ options:
     description:
       - V(preflight) judges everything that can be told before an install or upgrade, values of the chart included.
       - V(imex) judges whether IMEX may be given to the owner that the values want.
+      - V(upgrade) tells what an upgrade of a 25.x release drops.
       - V(crds) judges the CRDs alone.
       - V(checks) judges the installed driver, and whether claims that were in use still are.
+      - V(probe) judges whether the channels of O(probe_objects) reach their pods, and V(probe_left) what those have left.
       - V(uninstall) tells what must go before the driver does.
     type: str
-    choices: [preflight, imex, crds, checks, uninstall]
+    choices: [preflight, imex, upgrade, crds, checks, probe, probe_left, uninstall]
     required: true
   kubeconfig:
     description: A kubeconfig file with a token, a token file or a client certificate.
@@ -100,6 +102,36 @@ options:
     description: With V(checks), RV(claims) of an earlier call.
     type: list
     elements: dict
+    default: []
+  old_values:
+    description: With V(upgrade), the values that the old release was given.
+    type: dict
+    default: {}
+  old_manifest:
+    description: With V(upgrade), the old release's objects, as C(helm get manifest) prints them.
+    type: str
+    default: ''
+  new_manifest:
+    description: With V(upgrade), the objects that take their place, as C(helm template) prints them.
+    type: str
+    default: ''
+  probe_namespace:
+    description: The namespace of RV(probe_objects).
+    type: str
+    default: default
+  probe_image:
+    description: The image of their pods, with C(sleep) and C(test).
+    type: str
+    default: docker.io/library/busybox:1.37
+  probe_objects:
+    description: With V(probe), the objects that were made for a trial.
+    type: list
+    elements: dict
+    default: []
+  probe_domains:
+    description: With V(probe_left), RV(probe_domains) of an earlier call.
+    type: list
+    elements: str
     default: []
   wait:
     description: Seconds in which errors may still go away.
@@ -187,6 +219,18 @@ claims:
   type: list
   elements: dict
   sample: [{namespace: jobs, name: train-0, uid: 0b1c..., reserved: true}]
+probe_objects:
+  description: What to make for a trial, a ComputeDomain and a DaemonSet for each clique with nodes that no other one holds.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+probe_domains:
+  description: The UIDs of those ComputeDomains of O(probe_objects) that are there.
+  returned: success
+  type: list
+  elements: str
+  sample: [0b1c...]
 crds:
   description: The driver's CRDs that are there.
   returned: success

@@ -12,20 +12,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import placing
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import domains, placing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
     CLASSES,
     Plan,
     Seen,
     Trays,
+    containers,
     expected_nodes,
+    name_of,
     named,
     owner_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
 
-DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
+GPU_DRIVER = "gpu.nvidia.com"
+CLIQUE = "nvidia.com/gpu.clique"
+BANDWIDTH = "nvbandwidth"
+"""How the names of the MPIJobs begin that prove a clique's bandwidth, the collection's examples among them."""
 PLUGIN = "-kubelet-plugin"
 """How the name of the plugin's DaemonSet ends, also GPU Operator's."""
 
@@ -48,7 +53,7 @@ def _claims(seen: Seen) -> Iterator[Claim]:
     for item in seen["claims"]:
         metadata, status = mapped(item.get("metadata")), mapped(item.get("status"))
         rows = listed(mapped(mapped(status.get("allocation")).get("devices")).get("results"))
-        if any(mapped(row).get("driver") in (DOMAIN_DRIVER, GPU_DRIVER) for row in rows):
+        if any(mapped(row).get("driver") in (domains.DOMAIN_DRIVER, GPU_DRIVER) for row in rows):
             where = (str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")))
             yield Claim(*where, bool(listed(status.get("reservedFor"))))
 
@@ -71,14 +76,18 @@ def lost(before: Sequence[Claim], seen: Seen) -> list[Finding]:
 
 
 def check(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
-    """V1 to V3: pods, DeviceClasses and what each node publishes."""
-    return [*_pods(seen, trays, plan), *_classes(seen, plan), *_slices(seen, trays, plan)]
+    """V1 to V8, in their order. Of ComputeDomains only what lives; probe.py judges those that are made for a trial."""
+    found = [*_pods(seen, trays, plan), *_classes(seen, plan), *_slices(seen, trays, plan)]
+    if plan.compute_domains:
+        found += [*_labels(seen, trays, plan), *domains.living(seen, plan), *domains.ending(seen)]
+        found += [*_bandwidth(seen), *_alarms(seen, plan)]
+    return found
 
 
 def in_the_way(seen: Seen) -> list[Finding]:
     """What must go before the driver does: its controller alone can remove the finalizers of ComputeDomains."""
     found = []
-    domains = [_name(item) for item in seen["compute_domains"]]
+    domains = [name_of(item) for item in seen["compute_domains"]]
     if domains:
         message = f"ComputeDomains live ({named(domains)}), and only the running driver can end them; delete them with"
         found.append(finding("dra_domains_live", f"{message} their workloads, then run this again."))
@@ -87,11 +96,6 @@ def in_the_way(seen: Seen) -> list[Finding]:
         message = f"Pods still use claims of the driver ({named(held)}); delete those pods, then run this again."
         found.append(finding("dra_claims_live", message))
     return found
-
-
-def _name(item: Mapping[str, Any]) -> str:
-    metadata = mapped(item.get("metadata"))
-    return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
 def plugin(seen: Seen, plan: Plan) -> Mapping[str, Any] | None:
@@ -118,7 +122,9 @@ def _pods(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     desired, ready = _count(status, "desiredNumberScheduled"), _count(status, "numberReady")
     updated = _count(status, "updatedNumberScheduled")
     if observed is None or (generation is not None and observed != generation):
-        message = f"Kubernetes has not yet looked at the DaemonSet {_name(item)}; see that the controller manager runs."
+        message = (
+            f"Kubernetes has not yet looked at the DaemonSet {name_of(item)}; see that the controller manager runs."
+        )
         yield finding("dra_plugin_unready", message)
     elif desired == 0:
         yield finding("dra_plugin_empty", _empty(item, expected, plan))
@@ -126,11 +132,11 @@ def _pods(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         values = mapped(plan.get("kubeletPlugin", {}))
         reasons = {name: placing.why_not(node, values) for name, node in expected.items() if node is not None}
         first = next((f": node {name}: {reason}" for name, reason in sorted(reasons.items()) if reason), "")
-        message = f"The DaemonSet {_name(item)} runs on {desired} of {len(expected)} nodes{first}"
+        message = f"The DaemonSet {name_of(item)} runs on {desired} of {len(expected)} nodes{first}"
         yield finding("dra_plugin_short", f"{message}; label or untaint the others.")
     elif ready < desired or updated < desired:
         message = (
-            f"Of {desired} pods of the DaemonSet {_name(item)} {ready} are ready and {updated} of the new kind; see"
+            f"Of {desired} pods of the DaemonSet {name_of(item)} {ready} are ready and {updated} of the new kind; see"
         )
         yield finding("dra_plugin_unready", f"{message} kubectl describe and the log of those that are not.")
 
@@ -140,8 +146,8 @@ def _empty(item: Mapping[str, Any], expected: Mapping[str, Mapping[str, Any] | N
     for name, node in sorted(expected.items()):
         reason = placing.why_not(node, values) if node is not None else None
         if reason:
-            return f"The DaemonSet {_name(item)} wants no pod at all; of node {name} the reason is that {reason}."
-    return f"The DaemonSet {_name(item)} wants no pod at all; compare its nodeSelector with the nodes' labels."
+            return f"The DaemonSet {name_of(item)} wants no pod at all; of node {name} the reason is that {reason}."
+    return f"The DaemonSet {name_of(item)} wants no pod at all; compare its nodeSelector with the nodes' labels."
 
 
 def _count(status: Mapping[str, Any], key: str) -> int:
@@ -174,7 +180,7 @@ def _slices(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     channels = {"channel-0"} if plan.host_managed else {"channel-0", "daemon-0"}
     silent, poor, without_gpus = [], [], []
     for name in expected_nodes(seen, trays):
-        devices = published.get((DOMAIN_DRIVER, name), set())
+        devices = published.get((domains.DOMAIN_DRIVER, name), set())
         if plan.compute_domains and not devices:
             silent.append(name)
         elif plan.compute_domains and not channels <= devices:
@@ -182,10 +188,95 @@ def _slices(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if plan.get("resources.gpus.enabled", True) is not False and not published.get((GPU_DRIVER, name)):
             without_gpus.append(name)
     for names, what in (
-        (silent, f"no ResourceSlice of {DOMAIN_DRIVER}"),
+        (silent, f"no ResourceSlice of {domains.DOMAIN_DRIVER}"),
         (poor, f"a ResourceSlice without {' and '.join(sorted(channels))}"),
         (without_gpus, f"no ResourceSlice of {GPU_DRIVER}"),
     ):
         if names:
             message = f"The driver publishes {what} on {named(names)}; see the log of its plugin there."
             yield finding("dra_slice_missing", message)
+
+
+def _labels(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """V4: the clique's label of each node against what the GPUs of its tray say.
+
+    Where the site writes the label itself, as by the role k8s_topology after this one, that writer judges it.
+    """
+    if plan.label_writer:
+        return
+    gpus = {tray.node: tray.fabric.get("clique") for tray in trays.values() if tray.fabric is not None}
+    missing, wrong = [], []
+    for name, node in expected_nodes(seen, trays).items():
+        label = placing.labels(node or {}).get(CLIQUE)
+        if label == gpus.get(name, label):
+            continue
+        if label is None:
+            missing.append(name)
+        else:
+            wrong.append((name, label, gpus[name]))
+    if missing:
+        message = f"The label {CLIQUE} is not on {named(missing)}, so no scheduler sees the clique; see the log of the"
+        yield finding("dra_label_missing", f"{message} label's writer there, which may be a minute late.")
+    for name, label, clique in wrong:
+        said = f"say {clique}" if clique else "are in no clique"
+        message = f"The label {CLIQUE} of node {name} is {label} and its GPUs {said}; restart the label's writer there."
+        yield finding("dra_label_wrong", message, node=name)
+
+
+def _bandwidth(seen: Seen) -> Iterator[Finding]:
+    """V7: the jobs of nvbandwidth that somebody ran. Where nobody ran any, nothing is said."""
+    proven, failed, crossing, tried = set(), {}, [], False
+    for job in seen["mpi_jobs"]:
+        if not str(mapped(job.get("metadata")).get("name")).startswith(BANDWIDTH):
+            continue
+        tried = True
+        cliques, ended = _cliques_of(job), _ended(job)
+        if len(cliques) > 1:
+            crossing += [name_of(job)] if ended == "Succeeded" else []
+        elif ended == "Succeeded":
+            proven.update(cliques)
+        elif ended == "Failed":
+            failed.update(dict.fromkeys(cliques, name_of(job)))
+    for clique, name in sorted(failed.items()):
+        if clique not in proven:
+            message = f"The bandwidth of clique {clique} is not proven, as {name} failed; see its launcher's log."
+            yield finding("dra_bandwidth_failed", message, clique=clique)
+    for name in crossing:
+        message = f"{name} had NVLink between two cliques, which cannot be; compare the label {CLIQUE} with the GPUs."
+        yield finding("dra_bandwidth_failed", message)
+    labels = {str(placing.labels(node)[CLIQUE]) for node in seen["nodes"] if CLIQUE in placing.labels(node)}
+    rest = labels - proven - set(failed)
+    if tried and rest:
+        message = f"No nvbandwidth has ended well in clique {named(sorted(rest))}; run one there when it is free."
+        yield finding("dra_bandwidth_unproven", message)
+
+
+def _cliques_of(job: Mapping[str, Any]) -> list[str]:
+    """The cliques that a job's workers are bound to."""
+    worker = mapped(mapped(mapped(job.get("spec")).get("mpiReplicaSpecs")).get("Worker"))
+    affinity = mapped(mapped(mapped(worker.get("template")).get("spec")).get("affinity"))
+    required = mapped(mapped(affinity.get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution"))
+    return [
+        str(value)
+        for term in map(mapped, listed(required.get("nodeSelectorTerms")))
+        for row in map(mapped, listed(term.get("matchExpressions")))
+        if row.get("key") == CLIQUE and row.get("operator") == "In"
+        for value in listed(row.get("values"))
+    ]
+
+
+def _ended(job: Mapping[str, Any]) -> str | None:
+    rows = map(mapped, listed(mapped(job.get("status")).get("conditions")))
+    true = {str(row.get("type")) for row in rows if row.get("status") == "True"}
+    return next((word for word in ("Succeeded", "Failed") if word in true), None)
+
+
+def _alarms(seen: Seen, plan: Plan) -> Iterator[Finding]:
+    """V8: DCGM looks for nvidia-imex.service, which is off where the driver's own daemons have IMEX."""
+    if plan.host_managed:
+        return
+    for item in seen["daemon_sets"]:
+        wants = mapped(item.get("status")).get("desiredNumberScheduled")
+        if wants and any("dcgm" in str(row.get("image")) for row in containers(item)):
+            message = f"{name_of(item)} runs DCGM, whose health of IMEX is a false alarm where ComputeDomains own IMEX;"
+            yield finding("dra_dcgm_imex", f"{message} leave that out of what it watches.")

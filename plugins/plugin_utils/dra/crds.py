@@ -35,16 +35,21 @@ PASSERS_BY = frozenset(
     )
 )
 
+_APPLY = "run the role with its tag crds, which brings it to the chart's"
+_UPGRADE_OPERATOR = "GPU Operator 26.7.0 brings it so, upgrade that, or apply the driver's own by kubectl --server-side"
+
 
 def judge(
     live: Mapping[str, Mapping[str, Any] | None],
     wanted: Mapping[str, Mapping[str, Any]] | None = None,
     managers: Collection[str] = (),
+    stand_alone: bool = True,
 ) -> list[Finding]:
     """Findings on the live CRDs (None: not there, which is no fault).
 
     wanted: the chart's, by name; without them only the fault that is known is looked for. managers: field managers
-    that a site lets its CRDs be taken from, besides PASSERS_BY.
+    that a site lets its CRDs be taken from, besides PASSERS_BY. stand_alone: whether the role applies them; otherwise
+    they are GPU Operator's.
     """
     found: list[Finding] = []
     for name, crd in live.items():
@@ -62,14 +67,9 @@ def judge(
             )
         difference = _stale(name, crd, (wanted or {}).get(name))
         if difference:
-            found.append(
-                finding(
-                    "dra_crd_stale",
-                    f"The CRD {name} differs from the chart's in {difference}; run the role with its tag crds, which"
-                    " brings it to the chart's.",
-                    crd=name,
-                )
-            )
+            theirs, remedy = ("chart's", _APPLY) if stand_alone else ("driver's", _UPGRADE_OPERATOR)
+            message = f"The CRD {name} differs from the {theirs} in {difference}; {remedy}."
+            found.append(finding("dra_crd_stale", message, crd=name))
     return found
 
 

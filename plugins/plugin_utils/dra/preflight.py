@@ -130,6 +130,12 @@ def owner_of(item: Mapping[str, Any]) -> tuple[str, str] | None:
     return (str(namespace), str(name)) if name and namespace else None
 
 
+def name_of(item: Mapping[str, Any]) -> str:
+    """namespace/name, or the name alone of what has no namespace."""
+    metadata = mapped(item.get("metadata"))
+    return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata)
+
+
 def release_version(seen: Seen, plan: Plan) -> Version | None:
     """The version of the chart that our release is of now, by the label of its DaemonSet; None if there is none."""
     for item in seen["daemon_sets"]:
@@ -245,7 +251,7 @@ def _nodes(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
 
 def _label_writers(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P11: exactly one writer of nvidia.com/gpu.clique."""
-    writers = [f"GPU Feature Discovery ({_name(item)})" for item in seen["daemon_sets"] if _is_gfd(item)]
+    writers = [f"GPU Feature Discovery ({name_of(item)})" for item in seen["daemon_sets"] if _is_gfd(item)]
     label = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled"
     if not plan.stand_alone or plan.get(label, False) is True:
         writers.append("the DRA driver")
@@ -262,19 +268,12 @@ def _label_writers(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
 def _is_gfd(item: Mapping[str, Any]) -> bool:
     if mapped(item.get("status")).get("desiredNumberScheduled") == 0:
         return False
-    return any("gpu-feature-discovery" in f"{row.get('name')} {row.get('image')}" for row in _containers(item))
+    return any("gpu-feature-discovery" in f"{row.get('name')} {row.get('image')}" for row in containers(item))
 
 
-def _containers(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def containers(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     pod = mapped(mapped(mapped(item.get("spec")).get("template")).get("spec"))
     return [mapped(row) for row in listed(pod.get("containers"))]
-
-
-def _name(item: Mapping[str, Any]) -> str:
-    metadata = mapped(item.get("metadata"))
-    return (
-        f"{metadata.get('namespace')}/{metadata.get('name')}" if "namespace" in metadata else str(metadata.get("name"))
-    )
 
 
 def _other_installs(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -283,7 +282,7 @@ def _other_installs(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     for cluster in seen["gpu_clusters"]:
         if plan.stand_alone:
             message = (
-                f"GPU Operator's GPUCluster {_name(cluster)} brings the driver; set dra_driver_shape: gpu_cluster,"
+                f"GPU Operator's GPUCluster {name_of(cluster)} brings the driver; set dra_driver_shape: gpu_cluster,"
             )
             yield finding("dra_other_install", f"{message} or delete it.")
     if not plan.stand_alone and not seen["gpu_clusters"]:
@@ -291,13 +290,13 @@ def _other_installs(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         yield finding("dra_other_install", f"{message} gpuCluster.deployCR=true.")
     others: dict[str, list[str]] = {}
     for item in seen["device_classes"]:
-        if _name(item) not in OUR_CLASSES:
+        if name_of(item) not in OUR_CLASSES:
             continue
         owner = owner_of(item)
         if owner is not None and (owner != ours or not plan.stand_alone):
-            others.setdefault(f"the Helm release {owner[1]} in namespace {owner[0]}", []).append(_name(item))
+            others.setdefault(f"the Helm release {owner[1]} in namespace {owner[0]}", []).append(name_of(item))
         elif owner is None and plan.stand_alone and not seen["gpu_clusters"]:
-            others.setdefault("something other than Helm", []).append(_name(item))
+            others.setdefault("something other than Helm", []).append(name_of(item))
     for owner_text, names in others.items():
         message = (
             f"{owner_text[0].upper()}{owner_text[1:]} has the driver's DeviceClasses ({named(names)}); uninstall it,"
@@ -338,7 +337,7 @@ def _release(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
 def _crds(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P13."""
     if plan.compute_domains or not plan.stand_alone:
-        yield from crds.judge(seen["crds"], plan.wanted_crds, plan.crd_managers)
+        yield from crds.judge(seen["crds"], plan.wanted_crds, plan.crd_managers, plan.stand_alone)
 
 
 def _values(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -368,7 +367,7 @@ def _network(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     for item in seen["network_policies"]:
         if mapped(item.get("metadata")).get("namespace") == plan.namespace and owner_of(item) != ours:
             message = (
-                f"The NetworkPolicy {_name(item)} may keep IMEX daemons apart; see that it lets pods of its namespace"
+                f"The NetworkPolicy {name_of(item)} may keep IMEX daemons apart; see that it lets pods of its namespace"
             )
             yield finding("dra_network_policy", f"{message} reach each other on TCP 50000 and 50005.")
 
@@ -377,7 +376,7 @@ def _domains_live(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """A change of the mode of IMEX is not supported while ComputeDomains live."""
     live = live_host_managed(seen)
     if plan.stand_alone and live is not None and live != plan.host_managed and seen["compute_domains"]:
-        names = named([_name(item) for item in seen["compute_domains"]])
+        names = named([name_of(item) for item in seen["compute_domains"]])
         message = (
             f"IMEX cannot change hands while ComputeDomains live ({names}); delete them and their workloads first."
         )
@@ -489,13 +488,13 @@ def _imex_owners(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         metadata = mapped(item.get("metadata"))
         if str(metadata.get("name")).startswith(DAEMONS) or owner_of(item) == (plan.namespace, plan.release):
             continue
-        for row in _containers(item):
+        for row in containers(item):
             static = {mapped(pair).get("name"): mapped(pair).get("value") for pair in listed(row.get("env"))}
             if static.get("IMEX_CHANNEL_IDS"):
-                message = f"The device plugin {_name(item)} gives out IMEX channels (IMEX_CHANNEL_IDS); set"
+                message = f"The device plugin {name_of(item)} gives out IMEX channels (IMEX_CHANNEL_IDS); set"
                 yield finding("dra_imex_owner", f"{message} imex.channelIDs to [] there.")
             elif "nvidia-imex" in str(row.get("image")) or str(metadata.get("name")).endswith("imex"):
-                message = f"The DaemonSet {_name(item)} runs IMEX of its own; delete it."
+                message = f"The DaemonSet {name_of(item)} runs IMEX of its own; delete it."
                 yield finding("dra_imex_owner", message)
 
 

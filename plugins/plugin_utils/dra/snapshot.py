@@ -6,15 +6,18 @@
 A snapshot is a mapping::
 
     {"version": "v1.34.4", "groups": {"resource.k8s.io": ["v1"]}, "nodes": [...], "crds": {name: object or None},
-     "releases": [...], "not_seen": [sentence, ...], and a list of objects for each key of LISTS}
+     "releases": [...], "not_seen": [sentence, ...], "read_at": when it was begun,
+     and a list of objects for each key of LISTS}
 
-Objects are as the API server gives them. Of Helm's Secrets only the metadata is asked for, so no secret comes here.
-What the account may not list is an empty list and a row in not_seen; without nodes there is nothing to judge, so that
-is an error.
+Objects are as the API server gives them, without what nobody here reads and large clusters have most of: the record of
+fields, and of a node's status all but nodeInfo. Of Helm's Secrets only the metadata is asked for, so no secret comes
+here. What the account may not list is an empty list and a row in not_seen; without nodes there is nothing to judge, so
+that is an error.
 """
 
 from __future__ import annotations
 
+import datetime
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
@@ -33,10 +36,12 @@ LISTS: dict[str, tuple[str, str | None, str]] = {
     "device_classes": (API_GROUP, None, "deviceclasses"),
     "slices": (API_GROUP, None, "resourceslices"),
     "claims": (API_GROUP, None, "resourceclaims"),
+    "claim_templates": (API_GROUP, None, "resourceclaimtemplates"),
     "compute_domains": (GROUP, "v1beta1", "computedomains"),
     "compute_domain_cliques": (GROUP, "v1beta1", "computedomaincliques"),
     "gpu_clusters": ("nvidia.com", "v1alpha1", "gpuclusters"),
     "daemon_sets": ("apps", "v1", "daemonsets"),
+    "mpi_jobs": ("kubeflow.org", "v2beta1", "mpijobs"),
     "network_policies": ("networking.k8s.io", "v1", "networkpolicies"),
 }
 
@@ -45,6 +50,16 @@ def api_version(snapshot: Mapping[str, Any]) -> str | None:
     """The best version of resource.k8s.io that is served, as v1; None if none is."""
     served = snapshot["groups"].get(API_GROUP, [])
     return next((version for version in API_VERSIONS if version in served), None)
+
+
+def _slim(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object of a list without its record of fields and, of a node, what only its kubelet cares for."""
+    metadata = {key: value for key, value in mapped(item.get("metadata")).items() if key != "managedFields"}
+    slim = {**item, "metadata": metadata}
+    status = mapped(item.get("status"))
+    if "nodeInfo" in status:
+        slim["status"] = {"nodeInfo": status["nodeInfo"]}
+    return slim
 
 
 class Reader:
@@ -58,6 +73,7 @@ class Reader:
     def snapshot(self) -> dict[str, Any]:
         """As the module says; HttpError if the server does not answer as one, or lets no nodes be listed."""
         self._not_seen = []
+        read_at = datetime.datetime.now(datetime.timezone.utc)
         version = self._object("/version").get("gitVersion")
         groups = {
             group["name"]: [row.get("version") for row in listed(group.get("versions")) if isinstance(row, Mapping)]
@@ -68,6 +84,7 @@ class Reader:
             self._client.fail(self._server, "does not answer as Kubernetes does", "write an API server's address")
         found: dict[str, Any] = {
             "version": version,
+            "read_at": read_at,
             "groups": groups,
             "nodes": self._listed("/api/v1/nodes", needed=True),
             "crds": {name: self._crd(name) for name in crds.NAMES},
@@ -109,7 +126,7 @@ class Reader:
                 if answer.status != 200:
                     break
                 page = mapped(self._client.json(answer))
-                found += [mapped(item) for item in listed(page.get("items"))]
+                found += [_slim(mapped(item)) for item in listed(page.get("items"))]
                 token = str(mapped(page.get("metadata")).get("continue") or "")
                 if not token:
                     return found

@@ -213,6 +213,12 @@ def build(shape: str, own: Any, api_version: str | None = None, keep_name: bool 
     return merged(result, own)
 
 
+def is_known(path: str) -> bool:
+    """Whether the chart has a key at this dotted path, or a free mapping above it."""
+    above = (path.rsplit(".", depth)[0] for depth in range(1, path.count(".") + 1))
+    return path in KEYS or any(KEYS[place].kind == MAP for place in above if place in KEYS)
+
+
 def value(values: Any, path: str, default: Any = None) -> Any:
     """What stands at a dotted path; the default where there is nothing, or no mapping on the way."""
     for part in path.split("."):

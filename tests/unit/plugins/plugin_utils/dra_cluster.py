@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values, versions
@@ -15,6 +16,8 @@ UUID = "9f3c1f52-0a57-4e70-8f3e-3a1c3f2d9b01"
 CLIQUE = f"{UUID}.32766"
 NAMESPACE = RELEASE = "dra-driver-nvidia-gpu"
 HELM = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE}
+NOW = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.timezone.utc)
+KEY = "resource.nvidia.com/computeDomain"
 SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 LABELLED = values.merged(
     values.build("compute_domains", {}, "v1"),
@@ -78,16 +81,54 @@ def slices(name: str, *devices: str, driver: str = "compute-domain.nvidia.com") 
     return {"metadata": {"name": f"{name}-{driver}"}, "spec": {"driver": driver, "nodeName": name, "devices": rows}}
 
 
-def claim(name: str, reserved: bool = True, driver: str = "compute-domain.nvidia.com") -> dict[str, Any]:
+def claim(
+    name: str, reserved: bool = True, driver: str = "compute-domain.nvidia.com", node: str = "r01t01", of: str = "cd"
+) -> dict[str, Any]:
+    """A claim of a workload for the channel of the domain `of` on a node."""
+    parameters = {"kind": "ComputeDomainChannelConfig", "domainID": f"uid-{of}"}
     status = {
-        "allocation": {"devices": {"results": [{"driver": driver, "device": "channel-0"}]}},
+        "allocation": {"devices": {"results": [{"driver": driver, "device": "channel-0", "pool": node}]}},
         "reservedFor": [{"name": "pod", "uid": "1"}] if reserved else [],
     }
-    return {"metadata": {"name": name, "namespace": "jobs", "uid": f"uid-{name}"}, "status": status}
+    return {
+        "metadata": {"name": name, "namespace": "jobs", "uid": f"uid-{name}"},
+        "spec": {"devices": {"config": [{"opaque": {"driver": driver, "parameters": parameters}}]}},
+        "status": status,
+    }
 
 
-def domain(name: str = "cd") -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "jobs"}}
+def domain(name: str = "cd", deleted: str | None = None) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "jobs", "uid": f"uid-{name}"}
+    return {"metadata": {**metadata, **({"deletionTimestamp": deleted} if deleted else {})}}
+
+
+def members(of: str = "cd", clique: str = CLIQUE, **statuses: str) -> dict[str, Any]:
+    """The ComputeDomainClique of a domain, with the status of each node's daemon."""
+    rows = [{"nodeName": name, "cliqueID": clique, "status": status} for name, status in statuses.items()]
+    metadata = {"name": f"uid-{of}.{clique}", "namespace": NAMESPACE, "labels": {KEY: f"uid-{of}"}}
+    return {"metadata": metadata, "daemons": rows}
+
+
+def working() -> dict[str, Any]:
+    """A cluster with a ComputeDomain over both its nodes that serves its workload."""
+    seen = installed()
+    for row in seen["nodes"]:
+        row["metadata"]["labels"][KEY] = "uid-cd"
+    claims = [claim(f"work-{name}", node=name) for name in names()]
+    cliques = [members(**dict.fromkeys(names(), "Ready"))]
+    return {**seen, "compute_domains": [domain()], "compute_domain_cliques": cliques, "claims": claims}
+
+
+def mpi_job(name: str, ended: str | None, *cliques: str) -> dict[str, Any]:
+    """A job of nvbandwidth whose workers are bound to cliques."""
+    terms = [{"matchExpressions": [{"key": "nvidia.com/gpu.clique", "operator": "In", "values": [*cliques]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    worker = {"template": {"spec": {"affinity": affinity}}}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"mpiReplicaSpecs": {"Worker": worker}},
+        "status": {"conditions": [{"type": ended, "status": "True"}] if ended else []},
+    }
 
 
 def secret(revision: int, status: str) -> dict[str, Any]:
@@ -97,13 +138,15 @@ def secret(revision: int, status: str) -> dict[str, Any]:
 
 def virgin() -> dict[str, Any]:
     """A cluster that the driver was never in."""
-    lists = ("device_classes", "slices", "claims", "compute_domains", "compute_domain_cliques", "gpu_clusters")
+    lists = ("device_classes", "slices", "claims", "claim_templates", "compute_domains", "compute_domain_cliques")
     return {
         "version": "v1.34.4",
         "groups": {"resource.k8s.io": ["v1"], "apps": ["v1"]},
         "nodes": [node(name) for name in names()],
         "crds": {f"{kind}.resource.nvidia.com": None for kind in ("computedomains", "computedomaincliques")},
-        **{key: [] for key in (*lists, "daemon_sets", "network_policies", "releases", "not_seen")},
+        "read_at": NOW,
+        **{key: [] for key in (*lists, "gpu_clusters", "daemon_sets", "mpi_jobs")},
+        **{key: [] for key in ("network_policies", "releases", "not_seen")},
     }
 
 
@@ -111,6 +154,7 @@ def installed() -> dict[str, Any]:
     """A cluster that has the release of LABELLED, all of it ready."""
     return {
         **virgin(),
+        "nodes": [node(name, labels={"nvidia.com/gpu.clique": CLIQUE}) for name in names()],
         "crds": {f"{kind}.resource.nvidia.com": crd(kind) for kind in ("computedomains", "computedomaincliques")},
         "device_classes": [
             device_class("compute-domain-default-channel.nvidia.com"),

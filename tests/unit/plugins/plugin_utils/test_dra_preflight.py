@@ -13,8 +13,16 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, crds, placing, preflight, versions
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    checks,
+    crds,
+    placing,
+    preflight,
+    probe,
+    versions,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Tray
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -356,6 +364,16 @@ def test_a_manager_that_a_site_names_may_lose_its_crd() -> None:
     assert crds.judge(live, managers=["argocd-controller"]) == []
 
 
+def test_a_stale_crd_of_gpu_operator_is_the_operators_to_mend() -> None:
+    seen = world.installed()
+    seen["crds"][DOMAINS] = world.crd(DOMAINS, stale=True)
+    seen["gpu_clusters"] = [{"metadata": {"name": "gpu-cluster"}}]
+    found = preflight.preflight(seen, world.trays(), world.plan(shape="gpu_cluster"))
+    stale = next(row for row in found if row["code"] == "dra_crd_stale")
+    assert "upgrade that" in stale["message"]
+    assert "tag crds" not in stale["message"]
+
+
 def test_a_crd_without_our_version_is_stale() -> None:
     live = world.crd(DOMAINS)
     live["spec"]["versions"][0]["name"] = "v1alpha1"
@@ -414,7 +432,7 @@ def test_each_fault_of_an_install_has_its_finding(change: Callable[..., Any], co
 def test_a_plugin_that_wants_no_pod_names_the_missing_label() -> None:
     seen = spoilt(lambda seen: seen.update(daemon_sets=[world.daemon_set(count=0)]), world.installed())
     for node in seen["nodes"]:
-        node["metadata"]["labels"] = {}
+        node["metadata"]["labels"] = {"nvidia.com/gpu.clique": world.CLIQUE}
     found = checks.check(seen, world.trays(), world.plan())
     assert codes(found) == ["dra_plugin_empty"]
     assert "r01t01" in found[0]["message"]
@@ -462,7 +480,11 @@ json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda below: (
         st.lists(below, max_size=3)
-        | st.dictionaries(st.sampled_from(["metadata", "spec", "status", "name", "labels", "x"]), below, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["metadata", "spec", "status", "name", "labels", "daemons", "devices", "config", "x"]),
+            below,
+            max_size=4,
+        )
     ),
     max_leaves=10,
 )
@@ -473,10 +495,13 @@ objects = st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), json,
 @given(st.data())
 def test_whatever_a_cluster_says_is_judged_and_never_breaks(data: st.DataObject) -> None:
     seen = world.installed()
-    for key in ("nodes", "device_classes", "slices", "claims", "daemon_sets", "compute_domains", "releases"):
+    for key in (*LISTS, "nodes", "releases"):
         seen[key] = [*seen[key], data.draw(objects)]
     seen["crds"][DOMAINS] = data.draw(st.none() | objects)
     preflight.preflight(seen, world.trays(), world.plan())
     preflight.preflight(seen, {}, world.plan())
     checks.check(seen, world.trays(), world.plan())
     checks.in_the_way(seen)
+    made = probe.objects(seen, {}, "default", "busybox")
+    probe.judge(seen, made, world.plan())
+    probe.left(seen, ["x"])

@@ -1,0 +1,179 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""ComputeDomains while they live, and what they leave behind: pure functions of a snapshot.
+
+A ComputeDomain with numNodes 0 is Ready before it has a node, and a daemon that sees no clique is Ready without IMEX.
+So what the workload's claims say is compared with who has joined, node by node.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, placing
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Seen, name_of, named
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+
+DOMAIN_DRIVER = f"compute-domain.{GROUP.partition('.')[2]}"
+KEY = f"{GROUP}/computeDomain"
+"""The label on nodes and on all that belongs to a domain, whose UID is its value; the name of the finalizer too."""
+CLEANUP = datetime.timedelta(minutes=20)
+"""Twice the period in which the driver takes away what is stale."""
+READY = "Ready"
+
+
+class Member(NamedTuple):
+    """A daemon as it entered itself: its clique (empty where it sees none) and its status."""
+
+    clique: str
+    status: str
+
+
+def domain_of(claim: Mapping[str, Any]) -> str | None:
+    """The UID of the ComputeDomain that a workload's claim has its channel of."""
+    spec = mapped(mapped(claim.get("spec")).get("devices"))
+    for row in map(mapped, listed(spec.get("config"))):
+        parameters = mapped(mapped(row.get("opaque")).get("parameters"))
+        if parameters.get("kind") == "ComputeDomainChannelConfig" and isinstance(parameters.get("domainID"), str):
+            return str(parameters["domainID"])
+    return None
+
+
+def channels(seen: Seen, uid: str) -> dict[str, bool]:
+    """Node -> whether a pod has it reserved, for each node on which a channel of the domain is allocated."""
+    found = {}
+    for claim in seen["claims"]:
+        if domain_of(claim) != uid:
+            continue
+        status = mapped(claim.get("status"))
+        for row in map(mapped, listed(mapped(mapped(status.get("allocation")).get("devices")).get("results"))):
+            if row.get("driver") == DOMAIN_DRIVER:
+                found[str(row.get("pool"))] = bool(listed(status.get("reservedFor")))
+    return found
+
+
+def members(seen: Seen, domain: Mapping[str, Any]) -> dict[str, Member]:
+    """Node -> its daemon, by the domain's ComputeDomainCliques, else by its own status."""
+    rows = [(row, row.get("name")) for row in map(mapped, listed(mapped(domain.get("status")).get("nodes")))]
+    for clique in seen["compute_domain_cliques"]:
+        if _uid_label(clique) == uid_of(domain):
+            rows += [(row, row.get("nodeName")) for row in map(mapped, listed(clique.get("daemons")))]
+    return {str(name): Member(str(row.get("cliqueID") or ""), str(row.get("status"))) for row, name in rows}
+
+
+def uid_of(item: Mapping[str, Any]) -> str:
+    return str(mapped(item.get("metadata")).get("uid"))
+
+
+def living(seen: Seen, plan: Plan) -> list[Finding]:
+    """V5: what stands between the workloads of the domains and their channels."""
+    if plan.host_managed:
+        # There the driver runs no daemons, and says nothing of IMEX.
+        return []
+    here = [item for item in seen["compute_domains"] if "deletionTimestamp" not in mapped(item.get("metadata"))]
+    return [row for domain in here for row in _judged(seen, domain)]
+
+
+def _judged(seen: Seen, domain: Mapping[str, Any]) -> Iterator[Finding]:
+    name, joined = name_of(domain), members(seen, domain)
+    wanted = channels(seen, uid_of(domain))
+    missing = waiting(seen, domain, wanted)
+    if missing:
+        count = f"{len(wanted) - len(missing)} of {len(wanted)}"
+        node, reason = next(iter(sorted(missing.items())))
+        message = f"ComputeDomain {name} has {count} daemons ready: on node {node} {reason}; see kubectl describe"
+        yield finding("dra_domain_unready", f"{message} and the log of the driver's pods there.", domain=name)
+    blind = [node for node, member in joined.items() if not member.clique]
+    if blind:
+        message = f"The daemons of ComputeDomain {name} on {named(blind)} see no clique, so its workload has no IMEX"
+        yield finding("dra_domain_without_imex", f"{message} there; repair the fabric of those trays.", domain=name)
+    cliques = {member.clique for member in joined.values()} - {""}
+    if len(cliques) > 1:
+        message = f"ComputeDomain {name} is in {len(cliques)} cliques, and no NVLink joins them; bind its workload to"
+        yield finding("dra_domain_spans", f"{message} one by affinity to nvidia.com/gpu.clique.", domain=name)
+
+
+def waiting(seen: Seen, domain: Mapping[str, Any], nodes: Mapping[str, Any]) -> dict[str, str]:
+    """Node -> why the domain's daemon does not serve there, for those of `nodes` on which it does not."""
+    joined, labelled = members(seen, domain), _labelled(seen)
+    return {
+        node: _why(labelled.get(node), uid_of(domain), joined.get(node))
+        for node in nodes
+        if node not in joined or joined[node].status != READY
+    }
+
+
+def _why(label: str | None, uid: str, member: Member | None) -> str:
+    if member is not None:
+        return f"the daemon is {member.status}"
+    if label is None:
+        return f"the plugin has not set the label {KEY}"
+    if label != uid:
+        return f"the label {KEY} is of another ComputeDomain ({label}), and a node has one at a time"
+    return "no daemon has joined"
+
+
+def _labelled(seen: Seen) -> dict[str, str]:
+    """Node -> the UID in its label."""
+    rows = {str(mapped(node.get("metadata")).get("name")): placing.labels(node).get(KEY) for node in seen["nodes"]}
+    return {name: str(uid) for name, uid in rows.items() if uid is not None}
+
+
+def remains(seen: Seen) -> dict[str, list[str]]:
+    """UID -> everything that bears it, in words; the ComputeDomain itself not among them."""
+    found: dict[str, list[str]] = {}
+    for node, uid in _labelled(seen).items():
+        found.setdefault(uid, []).append(f"the label of node {node}")
+    for key, kind in (
+        ("claim_templates", "ResourceClaimTemplate"),
+        ("daemon_sets", "DaemonSet"),
+        ("compute_domain_cliques", "ComputeDomainClique"),
+    ):
+        for item in seen[key]:
+            label = _uid_label(item)
+            if label is not None:
+                found.setdefault(label, []).append(f"{kind} {name_of(item)}")
+    for claim in seen["claims"]:
+        domain = domain_of(claim)
+        if domain is not None:
+            found.setdefault(domain, []).append(f"ResourceClaim {name_of(claim)}")
+    return found
+
+
+def _uid_label(item: Mapping[str, Any]) -> str | None:
+    label = placing.labels(item).get(KEY)
+    return None if label is None else str(label)
+
+
+def ending(seen: Seen) -> list[Finding]:
+    """V6: domains that do not end, and what those that are gone have left.
+
+    Nothing is said where the account may not list ComputeDomains: then everything would look left over.
+    """
+    if any("computedomains;" in sentence for sentence in seen["not_seen"]):
+        return []
+    found, left = [], remains(seen)
+    for domain in seen["compute_domains"]:
+        held = left.pop(uid_of(domain), [])
+        since = _time(mapped(domain.get("metadata")).get("deletionTimestamp"))
+        if since is not None and seen["read_at"] - since > CLEANUP:
+            still = f" ({named(held)} still there)" if held else ""
+            message = f"ComputeDomain {name_of(domain)} is being deleted since {since:%H:%M} UTC{still}; only the"
+            more = "driver's controller takes its finalizer away, so see that it runs and that no pod uses its claims."
+            found.append(finding("dra_domain_stuck", f"{message} {more}", domain=name_of(domain)))
+    for uid, rows in sorted(left.items()):
+        message = f"Of ComputeDomain {uid}, which is gone, {named(rows)} is left and keeps others off; the driver"
+        found.append(finding("dra_domain_left", f"{message} cleans up every 10 minutes, remove it if it stays longer."))
+    return found
+
+
+def _time(text: object) -> datetime.datetime | None:
+    try:
+        return datetime.datetime.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.timezone.utc)
+    except ValueError:
+        return None

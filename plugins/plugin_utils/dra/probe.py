@@ -1,0 +1,140 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A ComputeDomain for a trial in each clique, and whether its channel reached a pod on every node: pure functions.
+
+A pod of a DaemonSet claims a channel and is ready when it sees channel0, so nobody need read its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, domains, placing
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
+    Plan,
+    Seen,
+    Trays,
+    expected_nodes,
+    name_of,
+    named,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
+
+PREFIX = "nvlink-probe-"
+LABEL = "app.kubernetes.io/name"
+CLIQUE, HOSTNAME = "nvidia.com/gpu.clique", "kubernetes.io/hostname"
+CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
+
+
+def free_cliques(seen: Seen, trays: Trays) -> dict[str, list[str]]:
+    """Clique -> the nodes that the driver is to run on and that no ComputeDomain holds; a node holds one at a time."""
+    found: dict[str, list[str]] = {}
+    for name, node in expected_nodes(seen, trays).items():
+        has = placing.labels(node or {})
+        if CLIQUE in has and domains.KEY not in has:
+            found.setdefault(str(has[CLIQUE]), []).append(name)
+    return found
+
+
+def objects(seen: Seen, trays: Trays, namespace: str, image: str) -> list[dict[str, Any]]:
+    """What is applied for the trial: a ComputeDomain and a DaemonSet for each clique with a free node."""
+    known = {str(mapped(node.get("metadata")).get("name")): placing.labels(node) for node in seen["nodes"]}
+    made: list[dict[str, Any]] = []
+    for clique, nodes in sorted(free_cliques(seen, trays).items()):
+        hosts = [str(known[node].get(HOSTNAME, node)) for node in nodes]
+        made += [_domain(_name(clique), namespace), _daemon_set(_name(clique), namespace, image, hosts)]
+    return made
+
+
+def _name(clique: str) -> str:
+    return PREFIX + clique.replace(".", "-")
+
+
+def _domain(name: str, namespace: str) -> dict[str, Any]:
+    # An older definition of the kind demands numNodes.
+    channel = {"resourceClaimTemplate": {"name": f"{name}-channel"}, "allocationMode": "Single"}
+    return {
+        "apiVersion": f"{GROUP}/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"numNodes": 0, "channel": channel},
+    }
+
+
+def _daemon_set(name: str, namespace: str, image: str, hosts: Sequence[str]) -> dict[str, Any]:
+    labels = {LABEL: name}
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": list(hosts)}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    container = {
+        "name": "main",
+        "image": image,
+        "command": ["sleep", "86400"],
+        "readinessProbe": {"exec": {"command": ["test", "-e", CHANNEL]}, "periodSeconds": 1},
+        "resources": {"claims": [{"name": "channel"}]},
+    }
+    pod = {
+        "affinity": {"nodeAffinity": required},
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+        "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": f"{name}-channel"}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
+    }
+
+
+def judge(seen: Seen, made: Sequence[Mapping[str, Any]], plan: Plan) -> list[Finding]:
+    """V5 of the trial's objects: the first thing that does not yet work, for each clique."""
+    names = {name_of(row) for row in made}
+    sets = {name_of(item): item for item in seen["daemon_sets"]}
+    live = {name_of(item): item for item in seen["compute_domains"]}
+    return [
+        finding("dra_probe_failed", f"The trial {name} does not get through: {trouble}.", domain=name)
+        for name in sorted(names)
+        for trouble in [_trouble(seen, live.get(name), mapped(sets.get(name)), plan)]
+        if trouble
+    ]
+
+
+def _trouble(seen: Seen, domain: Mapping[str, Any] | None, pods: Mapping[str, Any], plan: Plan) -> str | None:
+    if domain is None:
+        return "its ComputeDomain is not there; see whether somebody deleted it"
+    status = mapped(pods.get("status"))
+    wanted = status.get("desiredNumberScheduled")
+    if not wanted:
+        return "its DaemonSet wants no pod; see that the controller manager runs"
+    held = domains.channels(seen, domains.uid_of(domain))
+    if len(held) < wanted:
+        return f"{len(held)} of {wanted} claims are allocated; see kubectl describe resourceclaim in its namespace"
+    idle = [node for node, reserved in held.items() if not reserved]
+    if idle:
+        return f"the claims on {named(idle)} are allocated and not reserved; see kubectl describe pod there"
+    missing = {} if plan.host_managed else domains.waiting(seen, domain, held)
+    if missing:
+        node, reason = next(iter(sorted(missing.items())))
+        return f"on node {node} {reason}; see the log of the driver's pods there"
+    ready = status.get("numberReady", 0)
+    if ready < wanted:
+        return f"{CHANNEL} is seen in {ready} of {wanted} pods; see kubectl describe pod of the others"
+    return None
+
+
+def left(seen: Seen, uids: Sequence[str]) -> list[Finding]:
+    """V6 of the trial: what its ComputeDomains, by their UIDs, have left."""
+    there = [f"ComputeDomain {name_of(item)}" for item in seen["compute_domains"] if domains.uid_of(item) in uids]
+    rows = [*there, *(row for uid, rows in domains.remains(seen).items() if uid in uids for row in rows)]
+    return list(_left(rows))
+
+
+def _left(rows: Sequence[str]) -> Iterator[Finding]:
+    if rows:
+        message = f"The trial has left {named(rows)}; see that the driver's controller runs, which takes it away."
+        yield finding("dra_probe_left", message)
