@@ -38,6 +38,8 @@ PERIOD = 0.3
 FILE = "driver.json"
 # Where no tray stands behind a node, its GPUs' clique is this annotation's.
 CLIQUE_SAID = "nvlink-lab/clique"
+# The driver names no field manager, so the API server takes its program's name.
+PLUGIN = "compute-domain-kubelet-plugin"
 WRITTEN_BY_PLUGIN = "nvlink-lab/clique-written-by-plugin"
 NODE_FAULTS = {
     # crash: as if the plugin ended at its start. init: the driver root lacks nvidia-smi. silent: no slices come.
@@ -156,7 +158,7 @@ class Driver:
             self.label(name, {nodes.CLIQUE: wanted}, "nfd-master")
             self._seen.pop(name, None)
 
-    def label(self, node: str, labels: Mapping[str, str | None], manager: str = "nvidia-dra-driver") -> None:
+    def label(self, node: str, labels: Mapping[str, str | None], manager: str = PLUGIN) -> None:
         self.api.patch(f"{nodes.PATH}/{node}?fieldManager={manager}", {"metadata": {"labels": dict(labels)}})
 
     # The release, found by its containers' names, which both chart names share.
@@ -245,7 +247,7 @@ class Driver:
             name, metadata = node["metadata"]["name"], node["metadata"]
             if name not in writing and WRITTEN_BY_PLUGIN in metadata.get("annotations", {}):
                 gone = {"labels": {nodes.CLIQUE: None}, "annotations": {WRITTEN_BY_PLUGIN: None}}
-                self.api.patch(f"{nodes.PATH}/{name}?fieldManager=nvidia-dra-driver", {"metadata": gone})
+                self.api.patch(f"{nodes.PATH}/{name}?fieldManager={PLUGIN}", {"metadata": gone})
 
     # Pods whose containers are not well.
 
