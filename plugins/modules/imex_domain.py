@@ -361,23 +361,34 @@ def main() -> None:
     except NvlinkError as error:
         module.fail_json(msg=f"imex_domain: {error}")
     here = tray.Tray(want, options["ctl_timeout"], module.check_mode)
+    hands = here.hands
     try:
         row = _phase(here, options)
     except NvlinkError as error:
         # What was done until then is told too: it has not been undone.
         row = {"facts": getattr(error, "facts", None)}
-        module.fail_json(msg=str(error), actions=here.done, row=row, findings=[])
+        module.fail_json(msg=str(error), actions=hands.done, row=row, findings=[])
     notes = row.get("findings") or []
     wrong = [note["message"] for note in notes if note["severity"] == ERROR]
     if wrong:
-        module.fail_json(msg=wrong[0], actions=here.done, row=row, findings=notes)
-    result: dict[str, Any] = {"changed": bool(here.done), "actions": here.done, "row": row, "findings": notes}
+        module.fail_json(msg=wrong[0], actions=hands.done, row=row, findings=notes)
+    result: dict[str, Any] = {
+        "changed": bool(hands.done),
+        "actions": hands.done,
+        "row": row,
+        "findings": notes,
+    }
     if options["phase"] == "wait":
         result["facts"] = row["facts"]
-    if here.before or here.after:
+    if hands.before or hands.after:
         result["diff"] = [
-            {"before_header": path, "after_header": path, "before": here.before[path], "after": here.after[path]}
-            for path in sorted(here.before)
+            {
+                "before_header": path,
+                "after_header": path,
+                "before": hands.before[path],
+                "after": hands.after[path],
+            }
+            for path in sorted(hands.before)
         ]
     module.exit_json(**result)
 

@@ -94,6 +94,11 @@ class Wanted:
         named = (("SERVER_PORT", 50000), ("IMEX_CMD_PORT", 50005))
         return (*(int(self.settings.get(key, default)) for key, default in named), self.list_port)
 
+    @property
+    def ports_to_open(self) -> tuple[int, ...]:
+        """Those of the ports that something listens on under this owner; a list for one job is told to nobody."""
+        return self.ports if self.runs_service else self.ports[:2] if self.owner == JOB else ()
+
 
 def wanted(options: Mapping[str, Any]) -> Wanted:
     """The options of imex_domain, checked; ImexError for what a person wrote wrong."""

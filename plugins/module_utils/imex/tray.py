@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, own_source
@@ -31,36 +30,34 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     domain,
     facts,
     files,
+    firewall,
     packages,
     survey,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import (
+    INSTALL_SECONDS,
+    SECONDS,
+    Hands,
+    TrayError,
+    unpack,
 )
 
 PARAMS = "/proc/driver/nvidia/params"
 CHANNELS = survey.CHANNELS
-_SECONDS = 30.0
 # systemd ends a daemon that is deaf to SIGTERM after 90 s.
 _STOP_SECONDS = 120.0
-_INSTALL_SECONDS = 600.0
 _PORT_SECONDS = 1.5
 # The daemon heeds SIGUSR1 once in 5 s.
 _CALL_SECONDS = 6.0
 _NO_SLURM = ("configuration source", "Unable to process configuration", "No such file")
 
 
-class TrayError(files.ImexError):
-    """The tray could not be brought to what is wanted; the sentence says where it stopped."""
-
-
-@dataclass
 class Tray:
-    """One tray under the module's options. ``say`` takes what was done, a line each."""
+    """One tray under the module's options."""
 
-    want: domain.Wanted
-    ctl_timeout: float = 10.0
-    check: bool = False
-    done: list[str] = field(default_factory=list)
-    before: dict[str, str] = field(default_factory=dict)
-    after: dict[str, str] = field(default_factory=dict)
+    def __init__(self, want: domain.Wanted, ctl_timeout: float = 10.0, check: bool = False) -> None:
+        self.want, self.ctl_timeout, self.check = want, ctl_timeout, check
+        self.hands = Hands(check)
 
     def facts(self) -> dict[str, Any]:
         read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.want.proc_devices)
@@ -133,10 +130,10 @@ class Tray:
         names = packages.names(driver, self.want.package)
         if shutil.which("apt-cache"):
             command = ["apt-cache", *options, "madison", *names]
-            return packages.parse_madison(_long(command, _SECONDS).stdout)
+            return packages.parse_madison(unpack(command, SECONDS).stdout)
         if shutil.which("dnf"):
             question = ["dnf", "--quiet", "repoquery", "--qf", "%{name} %{version}-%{release}\\n", *names]
-            return packages.parse_repoquery(_long(question).stdout)
+            return packages.parse_repoquery(unpack(question).stdout)
         return []
 
     def _fresh_offers(self, driver: str) -> list[packages.Offer]:
@@ -150,7 +147,7 @@ class Tray:
                     "--option=Dir::Cache::pkgcache=",
                     "--option=Dir::Cache::srcpkgcache=",
                 ]
-            _long(["apt-get", "--quiet=2", *options, "update"])
+            unpack(["apt-get", "--quiet=2", *options, "update"])
             return self._offers(driver, *options)
 
     def _pending(
@@ -160,7 +157,7 @@ class Tray:
         trial = Tray(self.want, self.ctl_timeout, check=True)
         known = record or {"generation": 0, "owing": []}
         found = trial.stop_and_write(known["generation"], known.get("owing") or [], False, seen, offer)
-        return trial.done, found["findings"]
+        return trial.hands.done, found["findings"]
 
     def _gap(self, seen: Mapping[str, Any], offer: packages.Offer | None) -> domain.Gap:
         then = self._files(offer)
@@ -222,7 +219,7 @@ class Tray:
         modprobe_changed = disk.read_text(domain.MODPROBE) != then[domain.MODPROBE][0]
         tls_changed = any(disk.read_text(path) != then[path][0] for path in domain.TLS_FILES.values())
         for path, (text, mode) in then.items():
-            self._write(path, text, mode, secret=path in domain.TLS_FILES.values())
+            self.hands.write(path, text, mode, secret=path in domain.TLS_FILES.values())
         if install and offer:
             self._install(offer)
         self._write_config()
@@ -230,10 +227,10 @@ class Tray:
             self._write_list(generation, owing)
         else:
             self._forget_list()
-        self._set_units(seen, any(_is_unit(path) for path in self.before))
+        self._set_units(seen, any(_is_unit(path) for path in self.hands.before))
         self._channels(old_channels)
         if self.want.manage_firewall:
-            self._firewall()
+            firewall.settle(self.hands, self.want.ports_to_open)
         if modprobe_changed:
             self._rebuild_initramfs()
         note = domain.reboot_needed(self.want, disk.read_text(PARAMS), modprobe_changed)
@@ -254,10 +251,10 @@ class Tray:
         }
 
     def _stop(self, seen: Mapping[str, Any]) -> None:
-        self._tell(f"stop {survey.UNIT}")
+        self.hands.tell(f"stop {survey.UNIT}")
         if self.check:
             return
-        self._systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
+        self.hands.systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
         pids = [entry["pid"] for entry in seen["owners"] if entry["owner"] == "service" and entry["pid"]]
         if any(os.path.exists(f"/proc/{pid}/exe") and _name(pid) == survey.DAEMON for pid in pids):
             raise TrayError(f"{survey.UNIT} was stopped and its process {pids[0]} still runs; reboot the tray.")
@@ -266,35 +263,35 @@ class Tray:
         """What a clean stop leaves, and an unclean one: no owner after this one may find it."""
         # In the middle of its tries to start it is neither running nor off.
         if not seen["running"] and (seen["unit"] or {}).get("active") in ("activating", "failed"):
-            self._tell(f"stop {survey.UNIT}")
+            self.hands.tell(f"stop {survey.UNIT}")
             if not self.check:
-                self._systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
-                child.run(["systemctl", "reset-failed", survey.UNIT], _SECONDS)
+                self.hands.systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
+                child.run(["systemctl", "reset-failed", survey.UNIT], SECONDS)
         if self.want.owner in (domain.NONE, domain.DRIVER):
             for path in (files.PERSIST_FILE, domain.HOST_SOCKET):
                 if os.path.lexists(path):
-                    self._write(path, None, 0)
+                    self.hands.write(path, None, 0)
 
     def _fetch(self, offer: packages.Offer) -> None:
         """Before anything is stopped: a package that cannot be had must not cost a running domain."""
         if self.check or not shutil.which("apt-get"):
             return
         command = [*packages.APT_INSTALL[:-1], "--download-only", "install", f"{offer.name}={offer.version}"]
-        self._must(command, _INSTALL_SECONDS, f"{offer.name} {offer.version} cannot be fetched")
+        self.hands.must(command, INSTALL_SECONDS, f"{offer.name} {offer.version} cannot be fetched")
 
     def _install(self, offer: packages.Offer) -> None:
-        self._tell(f"install {offer.name} {offer.version}")
+        self.hands.tell(f"install {offer.name} {offer.version}")
         if self.check:
             return
         if shutil.which("apt-get"):
             command = [*packages.APT_INSTALL, f"{offer.name}={offer.version}"]
         else:
             command = ["dnf", "--assumeyes", "--quiet", "install", f"{offer.name}-{offer.version}"]
-        self._must(command, _INSTALL_SECONDS, f"{offer.name} {offer.version} cannot be installed")
-        state = child.run(["systemctl", "is-active", survey.UNIT], _SECONDS).stdout.strip()
+        self.hands.must(command, INSTALL_SECONDS, f"{offer.name} {offer.version} cannot be installed")
+        state = child.run(["systemctl", "is-active", survey.UNIT], SECONDS).stdout.strip()
         if state in ("active", "activating", "reloading"):
             # Packages may start what they bring; nothing starts before all members have one list.
-            self._systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
+            self.hands.systemctl("stop", survey.UNIT, seconds=_STOP_SECONDS)
 
     def _write_config(self) -> None:
         """Under driver_managed and none config.cfg is left alone."""
@@ -307,7 +304,7 @@ class Tray:
         keys = domain.changed_keys(config, self.want.settings)
         if keys:
             changed = config.changed({key: self.want.settings[key] for key in keys})
-            self._write(files.CONFIG_FILE, changed.text, domain.PLAIN_MODE)
+            self.hands.write(files.CONFIG_FILE, changed.text, domain.PLAIN_MODE)
 
     def _write_list(self, generation: int, owing: Sequence[str]) -> None:
         record = domain.render_record(self.want, generation, owing)
@@ -317,39 +314,39 @@ class Tray:
             # Not blessed from here on: a crash in between must not start half a change.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(domain.BLESSING)
-        self._write(self.want.nodes_path, self.want.text, domain.PLAIN_MODE)
-        self._write(files.RECORD_FILE, record, domain.PLAIN_MODE)
+        self.hands.write(self.want.nodes_path, self.want.text, domain.PLAIN_MODE)
+        self.hands.write(files.RECORD_FILE, record, domain.PLAIN_MODE)
 
     def _forget_list(self) -> None:
         ours = os.path.lexists(files.RECORD_FILE)
-        self._write(files.RECORD_FILE, None, 0)
-        self._write(domain.BLESSING, None, 0)
+        self.hands.write(files.RECORD_FILE, None, 0)
+        self.hands.write(domain.BLESSING, None, 0)
         if self.want.owner == domain.NONE or (self.want.owner == domain.JOB and ours):
             # Without the check nothing would keep a start by hand from using an old list. Where a prolog is the owner
             # a list without a record is that of a running job.
-            self._write(self.want.nodes_path, None, 0)
+            self.hands.write(self.want.nodes_path, None, 0)
 
     def _set_units(self, seen: Mapping[str, Any], changed: bool) -> None:
         if changed and not self.check:
-            self._systemctl("daemon-reload")
+            self.hands.systemctl("daemon-reload")
         for words in self._unit_changes(self.facts() if not self.check else seen):
-            self._tell(words)
+            self.hands.tell(words)
             if not self.check:
                 verb, unit = words.split()
                 if verb == "mask":
-                    child.run(["systemctl", "disable", "--quiet", unit], _SECONDS)
-                    self._systemctl("stop", unit, seconds=_STOP_SECONDS, may_fail=True)
-                self._systemctl(verb, "--quiet", unit)
-        active = child.run(["systemctl", "is-active", domain.LIST_SOCKET], _SECONDS).stdout.strip() == "active"
-        if self.want.runs_service and (not active or domain.SOCKET_UNIT in self.before):
-            self._tell(f"start {domain.LIST_SOCKET}")
+                    child.run(["systemctl", "disable", "--quiet", unit], SECONDS)
+                    self.hands.systemctl("stop", unit, seconds=_STOP_SECONDS, may_fail=True)
+                self.hands.systemctl(verb, "--quiet", unit)
+        active = child.run(["systemctl", "is-active", domain.LIST_SOCKET], SECONDS).stdout.strip() == "active"
+        if self.want.runs_service and (not active or domain.SOCKET_UNIT in self.hands.before):
+            self.hands.tell(f"start {domain.LIST_SOCKET}")
             if not self.check:
-                self._systemctl("enable", "--quiet", domain.LIST_SOCKET)
-                self._systemctl("restart", domain.LIST_SOCKET)
+                self.hands.systemctl("enable", "--quiet", domain.LIST_SOCKET)
+                self.hands.systemctl("restart", domain.LIST_SOCKET)
         elif not self.want.runs_service and active:
-            self._tell(f"stop {domain.LIST_SOCKET}")
+            self.hands.tell(f"stop {domain.LIST_SOCKET}")
             if not self.check:
-                child.run(["systemctl", "stop", domain.LIST_SOCKET], _SECONDS)
+                child.run(["systemctl", "stop", domain.LIST_SOCKET], SECONDS)
         if not self.want.tls and not self.check:
             with contextlib.suppress(OSError):
                 os.rmdir(domain.TLS_FOLDER)
@@ -364,49 +361,23 @@ class Tray:
     def _channels(self, old: set[int]) -> None:
         """Devices of the wanted channels, with the major of this boot; those of an earlier wish go."""
         for minor in sorted(old - set(self.want.channels)):
-            self._write(f"{CHANNELS}/channel{minor}", None, 0)
+            self.hands.write(f"{CHANNELS}/channel{minor}", None, 0)
         major = boot.major_of_channels(self.want.proc_devices)
         if major is None or not self.want.channels:
             return
         if self.check:
             missing = [n for n in self.want.channels if not _is_channel(f"{CHANNELS}/channel{n}", major, n)]
-            self.done += [f"make channel{minor}" for minor in missing]
+            self.hands.done += [f"make channel{minor}" for minor in missing]
         else:
-            self.done += [f"make {name}" for name in boot.make_channels(list(self.want.channels), major)]
-
-    def _firewall(self) -> None:
-        """Ports of members, where a firewall that the site runs would close them."""
-        ports = self.want.ports
-        if _says(["firewall-cmd", "--state"], "running"):
-            for port in ports:
-                is_open = child.run(["firewall-cmd", f"--query-port={port}/tcp"], _SECONDS).rc == 0
-                self._port(is_open, port, ["firewall-cmd", "--quiet"], f"-port={port}/tcp", twice=True)
-        elif _says(["ufw", "status"], "Status: active"):
-            rules = child.run(["ufw", "status"], _SECONDS).stdout
-            for port in ports:
-                self._port(f"\n{port}/tcp " in rules, port, ["ufw"], f"{port}/tcp", twice=False)
-
-    def _port(self, is_open: bool, port: int, command: list[str], rest: str, twice: bool) -> None:
-        if is_open == self.want.runs_service:
-            return
-        self._tell(f"{'open' if self.want.runs_service else 'close'} port {port}/tcp in {command[0]}")
-        if self.check:
-            return
-        if twice:
-            verb = "--add" if self.want.runs_service else "--remove"
-            commands = [[*command, verb + rest], [*command, "--permanent", verb + rest]]
-        else:
-            commands = [[*command, "allow", rest] if self.want.runs_service else [*command, "delete", "allow", rest]]
-        for each in commands:
-            self._must(each, _SECONDS, f"port {port} cannot be set in {command[0]}")
+            self.hands.done += [f"make {name}" for name in boot.make_channels(list(self.want.channels), major)]
 
     def _rebuild_initramfs(self) -> None:
         """The module may be loaded from there, with the options of when it was made."""
         for command in (["update-initramfs", "-u"], ["dracut", "--force"]):
             if shutil.which(command[0]):
-                self._tell(f"run {' '.join(command)}")
+                self.hands.tell(f"run {' '.join(command)}")
                 if not self.check:
-                    self._must(command, _INSTALL_SECONDS, "the initramfs cannot be rebuilt")
+                    self.hands.must(command, INSTALL_SECONDS, "the initramfs cannot be rebuilt")
                 return
 
     # --- start
@@ -421,22 +392,23 @@ class Tray:
                 " on this tray, then run the role again."
             )
         if record and list(owing) != record.get("owing"):
-            self._write(
+            self.hands.write(
                 files.RECORD_FILE, domain.render_record(self.want, record["generation"], owing), domain.PLAIN_MODE
             )
         if record:
-            self._write(domain.BLESSING, f"{record['generation']} {record['sha256']}\n", domain.PLAIN_MODE, quiet=True)
+            blessing = f"{record['generation']} {record['sha256']}\n"
+            self.hands.write(domain.BLESSING, blessing, domain.PLAIN_MODE, quiet=True)
         state = _unit_state()
         if state in ("active", "reloading"):
             if reload:
-                self._tell("reload the TLS files (SIGUSR1)")
+                self.hands.tell("reload the TLS files (SIGUSR1)")
                 self._signal(signal.SIGUSR1)
             return {"started": False, "facts": None}
-        self._tell(f"start {survey.UNIT}")
+        self.hands.tell(f"start {survey.UNIT}")
         if self.check:
             return {"started": True, "facts": None}
-        child.run(["systemctl", "reset-failed", survey.UNIT], _SECONDS)
-        self._systemctl("start", "--no-block", survey.UNIT)
+        child.run(["systemctl", "reset-failed", survey.UNIT], SECONDS)
+        self.hands.systemctl("start", "--no-block", survey.UNIT)
         deadline = time.monotonic() + seconds
         while True:
             time.sleep(0.2)
@@ -491,44 +463,6 @@ class Tray:
             ports = closed_ports(silent, self.want.ports[:2])
         return {"facts": seen, "ports": ports, "running": seen["running"]}
 
-    # --- Small hands.
-
-    def _tell(self, words: str) -> None:
-        self.done.append(words)
-
-    def _write(self, path: str, text: str | None, mode: int, secret: bool = False, quiet: bool = False) -> None:
-        """Bring one file to its text and mode, or away; noted for --diff, a secret without its text."""
-        old = disk.read_text(path)
-        if text is None:
-            if not os.path.lexists(path):
-                return
-            self._note(path, "" if secret else old, None)
-            if not self.check:
-                os.unlink(path)
-            return
-        if old == text and stat.S_IMODE(os.stat(path).st_mode) == mode:
-            return
-        if not quiet:
-            self._note(path, "(a secret)\n" if secret and old else old, "(another secret)\n" if secret else text)
-        if not self.check:
-            disk.write_text(path, text, mode, 0o700 if secret else 0o755)
-
-    def _note(self, path: str, before: str | None, after: str | None) -> None:
-        self._tell(f"remove {path}" if after is None else f"write {path}" if before is None else f"change {path}")
-        self.before[path], self.after[path] = before or "", after or ""
-
-    def _systemctl(self, *words: str, seconds: float = _SECONDS, may_fail: bool = False) -> None:
-        done = child.run(["systemctl", *words], seconds)
-        if done.rc != 0 and not may_fail:
-            said = done.stderr.strip().partition("\n")[0] or ("no end in time" if done.timed_out else "no reason")
-            raise TrayError(f"systemctl {' '.join(words)} failed ({said}); see the journal of this tray.")
-
-    def _must(self, command: Sequence[str], seconds: float, what: str) -> None:
-        done = _long(command, seconds)
-        if done.rc != 0:
-            said = (done.error or done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2][:300]
-            raise TrayError(f"{what} ({said or 'no end in time'}); run {' '.join(command[:1])} by hand on this tray.")
-
 
 class _NotStarted(TrayError):
     """The unit did not start; ``facts`` of then."""
@@ -549,7 +483,7 @@ def _why_not_started(seen: Mapping[str, Any]) -> str:
     known = [note["message"] for note in wrong if note["code"] not in ("imex_unit_failed", "imex_unit_down")]
     if known:
         return known[0]
-    journal = child.run(["journalctl", "--unit", survey.UNIT, "--output=cat", "--lines=20", "--no-pager"], _SECONDS)
+    journal = child.run(["journalctl", "--unit", survey.UNIT, "--output=cat", "--lines=20", "--no-pager"], SECONDS)
     said = [line for line in journal.stdout.splitlines() if line.startswith("nvlink-imex:")]
     if said:
         return said[-1].partition(": ")[2]
@@ -565,7 +499,7 @@ def _may_change(seen: Mapping[str, Any]) -> bool:
     return not any(peer["connection"] in ("map_mismatch", "version_mismatch") for peer in seen["peers"])
 
 
-def running_jobs(nodes: Sequence[str], timeout: float = _SECONDS) -> tuple[list[str], str | None]:
+def running_jobs(nodes: Sequence[str], timeout: float = SECONDS) -> tuple[list[str], str | None]:
     """Jobs on these nodes by Slurm's word, and why that is unknown. Without a Slurm here there are none.
 
     One call for the clique, and only where a daemon must stop. Without Slurm's word the steps on this tray count.
@@ -662,18 +596,14 @@ def _argv_has(pid: int, word: str) -> bool:
 
 
 def _unit_state() -> str:
-    return child.run(["systemctl", "is-active", survey.UNIT], _SECONDS).stdout.strip()
+    return child.run(["systemctl", "is-active", survey.UNIT], SECONDS).stdout.strip()
 
 
 def _has_job() -> bool:
-    return child.run(["systemctl", "show", "--property=Job", "--value", survey.UNIT], _SECONDS).stdout.strip() not in (
+    return child.run(["systemctl", "show", "--property=Job", "--value", survey.UNIT], SECONDS).stdout.strip() not in (
         "",
         "0",
     )
-
-
-def _says(command: Sequence[str], text: str) -> bool:
-    return shutil.which(command[0]) is not None and text in child.run(command, _SECONDS).stdout
 
 
 def _is_unit(path: str) -> bool:
@@ -698,8 +628,3 @@ def read_record() -> dict[str, Any] | None:
 def _hash(path: str) -> str | None:
     text = disk.read_text(path)
     return None if text is None else files.digest(text)
-
-
-def _long(command: Sequence[str], seconds: float = _INSTALL_SECONDS) -> child.Result:
-    """Run what unpacks: packages, their lists and apt's cache of them, an initramfs."""
-    return child.run(command, seconds, env={**os.environ, **packages.APT_ENVIRONMENT}, large_files=True)

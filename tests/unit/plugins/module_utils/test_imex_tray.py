@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, hands, tray
 
 
 def test_what_is_no_file_goes_without_being_read(tmp_path: Path) -> None:
     """A channel's device among them: who reads a terminal, or a pipe, waits for ever."""
     pipe = tmp_path / "channel0"
     os.mkfifo(pipe)
-    here = tray.Tray(domain.Wanted(domain.NONE))
     # In a child, which a wait costs no more than the time that it has.
-    done = child.call(here._write, 5.0, str(pipe), None, 0)
+    done = child.call(hands.Hands().write, 5.0, str(pipe), None, 0)
     assert (done.result.rc, done.result.timed_out) == (0, False)
     assert not os.path.lexists(pipe)
 

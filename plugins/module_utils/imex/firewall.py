@@ -1,0 +1,83 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The ports of IMEX in the firewall that a site runs on its trays.
+
+What the role has opened is written down, and only that is closed again: a port that the site opened stays open.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Collection, Sequence
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import SECONDS, Hands
+
+# Firewall -> the ports that the role has opened in it.
+OPENED = "/etc/nvidia-imex/nvlink-ports.json"
+FIREWALLD, UFW = "firewalld", "ufw"
+
+
+def settle(hands: Hands, ports: Collection[int]) -> None:
+    """Open these ports, and close what an earlier run has opened beside them."""
+    firewall = _running()
+    if firewall is None:
+        return
+    opened = _opened()
+    ours = opened.get(firewall, [])
+    seen = _open_ports(firewall, [*ports, *ours])
+    for port in ours:
+        if port not in ports and port in seen:
+            _change(hands, firewall, "close", port)
+    fresh = [port for port in ports if port not in seen]
+    for port in fresh:
+        _change(hands, firewall, "open", port)
+    opened[firewall] = sorted({*fresh, *(port for port in ours if port in ports)})
+    kept = {name: numbers for name, numbers in opened.items() if numbers}
+    hands.write(OPENED, json.dumps(kept, sort_keys=True) + "\n" if kept else None, 0o644)
+
+
+def _running() -> str | None:
+    if _says(["firewall-cmd", "--state"], "running"):
+        return FIREWALLD
+    return UFW if _says(["ufw", "status"], "Status: active") else None
+
+
+def _says(command: Sequence[str], text: str) -> bool:
+    return shutil.which(command[0]) is not None and text in child.run(command, SECONDS).stdout
+
+
+def _opened() -> dict[str, list[int]]:
+    try:
+        found = json.loads(disk.read_text(OPENED) or "{}")
+        return {str(name): [int(port) for port in ports] for name, ports in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _open_ports(firewall: str, ports: Sequence[int]) -> set[int]:
+    """Those of the ports that the firewall lets through now; of firewalld in its default zone."""
+    if firewall == UFW:
+        rules = child.run(["ufw", "status"], SECONDS).stdout
+        return {port for port in ports if re.search(rf"(?m)^{port}/tcp +ALLOW +Anywhere *$", rules)}
+    return {port for port in ports if child.run(["firewall-cmd", f"--query-port={port}/tcp"], SECONDS).rc == 0}
+
+
+def _change(hands: Hands, firewall: str, verb: str, port: int) -> None:
+    hands.tell(f"{verb} port {port}/tcp in {firewall}")
+    if hands.check:
+        return
+    for command in _commands(firewall, verb, port):
+        hands.must(command, SECONDS, f"port {port} cannot be set in {firewall}")
+
+
+def _commands(firewall: str, verb: str, port: int) -> list[list[str]]:
+    if firewall == UFW:
+        return [["ufw", *([] if verb == "open" else ["delete"]), "allow", f"{port}/tcp"]]
+    change = f"--{'add' if verb == 'open' else 'remove'}-port={port}/tcp"
+    # Now, and from the next start on.
+    return [["firewall-cmd", "--quiet", *more, change] for more in ([], ["--permanent"])]
