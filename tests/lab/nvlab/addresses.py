@@ -11,5 +11,7 @@ BRIDGE_ADDRESS = f"{NETWORK}.1"
 CONTROLLER = "ctl"
 CONTROLLER_ADDRESS = f"{NETWORK}.2"
 FIRST_TRAY = 11
+BACKUP = "ctl2"
+BACKUP_ADDRESS = f"{NETWORK}.4"
 # The API server of Kubernetes: processes in the lab's network, on an address of the bridge.
 KUBERNETES_ADDRESS = f"{NETWORK}.3"

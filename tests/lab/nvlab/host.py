@@ -27,6 +27,8 @@ from .slurm import CGROUP_CONF, SLURMD_DEFAULT, SLURMDBD_CONF, slurm_conf
 
 UNITS = "etc/systemd/system"
 WANTS = f"{UNITS}/multi-user.target.wants"
+# A folder that the controllers have in common, as a site has a shared file system for slurmctld's state.
+SHARED, SHARED_PLACE = "shared", "/opt/nvlink-lab-shared"
 AFTER_SLURMDBD = "[Unit]\nAfter=slurmdbd.service\n"
 
 
@@ -126,6 +128,8 @@ def _become_nspawn(
     command.append(f"--bind-ro={directory.parent.parent / packages.SITE}:{packages.PLACE}/{packages.SITE}")
     if is_tray:
         command.append(f"--bind-ro={directory / 'gpu'}:{GPU_FILES}")
+    else:
+        command.append(f"--bind={directory.parent.parent / SHARED}:{SHARED_PLACE}")
     command += [f"--bind=/dev/null:/dev/nvidia{number}" for number in range(devices)]
     command.append("--boot")
     environment = {"PATH": tools.PATH, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1", "SYSTEMD_NSPAWN_LOCK": "0"}
@@ -142,8 +146,8 @@ def _private_mounts(directory: Path, base: Path) -> None:
     linux.mount("cgroup2", "/sys/fs/cgroup", "cgroup2")
     # nspawn keeps notes in /run that it would leave behind when it is killed.
     here = os.open(directory, os.O_PATH)
-    site = directory.parent.parent / packages.SITE
-    shared = os.open(site, os.O_PATH)
+    lab = directory.parent.parent
+    common = {lab / name: os.open(lab / name, os.O_PATH) for name in (packages.SITE, SHARED)}
     for inner in linux.mounts_below("/run"):
         # Or this host would keep alive the network of every other lab; one that goes down just now is as good.
         with contextlib.suppress(FileNotFoundError):
@@ -152,9 +156,10 @@ def _private_mounts(directory: Path, base: Path) -> None:
     os.makedirs(directory)
     linux.mount(f"/proc/self/fd/{here}", str(directory), None, linux.MS_BIND)
     os.close(here)
-    os.makedirs(site)
-    linux.mount(f"/proc/self/fd/{shared}", str(site), None, linux.MS_BIND)
-    os.close(shared)
+    for folder, handle in common.items():
+        os.makedirs(folder)
+        linux.mount(f"/proc/self/fd/{handle}", str(folder), None, linux.MS_BIND)
+        os.close(handle)
     layers = directory / "layers"
     layers.mkdir(exist_ok=True)
     linux.mount("tmpfs", str(layers), "tmpfs", 0, "mode=0755")

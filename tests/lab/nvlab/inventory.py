@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from . import network, paths
-from .addresses import CONTROLLER, NETWORK
+from .addresses import NETWORK
 from .scenario import Scenario
 
 PROXY = Path(__file__).resolve().with_name("proxy.py")
@@ -50,7 +50,8 @@ def ansible(name: str, scenario: Scenario) -> str:
     tray_hosts = {tray.name: {"ansible_host": tray.address} for tray in scenario.trays}
     groups: dict[str, object] = {"trays": {"hosts": tray_hosts}}
     if scenario.controller:
-        groups["slurm_controller"] = {"hosts": {CONTROLLER: {"ansible_host": scenario.hosts[CONTROLLER]}}}
+        controllers = {name: {"ansible_host": address} for name, address in scenario.controllers.items()}
+        groups["slurm_controller"] = {"hosts": controllers}
     variables = {
         "ansible_user": "root",
         "ansible_connection": "ssh",

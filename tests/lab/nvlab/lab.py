@@ -74,6 +74,7 @@ def _start(name: str, scenario: Scenario, directory: Path, base: Path, cgroup: P
     (directory / "ssh_config").write_text(inventory.ssh_config(name, scenario))
     (directory / "known_hosts").write_text(inventory.known_hosts((directory / "host_key.pub").read_text()))
     (directory / packages.SITE).mkdir()
+    (directory / host.SHARED).mkdir()
     packages.index(directory / packages.SITE)
     network.create(name)
     cgroup.mkdir()
@@ -92,7 +93,7 @@ def _start(name: str, scenario: Scenario, directory: Path, base: Path, cgroup: P
 
 def _devices(scenario: Scenario, host_name: str) -> int:
     """The GPUs' device files are there for a Slurm that a site brings up; the lab's own does not count GPUs."""
-    return scenario.tray(host_name).gpus if scenario.empty and host_name != CONTROLLER else 0
+    return scenario.tray(host_name).gpus if scenario.empty and host_name not in scenario.controllers else 0
 
 
 def _make_keys(directory: Path) -> None:
@@ -168,12 +169,13 @@ def start(name: str, host_name: str, timeout: float) -> None:
     cgroup = Path(known["cgroup"]) / host_name
     if host.leader(cgroup) is not None:
         raise LabError(f"host {host_name} of lab {name!r} is running already.")
-    is_tray = host_name != CONTROLLER
-    place, devices = paths.state_of(name) / "hosts" / host_name, _devices(scenario_of(name), host_name)
+    scenario = scenario_of(name)
+    is_tray = host_name not in scenario.controllers
+    place, devices = paths.state_of(name) / "hosts" / host_name, _devices(scenario, host_name)
     pid = host.start(place, host_name, Path(known["base"]), name, cgroup, is_tray, devices)
     known["hosts"][host_name].update(pid=pid, started=linux.start_time(pid))
     state.write(name, known)
-    _wait(name, scenario_of(name), time.monotonic() + timeout, [host_name])
+    _wait(name, scenario, time.monotonic() + timeout, [host_name])
 
 
 def _check_host(known: dict[str, Any], name: str, host_name: str) -> None:
@@ -213,7 +215,8 @@ def scenario_of(name: str) -> Scenario:
     data = json.loads((state.existing(name) / "scenario.json").read_text())
     slurm = data["slurm"] and Slurm(**{**data["slurm"], "conf": tuple(data["slurm"]["conf"])})
     trays = tuple(Tray(**tray) for tray in data["trays"])
-    return Scenario(data["suite"], data["controller"], slurm, trays, data["empty"], data.get("kubernetes"))
+    rest = {key: data[key] for key in ("suite", "controller", "empty", "kubernetes", "backup") if key in data}
+    return Scenario(slurm=slurm, trays=trays, **rest)
 
 
 def status(name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ The shape, every key optional::
 
     suite: trixie            # or forky
     controller: true         # a host `ctl`
+    backup: false            # true: a host `ctl2` too, for a second slurmctld; both have the folder /opt/nvlink-lab-shared
     slurm: true              # or packages (hosts without it, that can install it), or a map: topology_plugin,
                              # prolog_flags, select_type, accounting (true: slurmdbd and MariaDB on ctl), conf (lines
                              # for slurm.conf), files (topology.conf: TEXT)
@@ -31,7 +32,7 @@ from typing import Any
 
 import yaml
 
-from .addresses import CONTROLLER, CONTROLLER_ADDRESS, FIRST_TRAY, NETWORK
+from .addresses import BACKUP, BACKUP_ADDRESS, CONTROLLER, CONTROLLER_ADDRESS, FIRST_TRAY, NETWORK
 from .errors import LabError
 from .settings import check_setting
 
@@ -74,11 +75,18 @@ class Scenario:
     trays: tuple[Tray, ...]
     empty: bool = False  # hosts without Slurm, with a repository that has it
     kubernetes: str | None = None  # the version of a control plane in the lab's network; "" is the lab's usual one
+    backup: bool = False  # a host for a second slurmctld
+
+    @property
+    def controllers(self) -> dict[str, str]:
+        """Host name -> address of the hosts of slurmctld."""
+        hosts = {CONTROLLER: CONTROLLER_ADDRESS} if self.controller else {}
+        return {**hosts, BACKUP: BACKUP_ADDRESS} if self.backup else hosts
 
     @property
     def hosts(self) -> dict[str, str]:
-        """Host name -> address, the controller first."""
-        hosts = {CONTROLLER: CONTROLLER_ADDRESS} if self.controller else {}
+        """Host name -> address, the controllers first."""
+        hosts = self.controllers
         hosts.update((tray.name, tray.address) for tray in self.trays)
         return hosts
 
@@ -115,7 +123,10 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
     if suite not in SUITES:
         raise LabError(f"{source}: suite is {suite!r}, use one of {', '.join(SUITES)}.")
     controller = top.take("controller", bool, True)
+    backup = top.take("backup", bool, False)
     empty = top.peek("slurm") == "packages"
+    if backup and not (controller and empty):
+        raise LabError(f"{source}: backup needs the controller host and slurm: packages, as the lab's own Slurm has one.")
     slurm = _slurm(top, source)
     if slurm and not controller:
         raise LabError(f"{source}: slurm needs the controller host, set controller to true.")
@@ -147,6 +158,7 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
         tuple(Tray(t.name, t.address, t.rack, t.number, t.gpus, t.clique_id, settings.get(t.name, {})) for t in trays),
         empty,
         kubernetes,
+        backup,
     )
 
 

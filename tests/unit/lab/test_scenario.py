@@ -21,6 +21,12 @@ def test_an_empty_file_is_two_trays_in_one_clique_with_a_controller_and_slurm() 
     assert parsed.slurm == scenario.Slurm()
 
 
+def test_a_backup_is_a_second_controller() -> None:
+    parsed = scenario.parse({"slurm": "packages", "backup": True, "racks": [{"trays": 1}]})
+    assert parsed.controllers == {"ctl": "198.51.100.2", "ctl2": "198.51.100.4"}
+    assert list(parsed.hosts) == ["ctl", "ctl2", "r01t01"]
+
+
 def test_cliques_divide_the_trays_of_a_rack() -> None:
     rack = {"trays": 3, "cliques": [{"id": 7, "trays": [1, 3]}, {"id": 8, "trays": [2]}]}
     parsed = scenario.parse({"racks": [rack]})
@@ -46,6 +52,7 @@ def test_tray_settings_are_kept_as_words() -> None:
         ({"controler": True}, "S: controler is not a key of a scenario, remove or correct it."),
         ({"controller": "yes"}, "S: controller is 'yes', it must be true or false."),
         ({"controller": False}, "S: slurm needs the controller host, set controller to true."),
+        ({"backup": True}, "S: backup needs the controller host and slurm: packages, "),
         ({"slurm": {"plugin": "x"}}, "S: slurm.plugin is not a key of a scenario, remove or correct it."),
         ({"slurm": {"files": {"../x": "a"}}}, "S: slurm.files.../x must be the text of a file like topology.conf."),
         ({"slurm": 3}, "S: slurm must be a map of keys."),
