@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -16,18 +17,19 @@ from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, render
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import (
-    RehearsalError,
-    Rehearsed,
-    rehearsed,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import RehearsalError, rehearsed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import VerdictError, verdict
+
+T = TypeVar("T")
 
 MANIFEST = ".fabric_render.json"
 # A terminal tells its width; a log file or a pager has none, and two racks should still stand side by side there.
 WIDTH_WITHOUT_TERMINAL = 120
-# A page of markup says nothing to who reads a diff.
+# A page of markup, or all numbers of a report, say nothing to who reads a diff.
 LONGEST_DIFF = 100_000
 
 display = Display()
@@ -49,6 +51,8 @@ class ActionModule(ActionBase):
                 "renderers": {"type": "list", "elements": "str", "choices": every, "default": every},
                 "rack_map": {"type": "bool", "default": False},
                 "rehearsal": {"type": "path"},
+                "verdict": {"type": "path"},
+                "squeue": {"type": "list", "elements": "str"},
             }
         )
         # Empty is what a forgotten variable of a playbook becomes.
@@ -59,21 +63,21 @@ class ActionModule(ActionBase):
         try:
             fabric = fabric_file.load(options["fabric_file"])
             state = fabric_file.load_state(options["fabric_file"]) or model.State()
-            held = _rehearsed(options["rehearsal"]) if options["rehearsal"] else None
+            beside = _beside(options)
             result["changed"] = False
             if options["render_dir"]:
-                result.update(self._render(fabric, state, options["render_dir"], options["renderers"], held))
+                result.update(self._render(fabric, state, options["render_dir"], options["renderers"], beside))
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from error
         if options["rack_map"]:
-            result["rack_map"] = rack_map(fabric, state, width=WIDTH_WITHOUT_TERMINAL)
-            _show(fabric, state)
+            result["rack_map"] = rack_map(fabric, state, beside.jobs, width=WIDTH_WITHOUT_TERMINAL)
+            _show(fabric, state, beside)
         return result
 
     def _render(
-        self, fabric: model.Fabric, state: model.State, root: str, names: list[str], held: Rehearsed | None
+        self, fabric: model.Fabric, state: model.State, root: str, names: list[str], beside: Beside
     ) -> dict[str, Any]:
-        rendered = render(fabric, state, names, held)
+        rendered = render(fabric, state, names, beside)
         files = {path: tree.File(text, name) for name, texts in rendered.files.items() for path, text in texts.items()}
         plan = tree.plan(root, files, set(names), MANIFEST)
         if not self._task.check_mode:
@@ -99,19 +103,47 @@ class ActionModule(ActionBase):
         return result
 
 
-def _rehearsed(path: str) -> Rehearsed:
+def _beside(options: dict[str, Any]) -> Beside:
+    """What the options give beside the fabric file, read and checked."""
+    lines, root = options["squeue"], options["render_dir"]
+    return Beside(
+        verdict=_read(options["verdict"], verdict, VerdictError, "run the playbook verify again, or leave it out"),
+        rehearsed=_read(options["rehearsal"], rehearsed, RehearsalError, "rehearse again, or leave it out"),
+        jobs=None if lines is None else running_jobs(lines),
+        earlier=_earlier(os.path.join(root, changes.PATH)) if root else None,
+    )
+
+
+def _read(path: str | None, check: Callable[[Any, str], T], error_class: type[NvlinkError], remedy: str) -> T | None:
+    """What check makes of the JSON in a file; None where no file is named."""
+    if not path:
+        return None
     try:
         with open(path, encoding="utf-8") as file:
-            return rehearsed(json.load(file), path)
+            document = json.load(file)
     except OSError as error:
-        raise RehearsalError(f"{path} cannot be read ({error.strerror}): rehearse again, or leave it out.") from None
+        raise error_class(f"{path} cannot be read ({error.strerror}): {remedy}.") from None
     except ValueError:
-        raise RehearsalError(f"{path}: is no JSON; give the file that the role slurm_topology has written.") from None
+        raise error_class(f"{path}: is no JSON; {remedy}.") from None
+    return check(document, path)
+
+
+def _earlier(path: str) -> Any:
+    """The numbers of the last report; None where there are none, or nothing that a report left."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return document if changes.is_report(document) else None
 
 
 def _difference(root: str, change: tree.Change) -> dict[str, str]:
     path = os.path.join(root, change.path)
-    if change.path.endswith(".html") or max(len(change.before or b""), len(change.after or b"")) > LONGEST_DIFF:
+    if (
+        change.path in (report.PAGE, changes.PATH)
+        or max(len(change.before or b""), len(change.after or b"")) > LONGEST_DIFF
+    ):
         word = "removed" if change.after is None else "new" if change.before is None else "changed"
         return {"prepared": f"{path}: {word}\n"}
     return {
@@ -122,12 +154,14 @@ def _difference(root: str, change: tree.Change) -> dict[str, str]:
     }
 
 
-def _show(fabric: model.Fabric, state: model.State) -> None:
+def _show(fabric: model.Fabric, state: model.State, beside: Beside) -> None:
     """Print the map as lines; a result would show it as one string with escapes."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal():
         width = int(columns)
     else:
         width = display.columns if ANSIBLE_COLOR or display.columns > 79 else WIDTH_WITHOUT_TERMINAL
-    display.display("\n".join(rack_map(fabric, state, width=width, colour=ANSIBLE_COLOR)), screen_only=True)
-    display.display("\n".join(rack_map(fabric, state, width=width)), log_only=True)
+    display.display(
+        "\n".join(rack_map(fabric, state, beside.jobs, width=width, colour=ANSIBLE_COLOR)), screen_only=True
+    )
+    display.display("\n".join(rack_map(fabric, state, beside.jobs, width=width)), log_only=True)

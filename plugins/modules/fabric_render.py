@@ -14,7 +14,10 @@ description:
   - Writes, on the controller, what is made from a fabric file. It touches no host.
   - Renders the Slurm topology (C(slurm/topology.yaml) and C(slurm/topology.conf)), one IMEX node list a clique
     (C(imex/<clique>/nodes_config.cfg), the trays in the natural order of their names) and a report
-    (C(report/index.html), one file that loads nothing).
+    (C(report/index.html), one file that loads nothing). C(report/report.json) beside it keeps the report's numbers, so
+    that the next one can say what changed.
+  - Writes the fabric in numbers (C(metrics/nvlink_fabric.prom) for the textfile collector of Prometheus' node_exporter,
+    C(metrics/nvlink_fabric.json) for other programs).
   - Where several Slurm clusters share the fabric, the topology of each is in C(slurm/<cluster>/).
   - For Kubernetes it renders values of the NVIDIA DRA driver's chart (C(kubernetes/dra-values.yaml)), what each
     scheduler is told of the cliques (C(kubernetes/topology-<scheduler>.yaml)) and example workloads
@@ -38,13 +41,25 @@ options:
       - What to render. What another run rendered besides is left as it is.
     type: list
     elements: str
-    choices: [slurm, imex, dra, schedulers, examples, report]
-    default: [slurm, imex, dra, schedulers, examples, report]
+    choices: [slurm, imex, dra, schedulers, examples, metrics, report]
+    default: [slurm, imex, dra, schedulers, examples, metrics, report]
   rehearsal:
     description:
       - A rehearsal to show in the report, the file that the role slurm_topology writes where its variable
         C(slurm_topology_rehearsal_file) is set.
     type: path
+  verdict:
+    description:
+      - The C(verdict.json) that the playbook C(rackscale.nvlink.verify) wrote. The report shows its failures, the
+        metrics count them by layer.
+    type: path
+  squeue:
+    description:
+      - What C(squeue --noheader --states=RUNNING,COMPLETING --format='%i %N') prints, line by line. Rack map and report
+        then say which jobs run on each tray.
+      - Without it they say nothing of jobs. An empty list means that none runs.
+    type: list
+    elements: str
   rack_map:
     description:
       - Whether to print the racks side by side, one row a tray, and to return them as RV(rack_map).
@@ -60,7 +75,7 @@ attributes:
   diff_mode:
     support: partial
     details:
-      - Of the report it says only that it changes.
+      - Of the report and its numbers it says only that they change.
   idempotent:
     support: full
   platform:
@@ -84,6 +99,13 @@ EXAMPLES = r"""
   rackscale.nvlink.fabric_render:
     fabric_file: /srv/cluster/fabric.json
     rack_map: true
+
+- name: Give node_exporter the fabric in numbers, with what verify found
+  rackscale.nvlink.fabric_render:
+    fabric_file: /srv/cluster/fabric.json
+    render_dir: /srv/cluster/rendered
+    renderers: [metrics]
+    verdict: /srv/cluster/verdict.json
 """
 
 RETURN = r"""

@@ -150,7 +150,7 @@ def test_rendering_elsewhere_gives_the_same_bytes(demo: Demo, tmp_path: Path) ->
     arguments = ["rackscale.nvlink.render", "-e", f"fabric_file={demo.directory / 'fabric.json'}"]
     playbook("-i", "localhost,", *arguments, "-e", f"render_dir={tmp_path}")
     rendered = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(rendered) == 20
+    assert len(rendered) == 23
     for path in rendered:
         assert path.read_bytes() == (demo.directory / path.relative_to(tmp_path)).read_bytes()
 
@@ -159,7 +159,8 @@ def test_report_prints_the_map_and_writes_only_the_page(demo: Demo, tmp_path: Pa
     arguments = ["rackscale.nvlink.report", "-e", f"fabric_file={demo.directory / 'fabric.json'}"]
     output = playbook("-i", "localhost,", *arguments, "-e", f"render_dir={tmp_path}")
     assert f"{DOWN}  A r01   ? unknown    stale" in output
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [".fabric_render.json", "index.html"]
+    written = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert written == [".fabric_render.json", "index.html", "report.json"]
 
 
 def test_it_starts_clean_and_comes_to_the_same_end(demo: Demo) -> None:

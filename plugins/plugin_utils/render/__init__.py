@@ -11,36 +11,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import (
     dra,
     imex,
+    metrics,
     report,
     schedulers,
     schedulers_examples,
     slurm,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import Rehearsed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
 
 
 class Renderer(NamedTuple):
-    """render gives {relative path: text}; findings says what it left out and why."""
+    """render gives {relative path: text}; findings says what it left out and why; shows is for who is told Beside."""
 
-    render: Callable[[model.Fabric, model.State], dict[str, str]]
+    render: Callable[[model.Fabric, model.State], dict[str, str]] | None = None
     findings: Callable[[model.Fabric, model.State], list[model.Finding]] | None = None
+    shows: Callable[[model.Fabric, model.State, Beside], dict[str, str]] | None = None
 
 
-# The report stands last: it shows what the others found.
+# Metrics and report stand last: they show what the others found.
 RENDERERS: dict[str, Renderer] = {
     "slurm": Renderer(slurm.render, slurm.findings),
     "imex": Renderer(imex.render, imex.findings),
     "dra": Renderer(dra.render),
     "schedulers": Renderer(schedulers.render, schedulers.findings),
     "examples": Renderer(schedulers_examples.render),
-    "report": Renderer(report.render),
+    "metrics": Renderer(shows=metrics.render),
+    "report": Renderer(shows=report.render),
 }
 
 
@@ -55,9 +57,9 @@ def render(
     fabric: model.Fabric,
     state: model.State,
     names: Collection[str] = tuple(RENDERERS),
-    rehearsed: Rehearsed | None = None,
+    beside: Beside | None = None,
 ) -> Rendered:
-    """The texts of the named renderers for a fabric; the report shows the rehearsal too, where there was one."""
+    """The texts of the named renderers for a fabric; metrics and report show what stands beside it too."""
     findings: list[model.Finding] = []
     files: dict[str, dict[str, str]] = {}
     for name, renderer in RENDERERS.items():
@@ -65,6 +67,10 @@ def render(
             continue
         if renderer.findings is not None:
             findings += renderer.findings(fabric, state)
-        call = partial(report.render, rehearsed=rehearsed) if name == "report" else renderer.render
-        files[name] = call(fabric, replace(state, findings=[*state.findings, *findings]))
+        known = replace(state, findings=[*state.findings, *findings])
+        files[name] = {}
+        if renderer.render is not None:
+            files[name] |= renderer.render(fabric, known)
+        if renderer.shows is not None:
+            files[name] |= renderer.shows(fabric, known, beside or Beside())
     return Rendered(files, findings)

@@ -9,7 +9,7 @@ Pure: what the terminal can show (width, colour, Unicode) is asked by the caller
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import vie
 GAP = 3
 EMPTY = "empty"
 MOST_FINDINGS = 12
+# A tray that many small jobs share shows the first.
+WIDEST_JOBS = 16
 MARKS = {
     True: {"healthy": "●", "degraded": "▲", "unhealthy": "✗", "unknown": "?", "rule": "─", "cut": "…"},
     False: {"healthy": ".", "degraded": "!", "unhealthy": "X", "unknown": "?", "rule": "-", "cut": "~"},
@@ -100,12 +102,18 @@ def _slurm(tray: view.Tray, look: Look) -> Cell:
     return Cell(tray.slurm)
 
 
+def _jobs(tray: view.Tray, look: Look) -> Cell:
+    text = " ".join(tray.jobs)
+    return Cell(text if len(text) <= WIDEST_JOBS else text[: WIDEST_JOBS - 1] + look.marks["cut"])
+
+
 SLOT: Column = (" #", _slot)
 NAME: Column = ("tray ", _name)  # as wide as "empty"
 CLIQUE: Column = ("clique", _clique)
 HEALTH: Column = ("health", _health)
 STATE: Column = ("state", _state)
 SLURM: Column = ("Slurm", _slurm)
+JOBS: Column = ("jobs", _jobs)
 # From the widest to the narrowest: the first in which a rack fits the terminal is taken.
 LAYOUTS: tuple[tuple[Column, ...], ...] = (
     (SLOT, NAME, CLIQUE, HEALTH, STATE, SLURM),
@@ -118,14 +126,18 @@ LAYOUTS: tuple[tuple[Column, ...], ...] = (
 def rack_map(
     fabric: model.Fabric,
     state: model.State,
+    jobs: Mapping[str, tuple[str, ...]] | None = None,
     *,
     width: int = 120,
     colour: bool = False,
     unicode: bool = True,
 ) -> list[str]:
-    """The lines of the map: racks side by side as far as ``width`` allows, then unplaced trays, sums and findings."""
+    """The lines of the map: racks side by side as far as ``width`` allows, then unplaced trays, sums and findings.
+
+    jobs: Slurm node name -> job IDs; they have a column where Slurm was asked.
+    """
     look = Look(width, colour, MARKS[unicode])
-    shown = view.picture(fabric, state)
+    shown = view.picture(fabric, state, jobs)
     blocks = _racks(shown, look)
     cell = max((_width(block) for block in blocks), default=0)
     across = max(1, (width + GAP) // (cell + GAP))
@@ -149,7 +161,8 @@ def _width(block: Block) -> int:
 
 def _racks(shown: view.Picture, look: Look) -> list[Block]:
     blocks: list[Block] = []
-    for layout in LAYOUTS:
+    for columns in LAYOUTS:
+        layout = (*columns, JOBS) if shown.has_jobs else columns
         every = [layout[i][1](tray, look) for tray in shown.trays for i in range(len(layout))]
         # All racks share their column widths, so that the eye can run across them.
         widths = [
@@ -208,17 +221,11 @@ def _sums(shown: view.Picture) -> list[str]:
     return ["; ".join(part for part in numbers if part)]
 
 
-def _subject(finding: model.Finding) -> str:
-    if finding["tray"]:
-        return f"{finding['tray']} gpu {finding['gpu']}" if finding["gpu"] is not None else finding["tray"]
-    return next((f"{key} {finding[key]}" for key in ("block", "clique", "domain") if finding[key]), "")
-
-
 def _findings(shown: view.Picture, look: Look) -> list[str]:
     lines = []
     for finding in shown.findings[:MOST_FINDINGS]:
         severity = str(finding.get("severity"))
-        said = ": ".join(part for part in (_subject(finding), str(finding.get("message"))) if part)
+        said = ": ".join(part for part in (view.subject(finding), str(finding.get("message"))) if part)
         lines.append(f"{look.paint(Cell(severity, WORD_COLOURS.get(severity, '')), 7)}  {_plain(said)}")
     if len(shown.findings) > MOST_FINDINGS:
         lines.append(f"and {len(shown.findings) - MOST_FINDINGS} more findings, all of them in the report")

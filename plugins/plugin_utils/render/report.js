@@ -7,7 +7,7 @@
   const racks = [...document.querySelectorAll('.rack')];
   const traysOf = (rack) => [...rack.querySelectorAll('.t')];
   const words = one('#words');
-  const rows = [...document.querySelectorAll('#found tbody tr')];
+  const rows = [...document.querySelectorAll('.found tbody tr')];
   const texts = rows.map((row) => row.textContent.toLowerCase());
   let selected = null;
   let stop = one('.t');

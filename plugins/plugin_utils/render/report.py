@@ -1,9 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""report/index.html: the racks drawn at their slots, the cliques and the findings, in one file that loads nothing.
+"""report/index.html: the racks drawn at their slots, cliques, capacity and findings, in one file that loads nothing.
 
-The same fabric and state give the same bytes: no time of writing stands in it. Every value passes Jinja2's autoescape;
+The same fabric and state give the same bytes: no time of writing stands in it. report/report.json beside it keeps the
+numbers of this report for the next one, which says what changed. Every value passes Jinja2's autoescape;
 should one slip through, the page's own policy still lets only its one style and its one script run, by their hashes.
 """
 
@@ -17,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import Rehearsed
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, view
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
@@ -30,11 +31,18 @@ BOX = {"width": 250, "pad": 8, "tray": 234, "gpus": 176}
 TRAY_STEP = 25
 SWITCH_STEP = 10
 LONGEST_NAME = 12
+# Of a tray; more have no room in its box.
+MOST_GPUS = 8
 
 
-def render(fabric: model.Fabric, state: model.State, rehearsed: Rehearsed | None = None) -> dict[str, str]:
-    """``report/index.html`` of a fabric and its state, and of a rehearsal where there was one."""
-    shown = view.picture(fabric, state)
+PAGE = "report/index.html"
+
+
+def render(fabric: model.Fabric, state: model.State, beside: Beside) -> dict[str, str]:
+    """The page and report.json of a fabric and its state, and of what stands beside them."""
+    shown = view.picture(fabric, state, beside.jobs)
+    capacities = capacity.capacities(fabric, state)
+    kept, changed = changes.text_and_changes(shown, capacities, state.written_at, beside.earlier)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["short"] = _short
@@ -42,12 +50,15 @@ def render(fabric: model.Fabric, state: model.State, rehearsed: Rehearsed | None
         picture=shown,
         racks=[_drawn(rack, shown) for rack in shown.racks],
         sums=_sums(shown),
-        jobs=_jobs(fabric, state),
+        severities=_severities(shown, beside),
+        capacities=capacities,
+        changed=changed,
         placed=set(fabric.trays),
         box=BOX,
         hues=HUES,
         health_words=view.HEALTH,
-        rehearsed=rehearsed,
+        verdict=beside.verdict,
+        rehearsed=beside.rehearsed,
         digest=fabric_file.digest(fabric_file.serialise(fabric)),
         # Ours, not a tray's: they must stand unescaped, and their hashes let the browser run them.
         style=Markup(style),
@@ -55,7 +66,7 @@ def render(fabric: model.Fabric, state: model.State, rehearsed: Rehearsed | None
         style_hash=_source_hash(style),
         script_hash=_source_hash(script),
     )
-    return {"report/index.html": page + "\n"}
+    return {PAGE: page + "\n", changes.PATH: kept}
 
 
 def _asset(name: str) -> str:
@@ -85,6 +96,7 @@ def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
         if rack.switches and slot == rack.below:
             switches = [y + SWITCH_STEP * row for row in range(rack.switches)]
             y += SWITCH_STEP * rack.switches
+    right, marks = BOX["pad"] + BOX["gpus"], BOX["pad"] + BOX["tray"] - 12
     quiet = all(tray.health == model.HEALTHY and tray.state == model.PRESENT for tray in rack.trays)
     return {
         "name": rack.name,
@@ -94,15 +106,22 @@ def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
         "drawn": trays,
         "empty": empty,
         "switches": switches,
+        # What nearly every tray has is one path a rack: an element a tray would cost a browser seconds.
+        "gpus": "".join(f"M{right} {y + 11}h{7 * min(tray.gpus, MOST_GPUS) - 2}" for tray, y in trays if tray.gpus),
+        "bad_gpus": "".join(
+            f"M{right + 7 * gpu} {y + 11}h5" for tray, y in trays for gpu in tray.bad_gpus if gpu < MOST_GPUS
+        ),
+        "healthy": "".join(f"M{marks} {y + 11}h0" for tray, y in trays if tray.health == model.HEALTHY),
         "height": y - (TRAY_STEP - 22) + BOX["pad"],
         "quiet": quiet and not any(finding.get("domain") == rack.name for finding in shown.findings),
     }
 
 
-def _jobs(fabric: model.Fabric, state: model.State) -> list[tuple[str, list[spans.Span]]]:
-    """What a Slurm job may span, for each Slurm cluster that has trays; the name is empty where there is but one."""
-    tables = [(name, spans.table(fabric, state, name or None)) for name in fabric.slurm_clusters or [""]]
-    return [(name, rows) for name, rows in tables if rows]
+def _severities(shown: view.Picture, beside: Beside) -> list[str]:
+    """Those that the page's filter has a box for."""
+    failures = beside.verdict.failures if beside.verdict else ()
+    said = {row.get("severity") for row in (*shown.findings, *failures)}
+    return [word for word in view.SEVERITIES if word in said]
 
 
 def _sums(shown: view.Picture) -> dict[str, Any]:

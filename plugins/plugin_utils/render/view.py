@@ -10,11 +10,13 @@ domain is drawn as one rack, because an NVLink domain is what its switch trays s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 
 HEALTH = (model.HEALTHY, model.DEGRADED, model.UNHEALTHY, model.UNKNOWN)
 STATES = (model.PRESENT, model.STALE, model.CONFLICT, model.UNPLACED)
@@ -30,7 +32,11 @@ SWITCH_TRAYS: dict[int, tuple[int, int]] = {18: (8, 9)}
 
 @dataclass(frozen=True)
 class Clique:
-    """One clique of the fabric file, with its place in Slurm and what its trays add up to."""
+    """One clique of the fabric file, with its place in Slurm and what its trays add up to.
+
+    works: its trays that can work now. slurm_nodes, kubernetes_nodes: its trays by the names they have there, folded;
+    with the name of the cluster where several share the fabric.
+    """
 
     name: str
     letter: str
@@ -41,9 +47,12 @@ class Clique:
     block: str
     position: int
     trays: int
+    works: int
     gpus: int
     health: dict[str, int]
     stale: int
+    slurm_nodes: str
+    kubernetes_nodes: str
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,7 @@ class Tray:
     """One tray in its slot. ``bad_gpus`` are the indices of GPUs with an error finding.
 
     ``block`` is None where it is in no Slurm cluster, ``slurm_cluster`` where the fabric has but the implicit one.
+    ``jobs`` are the IDs of the Slurm jobs that run there.
     """
 
     name: str
@@ -67,6 +77,7 @@ class Tray:
     block: model.Block | None
     slurm_cluster: str | None
     why: str | None
+    jobs: tuple[str, ...] = ()
 
     @property
     def slurm(self) -> str:
@@ -93,13 +104,17 @@ class Rack:
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything that is drawn: racks and cliques in block order, unplaced trays by name, findings worst first."""
+    """Everything that is drawn: racks and cliques in block order, unplaced trays by name, findings worst first.
+
+    has_jobs: whether Slurm was asked which jobs run.
+    """
 
     racks: tuple[Rack, ...]
     cliques: tuple[Clique, ...]
     unplaced: tuple[Tray, ...]
     findings: tuple[model.Finding, ...]
     has_state: bool
+    has_jobs: bool
 
     @property
     def trays(self) -> Iterator[Tray]:
@@ -107,8 +122,11 @@ class Picture:
         return (tray for rack in self.racks for tray in rack.trays)
 
 
-def picture(fabric: model.Fabric, state: model.State) -> Picture:
-    """Draw up the racks; a tray that the state does not know has health and state unknown."""
+def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[str, ...]] | None = None) -> Picture:
+    """Draw up the racks; a tray that the state does not know has health and state unknown.
+
+    jobs: Slurm node name -> the IDs of the jobs that run there, where Slurm was asked.
+    """
     findings = _findings(fabric, state)
     bad_gpus: dict[str, set[int]] = {}
     for finding in findings:
@@ -138,6 +156,7 @@ def picture(fabric: model.Fabric, state: model.State) -> Picture:
             block=fabric.block_of(name) if entry else None,
             slurm_cluster=entry.get("slurm_cluster"),
             why=entry.get("why"),
+            jobs=(jobs or {}).get(entry.get("slurm_node", ""), ()),
         )
 
     racks: dict[str, list[str]] = {}
@@ -152,6 +171,7 @@ def picture(fabric: model.Fabric, state: model.State) -> Picture:
         unplaced=tuple(tray_at(name, -1) for name in unplaced),
         findings=tuple(findings),
         has_state=bool(state.trays),
+        has_jobs=jobs is not None,
     )
 
 
@@ -163,6 +183,13 @@ def letters(rank: int) -> str:
         rank, rest = divmod(rank - 1, 26)
         text = chr(ord("A") + rest) + text
     return text
+
+
+def subject(finding: model.Finding) -> str:
+    """What a finding is about, in words; nothing where it is about the fabric as a whole."""
+    if finding["tray"]:
+        return f"{finding['tray']} gpu {finding['gpu']}" if finding["gpu"] is not None else str(finding["tray"])
+    return next((f"{key} {finding[key]}" for key in ("block", "clique", "domain") if finding[key]), "")
 
 
 def _in_slurm(cluster: str | None, block: model.Block) -> str:
@@ -189,10 +216,24 @@ def _clique(fabric: model.Fabric, state: model.State, block: model.BlockView) ->
         block=_blocks(fabric, block),
         position=block.position,
         trays=len(block.trays),
+        works=sum(spans.works(state.trays.get(name)) for name in block.trays),
         gpus=sum(len(fabric.trays[name]["gpu_uuids"]) for name in block.trays),
         health={word: health[word] for word in HEALTH if health[word]},
         stale=sum(tray["state"] == model.STALE for tray in states),
+        slurm_nodes=_nodes(fabric, block, "slurm"),
+        kubernetes_nodes=_nodes(fabric, block, "kubernetes"),
     )
+
+
+def _nodes(fabric: model.Fabric, block: model.BlockView, system: str) -> str:
+    """The trays of a clique by their names in Slurm or Kubernetes; those that no cluster there has are left out."""
+    names: dict[str, list[str]] = {}
+    for tray in block.trays:
+        row: Any = fabric.trays[tray]
+        cluster = row.get(f"{system}_cluster")
+        if cluster or not fabric.clusters.get(system):
+            names.setdefault(cluster or "", []).append(row[f"{system}_node"])
+    return "; ".join(f"{cluster}: {hostlist.fold(of)}".removeprefix(": ") for cluster, of in names.items())
 
 
 def _blocks(fabric: model.Fabric, block: model.BlockView) -> str:

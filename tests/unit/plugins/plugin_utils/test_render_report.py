@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import report
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
@@ -44,9 +45,9 @@ class Page(HTMLParser):
         return [attrs for _tag, attrs in self.elements if word in (attrs.get("class") or "").split()]
 
 
-def _page(fabric: Fabric, state: State) -> str:
-    files = report.render(fabric, state)
-    assert list(files) == ["report/index.html"]
+def _page(fabric: Fabric, state: State, beside: Beside | None = None) -> str:
+    files = report.render(fabric, state, beside or Beside())
+    assert list(files) == ["report/index.html", "report/report.json"]
     return files["report/index.html"]
 
 

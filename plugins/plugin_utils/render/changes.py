@@ -1,0 +1,165 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What changed since the last report: report.json keeps a report's numbers, the next report is held against them.
+
+Pure. A report that says what the last one said leaves report.json as it is by the byte, so that rendering twice changes
+nothing and the changes stay on the page until there are new ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.capacity import Capacity
+
+PATH = "report/report.json"
+SCHEMA_VERSION = 1
+# Who changes everything at once reads the sums.
+MOST_ROWS = 200
+NOTHING = "-"
+_TRAY = ("clique", "health", "state")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Rows are subject, before and after; sums are a word and its two numbers, only those that differ.
+
+    since: when the state of the last report was written, empty where it did not say.
+    """
+
+    since: str
+    sums: tuple[tuple[str, int, int], ...]
+    rows: tuple[tuple[str, str, str], ...]
+    more: int
+
+
+def text_and_changes(
+    shown: view.Picture, capacities: list[Capacity], written_at: str | None, earlier: Mapping[str, Any] | None
+) -> tuple[str, Changes | None]:
+    """The next report.json, and what to show as changed: None where no report came before."""
+    numbers = _numbers(shown, capacities)
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "numbers": numbers,
+        "written_at": written_at,
+        "changes": None,
+    }
+    if earlier is not None and is_report(earlier):
+        if earlier["numbers"] == numbers:
+            document = dict(earlier)
+        else:
+            document["changes"] = _changes(earlier["numbers"], numbers, earlier["written_at"])
+    told = document["changes"]
+    return json.dumps(document, sort_keys=True, ensure_ascii=False) + "\n", told and _shown(told)
+
+
+def is_report(document: Any) -> bool:
+    """Whether something read from report.json is what this version writes there."""
+    if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
+        return False
+    if set(document) != {"schema_version", "numbers", "written_at", "changes"}:
+        return False
+    if not isinstance(document["written_at"], str | None):
+        return False
+    return _is_numbers(document["numbers"]) and (document["changes"] is None or _is_changes(document["changes"]))
+
+
+def _is_numbers(numbers: Any) -> bool:
+    return (
+        isinstance(numbers, dict)
+        and set(numbers) == {"sums", "trays", "findings"}
+        and all(isinstance(part, dict) for part in numbers.values())
+        and all(isinstance(number, int) for number in numbers["sums"].values())
+        and all(_is_row(words, str, str, str) for words in numbers["trays"].values())
+        and all(isinstance(severity, str) for severity in numbers["findings"].values())
+    )
+
+
+def _is_changes(told: Any) -> bool:
+    return (
+        isinstance(told, dict)
+        and set(told) == {"since", "sums", "rows", "more"}
+        and isinstance(told["since"], str | None)
+        and isinstance(told["more"], int)
+        and isinstance(told["sums"], list)
+        and all(_is_row(row, str, int, int) for row in told["sums"])
+        and isinstance(told["rows"], list)
+        and all(_is_row(row, str, str, str) for row in told["rows"])
+    )
+
+
+def _is_row(row: Any, *types: type) -> bool:
+    return (
+        isinstance(row, list)
+        and len(row) == len(types)
+        and all(isinstance(value, kind) for value, kind in zip(row, types, strict=True))
+    )
+
+
+def _shown(told: Mapping[str, Any]) -> Changes:
+    return Changes(
+        since=told["since"] or "",
+        sums=tuple((word, before, after) for word, before, after in told["sums"]),
+        rows=tuple((subject, before, after) for subject, before, after in told["rows"]),
+        more=told["more"],
+    )
+
+
+def _numbers(shown: view.Picture, capacities: list[Capacity]) -> dict[str, Any]:
+    trays = [*shown.trays, *shown.unplaced]
+    findings = {_finding(finding): str(finding.get("severity")) for finding in shown.findings}
+    severities = [finding.get("severity") for finding in shown.findings]
+    return {
+        "sums": {
+            "trays": len(trays) - len(shown.unplaced),
+            "unplaced trays": len(shown.unplaced),
+            **{f"{word} trays": sum(tray.health == word for tray in trays) for word in view.HEALTH},
+            "stale trays": sum(tray.state == model.STALE for tray in trays),
+            "trays that work": sum(capacity.working for capacity in capacities),
+            "largest job inside one clique": max((capacity.largest for capacity in capacities), default=0),
+            "errors": severities.count("error"),
+            "warnings": severities.count("warning"),
+        },
+        "trays": {tray.name: [tray.clique.name if tray.clique else NOTHING, tray.health, tray.state] for tray in trays},
+        "findings": findings,
+    }
+
+
+def _finding(finding: model.Finding) -> str:
+    """A finding's identity in words: its code and its subject, without the sentence, which may hold numbers."""
+    subject = view.subject(finding)
+    return f"{finding.get('code')} of {subject}" if subject else str(finding.get("code"))
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], since: str | None) -> dict[str, Any]:
+    rows = []
+    for name in model.natural_sorted({*before["trays"], *after["trays"]}):
+        old, new = before["trays"].get(name), after["trays"].get(name)
+        if old == new:
+            continue
+        if old is None or new is None:
+            rows.append([name, _tray(old), _tray(new)])
+        else:
+            rows += [[f"{name}, {word}", old[at], new[at]] for at, word in enumerate(_TRAY) if old[at] != new[at]]
+    for name in sorted({*before["findings"], *after["findings"]}):
+        old, new = before["findings"].get(name), after["findings"].get(name)
+        if old != new:
+            rows.append([name, old or NOTHING, new or NOTHING])
+    words = [*after["sums"], *(word for word in before["sums"] if word not in after["sums"])]
+    sums = [[word, before["sums"].get(word, 0), after["sums"].get(word, 0)] for word in words]
+    return {
+        "since": since,
+        "sums": [row for row in sums if row[1] != row[2]],
+        "rows": rows[:MOST_ROWS],
+        "more": max(len(rows) - MOST_ROWS, 0),
+    }
+
+
+def _tray(words: list[str] | None) -> str:
+    return NOTHING if words is None else ", ".join(words)

@@ -1,0 +1,91 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the report and the metrics show of verdict.json, which the playbook verify writes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
+
+# The page holds that many rows; the sums count them all.
+MOST_FAILURES = 500
+CHECKED = "checked"
+_TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "mend")
+
+
+class VerdictError(NvlinkError):
+    """A file that is no verdict; the message is one sentence with the file and the remedy."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of the cluster: whether it was checked (else why not) and its failures by severity."""
+
+    name: str
+    checked: bool
+    why_not: str
+    failures: Mapping[str, int]
+
+    @property
+    def ok(self) -> bool:
+        """Checked, and nothing of severity error found."""
+        return self.checked and not self.failures.get("error")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict for people: its layers in its own order, its failures worst first as plain maps of text."""
+
+    ok: bool
+    checked_at: str
+    layers: tuple[Layer, ...]
+    failures: tuple[Mapping[str, str], ...]
+    more: int
+
+
+def verdict(document: Any, path: str) -> Verdict:
+    """Check and sum up a verdict that was read from ``path``; VerdictError where it is none."""
+    if (
+        not isinstance(document, dict)
+        or not isinstance(document.get("ok"), bool)
+        or not isinstance(document.get("failures"), list)
+        or not isinstance(document.get("layers", {}), dict)
+    ):
+        raise VerdictError(f"{path}: is no verdict; give the file that the playbook rackscale.nvlink.verify wrote.")
+    if not all(isinstance(row, dict) for row in document["failures"]):
+        raise VerdictError(f"{path}: failures holds something else than failures; run rackscale.nvlink.verify again.")
+    failures = sorted((_failure(row) for row in document["failures"]), key=_worst_first)
+    words = {name: str(word) for name, word in document.get("layers", {}).items()}
+    # A failure of a layer that the verdict does not list must be seen all the same.
+    words.update({row["layer"]: CHECKED for row in failures if row["layer"] not in words})
+    return Verdict(
+        ok=document["ok"],
+        checked_at=str(document.get("checked_at") or ""),
+        layers=tuple(_layer(name, word, failures) for name, word in words.items()),
+        failures=tuple(failures[:MOST_FAILURES]),
+        more=max(len(failures) - MOST_FAILURES, 0),
+    )
+
+
+def _failure(row: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(row.get(key) or "") for key in _TEXTS}
+
+
+def _worst_first(row: Mapping[str, str]) -> tuple[Any, ...]:
+    rank = view.SEVERITIES.index(row["severity"]) if row["severity"] in view.SEVERITIES else len(view.SEVERITIES)
+    return rank, row["layer"], view.model.natural_key(row["clique"]), view.model.natural_key(row["tray"]), row["code"]
+
+
+def _layer(name: str, word: str, failures: list[dict[str, str]]) -> Layer:
+    own = [row["severity"] for row in failures if row["layer"] == name]
+    return Layer(
+        name=name,
+        checked=word == CHECKED,
+        why_not="" if word == CHECKED else word.removeprefix("skipped:").strip(),
+        failures={severity: own.count(severity) for severity in view.SEVERITIES if severity in own},
+    )

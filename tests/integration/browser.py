@@ -1,0 +1,134 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A real browser for tests: Debian's Chromium, driven by chromedriver through the W3C's WebDriver protocol."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nvlab import viewers
+
+SHIFT, TAB, ENTER, ESCAPE = "\ue008", "\ue004", "\ue007", "\ue00c"
+LEFT, UP, RIGHT, DOWN = "\ue012", "\ue013", "\ue014", "\ue015"
+FLAGS = (
+    "--headless=new",
+    "--remote-debugging-pipe",
+    # It is root in a container of its own, whose /dev/shm is small, on machines without a GPU.
+    *("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"),
+    *("--force-color-profile=srgb", "--hide-scrollbars", "--window-size=1400,1000"),
+)
+STARTED = re.compile(r"started successfully on port (\d+)")
+
+
+class Browser:
+    """One window; pages are files of a folder that the browser sees."""
+
+    def __init__(self, port: int, folder: Path) -> None:
+        self._root = f"http://127.0.0.1:{port}"
+        self._folder = folder
+        options = {"args": FLAGS, "binary": "/usr/bin/chromium"}
+        logs = {"browser": "ALL"}
+        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": logs}
+        session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        self._session = f"/session/{session['sessionId']}"
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._root + path, data, {"Content-Type": "application/json"}, method=method)
+        # The machine's proxy has nothing to do with its own address.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"chromedriver {path}: {error.read().decode()[:500]}") from None
+
+    def open(self, page: str, name: str = "index.html", fragment: str = "") -> None:
+        """Show a page, loaded to its end."""
+        (self._folder / name).write_text(page)
+        # Or a page that differs by its fragment only would not be loaded again.
+        self._call("POST", f"{self._session}/url", {"url": "about:blank"})
+        self._call("POST", f"{self._session}/url", {"url": f"file://{viewers.SHARED}/{name}{fragment}"})
+        # A page is drawn after it is loaded; only then a picture shows it.
+        drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
+        self._call("POST", f"{self._session}/execute/async", {"script": drawn, "args": []})
+
+    def script(self, text: str, *arguments: Any) -> Any:
+        """What a script returns, run as the body of a function."""
+        return self._call("POST", f"{self._session}/execute/sync", {"script": text, "args": list(arguments)})
+
+    def cdp(self, command: str, **parameters: Any) -> Any:
+        """A command of Chromium's own protocol."""
+        return self._call("POST", f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def press(self, *keys: str) -> None:
+        """Press and release keys one after the other; a tuple of keys would be held together with SHIFT first."""
+        actions = []
+        for key in keys:
+            held = [SHIFT, key[1:]] if key.startswith(SHIFT) else [key]
+            actions += [{"type": "keyDown", "value": one} for one in held]
+            actions += [{"type": "keyUp", "value": one} for one in reversed(held)]
+        body = {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}
+        self._call("POST", f"{self._session}/actions", body)
+
+    def look(self, *, scheme: str = "light", media: str = "screen", width: int = 1400) -> None:
+        """Take on a colour scheme, a medium (screen or print) and a width in pixels."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.cdp("Emulation.setEmulatedMedia", media=media, features=features)
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+
+    def complaints(self) -> list[str]:
+        """What the browser's console said since the last question: errors of scripts, refusals of the page's policy."""
+        return [row["message"] for row in self._call("POST", f"{self._session}/se/log", {"type": "browser"})]
+
+    def screenshot(self, whole: bool = False) -> bytes:
+        """A PNG of the window, or of the whole page."""
+        made = self.cdp("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        return base64.b64decode(made["data"])
+
+    def pdf(self) -> bytes:
+        """What a printer would get."""
+        return base64.b64decode(self.cdp("Page.printToPDF", printBackground=True)["data"])
+
+    def quit(self) -> None:
+        """Close the window."""
+        self._call("DELETE", self._session)
+
+
+@contextlib.contextmanager
+def browser(directory: Path) -> Iterator[Browser]:
+    """A browser that ends with the block."""
+    driver = subprocess.Popen(
+        viewers.command(["chromedriver", "--port=0"], directory),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert driver.stdout is not None
+        lines = []
+        for line in driver.stdout:
+            lines.append(line)
+            if found := STARTED.search(line):
+                break
+        else:
+            raise AssertionError(f"chromedriver did not start: {''.join(lines)}")
+        window = Browser(int(found[1]), directory)
+        try:
+            yield window
+        finally:
+            window.quit()
+    finally:
+        driver.terminate()
+        driver.wait(30)

@@ -1,0 +1,56 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import (
+    MOST_FAILURES,
+    VerdictError,
+    verdict,
+)
+
+FAILURE = {"code": "slurm_block_differs", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
+
+
+def _document(*failures: dict[str, Any], **layers: str) -> dict[str, Any]:
+    return {"ok": not failures, "checked_at": "2026-11-21T05:00:00Z", "layers": layers, "failures": list(failures)}
+
+
+def test_a_layer_is_ok_where_it_was_checked_and_has_no_error() -> None:
+    warned = {**FAILURE, "severity": "warning", "layer": "imex"}
+    layers = {"hardware": "checked", "slurm": "checked", "imex": "checked", "tiers": "skipped: no tiers"}
+    seen = verdict(_document(FAILURE, warned, **layers), "verdict.json")
+    assert [(layer.name, layer.checked, layer.ok, layer.why_not) for layer in seen.layers] == [
+        ("hardware", True, True, ""),
+        ("slurm", True, False, ""),
+        ("imex", True, True, ""),
+        ("tiers", False, False, "no tiers"),
+    ]
+    assert seen.layers[1].failures == {"error": 1}
+
+
+def test_failures_stand_worst_first_and_their_layer_is_never_lost() -> None:
+    rows = [{**FAILURE, "severity": "info", "tray": None}, {**FAILURE, "tray": "r01t10"}, FAILURE]
+    seen = verdict(_document(*rows), "verdict.json")
+    assert [row["tray"] for row in seen.failures] == ["r01t02", "r01t10", ""]
+    assert [layer.name for layer in seen.layers] == ["slurm"]
+
+
+def test_ten_thousand_failures_are_counted_and_not_all_shown() -> None:
+    seen = verdict(_document(*[FAILURE] * 10_000, slurm="checked"), "verdict.json")
+    assert len(seen.failures) == MOST_FAILURES
+    assert seen.more == 10_000 - MOST_FAILURES
+    assert seen.layers[0].failures == {"error": 10_000}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [[], {}, {"ok": 1, "failures": []}, {"ok": True, "failures": {}}, {"ok": True, "failures": [1]},
+     {"ok": True, "failures": [], "layers": []}],
+)  # fmt: skip
+def test_what_is_no_verdict_is_said_in_one_sentence(document: Any) -> None:
+    with pytest.raises(VerdictError, match=r"^verdict\.json: "):
+        verdict(document, "verdict.json")

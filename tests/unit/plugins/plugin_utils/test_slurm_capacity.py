@@ -1,0 +1,63 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_segments_reach_what_whole_segments_fit() -> None:
+    assert capacity.reach([18, 17, 9], 18) == capacity.Reach(18, 1, 18)
+    assert capacity.reach([18, 17, 9], 16) == capacity.Reach(16, 2, 32)
+    assert capacity.reach([18, 17, 9], 8) == capacity.Reach(8, 3, 40)
+    assert capacity.reach([], 4) == capacity.Reach(4, 0, 0)
+
+
+@given(st.lists(st.integers(0, 40), max_size=6), st.integers(1, 40))
+def test_a_job_of_segments_really_fits_and_one_more_does_not(counts: list[int], segment: int) -> None:
+    left = list(counts)
+    placed = 0
+    for block in range(len(left)):
+        while left[block] >= segment:
+            left[block] -= segment
+            placed += segment
+    assert capacity.reach(counts, segment).trays == placed
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        ([18] * 4, "ask for 18 where a job's layout allows it, and for 16"),
+        ([18, 17, 17, 17], "Segments of 18 reach 18 trays in 1 blocks, segments of 16 reach 64 in 4: ask for 16"),
+        ([15] * 4, "ask for 16"),
+    ],
+)
+def test_the_advice_between_18_and_16(counts: list[int], says: str) -> None:
+    assert says in capacity.advice(counts, 18)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 16, 32])
+def test_where_a_block_is_a_power_of_two_there_is_no_choice(size: int) -> None:
+    assert capacity.advice([size], size) == ""
+
+
+def test_a_whole_and_a_wounded_fabric() -> None:
+    fabric = fabrics.fabric(racks=3, split=())
+    (whole,) = capacity.capacities(fabric, fabrics.state(fabric))
+    assert (whole.working, whole.largest) == (54, 18)
+    assert [reach.segment for reach in whole.reaches] == [1, 2, 4, 8, 16, 18]
+    (hurt,) = capacity.capacities(fabric, fabrics.state(fabric, r01t01={"health": "unhealthy"}))
+    assert (hurt.working, hurt.largest) == (53, 18)
+    assert hurt.reaches[-1] == capacity.Reach(18, 2, 36)
+
+
+def test_nothing_works_nothing_is_said() -> None:
+    fabric = fabrics.fabric(racks=1, trays=2)
+    away = {name: {"state": "stale"} for name in fabric.trays}
+    assert capacity.capacities(fabric, fabrics.state(fabric, **away)) == []
+    assert capacity.capacities(Fabric(), State()) == []
