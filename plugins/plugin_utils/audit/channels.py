@@ -21,7 +21,8 @@ def check(seen: Evidence) -> Iterator[Failure]:
     """The layer channels."""
     for clique in seen.fabric.cliques:
         there = {tray: _devices(seen, tray) for tray in seen.answered(clique) if seen.part(tray, "channels")}
-        usual = set(seen.channels) or _usual(there)
+        offered = [tray for tray in there if (seen.part(tray, "channels") or {}).get("major") is not None]
+        usual = set(seen.channels) or _usual([there[tray] for tray in offered])
         for tray, minors in there.items():
             missing = sorted(usual - minors)
             if missing:
@@ -40,7 +41,7 @@ def _devices(seen: Evidence, tray: str) -> set[int]:
     return {minor for row in listed(rows) if (minor := whole(mapped(row).get("minor"))) is not None}
 
 
-def _usual(there: dict[str, set[int]]) -> set[int]:
-    """The channels that more than half of a clique's trays have; devices that jobs make come and go on single trays."""
-    counted = Counter(minor for minors in there.values() for minor in minors)
+def _usual(there: list[set[int]]) -> set[int]:
+    """The channels that more than half of these trays have; those that jobs make come and go on single trays."""
+    counted = Counter(minor for minors in there for minor in minors)
     return {minor for minor, count in counted.items() if 2 * count > len(there)}

@@ -32,9 +32,7 @@ _PLACE = frozenset(
         "k8s_clique_label_old",
         "k8s_clique_label_wrong",
         "k8s_domain_clique_wrong",
-        "slurm_tray_other_block",
         "tray_slot_differs",
-        "tray_moved",
     }
 )
 _IN_KUBERNETES = frozenset(
@@ -62,7 +60,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "smi_failed": _NO_DRIVER,
     "gpu_lost": _NO_GPUS | {"gpu_reset_required", "gpu_count_unclear", "recovery_action", "gpus_part_attached"},
     "gpu_missing": frozenset({"dra_gpus_differ"}),
-    "gpus_disagree": _NO_GPUS | {"trays_swapped"},
+    "gpus_disagree": _NO_GPUS,
     "gpus_part_attached": _NO_GPUS,
     "fabric_not_started": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
     "fabric_in_progress": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
@@ -76,7 +74,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "tray_not_attached": _IN_KUBERNETES,
     "trays_swapped": _PLACE | {"tray_replaced", "imex_no_own_address", "imex_list_differs"},
     "clique_moved": _PLACE,
-    "tray_moved": _PLACE - {"tray_moved"},
+    # Who follows the GPUs already is not at fault: the fabric file does not.
+    "tray_moved": _PLACE | {"slurm_tray_other_block"},
     "tray_replaced": frozenset({"tray_slot_differs"}),
     "drivers_differ": _IMEX_DOWN | _IMEX_VERSIONS | {"imex_list_differs"},
     "imex_version_mismatch": _IMEX_DOWN | {"imex_peer_version", "imex_package_waits"},

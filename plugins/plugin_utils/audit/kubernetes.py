@@ -54,10 +54,24 @@ def _labels(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, s
         seen.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
         for tray, now in seen.observations.items()
     }
+    by_name = {labels.name(node): node for node in snapshot["nodes"]}
     for note in labels.compare(topology, snapshot["nodes"], gpus, flavored=False):
         if note["severity"] != INFO:
-            tray = tray_of.get(str(note.get("tray")), note.get("tray"))
-            yield failure(note["code"], KUBERNETES, note["message"], tray, note.get("clique"))
+            trays = [tray_of.get(node, node) for node in _subjects(note, topology, by_name)]
+            tray = trays[0] if len(trays) == 1 else None
+            yield failure(note["code"], KUBERNETES, note["message"], tray, note.get("clique"), trays=trays)
+
+
+def _subjects(
+    note: Mapping[str, Any], topology: schedulers.Topology, by_name: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """The nodes that a finding on labels is about: it names the first only where it is about several."""
+    nodes = next((clique.nodes for clique in topology.cliques if clique.name == note.get("clique")), ())
+    if note["code"] == "k8s_node_missing":
+        return [node for node in nodes if node not in by_name]
+    if note["code"] == "k8s_clique_label_missing":
+        return [node for node in nodes if node in by_name and schedulers.CLIQUE not in labels.labels(by_name[node])]
+    return [str(note["tray"])] if note.get("tray") else []
 
 
 def _readiness(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
@@ -77,20 +91,19 @@ def _slices(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, s
         spec = mapped(row.get("spec"))
         published[str(spec.get("driver"))][str(spec.get("nodeName"))] += len(listed(spec.get("devices")))
     there = {labels.name(node) for node in snapshot["nodes"]}
-    for driver, by_node in published.items():
-        if driver not in (DOMAIN_DRIVER, GPU_DRIVER):
+    drivers = [driver for driver in (DOMAIN_DRIVER, GPU_DRIVER) if driver in published]
+    for node, tray in tray_of.items():
+        if node not in there:
             continue
-        silent = [node for node in tray_of if node in there and node not in by_node]
-        for node in silent:
-            message = f"The driver publishes no ResourceSlice of {driver} for node {node}."
-            tray = tray_of[node]
-            yield failure("dra_slice_missing", KUBERNETES, message, tray, seen.fabric.trays[tray]["clique"])
-        for node, count in by_node.items() if driver == GPU_DRIVER else ():
-            tray = tray_of.get(node, "")
-            known = len(seen.fabric.trays[tray]["gpu_uuids"]) if tray else 0
-            if known and count < known:
-                message = f"The driver publishes {count} GPUs of node {node}, and the fabric file has {known}."
-                yield failure("dra_gpus_differ", KUBERNETES, message, tray, seen.fabric.trays[tray]["clique"])
+        clique, known = seen.fabric.trays[tray]["clique"], len(seen.fabric.trays[tray]["gpu_uuids"])
+        missing = [driver for driver in drivers if node not in published[driver]]
+        if missing:
+            message = f"The driver publishes no ResourceSlice of {' and '.join(missing)} for node {node}."
+            yield failure("dra_slice_missing", KUBERNETES, message, tray, clique)
+        elif GPU_DRIVER in drivers and published[GPU_DRIVER][node] < known:
+            count = published[GPU_DRIVER][node]
+            message = f"The driver publishes {count} GPUs of node {node}, and the fabric file has {known}."
+            yield failure("dra_gpus_differ", KUBERNETES, message, tray, clique)
 
 
 def _domains(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:

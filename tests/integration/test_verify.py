@@ -1,0 +1,359 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Verify on the lab: a fault in each layer, one at a time and five at once, is found, named and blamed on nobody else.
+
+Real slurmctld, slurmdbd and slurmd, the IMEX stand-in's real processes and files, GPUs by `lab set`. After each fault
+the lab is mended by hand, and the last word of a test is that the cluster is as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+
+from .commands import ansible
+from .conftest import CHECKOUT, RunningLab, lab_command, running_lab
+from .test_lab import wait_until
+
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
+from nvlab import imex
+
+pytestmark = pytest.mark.lab
+
+SCENARIO = {
+    "suite": "trixie",
+    "slurm": {"accounting": True},
+    "racks": [{"name": "r01", "trays": 6, "cliques": [{"id": 1, "trays": [1, 2, 3]}, {"id": 2, "trays": [4, 5, 6]}]}],
+}
+TRAYS = [f"r01t{number:02d}" for number in range(1, 7)]
+TIERS = [
+    {"name": "gold", "cliques": ["r01a"], "max_time": "1-00:00:00", "qos": {"priority": 1000, "grp_tres": {"node": 3}}},
+    {"name": "bronze", "cliques": ["r01b"], "qos": {"priority": 10}},
+]
+# The lab's kernel offers no channels, so the trays have a line of the terminals', which containers may make.
+DEVICES = "/root/devices"
+CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
+LIST = files.NODES_FILE
+ZERO = "00000000-0000-0000-0000-000000000000"
+RELOAD = "scontrol reconfigure && sleep 0.5"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How a fault is made and mended, and the one failure that it must be. hardware: tray -> settings of `lab set`."""
+
+    name: str
+    layer: str
+    code: str
+    trays: tuple[str, ...] = ()
+    do: Mapping[str, str] = field(default_factory=dict)
+    undo: Mapping[str, str] = field(default_factory=dict)
+    hardware: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+
+    @property
+    def quick(self) -> bool:
+        """Whether it is seen without asking a tray."""
+        return set(self.do) == {"ctl"}
+
+    @property
+    def row(self) -> tuple[str, str, tuple[str, ...]]:
+        return self.layer, self.code, self.trays
+
+
+def gpus(name: str, layer: str, code: str, tray: str, broken: str, healthy: str, also: str = "") -> Fault:
+    """A fault of one tray's hardware; `also` has to be set with it."""
+    pair = ((broken, *also.split()), (healthy, *(f"{word.partition('=')[0]}=ok" for word in also.split())))
+    return Fault(name, layer, code, (tray,), hardware={tray: pair})
+
+
+def on_tray(name: str, layer: str, code: str, tray: str, do: str, undo: str, whole_clique: str = "") -> Fault:
+    """A fault on one tray's disk or of its daemons; `whole_clique` mends on the others of its clique."""
+    half = TRAYS[:3] if tray in TRAYS[:3] else TRAYS[3:]
+    mending = {other: whole_clique for other in half if whole_clique}
+    return Fault(name, layer, code, (tray,), {tray: do}, {**mending, tray: f"{undo}\n{whole_clique}"})
+
+
+def in_slurm(name: str, code: str, trays: tuple[str, ...], do: str, undo: str = "", layer: str = "slurm") -> Fault:
+    return Fault(name, layer, code, trays, {"ctl": do}, {"ctl": undo or RESTORE})
+
+
+RESTART = "systemctl reset-failed nvidia-imex; systemctl restart nvidia-imex"
+RESTORE = f"cp /root/good/* /etc/slurm/ && {RELOAD}"
+TOPOLOGY = "/etc/slurm/topology.conf"
+WRITTEN = f"cp {LIST} /root/list && "
+BACK = f"cat /root/list > {LIST}; touch -d @1000000000 {LIST}"
+
+FAULTS = [
+    gpus("a lost GPU", "hardware", "gpu_lost", "r01t01", "gpu1.lost=true", "gpu1.lost=false"),
+    gpus("a moved clique", "fabric_file", "tray_moved", "r01t02", "clique=2", "clique=1"),
+    gpus(
+        "a wrong driver", "driver", "drivers_differ", "r01t03", "driver_version=595.58.03", "driver_version=580.173.02"
+    ),
+    on_tray(
+        "a missing channel", "channels", "imex_channel_missing", "r01t02", f"rm {CHANNEL}", f"mknod {CHANNEL} c 4 0"
+    ),
+    on_tray(
+        "a foreign list",
+        "imex",
+        "imex_list_differs",
+        "r01t05",
+        f"{WRITTEN} printf '198.51.100.15\\n198.51.100.99\\n' > {LIST} && systemctl restart nvidia-imex",
+        BACK,
+        RESTART,
+    ),
+    on_tray(
+        "a second owner",
+        "imex",
+        "imex_two_owners",
+        "r01t04",
+        "mkdir -p /etc/slurm/prolog.d && echo 'systemctl start nvidia-imex' > /etc/slurm/prolog.d/site.sh",
+        "rm /etc/slurm/prolog.d/site.sh",
+    ),
+    on_tray("a stopped daemon", "imex", "imex_unit_down", "r01t06", "systemctl stop nvidia-imex", RESTART),
+    in_slurm(
+        "a tray in the wrong block",
+        "slurm_tray_other_block",
+        ("r01t03", "r01t06"),
+        f"sed -i 's/r01t.01-03./r01t[01-02,06]/; s/r01t.04-06./r01t[03-05]/' {TOPOLOGY} && {RELOAD}",
+    ),
+    in_slurm(
+        "a tray in two blocks",
+        "slurm_block_overlap",
+        ("r01t03",),
+        f"sed -i 's/r01t.04-06./r01t[03-06]/' {TOPOLOGY} && {RELOAD}",
+    ),
+    in_slurm(
+        "a QoS edited by hand",
+        "slurm_tier_differs",
+        (),
+        "sacctmgr -i modify qos gold set Priority=5",
+        "sacctmgr -i modify qos gold set Priority=1000",
+        "tiers",
+    ),
+    in_slurm(
+        "a partition that is gone",
+        "slurm_tier_differs",
+        (),
+        f"sed -i /PartitionName=bronze/d /etc/slurm/nvlink_partitions.conf && {RELOAD}",
+        layer="tiers",
+    ),
+    in_slurm(
+        "a partition changed while it runs",
+        "slurm_tier_differs",
+        (),
+        "scontrol update PartitionName=gold MaxTime=5",
+        layer="tiers",
+    ),
+    in_slurm("slurmctld is down", "slurm_unanswered", (), "systemctl stop slurmctld", "systemctl start slurmctld"),
+    gpus(
+        "an unhealthy fabric", "hardware", "fabric_unhealthy", "r01t04", "gpu2.health=unhealthy", "gpu2.health=healthy"
+    ),
+    gpus("no cluster UUID", "hardware", "fabric_uuid_zero", "r01t05", f"uuid={ZERO}", "uuid=home"),
+]
+MORE = [
+    gpus("no driver", "driver", "driver_missing", "r01t06", "nvml=no_driver", "nvml=ok", "smi=no_driver"),
+    gpus("a GPU that the fabric manager refused", "hardware", "fabric_refused", "r01t01", "gpu0.status=unknown_error",
+         "gpu0.status=success"),
+    gpus("a GPU that waits", "hardware", "fabric_in_progress", "r01t02", "gpu3.state=in_progress",
+         "gpu3.state=completed"),
+    gpus("less bandwidth", "hardware", "fabric_degraded_bandwidth", "r01t03", "gpu1.degraded_bandwidth=true",
+         "gpu1.degraded_bandwidth=false"),
+    gpus("MIG", "hardware", "mig_enabled", "r01t03", "gpu1.mig_enabled=true", "gpu1.mig_enabled=false"),
+    gpus("another slot", "fabric_file", "tray_slot_differs", "r01t04", "tray_index=9", "tray_index=3"),
+    gpus("a new GPU", "fabric_file", "tray_replaced", "r01t05", "gpu0.gpu_uuid=GPU-new", "gpu0.gpu_uuid=home"),
+    on_tray("a stale channel", "channels", "imex_channel_stale", "r01t06", f"rm {CHANNEL} && mknod {CHANNEL} c 5 0",
+            f"rm {CHANNEL} && mknod {CHANNEL} c 4 0"),
+    on_tray("an edited list", "imex", "imex_list_differs", "r01t05", f"{WRITTEN} printf '\\n' >> {LIST}", BACK),
+    on_tray("a hanging daemon", "imex", "imex_timeout", "r01t01", "kill -STOP $(systemctl show -P MainPID nvidia-imex)",
+            "kill -CONT $(systemctl show -P MainPID nvidia-imex)"),
+    in_slurm("a tray in no block", "slurm_tray_no_block", ("r01t06",),
+             f"sed -i 's/r01t.04-06./r01t[04-05]/; s/BlockSizes=3/BlockSizes=2/' {TOPOLOGY} && {RELOAD}"),
+    in_slurm("a file that was not loaded", "slurm_topology_differs", (),
+             f"sed -i 's/r01t.01-03./r01t[01-02,06]/; s/r01t.04-06./r01t[03-05]/' {TOPOLOGY}"),
+    in_slurm("a block under another name", "slurm_block_missing", ("r01t01", "r01t02", "r01t03"),
+             f"sed -i s/BlockName=r01a/BlockName=old/ {TOPOLOGY} && {RELOAD}"),
+]  # fmt: skip
+
+
+class Site:
+    """A lab that is as the collection's playbooks have left it."""
+
+    def __init__(self, running: RunningLab, folder: Path) -> None:
+        self.lab, self.folder = running, folder
+        self.verdict_file, self.junit_file = folder / "verdict.json", folder / "verdict.xml"
+
+    def play(self, name: str, *arguments: str, check: bool = True, **variables: Any) -> Any:
+        given = {
+            "fabric_file": str(self.folder / "fabric.json"),
+            "fabric_hosts": "trays",
+            "imex_hosts": "trays",
+            "imex_channels": [0],
+            "imex_proc_devices": DEVICES,
+            "slurm_topology_manage_conf": True,
+            "slurm_tiers_manage_conf": True,
+            "slurm_topology_rehearse": "never",
+            "slurm_tiers_rehearse": "never",
+            "slurm_tiers": TIERS,
+            "verify_hosts": "trays",
+            "verdict_file": str(self.verdict_file),
+            "junit_file": str(self.junit_file),
+            "acceptance_proc_devices": DEVICES,
+            "acceptance_timeout": 5,
+            "acceptance_imex_timeout": 2,
+            **variables,
+        }
+        command = ("-i", self.lab.inventory, f"rackscale.nvlink.{name}", "-e", json.dumps(given), *arguments)
+        return ansible("ansible-playbook", *command, check=check, ANSIBLE_TIMEOUT="5")
+
+    def verify(self, *arguments: str, **variables: Any) -> dict[str, Any]:
+        self.verdict_file.unlink(missing_ok=True)
+        done = self.play("verify", *arguments, check=False, **variables)
+        assert self.verdict_file.exists(), done.stdout + done.stderr
+        verdict: dict[str, Any] = json.loads(self.verdict_file.read_text())
+        assert (done.returncode == 0) is verdict["ok"], done.stdout + done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        return verdict
+
+    def on(self, scripts: Mapping[str, str]) -> None:
+        """Scripts on several hosts at once."""
+
+        def run(host: str) -> None:
+            self.lab.exec(host, "sh", "-ec", scripts[host])
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(run, scripts))
+
+    def make(self, fault: Fault) -> None:
+        self.on(fault.do)
+        for tray, (broken, _healthy) in fault.hardware.items():
+            self.order(tray, broken)
+
+    def order(self, tray: str, settings: tuple[str, ...]) -> None:
+        """`lab set`, where `home` stands for what the fabric file has."""
+        fabric = json.loads((self.folder / "fabric.json").read_text())
+        known = [f"uuid={row['cluster_uuid']}" for row in fabric["domains"].values()]
+        known += [f"gpu{at}.gpu_uuid={gpu}" for at, gpu in enumerate(fabric["trays"][tray]["gpu_uuids"])]
+        home = {word.partition("=")[0]: word for word in known}
+        self.lab.set(tray, *(home[word.partition("=")[0]] if word.endswith("=home") else word for word in settings))
+
+    def mend(self, fault: Fault) -> None:
+        self.on(fault.undo)
+        for tray, (_broken, healthy) in fault.hardware.items():
+            self.order(tray, healthy)
+        if any(host != "ctl" for host in fault.undo):
+            wait_until(self.imex_is_up, "all see each other again", 60)
+
+    def imex_is_up(self) -> bool:
+        def status(tray: str) -> bool:
+            return '"status": "UP"}' in self.lab.exec(tray, "nvidia-imex-ctl", "-N", "-j", check=False).stdout
+
+        with ThreadPoolExecutor(6) as pool:
+            return all(pool.map(status, TRAYS))
+
+
+def rows(verdict: Mapping[str, Any]) -> list[tuple[str, str, tuple[str, ...]]]:
+    return sorted((row["layer"], row["code"], tuple(row["trays"])) for row in verdict["failures"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("verify")
+    scenario = folder / "six.yml"
+    scenario.write_text(yaml.safe_dump(SCENARIO))
+    with running_lab(folder, scenario) as running:
+        made = Site(running, folder)
+        lab_command("packages", "--name", running.name, str(imex.packages()))
+        told = "printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n'"
+        made.on(dict.fromkeys(TRAYS, f"{told} > {DEVICES}"))
+        made.play("discover", "-e", "accept=gates")
+        made.play("slurm")
+        made.play("imex", imex_boot_wait=3)
+        running.exec("ctl", "sh", "-ec", "mkdir /root/good && cp -a /etc/slurm/*.conf /root/good/")
+        yield made
+
+
+def test_where_all_layers_agree_nothing_is_found(site: Site) -> None:
+    verdict = site.verify()
+    assert (verdict["ok"], verdict["failures"]) == (True, [])
+    assert (verdict["trays"], verdict["asked"], verdict["cliques"]) == (6, 6, 2)
+    skipped = {layer for layer, state in verdict["layers"].items() if state != "checked"}
+    assert skipped == {"kubernetes"}
+    suites = ElementTree.parse(site.junit_file).getroot()
+    assert (suites.get("failures"), suites.get("skipped")) == ("0", "1")
+    assert sorted(suite.get("name", "") for suite in suites) == sorted(verdict["layers"])
+
+
+def found_and_nobody_else_is_accused(site: Site, fault: Fault) -> None:
+    site.make(fault)
+    try:
+        verdict = site.verify(*(["--tags", "quick"] if fault.quick else []))
+        assert rows(verdict) == [fault.row], verdict["failures"]
+        row = verdict["failures"][0]
+        assert all((row["message"], row["cause"], row["mend"]))
+    finally:
+        site.mend(fault)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "_"))
+def test_a_fault_is_found_with_its_layer_and_nobody_else_is_accused(site: Site, fault: Fault) -> None:
+    found_and_nobody_else_is_accused(site, fault)
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("fault", MORE, ids=lambda fault: fault.name.replace(" ", "_"))
+def test_another_fault_is_found_with_its_layer(site: Site, fault: Fault) -> None:
+    found_and_nobody_else_is_accused(site, fault)
+
+
+def test_swapped_trays_are_one_failure(site: Site) -> None:
+    trays = json.loads((site.folder / "fabric.json").read_text())["trays"]
+
+    def dress(tray: str, other: str) -> None:
+        site.lab.set(tray, *(f"gpu{at}.gpu_uuid={gpu}" for at, gpu in enumerate(trays[other]["gpu_uuids"])))
+
+    pair = ("r01t03", "r01t04")
+    dress(*pair)
+    dress(*reversed(pair))
+    try:
+        verdict = site.verify()
+        assert rows(verdict) == [("fabric_file", "trays_swapped", pair)], verdict["failures"]
+    finally:
+        for tray in pair:
+            dress(tray, tray)
+
+
+def test_five_faults_at_once_are_five_failures(site: Site) -> None:
+    chosen = [fault for fault in FAULTS if fault.name in FIVE]
+    assert len(chosen) == 5
+    for fault in chosen:
+        site.make(fault)
+    try:
+        verdict = site.verify()
+        assert rows(verdict) == sorted(fault.row for fault in chosen), verdict["failures"]
+        suites = ElementTree.parse(site.junit_file).getroot()
+        assert suites.get("failures") == "5"
+    finally:
+        for fault in chosen:
+            site.mend(fault)
+
+
+FIVE = ("a lost GPU", "a missing channel", "a stopped daemon", "a tray in two blocks", "a QoS edited by hand")
+
+
+def test_a_tray_that_does_not_answer_is_one_failure_and_the_run_goes_on(site: Site) -> None:
+    """Last, since its peers have to find it again."""
+    site.on({"r01t06": "ip link set host0 down"})
+    verdict = site.verify()
+    assert rows(verdict) == [("hardware", "tray_unreachable", ("r01t06",))], verdict["failures"]
+    assert verdict["asked"] == 6
