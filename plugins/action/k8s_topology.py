@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -177,4 +178,6 @@ def _gpus(fabric: Fabric, cliques: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(yaml.safe_dump(value, sort_keys=False, default_flow_style=False))
+    # What came from a playbook are strings of Ansible's own classes, which YAML's writer refuses.
+    plain = json.loads(json.dumps(value))
+    return "" if value is None else str(yaml.safe_dump(plain, sort_keys=False, default_flow_style=False))

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import imex
+import kubernetes_labels as labels
 import kubernetes_nodes as nodes
 import live
 import placing
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab instead (root)")
     parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld instead (root)")
     parser.add_argument("--kubernetes", action="store_true", help="measure reading an API server instead (root)")
+    parser.add_argument("--kubernetes-labels", action="store_true", help="measure writing labels instead (root)")
     parser.add_argument("--imex", action="store_true", help="measure the prolog of IMEX on the lab instead (root)")
     options = parser.parse_args()
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
@@ -63,6 +65,8 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield imex.NAME, imex.table(options.rounds)
     elif options.kubernetes:
         yield nodes.NAME, nodes.table(options.racks, options.rounds, scratch / nodes.NAME)
+    elif options.kubernetes_labels:
+        yield labels.NAME, labels.table(options.racks, options.rounds, scratch / labels.NAME)
     else:
         yield placing.NAME, placing.table(options.racks, options.rounds, scratch / placing.NAME)
         yield topology.NAME, topology.table(options.racks, options.rounds)

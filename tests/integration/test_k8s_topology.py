@@ -10,11 +10,13 @@ No scheduler runs: what they make of the objects is theirs.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -188,6 +190,10 @@ def daemon_set(site: Site, name: str, **container: Any) -> None:
     site.api.patch(f"{DAEMON_SETS}/{name}/status", {"status": status})
 
 
+def managers(site: Site, node: str, key: str) -> tuple[str, ...]:
+    return k8s_labels.label_managers(site.api.get(f"{NODES}/{node}"), key)
+
+
 def label(site: Site, node: str, values: dict[str, str | None], manager: str = "nfd-master") -> None:
     site.api.patch(f"{NODES}/{node}?fieldManager={manager}", {"metadata": {"labels": values}})
 
@@ -346,6 +352,36 @@ def test_a_writer_that_comes_later_takes_the_label_over_without_a_gap(site: Site
     assert site.apply().changes == []
 
 
+def test_a_label_of_an_unknown_program_is_left_until_it_is_to_be_ours(site: Site) -> None:
+    label(site, "r01t01", {CLIQUE: "by-hand.1"}, "kubectl-label")
+    left = site.apply()
+    assert (left.writer, "k8s_clique_writer_unknown" in codes(left)) == ("unknown", True)
+    assert site.labels("r01t01")[CLIQUE] == "by-hand.1"
+    taken = site.apply(clique_label="ours")
+    assert "kubectl-label" in next(row["message"] for row in taken.findings)
+    assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
+    assert managers(site, "r01t01", CLIQUE) == (k8s_labels.CLIQUE_MANAGER,)
+    again = site.apply()
+    assert (steps(again), again.findings) == ([], [])
+
+
+def test_a_label_that_lags_is_told_until_it_is_there(site: Site) -> None:
+    daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
+    late = site.apply()
+    assert (late.writer, codes(late)) == ("dra_driver", ["k8s_clique_label_missing"] * len(TOPOLOGY.cliques))
+    assert not any(what.startswith("Node ") for _action, what in steps(late))
+    for node, text in TEXTS.items():
+        label(site, node, {CLIQUE: text}, "compute-domain-kubelet-plugin")
+    again = site.apply()
+    assert (steps(again), again.findings) == ([], [])
+
+
+def test_a_writer_that_is_about_to_run_counts_in_check_mode(site: Site) -> None:
+    plan = site.plan(coming=("dra_driver",))
+    assert (plan.writer, set(codes(plan))) == ("dra_driver", {"k8s_clique_label_missing"})
+    assert {action for action, _what in steps(plan)} == {"create"}
+
+
 def test_labels_are_compared_with_the_fabric_file_and_the_gpus(site: Site) -> None:
     daemon_set(site, "gfd", command=["gpu-feature-discovery"])
     other = "00000009-1111-4222-8333-444444444444.7"
@@ -396,6 +432,97 @@ def test_topograph_labels_migrate_with_one_on_every_node_at_every_moment(site: S
     assert site.apply(moved, topograph="finish").changes == []
 
 
+def test_absent_takes_back_what_was_copied_for_topograph(site: Site) -> None:
+    old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
+    for node in TEXTS:
+        label(site, node, {old: "s1"}, "topograph")
+    site.apply(topograph="add")
+    # Topograph 1.0 has written one of them meanwhile.
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r01t02", "labels": {new: "s1"}}}
+    site.api.apply(f"{NODES}/r01t02", body, "topograph")
+    gone = site.apply(present=False)
+    assert gone.findings == []
+    assert [site.labels(node).get(old) for node in TEXTS] == ["s1"] * len(TEXTS)
+    assert {node: new in site.labels(node) for node in TEXTS} == {node: node == "r01t02" for node in TEXTS}
+    ours = [row["manager"] for node in site.api.items(NODES) for row in node["metadata"]["managedFields"]]
+    assert not [manager for manager in ours if manager.startswith(schedulers.OWNER)]
+    assert site.apply(present=False).changes == []
+
+
+def test_absent_tells_where_it_takes_the_last_label_of_topograph(site: Site) -> None:
+    old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
+    label(site, "r01t01", {old: "s1"}, "topograph")
+    site.apply(topograph="add")
+    site.apply(topograph="finish")
+    looked = site.plan(present=False)
+    assert [(row["code"], row["tray"]) for row in looked.findings] == [("k8s_topograph_last", "r01t01")]
+    assert ("update", "Node r01t01") in steps(looked)
+    site.apply(present=False)
+    assert not {old, new} & set(site.labels("r01t01"))
+
+
+def test_absent_goes_through_whoever_writes_the_label(site: Site) -> None:
+    site.apply()
+    daemon_set(site, "gfd", command=["gpu-feature-discovery"])
+    daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
+    label(site, "r01t01", {CLIQUE: TEXTS["r01t01"], "x": "y"})
+    gone = site.apply(present=False)
+    assert (gone.stopped, site.api.items(HYPER_NODES)) == ([], [])
+    assert all(CLIQUE not in site.labels(node) for node in TEXTS)
+
+
+class Interrupting(Cluster):
+    """A cluster whose API server goes away after some writes."""
+
+    def __init__(self, plane: ControlPlane, writes: int) -> None:
+        super().__init__({"kubeconfig": str(plane.kubeconfig)}, "k8s_topology")
+        self._plane, self._left, self._lock = plane, writes, threading.Lock()
+
+    def apply(
+        self, kind: Kind, body: Mapping[str, Any], manager: str, force: bool = False, dry_run: bool = False
+    ) -> dict[str, Any]:
+        if not dry_run:
+            with self._lock:
+                self._left -= 1
+                if self._left == -1:
+                    self._plane.stop()
+        return super().apply(kind, body, manager, force, dry_run)
+
+
+@pytest.mark.parametrize("writes", [2, 5])
+def test_a_server_that_goes_away_in_the_middle_is_gone_on_with(site: Site, writes: int) -> None:
+    """Among the Nodes, and among the objects after them."""
+    cluster = Interrupting(site.plane, writes)
+    plan = site.inside(lambda: Planner(cluster, TOPOLOGY, Wishes()).plan())
+    try:
+        with pytest.raises(K8sError, match="3 times"):
+            site.inside(plan.apply)
+    finally:
+        site.plane.start()
+    # A write that was under way may have been made and not been answered.
+    assert len(plan.done) <= writes
+    rest = site.apply()
+    assert {change.step.what for change in plan.changes} - {change.step.what for change in plan.done} >= {
+        change.step.what for change in rest.changes
+    }
+    assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
+    assert (steps(site.apply()), site.levels()) == ([], TOPOLOGY.keys)
+
+
+def test_a_server_that_goes_away_between_deleting_and_making_anew_is_gone_on_with(site: Site) -> None:
+    site.apply()
+    wider = schedulers.describe(FABRIC, above=[ZONE])
+    cluster = Interrupting(site.plane, 0)
+    plan = site.inside(lambda: Planner(cluster, wider, Wishes(names=("kai",), allow_recreate=True)).plan())
+    try:
+        with pytest.raises(K8sError, match="is deleted and could not be made again as it was, so run again"):
+            site.inside(plan.apply)
+    finally:
+        site.plane.start()
+    assert steps(site.apply(wider, names=("kai",))) == [("create", "Topology nvlink of kai.scheduler")]
+    assert site.levels() == wider.keys
+
+
 def test_slinky_gets_its_annotations_beside_the_label(site: Site) -> None:
     row = small("slinky.slurm.net", ["v1beta1"], "NodeSet", "nodesets", None)
     site.api.apply(f"{CRDS}/nodesets.slinky.slurm.net", row)
@@ -413,6 +540,16 @@ def test_slinky_gets_its_annotations_beside_the_label(site: Site) -> None:
             f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: "a:b"}}}
         )
         assert codes(site.plan()) == ["k8s_object_foreign"]
+        # One that comes between the look and the write is not overwritten either; the server names its manager.
+        site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: None}}})
+        cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
+        plan = site.inside(lambda: Planner(cluster, TOPOLOGY, Wishes()).plan())
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r02t02"}}
+        body["metadata"] |= {"annotations": {schedulers.SLINKY: "a:b"}}  # type: ignore[operator]
+        site.api.apply(f"{NODES}/r02t02", body, "someone")
+        with pytest.raises(K8sError, match=r'"someone".*; let the one that it names go'):
+            site.inside(plan.apply)
+        assert site.api.get(f"{NODES}/r02t02")["metadata"]["annotations"][schedulers.SLINKY] == "a:b"
     finally:
         site.api.delete(f"{CRDS}/nodesets.slinky.slurm.net")
 
@@ -444,37 +581,79 @@ def test_a_missing_right_is_named(site: Site, rules: list[Any], words: str) -> N
     assert users.token_of(kubeconfig) not in str(caught.value)
 
 
-def test_the_role_changes_once_and_shows_no_secret(site: Site, tmp_path: Path) -> None:
-    file = tmp_path / "fabric.json"
-    file.write_bytes(fabric_file.serialise(FABRIC))
-    kubeconfig = users.user(site.plane, "topology", [users.rule("*", ["*"], ["*"])])
-    play = tmp_path / "play.yml"
-    play.write_text(
-        "- hosts: localhost\n  gather_facts: false\n  roles: [rackscale.nvlink.k8s_topology]\n"
-        f"  vars: {{k8s_topology_fabric_file: '{file}', k8s_topology_kubeconfig: '{kubeconfig}'}}\n"
-    )
+class Playbook:
+    """rackscale.nvlink.kubernetes --tags topology, as a user who may do what `rules` say."""
 
-    def run(*more: str, code: int = 0) -> tuple[int, str]:
-        variables = [f"{key}={value}" for key, value in environment().items()]
-        argv = ["env", *variables, sys.executable, "-m", "ansible", "playbook", str(play), *more]
-        done = site.plane.run(*argv, check=False)
+    def __init__(self, site: Site, folder: Path, name: str, rules: list[Any]) -> None:
+        self._site, self._fabric = site, folder / "fabric.json"
+        self._fabric.write_bytes(fabric_file.serialise(FABRIC))
+        self.kubeconfig = users.user(site.plane, name, rules)
+
+    def run(self, *more: str, code: int = 0, **variables: Any) -> tuple[int, str]:
+        """(changed, output); an exit status other than `code`, or the token in the output, fails the test."""
+        given = {"fabric_file": str(self._fabric), "k8s_topology_kubeconfig": str(self.kubeconfig), **variables}
+        setting = [f"{key}={value}" for key, value in environment().items()]
+        argv = ["env", *setting, sys.executable, "-m", "ansible", "playbook", "rackscale.nvlink.kubernetes"]
+        argv += ["--inventory", "localhost,", "--tags", "topology", "--extra-vars", json.dumps(given), *more]
+        done = self._site.plane.run(*argv, check=False)
         output = done.stdout + done.stderr
-        assert users.token_of(kubeconfig) not in output
+        assert users.token_of(self.kubeconfig) not in output
         assert done.returncode == code, output
         return int(re.findall(r"changed=(\d+)", output)[0]), output
 
-    changed, output = run("--check", "--diff", "-vvv")
+
+def test_the_playbook_changes_once_and_shows_no_secret(site: Site, tmp_path: Path) -> None:
+    playbook = Playbook(site, tmp_path, "topology", [users.rule("*", ["*"], ["*"])])
+    assert playbook.run(k8s_topology_enabled="false")[0] == 0
+    assert playbook.run(dra_driver_state="absent")[0] == 0
+    changed, output = playbook.run("--check", "--diff", "-vvv")
     assert changed == 1
     assert "nodeLabel: nvidia.com/gpu.clique" in output
+    assert f"+  nvidia.com/gpu.clique: {TEXTS['r01t01']}" in output
     assert site.api.find(f"{KAI}/nvlink") is None
-    assert run()[0] == 1
+    assert playbook.run()[0] == 1
     assert site.levels() == TOPOLOGY.keys
-    assert run("-vvv")[0] == 0
+    assert playbook.run("-vvv")[0] == 0
+
+
+def test_the_playbook_holds_a_recreate_and_fails_for_a_wrong_label(site: Site, tmp_path: Path) -> None:
+    playbook = Playbook(site, tmp_path, "topology", [users.rule("*", ["*"], ["*"])])
+    site.apply()
+    levels = [{"label": ZONE.label, "name": ZONE.name}]
+    changed, output = playbook.run("--check", code=2, k8s_topology_levels_above=levels)
+    assert changed == 0
+    assert "must be deleted and made anew to change the labels of spec.levels" in output
+    allowed = {"k8s_topology_levels_above": levels, "k8s_topology_allow_recreate": True}
+    changed, output = playbook.run("--check", "--diff", **allowed)
+    assert changed == 1
+    assert "Topology nvlink of kai.scheduler (recreate)" in output
+    assert site.levels() == TOPOLOGY.keys
     daemon_set(site, "gfd", command=["gpu-feature-discovery"])
     label(site, "r01t01", {CLIQUE: "00000009-1111-4222-8333-444444444444.7"})
-    changed, output = run(code=2)
+    changed, output = playbook.run(code=2)
     assert changed == 0
     assert "The label of r01t01 says 00000009-1111-4222-8333-444444444444.7" in output
+
+
+def test_a_right_that_is_missing_in_the_middle_is_named_and_gone_on_with(site: Site, tmp_path: Path) -> None:
+    everything = [users.rule("*", ["*"], ["list"])]
+    some = {**users.rule("", ["nodes"], ["patch"]), "resourceNames": ["r01t01"]}
+    playbook = Playbook(site, tmp_path, "few-nodes", [*everything, some])
+    _changed, output = playbook.run(code=2, k8s_topology_schedulers=["kai"])
+    assert "patch Topology nvlink" in output
+    objects = users.rule("kai.scheduler", ["topologies"], ["patch", "create"])
+    users.user(site.plane, "few-nodes", [*everything, objects, some])
+    changed, output = playbook.run("-v", code=2, k8s_topology_schedulers=["kai"])
+    assert changed == 0
+    assert "give the account the verb patch there" in output
+    assert "k8s_unfinished" in output
+    assert "run again, it goes on from there" in output
+    assert site.labels("r01t01")[CLIQUE] == TEXTS["r01t01"]
+    assert site.api.find(f"{KAI}/nvlink") is None
+    users.user(site.plane, "few-nodes", [*everything, objects, users.rule("", ["nodes"], ["patch"])])
+    assert playbook.run(k8s_topology_schedulers=["kai"])[0] == 1
+    assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
+    assert playbook.run(k8s_topology_schedulers=["kai"])[0] == 0
 
 
 def test_the_server_takes_every_example(site: Site) -> None:
@@ -493,7 +672,11 @@ def test_the_server_takes_every_example(site: Site) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     checked: set[str] = set()
+    (hint,) = schedulers.pod_affinity(TOPOLOGY)
+    pod = {"spec": {**hint["spec"], "containers": [{"name": "main", "image": "example.org/x:1"}]}}
     try:
+        hinted = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "hinted"}, "template": pod}
+        site.api.create(f"{paths['PodTemplate']}?dryRun=All&fieldValidation=Strict", hinted)
         for text in schedulers_examples.render(FABRIC, model.State()).values():
             for row in yaml.safe_load_all(text):
                 checked.add(row["kind"])
@@ -529,6 +712,9 @@ def test_the_way_to_the_server_fails_in_one_sentence(site: Site) -> None:
             site.plan(kubeconfig=kubeconfig)
         assert "\n" not in str(caught.value)
         assert str(caught.value).count("; ") >= 1
+        if make is users.expired:
+            assert "does not accept the credentials" in str(caught.value)
+            assert users.token_of(kubeconfig) not in str(caught.value)
 
 
 def test_a_list_is_read_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,12 +327,10 @@ class Planner:
     def _node(self, node: Any, manager: str, part: str, values: Mapping[str, str], force: bool) -> None:
         """Let `manager` own exactly these labels or annotations of a Node."""
         name = k8s_labels.name(node)
-        # With the uid the server refuses to make a Node of that name should this one have gone.
-        body = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "uid": node["metadata"]["uid"], part: dict(values)},
-        }
+        # With the uid the server refuses to make a Node of that name should this one have gone. An empty map would be
+        # owned as such, and the manager would not be forgotten.
+        metadata = {"name": name, "uid": node["metadata"]["uid"], **({part: dict(values)} if values else {})}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
         live = mapped(node["metadata"].get(part))
         owned = k8s_labels.owned(node, part, manager)
         keys = {*values, *owned}
