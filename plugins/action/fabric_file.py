@@ -185,7 +185,17 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
     targets = {observation.tray for observation in observations}
 
     def place_upon(fabric: Fabric) -> Placement:
-        placement = place(fabric, files.state, observations, targets, files.now, policy, merged.findings, merged.blocks)
+        placement = place(
+            fabric,
+            files.state,
+            observations,
+            targets,
+            files.now,
+            policy,
+            merged.findings,
+            merged.blocks,
+            merged.unclaimed,
+        )
         if files.differ(placement.fabric):
             # What is going to be written must be readable again.
             fabric_file.check(placement.fabric.as_dict(), files.path, files.fabric)

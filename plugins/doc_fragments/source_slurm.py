@@ -16,6 +16,7 @@ options:
       - Slurm knows no clique, so this source places no tray. When a clique that another source has seen gets its first
         place, it takes the name and the position of the block that most of its trays stand in. A tray whose block is
         not the one of its clique is a finding, and so is a block that belongs to no tray that is placed or attached.
+        Such a block, and one without nodes, keeps its name and its position in the fabric file.
       - A tray is found by its NodeName, or by its NodeHostName where Slurm calls the node otherwise than its host; a
         new tray then takes the NodeName as its C(nvlink_slurm_node). What the site says of a name wins.
     type: dict

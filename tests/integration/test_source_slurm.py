@@ -30,6 +30,8 @@ NODES = {
     **{f"gpu-{n}": f"r03t0{n}" for n in range(1, 5)},
 }
 CPU = "cpu[1-2]"
+# Slurm has these nodes, and no block has.
+LATER = "r04t[01-04]"
 
 # Made by hand: neither the names nor the order are those that a discovery would choose.
 CONF = """\
@@ -74,7 +76,7 @@ def configure(slurmctld: Slurmctld) -> None:
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.{2 + number} Port={20000 + number} CPUs=4"
         for number, (node, host) in enumerate(NODES.items())
     ]
-    lines += [slurmctld.nodes(CPU), f"PartitionName=all Nodes={','.join(NODES)},{CPU} Default=YES"]
+    lines += [slurmctld.nodes(f"{CPU},{LATER}"), f"PartitionName=all Nodes={','.join(NODES)},{CPU} Default=YES"]
     slurmctld.configure(*lines, plugin="topology/block" if slurmctld.suite == "trixie" else "")
 
 
@@ -242,6 +244,34 @@ def test_a_block_whose_trays_nobody_sees_keeps_its_name_and_place_and_is_told(
     cliques = json.loads(fabric.read_text())["cliques"]
     assert cliques["r03"]["block"] == {"name": "attic", "position": 1}
     assert apply(slurmctld, fabric)["changed"] is False
+
+
+# Before 25.05 slurmctld loads no block without nodes.
+@pytest.mark.parametrize("running", ["forky"], indirect=True)
+def test_blocks_without_nodes_outlive_every_apply(slurmctld: Slurmctld, tmp_path: Path) -> None:
+    """A reserve between others and one at the end: nothing moves up, and what comes later comes behind them."""
+    text = FILES["forky"][1].replace("      - block: attic\n", "      - block: spare\n      - block: attic\n", 1)
+    text = text.replace("nodes: r01t[01-04]\n", "nodes: r01t[01-04]\n      - block: last\n", 1)
+    load(slurmctld, text)
+    fabric = tmp_path / "fabric.json"
+    found = discover(slurmctld, fabric, racks=2)
+    assert [row["block"] for row in found["findings"] if row["code"] == "block_unclaimed"] == ["attic"]
+    assert json.loads(fabric.read_text())["reserved_blocks"] == {"spare": 1, "attic": 2, "last": 4}
+    # The third rack comes, and its block is its own again; then Slurm has nothing to change.
+    discover(slurmctld, fabric, racks=3, fabric_expected_trays=4)
+    assert json.loads(fabric.read_text())["reserved_blocks"] == {"spare": 1, "last": 4}
+    before = contents(slurmctld)
+    assert (apply(slurmctld, fabric)["changed"], contents(slurmctld)) == (False, before)
+    # Another one that Slurm is not asked about.
+    fleet = {"simulation": {"racks": 4, "trays_per_rack": 4}}
+    said = {"fabric_file": str(fabric), "accept": "gates", "fabric_sources": [fleet]}
+    ansible("ansible-playbook", "rackscale.nvlink.discover", "-e", json.dumps(said))
+    grown = json.loads(fabric.read_text())
+    assert grown["cliques"]["r04"]["block"] == {"name": "r04", "position": 5}
+    result = apply(slurmctld, fabric)
+    assert {(row["from"], row["to"]) for row in result["moves"]} == {(None, "r04")}
+    told = slurm.discover(options(slurmctld), NOW)
+    assert told.blocks == tuple((name, n) for n, name in enumerate(["west", "spare", "attic", "east", "last", "r04"]))
 
 
 def test_the_command_may_be_a_text(slurmctld: Slurmctld) -> None:

@@ -246,8 +246,8 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _repeated("domains.{}.cluster_uuid", domains, [row["cluster_uuid"] for row in domains.values()])
     clique_ids = [(row["domain"], row["clique_id"]) for row in cliques.values()]
     yield from _repeated("cliques.{}.clique_id", cliques, clique_ids)
-    for key in ("position", "name"):
-        yield from _repeated(f"cliques.{{}}.block.{key}", cliques, [row["block"][key] for row in cliques.values()])
+    own = {f"cliques.{name}.block": row["block"] for name, row in cliques.items()}
+    yield from _repeated_blocks(own, "reserved_blocks", document)
     # Two clusters may each have a node of one name.
     for kind in ("slurm", "kubernetes"):
         cluster, node = f"{kind}_cluster", f"{kind}_node"
@@ -275,8 +275,8 @@ def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
         for clique in blocks:
             if clique not in cliques:
                 yield f"{where} names the unknown clique {_brief(clique)}; add it to cliques"
-        for key in ("position", "name"):
-            yield from _repeated(f"{where}.{{}}.{key}", blocks, [block[key] for block in blocks.values()])
+        own = {f"{where}.{clique}": block for clique, block in blocks.items()}
+        yield from _repeated_blocks(own, f"clusters.slurm.{cluster}.reserved_blocks", row)
     of_trays = [(f"{kind}_cluster", clusters.get(kind, {})) for kind in ("slurm", "kubernetes")]
     for name, tray in document["trays"].items():
         for key, known in of_trays:
@@ -287,6 +287,15 @@ def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
         if in_slurm and tray["clique"] not in in_slurm["blocks"]:
             where = f"clusters.slurm.{tray['slurm_cluster']}.blocks"
             yield f"{where} has no block for {tray['clique']}, the clique of its tray {name}; add one"
+
+
+def _repeated_blocks(blocks: Mapping[str, Any], reserved_at: str, row: Mapping[str, Any]) -> Iterator[str]:
+    """Blocks of one Slurm with one name or position; blocks: where each stands -> the block."""
+    reserved = row.get("reserved_blocks", {})
+    held = {f"{reserved_at}.{name}": {"name": name, "position": position} for name, position in reserved.items()}
+    both = {**blocks, **held}
+    for key in ("position", "name"):
+        yield from _repeated(f"{{}}.{key}", both, [block[key] for block in both.values()])
 
 
 def group_word(name: str) -> str:

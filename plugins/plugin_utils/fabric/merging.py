@@ -62,13 +62,14 @@ class Merged:
     """One observation a tray, in the order in which the sources first name them, and what is to be said of sources.
 
     outage: whether a source gave no answer, or too few, so that another run may well hear more. blocks: of a running
-    Slurm.
+    Slurm. unclaimed: those of them that no tray is in that the fabric file holds or a source sees attached.
     """
 
     observations: list[Observation]
     findings: list[Finding]
     outage: bool = False
     blocks: tuple[tuple[str, int], ...] = ()
+    unclaimed: tuple[tuple[str, int], ...] = ()
 
 
 def percent(option: str, value: Any) -> float:
@@ -105,8 +106,8 @@ def merge(
     A source that failed, or told of less than min_answer percent of the trays that it was asked for, is an OutageError,
     unless the fabric file is a source too: then that stands and the outage is a finding. nodes: tray -> its name in
     Slurm, of those that the fabric file holds; other trays are known there as they say, or by their own names. blocks:
-    the names of those that the fabric file holds; where given, a block of a running Slurm that belongs to none of the
-    trays is a finding.
+    the names of those that the fabric file's cliques have; where given, a block of a running Slurm that has nodes, and
+    none of them is one of the trays, is a finding.
     """
     findings: list[Finding] = []
     hints: list[Observation] = []
@@ -135,19 +136,23 @@ def merge(
         return Merged(hints, findings, any_outage, running)
     if hints:
         seen = _hinted(seen, hints, nodes or {})
-    if blocks is not None:
-        findings += _unclaimed(running, {*blocks, *(row.block[0] for row in seen if row.block and row.identity)})
-    return Merged(seen, findings, any_outage, running)
+    if blocks is None:
+        return Merged(seen, findings, any_outage, running)
+    placed = {*(nodes or {}).values()}
+    claimed = {row.block[0] for row in seen if row.block and row.identity}
+    claimed.update(row.block[0] for row in hints if row.block and (row.slurm_node or row.tray) in placed)
+    unclaimed = tuple(block for block in running if block[0] not in claimed.union(blocks))
+    inhabited = {row.block[0] for row in hints if row.block}
+    findings += (_unclaimed(*block) for block in unclaimed if block[0] in inhabited)
+    return Merged(seen, findings, any_outage, running, unclaimed)
 
 
-def _unclaimed(running: Iterable[tuple[str, int]], claimed: Collection[str]) -> Iterator[Finding]:
-    for name, position in running:
-        if name not in claimed:
-            message = (
-                f"Slurm's block {name} at position {position} has no tray that is placed or attached, so "
-                "slurm_topology would take it out; discover its trays first, or let it go."
-            )
-            yield finding("block_unclaimed", message, block=name)
+def _unclaimed(name: str, position: int) -> Finding:
+    message = (
+        f"Slurm's block {name} at position {position} has no tray that is placed or attached, so slurm_topology would "
+        "leave it without nodes; discover its trays first, or let them go."
+    )
+    return finding("block_unclaimed", message, block=name)
 
 
 def _hinted(seen: Iterable[Observation], hints: Sequence[Observation], nodes: Mapping[str, str]) -> list[Observation]:

@@ -59,6 +59,7 @@ class SlurmCluster(TypedDict):
     """One Slurm among several: clique name -> its block there. A block without trays is retired and stays."""
 
     blocks: dict[str, Block]
+    reserved_blocks: NotRequired[dict[str, int]]
 
 
 class Clusters(TypedDict, total=False):
@@ -106,7 +107,7 @@ kind: placed, moved, replaced (all GPUs new), gpus (some new), slot, address, na
 
 @dataclass(frozen=True)
 class BlockView:
-    """A block with its trays, as the renderers want it; a retired one has no trays."""
+    """A block with its trays, as the renderers want it; a retired one has no trays, a reserved one no clique either."""
 
     name: str
     position: int
@@ -116,13 +117,17 @@ class BlockView:
 
 @dataclass(frozen=True)
 class Fabric:
-    """Identity and place of every tray: the fabric file's content. Never changed after it is made."""
+    """Identity and place of every tray: the fabric file's content. Never changed after it is made.
+
+    reserved_blocks: block name -> position, of blocks that a Slurm has and no clique. Nobody else gets either.
+    """
 
     domains: Mapping[str, Domain] = field(default_factory=dict)
     cliques: Mapping[str, Clique] = field(default_factory=dict)
     trays: Mapping[str, Tray] = field(default_factory=dict)
     overrides: list[dict[str, Any]] = field(default_factory=list)
     clusters: Clusters = field(default_factory=Clusters)
+    reserved_blocks: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Fabric:
@@ -133,10 +138,11 @@ class Fabric:
             document["trays"],
             document["overrides"],
             document.get("clusters", Clusters()),
+            document.get("reserved_blocks", {}),
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The document that the fabric file holds; without clusters it has no such key."""
+        """The document that the fabric file holds; without clusters or reserved blocks it has no such key."""
         document = {
             "schema_version": SCHEMA_VERSION,
             "domains": self.domains,
@@ -144,7 +150,8 @@ class Fabric:
             "trays": self.trays,
             "overrides": self.overrides,
         }
-        return {**document, "clusters": self.clusters} if self.clusters else document
+        seldom = {"clusters": self.clusters, "reserved_blocks": self.reserved_blocks}
+        return {**document, **{key: value for key, value in seldom.items() if value}}
 
     @cached_property
     def members(self) -> dict[str, list[str]]:
@@ -166,6 +173,18 @@ class Fabric:
             BlockView(block["name"], block["position"], name, tuple(self._members_in(name, cluster)))
             for name, block in sorted(blocks.items(), key=lambda item: item[1]["position"])
         ]
+
+    def slurm_blocks(self, cluster: str | None = None) -> list[BlockView]:
+        """Every block that Slurm is to have, in the order of their positions: blocks(), and those that are reserved."""
+        reserved = [BlockView(name, position, "", ()) for name, position in self.reserved(cluster).items()]
+        return sorted([*self.blocks(cluster), *reserved], key=lambda view: view.position)
+
+    def reserved(self, cluster: str | None = None) -> Mapping[str, int]:
+        """The reserved blocks of a Slurm cluster, or of the only one."""
+        if cluster is None:
+            return self.reserved_blocks
+        row = self.clusters.get("slurm", {}).get(cluster)
+        return row.get("reserved_blocks", {}) if row else {}
 
     def _members_in(self, clique: str, cluster: str | None) -> list[str]:
         names = self.members[clique]

@@ -9,6 +9,7 @@ import itertools
 import string
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
@@ -49,7 +50,9 @@ class Register:
         self._used = {*fabric.domains, *fabric.cliques, *(block["name"] for block in blocks)}
         self._positions_used = {block["position"] for block in blocks}
         self._block_names = {block["name"] for block in blocks}
-        self._positions = itertools.count(1 + max(self._positions_used, default=-1))
+        self._reserved = fabric.reserved_blocks
+        self._block_names.update(self._reserved)
+        self._positions = itertools.count(1 + max((*self._positions_used, *self._reserved.values()), default=-1))
         self._adopted: dict[Identity, tuple[str, int]] = {}
 
     def suggest(self, names: Mapping[str, str]) -> None:
@@ -68,14 +71,19 @@ class Register:
         held = list(reserved)
         self._block_names.update(name for name, _position in held)
         self._positions = itertools.count(
-            1 + max((*self._positions_used, *(position for _name, position in held)), default=-1)
+            1
+            + max(
+                (*self._positions_used, *self._reserved.values(), *(position for _name, position in held)), default=-1
+            )
         )
-        taken = {clique["block"]["name"] for clique in self.cliques.values()}
+        own = [clique["block"] for clique in self.cliques.values()]
         self._adopted = {
-            identity: block
-            for identity, block in self._adopted.items()
-            if block[0] not in taken and block[1] not in self._positions_used
+            identity: block for identity, block in self._adopted.items() if _is_free(block, own, self._reserved)
         }
+
+    def reserve(self, unclaimed: Iterable[Running]) -> dict[str, int]:
+        """The blocks that no clique has: those that were reserved, and those that a running Slurm has."""
+        return reserved_blocks([clique["block"] for clique in self.cliques.values()], self._reserved, unclaimed)
 
     def clique_of(self, identity: Identity) -> str:
         """The name of a clique that has been admitted."""
@@ -143,16 +151,18 @@ def cluster_blocks(
     cliques: Mapping[str, Clique],
     running: Mapping[tuple[str, str], Running],
     reserved: Mapping[str, Collection[Running]],
+    unclaimed: Mapping[str, Collection[Running]],
 ) -> Clusters:
     """The clusters of the fabric that follows this one: all that it had, and those of the trays.
 
     A Slurm cluster gets a block for a clique when its first tray comes there. It is the one that this Slurm has
     (running, by cluster and clique) if that is free, else it has the name of the clique's own block, and the next
     position. reserved: Slurm cluster -> all blocks that run there; no other clique gets their names or positions.
+    unclaimed: Slurm cluster -> those of them that no tray of the fabric is in, which stay reserved.
     The first Slurm cluster that a file gets takes over the blocks that the file had, since until then they were its.
     """
     before = fabric.clusters.get("slurm", {})
-    slurm: dict[str, SlurmCluster] = {name: {"blocks": dict(row["blocks"])} for name, row in before.items()}
+    slurm = {name: cast(SlurmCluster, {**row, "blocks": dict(row["blocks"])}) for name, row in before.items()}
     kubernetes = dict(fabric.clusters.get("kubernetes", {}))
     sizes: Counter[str] = Counter()
     places: set[tuple[str, str]] = set()
@@ -165,12 +175,18 @@ def cluster_blocks(
     if sizes and not slurm:
         heir = min(sizes, key=lambda name: (-sizes[name], name))
         slurm[heir] = {"blocks": {name: clique["block"] for name, clique in fabric.cliques.items()}}
+        if fabric.reserved_blocks:
+            slurm[heir]["reserved_blocks"] = dict(fabric.reserved_blocks)
     # In the order of the cliques' own blocks, so that nothing depends on the order of the answers.
     for cluster, clique in sorted(places, key=lambda place: (place[0], cliques[place[1]]["block"]["position"])):
-        blocks = slurm.setdefault(cluster, {"blocks": {}})["blocks"]
-        if clique not in blocks:
+        row = slurm.setdefault(cluster, {"blocks": {}})
+        if clique not in row["blocks"]:
             name, adopted = cliques[clique]["block"]["name"], running.get((cluster, clique))
-            blocks[clique] = _cluster_block(name, blocks.values(), adopted, reserved.get(cluster, ()))
+            row["blocks"][clique] = _cluster_block(name, row, adopted, reserved.get(cluster, ()))
+    for cluster, row in slurm.items():
+        kept = reserved_blocks(row["blocks"].values(), row.pop("reserved_blocks", {}), unclaimed.get(cluster, ()))
+        if kept:
+            row["reserved_blocks"] = kept
     clusters = Clusters(**fabric.clusters)
     if slurm:
         clusters["slurm"] = slurm
@@ -179,14 +195,35 @@ def cluster_blocks(
     return clusters
 
 
-def _cluster_block(
-    name: str, blocks: Collection[Block], adopted: Running | None, reserved: Collection[Running]
-) -> Block:
-    names, positions = {block["name"] for block in blocks}, {block["position"] for block in blocks}
-    if adopted and adopted[0] not in names and adopted[1] not in positions:
+def _cluster_block(name: str, row: SlurmCluster, adopted: Running | None, running: Collection[Running]) -> Block:
+    blocks, kept = row["blocks"].values(), row.get("reserved_blocks", {})
+    if adopted and _is_free(adopted, blocks, kept):
         return {"name": adopted[0], "position": adopted[1]}
-    names.update(other for other, _position in reserved)
-    positions.update(position for _name, position in reserved)
+    held = [*((block["name"], block["position"]) for block in blocks), *kept.items(), *running]
+    names, positions = {name for name, _position in held}, {position for _name, position in held}
     numbered = (f"{name}_{number}" for number in itertools.count(2))
     free = (word for word in itertools.chain([name], numbered) if word not in names)
     return {"name": next(free), "position": 1 + max(positions, default=-1)}
+
+
+def _is_free(block: Running, blocks: Collection[Block], reserved: Mapping[str, int]) -> bool:
+    """Whether no clique has the name or the position, and the position is reserved for no block of another name."""
+    return all(block[0] != other["name"] and block[1] != other["position"] for other in blocks) and not any(
+        block[1] == position and block[0] != name for name, position in reserved.items()
+    )
+
+
+def reserved_blocks(
+    blocks: Collection[Block], before: Mapping[str, int], unclaimed: Iterable[Running]
+) -> dict[str, int]:
+    """Name -> position of the reserved blocks, less those that a clique has by now, and with the unclaimed ones.
+
+    One whose position is taken, since Slurm counts only the blocks that it has, comes after all others.
+    """
+    names, positions = {block["name"] for block in blocks}, {block["position"] for block in blocks}
+    kept = {name: position for name, position in before.items() if name not in names}
+    for name, position in sorted(unclaimed, key=lambda block: block[1]):
+        if name not in names and name not in kept:
+            taken = positions.union(kept.values())
+            kept[name] = position if position not in taken else 1 + max(taken)
+    return kept

@@ -33,6 +33,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     STALE,
     UNKNOWN,
     UNPLACED,
+    Block,
     Change,
     Clusters,
     Fabric,
@@ -45,7 +46,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     natural_key,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.naming import Register, Running, cluster_blocks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.naming import (
+    Register,
+    Running,
+    cluster_blocks,
+    reserved_blocks,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
     ERROR,
     MAJORITY,
@@ -90,10 +96,12 @@ def place(
     policy: Policy,
     notes: Collection[Finding] = (),
     blocks: Collection[Running] = (),
+    unclaimed: Collection[Running] = (),
 ) -> Placement:
     """The next fabric and state. notes: findings about the sources of the observations, for the state to hold.
 
     blocks: all of a running Slurm; those of observations are known, others hold their names and positions too.
+    unclaimed: those of them that no known tray is in. The fabric keeps them, so that they hold both ever after.
     observations holds at most one for each target; a target without one gave no answer, and one of a tray that is no
     target is ignored. now is UTC as in 2026-11-21T05:00:00Z. PlacementError if what the site says contradicts itself.
     """
@@ -102,12 +110,13 @@ def place(
     # Sorted once: everything below goes through the trays in this order.
     seen = {name: answers.get(name) or _silent(name) for name in natural_sorted(targets)}
     _stop_at_conflicts(seen, policy)
-    run = _Run(previous, seen, now, policy, blocks)
+    run = _Run(previous, seen, now, policy, blocks, unclaimed)
     run.settle_claims()
     run.place_claims()
     run.follow_the_site()
     clusters = run.cluster_blocks()
-    fabric = Fabric(run.register.domains, run.register.cliques, run.trays, previous.overrides, clusters)
+    reserved = run.reserved_blocks()
+    fabric = Fabric(run.register.domains, run.register.cliques, run.trays, previous.overrides, clusters, reserved)
     run.compare_blocks(fabric)
     trays = run.tray_states(previous_state)
     findings = [*notes, *run.fabric_findings(previous_state), *fleet_findings(fabric, trays, policy)]
@@ -155,7 +164,14 @@ def carried_on(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fab
         {**fabric.trays, **trays},
         fabric.overrides,
         _carried_clusters(fabric, pending, trays),
+        _carried_reserve([row["block"] for row in {**fabric.cliques, **cliques}.values()], fabric, pending, None),
     )
+
+
+def _carried_reserve(blocks: Collection[Block], fabric: Fabric, pending: Fabric, cluster: str | None) -> dict[str, int]:
+    """The reserved blocks of a fabric and of the pending one, in a Slurm cluster that has these blocks."""
+    before, later = (made.reserved(cluster) for made in (fabric, pending))
+    return reserved_blocks(blocks, before, later.items())
 
 
 def _carried_clusters(fabric: Fabric, pending: Fabric, trays: Mapping[str, Tray]) -> Clusters:
@@ -170,6 +186,9 @@ def _carried_clusters(fabric: Fabric, pending: Fabric, trays: Mapping[str, Tray]
             if (name, clique) in places or (clique in fabric.cliques and not fabric.slurm_clusters):
                 blocks.setdefault(clique, block)
         slurm[name] = {"blocks": blocks}
+        reserved = _carried_reserve(blocks.values(), fabric, pending, name)
+        if reserved:
+            slurm[name]["reserved_blocks"] = reserved
     if slurm:
         carried["slurm"] = slurm
     kubernetes = {tray["kubernetes_cluster"] for tray in trays.values() if "kubernetes_cluster" in tray}
@@ -231,9 +250,11 @@ class _Run:
         now: str,
         policy: Policy,
         running: Collection[Running],
+        unclaimed: Collection[Running],
     ) -> None:
         self.previous, self.seen, self.now, self.policy = previous, seen, now, policy
         self._running = running
+        self._unclaimed = [block for block in unclaimed if _BLOCK_NAME.fullmatch(block[0])]
         self.register = Register(previous, policy.domain_names)
         self.trays: dict[str, Tray] = dict(previous.trays)
         self.changes: list[Change] = []
@@ -333,7 +354,17 @@ class _Run:
                 if name in self.trays:
                     votes[cluster][((cluster, self.trays[name]["clique"]), row.block)] += 1
         running = {place: block for of_one in votes.values() for place, block in _elected(of_one).items()}
-        return cluster_blocks(self.previous, self.trays, self.register.cliques, running, reserved)
+        unclaimed = {cluster: self._unclaimed for cluster in self._asked_clusters() if cluster}
+        return cluster_blocks(self.previous, self.trays, self.register.cliques, running, reserved, unclaimed)
+
+    def reserved_blocks(self) -> dict[str, int]:
+        """The blocks that are reserved in the only Slurm that there is."""
+        return self.register.reserve(self._unclaimed if self._asked_clusters() == {None} else ())
+
+    def _asked_clusters(self) -> set[str | None]:
+        """The Slurm cluster that was asked for its blocks, None for the only one; empty where that cannot be told."""
+        clusters = {self._slurm_cluster(name) for name, row in self.seen.items() if row.block}
+        return clusters if len(clusters) == 1 else set()
 
     def compare_blocks(self, fabric: Fabric) -> None:
         """Find the trays that Slurm has in another block than the fabric."""

@@ -163,11 +163,18 @@ def diff_text(before: Fabric | None, after: Fabric, changes: list[Change]) -> li
     lines = [_tray_line(change) for change in changes]
     lines.extend(_rows("domain", before.domains, after.domains))
     lines.extend(_rows("clique", before.cliques, after.cliques))
+    lines.extend(_rows("reserved block", _positions(before, None), _positions(after, None)))
     known = before.clusters.get("slurm", {})
     for name in after.slurm_clusters:
         blocks = known[name]["blocks"] if name in known else {}
         lines.extend(_rows(f"Slurm cluster {name}, block of", blocks, after.clusters["slurm"][name]["blocks"]))
+        kept = f"Slurm cluster {name}, reserved block"
+        lines.extend(_rows(kept, _positions(before, name), _positions(after, name)))
     return lines
+
+
+def _positions(fabric: Fabric, cluster: str | None) -> dict[str, dict[str, int]]:
+    return {name: {"position": position} for name, position in fabric.reserved(cluster).items()}
 
 
 def state_diff_text(before: State | None, after: State) -> list[str]:

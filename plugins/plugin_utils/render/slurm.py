@@ -4,8 +4,9 @@
 """Slurm's block topology: one block a clique, in the order of their positions.
 
 Pure: a fabric becomes blocks, blocks become the text of topology.yaml (25.05 and later) and topology.conf (before).
-Blocks, their order and their sizes come from the fabric file alone; a retired clique is a block without nodes. What a
-version of Slurm cannot load is decided by module_utils/slurm/rules.py, which also runs on the controller's host.
+Blocks, their order and their sizes come from the fabric file alone; a retired clique and a reserved block have no
+nodes. What a version of Slurm cannot load is decided by module_utils/slurm/rules.py, which also runs on the
+controller's host.
 """
 
 from __future__ import annotations
@@ -93,9 +94,12 @@ def _checked(made: Sequence[Block], style: str) -> tuple[rules.Candidate, list[m
 
 
 def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...]:
-    """One block a clique, in a cluster where there are several, by position; nodes are the trays' names in Slurm."""
+    """One block a clique, in a cluster where there are several, by position; nodes are the trays' names in Slurm.
+
+    Reserved blocks stand among them without nodes.
+    """
     made = []
-    for view in fabric.blocks(cluster):
+    for view in fabric.slurm_blocks(cluster):
         nodes = tuple(fabric.trays[name]["slurm_node"] for name in view.trays)
         made.append(Block(view.name, nodes, fold(nodes)))
     return tuple(made)

@@ -37,7 +37,7 @@ class Span:
 def usable(fabric: model.Fabric, state: model.State, cluster: str | None = None) -> list[int]:
     """The trays of each block that can work now, in block order: those that no state calls unhealthy or away."""
     counts = []
-    for block in fabric.blocks(cluster):
+    for block in fabric.slurm_blocks(cluster):
         counts.append(sum(works(state.trays.get(name)) for name in block.trays))
     return counts
 

@@ -19,7 +19,7 @@ def for_cluster(fabric: Fabric, cluster: str | None, tiers: Any) -> dict[str, An
 
     ``tiers`` is what the site wrote, of any shape: what is no tier is passed over here, and refused by the module.
     """
-    cliques = {view.name: view.clique for view in fabric.blocks(cluster)}
+    cliques = {view.name: view.clique for view in fabric.slurm_blocks(cluster)}
     blocks = [
         {"name": block.name, "clique": cliques[block.name], "nodes": list(block.nodes), "folded": block.folded}
         for block in slurm.blocks(fabric, cluster)

@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, OutageError, merge
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.naming import Running
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import NOW, Site, codes
+from hypothesis import given
+from hypothesis import strategies as st
 
 # As 26.05 prints it, less the empty maps of the other kinds.
 TOPOCONF = """%YAML 1.1
@@ -137,9 +141,13 @@ def test_a_block_of_nobody_is_told_where_the_fabric_is_known(tmp_path: Path) -> 
         Answer("ansible_facts", site.observations()),
         Answer("slurm", told.observations, hints=True, blocks=told.blocks),
     ]
-    found = merge(answers, 100, fabric_file=True, blocks={"spare"})
-    # hall-a has the attached trays of the site, spare is a block of the fabric file; nobody has those of hall-b.
+    found = merge(answers, 100, fabric_file=True, blocks=())
+    # hall-a has the attached trays of the site; nobody has those of hall-b, and spare has none to lose.
     assert [(row["code"], row["block"]) for row in found.findings] == [("block_unclaimed", "hall-b")]
+    assert found.unclaimed == (("hall-b", 0), ("spare", 1))
+    # Those that a run does not ask are known by the fabric file; so are the blocks of its cliques.
+    held = merge(answers, 100, fabric_file=True, blocks={"spare"}, nodes={"t1": "r02t01"})
+    assert (held.findings, held.unclaimed) == ([], ())
     assert merge(answers, 100, fabric_file=True).findings == []
 
 
@@ -178,10 +186,22 @@ def test_a_wrong_option_is_told(tmp_path: Path, options: dict[str, Any], says: s
 # --- adoption ---
 
 
-def adopted(site: Site, hints: list[Observation], nodes: dict[str, str] | None = None) -> Placement:
-    answers = [Answer("ansible_facts", site.observations()), Answer("slurm", hints, hints=True)]
-    rows = merge(answers, 100, fabric_file=False, nodes=nodes).observations
-    placement = place(site.fabric, site.state, rows, [row.tray for row in rows], NOW, Policy(moved_percent=100))
+def adopted(
+    site: Site,
+    hints: list[Observation],
+    nodes: dict[str, str] | None = None,
+    running: tuple[Running, ...] = (),
+) -> Placement:
+    """running: all blocks of that Slurm, where it was asked for them."""
+    answers = [
+        Answer("ansible_facts", site.observations()),
+        Answer("slurm", hints, hints=True, blocks=running),
+    ]
+    own = {block.name for block in site.fabric.blocks()} if site.fabric else set()
+    found = merge(answers, 100, fabric_file=False, nodes=nodes, blocks=own)
+    rows, policy = found.observations, Policy(moved_percent=100)
+    targets = [row.tray for row in rows]
+    placement = place(site.fabric, site.state, rows, targets, NOW, policy, (), found.blocks, found.unclaimed)
     site.fabric, site.state = placement.fabric, placement.state
     return placement
 
@@ -197,6 +217,62 @@ def test_new_cliques_take_the_blocks_that_slurm_has_their_trays_in(tmp_path: Pat
     assert codes(placement) == set()
     before = placement.fabric
     assert adopted(site, []).fabric == before
+
+
+def written(fabric: Fabric) -> list[tuple[str, int, str]]:
+    """The blocks that Slurm is to have, as the fabric file says when it is read again."""
+    again = fabric_file.parse(fabric_file.serialise(fabric), "fabric.json")
+    return [(row.name, row.position, row.clique) for row in again.slurm_blocks()]
+
+
+def come(site: Site, rack: int) -> None:
+    site.facts.update(
+        {name: facts for name, facts in Site(racks=rack).facts.items() if name.startswith(f"r{rack:02d}")}
+    )
+
+
+def test_a_block_that_nobody_claims_keeps_its_name_and_its_position() -> None:
+    site = Site(racks=1)
+    hints = [Observation(name, "slurm", reachable=False, block=("hall-a", 2)) for name in site.facts]
+    running = (("hall-b", 0), ("spare", 1), ("hall-a", 2), ("last", 3))
+    placement = adopted(site, hints, running=running)
+    kept = [("hall-b", 0, ""), ("spare", 1, ""), ("hall-a", 2, "r01"), ("last", 3, "")]
+    assert written(placement.fabric) == kept
+    assert "reserved block spare: new, position 1" in proposal.diff_text(None, placement.fabric, [])
+    # Later runs do not ask Slurm: what comes gets places of its own.
+    come(site, 2)
+    assert written(adopted(site, []).fabric) == [*kept, ("r02", 4, "r02")]
+    # Until Slurm says whose hall-b is.
+    come(site, 3)
+    hints = [Observation(name, "slurm", reachable=False, block=("hall-b", 0)) for name in site.facts if "r03" in name]
+    assert written(adopted(site, hints, running=running).fabric) == [("hall-b", 0, "r03"), *kept[1:], ("r02", 4, "r02")]
+
+
+RUNNING = st.lists(st.sampled_from(["r01", "r02", "r03", "r02a", "spare", "x-1"]), unique=True, max_size=5)
+
+
+@given(st.lists(st.tuples(RUNNING, st.booleans(), st.sampled_from([None, "alpha"])), min_size=1, max_size=5))
+def test_no_clique_ever_gets_what_is_reserved(runs: list[tuple[list[str], bool, str | None]]) -> None:
+    """Racks come one by one, while a Slurm whose blocks people change is asked in some runs and not in others."""
+    site, cluster = Site(racks=1), runs[0][2]
+    for name in site.facts:
+        site.site[name] = {"slurm_cluster": cluster} if cluster else {}
+    for number, (names, asked, _cluster) in enumerate(runs, 2):
+        running = tuple((name, position) for position, name in enumerate(names)) if asked else ()
+        hints = [Observation(name, "slurm", reachable=False, block=running[-1]) for name in site.facts if running]
+        before = dict(site.fabric.reserved(cluster)) if site.fabric else {}
+        fabric = adopted(site, hints, running=running).fabric
+        blocks = fabric.slurm_blocks(cluster)
+        assert len({row.name for row in blocks}) == len({row.position for row in blocks}) == len(blocks)
+        fabric_file.parse(fabric_file.serialise(fabric), "fabric.json")
+        for name, position in before.items():
+            # It stays, or the clique that Slurm has in that block has it now.
+            (block,) = (row for row in blocks if row.name == name)
+            assert (block.position == position) or (name, block.position) in running
+            assert not block.clique or name in [row[0] for row in running]
+        come(site, number)
+        for name in site.facts:
+            site.site[name] = {"slurm_cluster": cluster} if cluster else {}
 
 
 def test_slurm_knows_a_tray_by_its_node_name() -> None:
