@@ -21,6 +21,8 @@ options:
     description:
       - V(trays) for the names of the trays in their order, V(sizes) for the number of trays in each wave, V(cliques)
         for the names of each wave's cliques.
+      - V(named) for the trays of O(rollout_trays) alone, without their cliques and also those without a place, V(nodes)
+        for their names in Slurm, V(new) for the names in Slurm of those without a place.
     required: true
   fabric_file:
     description: The fabric file. The variables C(fabric_file) or C(nvlink_fabric_file) by default.
@@ -58,68 +60,94 @@ _list:
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
 
+SHAPES: dict[str, Callable[[Wave], list[Any]]] = {
+    "trays": lambda wave: list(wave.trays),
+    "sizes": lambda wave: [len(wave.trays)],
+    "cliques": lambda wave: [list(wave.cliques)],
+}
+NAMED = ("named", "nodes", "new")
+Told = Callable[[str], Any]
 OPTIONS = ("rollout_trays", "rollout_canary", "rollout_racks", "rollout_resume")
 
 
 class LookupModule(LookupBase):
     def run(self, terms: list[Any], variables: Mapping[str, Any] | None = None, **kwargs: Any) -> list[Any]:
-        shapes = {
-            "trays": lambda wave: list(wave.trays),
-            "sizes": lambda wave: [len(wave.trays)],
-            "cliques": lambda wave: [list(wave.cliques)],
-        }
-        if len(terms) != 1 or terms[0] not in shapes:
-            raise AnsibleError(f"waves: {shown(terms)} must be one of trays, sizes and cliques.")
+        if len(terms) != 1 or terms[0] not in (*SHAPES, *NAMED):
+            raise AnsibleError(f"waves: {shown(terms)} must be one of {', '.join((*SHAPES, *NAMED))}.")
         try:
-            planned = self._waves(variables or {}, kwargs)
+            if terms[0] in SHAPES:
+                planned = self._waves(variables or {}, kwargs)
+                return [entry for wave in planned for entry in SHAPES[terms[0]](wave)]
+            return self._named(variables or {}, kwargs, terms[0])
         except NvlinkError as error:
             raise AnsibleError(f"{str(error).rstrip('.')}.") from None
-        return [entry for wave in planned for entry in shapes[terms[0]](wave)]
 
-    def _waves(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> list[Wave]:
-        # A play whose hosts are a template has all hosts here that --limit leaves.
-        hosts = list(variables.get("ansible_play_hosts_all") or variables.get("groups", {}).get("all", []))
-        told = _variables(variables, hosts)
-        path = given.get("fabric_file") or told("fabric_file") or told("nvlink_fabric_file")
-        if not hosts:
-            return []
+    def _told(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> Told:
+        """What neither the lookup nor the play's own variables have, as group_vars, the first host knows."""
+        hosts = _hosts(variables)
+
+        def told(name: str) -> Any:
+            if name in given:
+                return given[name]
+            if name in variables:
+                return self._templar.template(variables[name])
+            return variables["hostvars"][hosts[0]].get(name) if hosts and "hostvars" in variables else None
+
+        return told
+
+    def _fabric(self, told: Told) -> tuple[Fabric, str]:
+        """The fabric and the path of its file; an empty one where --check of a new site comes here first."""
+        path = told("fabric_file") or told("nvlink_fabric_file")
         if not path:
             raise RolloutError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
         path = self._loader.path_dwim(str(path))
         if told("ansible_check_mode") and not os.path.exists(path):
-            # On a new site --check of the whole way comes here before anything was accepted.
+            return Fabric(), path
+        return fabric_file.load(path), path
+
+    def _named(self, variables: Mapping[str, Any], given: Mapping[str, Any], shape: str) -> list[str]:
+        told = self._told(variables, given)
+        path = self._loader.path_dwim(str(told("fabric_file") or told("nvlink_fabric_file") or ""))
+        # The first tray of all is named before there is a fabric file.
+        fabric = fabric_file.load(path) if os.path.isfile(path) else Fabric()
+        names = waves.trays_of(fabric, str(told("rollout_trays") or ""))
+        if shape == "new":
+            return [name for name in names if name not in fabric.trays]
+        return [
+            fabric.trays[name]["slurm_node"] if shape == "nodes" and name in fabric.trays else name for name in names
+        ]
+
+    def _waves(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> list[Wave]:
+        hosts = _hosts(variables)
+        if not hosts:
             return []
-        fabric = fabric_file.load(path)
-        trays, canary, racks, resume = (given.get(name) or told(name) for name in OPTIONS)
+        told = self._told(variables, given)
+        fabric, path = self._fabric(told)
+        trays, canary, racks, resume = (told(name) for name in OPTIONS)
         addressed = set(hosts)
         if trays:
-            chosen = set(waves.cliques_of(fabric, waves.trays_of(fabric, str(trays))))
+            chosen = set(waves.cliques_of(fabric, waves.placed(fabric, str(trays), "rollout_trays")))
             addressed = {tray for tray in addressed if tray in fabric.trays and fabric.trays[tray]["clique"] in chosen}
         only = waves.known_cliques(fabric, list(progress.read(str(resume))), str(resume)) if resume else None
         state = fabric_file.load_state(path)
         return waves.plan(fabric, addressed, _racks(racks), str(canary or ""), only, state)
 
 
-def _variables(variables: Mapping[str, Any], hosts: list[str]) -> Any:
-    """What a play's own variables lack, as group_vars, its first host knows."""
-
-    def told(name: str) -> Any:
-        if name in variables:
-            return variables[name]
-        return variables["hostvars"][hosts[0]].get(name) if hosts and "hostvars" in variables else None
-
-    return told
+def _hosts(variables: Mapping[str, Any]) -> list[str]:
+    """A play whose hosts are a template has all hosts in this variable that --limit leaves."""
+    return list(variables.get("ansible_play_hosts_all") or variables.get("groups", {}).get("all", []))
 
 
 def _racks(value: Any) -> list[int]:

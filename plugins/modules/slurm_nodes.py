@@ -24,17 +24,18 @@ options:
     elements: str
     required: true
   state:
-    description: V(drained) keeps new jobs away and waits for those that run. V(resumed) gives nodes back.
+    description:
+      - V(drained) keeps new jobs away and waits for those that run. V(resumed) gives nodes back.
+      - V(taken_over) gives O(reason) to nodes that are drained for another reason that begins with C(nvlink:).
     type: str
-    choices: [drained, resumed]
+    choices: [drained, resumed, taken_over]
     required: true
   reason:
     description:
       - Why, in a few words. What Slurm shows begins with C(nvlink:).
-      - With V(resumed), only nodes that were drained for this reason come back. If empty, those of any reason that
-        begins with C(nvlink:).
+      - With V(resumed), only nodes come back that were drained for this reason, or whose test has failed before.
     type: str
-    default: ""
+    required: true
   wait:
     description: With V(drained), seconds to wait for running jobs. Nodes that still have some are told in RV(busy).
     type: float
@@ -134,8 +135,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "nodes": {"type": "list", "elements": "str", "required": True},
-    "state": {"type": "str", "choices": ["drained", "resumed"], "required": True},
-    "reason": {"type": "str", "default": ""},
+    "state": {"type": "str", "choices": ["drained", "resumed", "taken_over"], "required": True},
+    "reason": {"type": "str", "required": True},
     "wait": {"type": "float", "default": 0},
     "test": {"type": "list", "elements": "str", "default": []},
     "test_user": {"type": "str", "default": "root"},
@@ -147,11 +148,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS,
-        required_if=[("state", "drained", ("reason",))],
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
     why = nodes.OURS + params["reason"]
     try:
@@ -159,7 +156,7 @@ def main() -> None:
         if not params["nodes"]:
             outcome = nodes.Outcome()
         elif params["state"] == "drained":
-            outcome = nodes.drain(slurm, params["nodes"], why, params["wait"], module.check_mode)
+            outcome = nodes.drain(slurm, params["nodes"], why, params["wait"], params["take_over"], module.check_mode)
         else:
             test = nodes.Test(tuple(params["test"]), params["test_user"], params["test_timeout"])
             outcome = nodes.resume(slurm, params["nodes"], why, test, module.check_mode)

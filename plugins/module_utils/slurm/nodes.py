@@ -101,12 +101,26 @@ def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool
         time.sleep(min(1.0, wait))
 
 
+def take_over(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
+    """Give this reason to nodes that are drained for another one of ours; all others stay as they are."""
+    known = survey(slurm)
+    drained = {name: known[name].reason for name in names if name in known and known[name].drained}
+    others = [name for name, old in drained.items() if old.startswith(OURS) and old != why]
+    if others and not check:
+        _update(slurm, others, "state=drain", f"reason={why}")
+    return Outcome(
+        changes=[f"{name}: {drained[name]} -> {why}" for name in others],
+        missing=[name for name in names if name not in known],
+        kept={name: old for name, old in drained.items() if not old.startswith(OURS)},
+    )
+
+
 def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool) -> Outcome:
-    """Give nodes back to jobs that were drained for this reason, each after its test; OURS alone is any of ours."""
+    """Give nodes back to jobs that were drained for this reason, or when a test failed, each after its test."""
     known = survey(slurm)
     outcome = Outcome(missing=[name for name in names if name not in known])
     drained = {name: known[name] for name in names if name in known and known[name].drained}
-    mine = [name for name, node in drained.items() if _is_mine(node.reason, why)]
+    mine = [name for name, node in drained.items() if node.reason in (why, UNPROVEN)]
     outcome.kept = {name: node.reason for name, node in drained.items() if name not in mine}
     if mine and test.command and not check:
         outcome.refused = _prove(slurm, mine, test, {name: known[name] for name in mine})
@@ -114,10 +128,6 @@ def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool
         _give_back(slurm, {name: known[name] for name in mine})
     outcome.changes = [f"{name}: resumed" for name in mine if name not in outcome.refused]
     return outcome
-
-
-def _is_mine(found: str, why: str) -> bool:
-    return found.startswith(OURS) if why == OURS else found in (why, UNPROVEN)
 
 
 def _busy(slurm: Slurm, names: Iterable[str]) -> dict[str, list[str]]:

@@ -109,6 +109,22 @@ def _named(fabric: Fabric, name: str) -> Iterator[str]:
             yield from trays
 
 
+def placed(fabric: Fabric, names: str, where: str) -> list[str]:
+    """trays_of(), where each has its place; RolloutError for a name that is unknown."""
+    found = trays_of(fabric, names)
+    for name in found:
+        if name not in fabric.trays:
+            meant = _meant(name, (*fabric.domains, *fabric.cliques, *fabric.trays))
+            raise RolloutError(f"{where}: {shown(name)} is no tray, clique or domain of the fabric file{meant}")
+    return found
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    """The name that was probably meant; thousands of others help nobody."""
+    said = nearest(name, known)
+    return said if said.startswith("; did you mean") else "; see it for their names"
+
+
 def cliques_of(fabric: Fabric, trays: Collection[str]) -> list[str]:
     """The cliques in which these trays have their places."""
     return natural_sorted({fabric.trays[tray]["clique"] for tray in trays if tray in fabric.trays})
