@@ -66,4 +66,30 @@ class Evidence:
     def part(self, tray: str, name: str) -> Mapping[str, Any] | None:
         """A part of what a tray said (fabric, imex, channels, versions); None where it could not be read."""
         part = mapped(self.trays.get(tray)).get(name)
-        return part if isinstance(part, Mapping) else None
+        if not isinstance(part, Mapping) or (name == "imex" and not _is_imex(part)):
+            return None
+        return part
+
+
+def _is_imex(part: Mapping[str, Any]) -> bool:
+    """Whether this has the shape of imex_info: a tray may answer anything, and must not stop the verdict on others."""
+    nodes = mapped(part.get("nodes"))
+    return (
+        all(isinstance(part.get(key), bool) for key in ("ready", "running"))
+        and all(part.get(key) is None or isinstance(part.get(key), str) for key in ("state", "version"))
+        and isinstance(nodes.get("entries"), list)
+        and all(isinstance(entry, str) for entry in nodes["entries"])
+        and (nodes.get("sha256") is None or isinstance(nodes["sha256"], str))
+        and all(key in nodes for key in ("sha256", "own_id"))
+        and all(key in part for key in ("state", "version"))
+        and _are(part.get("peers"), ("host", "connection"))
+        and _are(part.get("findings"), ("code", "severity", "message"))
+    )
+
+
+def _are(rows: Any, keys: Sequence[str]) -> bool:
+    """Whether these are mappings with texts, or nothing, under the keys."""
+    return isinstance(rows, list) and all(
+        isinstance(row, Mapping) and all(row.get(key) is None or isinstance(row[key], str) for key in keys)
+        for row in rows
+    )

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import random
 import xml.etree.ElementTree as ElementTree
 from typing import Any
@@ -15,6 +14,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit import failure, folding, junit
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.evidence import Controller
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from . import audit_world
 from .audit_world import Change, World
@@ -379,3 +380,98 @@ def test_five_faults_at_once_on_trays_of_their_own_are_five_failures(seed: int) 
         change(world)
     expected = sorted((layer, code, trays) for _change, layer, code, trays in chosen)
     assert sorted(rows(world.verdict())) == expected, [change.__name__ for change, *_row in chosen]
+
+
+def test_what_is_not_there_is_skipped_with_the_reason(world: World) -> None:
+    quick = world.verdict(quick=True, trays={}, silent={})
+    assert quick["failures"] == []
+    assert quick["asked"] == 0
+    reasons = {layer for layer, state in quick["layers"].items() if "--tags quick" in state}
+    assert reasons == {failure.HARDWARE, failure.DRIVER, failure.CHANNELS, failure.IMEX}
+
+    only_imex = world.verdict(slurm=None, kubernetes=None)
+    assert [layer for layer, state in only_imex["layers"].items() if state != "checked"] == [
+        failure.SLURM,
+        failure.TIERS,
+        failure.KUBERNETES,
+    ]
+    world.tiers = None
+    assert "slurm_tiers is not set" in world.verdict()["layers"][failure.TIERS]
+    for row in world.trays.values():
+        row["imex"].update(installed=False, running=False)
+    assert "no tray that answered has nvidia-imex" in world.verdict()["layers"][failure.IMEX]
+
+
+def test_controllers_and_servers_that_do_not_answer_are_failures(world: World) -> None:
+    verdict = world.verdict(
+        slurm=[Controller("ctl", problem="Connection refused")],
+        kubernetes=None,
+        kubernetes_problem="Connection refused",
+    )
+    assert [row[:2] for row in rows(verdict)] == [("slurm", "slurm_unanswered"), ("kubernetes", "k8s_unanswered")]
+    assert verdict["ok"] is False
+
+
+def test_two_controllers_of_one_cluster_say_a_fault_once(world: World) -> None:
+    wrong_block(world)
+    pair = [Controller(name, world.info, world.tiers) for name in ("ctl1", "ctl2")]
+    assert len(world.verdict(slurm=pair)["failures"]) == 1
+
+
+def test_the_channels_that_the_site_wants_count_where_no_tray_has_them(world: World) -> None:
+    verdict = world.verdict(channels=(0, 3))
+    assert [row["code"] for row in verdict["failures"]] == ["imex_channel_missing"] * 8
+    assert "channel3" in verdict["failures"][0]["message"]
+
+
+def test_a_clique_without_most_drivers_is_blamed_as_a_whole(world: World) -> None:
+    for tray in A[:2]:
+        world.trays[tray]["versions"]["driver"] = "595.58.03"
+    verdict = world.verdict()
+    assert [(row["tray"], row["clique"]) for row in verdict["failures"]] == [(None, "r01")]
+
+
+def test_every_code_of_the_tables_is_in_the_catalogue() -> None:
+    codes = {*failure.REASONS, *folding.EXPLAINS, *(code for row in folding.EXPLAINS.values() for code in row)}
+    assert codes <= set(CATALOGUE)
+    assert not [code for code, row in folding.EXPLAINS.items() if code in row], "nothing explains itself away"
+    assert {row.layer for row in failure.REASONS.values()} == set(failure.LAYERS)
+
+
+def test_a_rack_that_agrees_is_not_accused_of_its_neighbours_faults(world: World) -> None:
+    for change in (lost_gpu, moved_and_nobody_followed, missing_channel, wrong_block):
+        change(world)
+    accused = {tray for row in world.verdict()["failures"] for tray in row["trays"]}
+    assert accused <= set(A)
+
+
+GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just([]) | st.just({}) | st.just([None])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_a_tray_answers_the_others_are_judged(data: st.DataObject) -> None:
+    world = copy.deepcopy(HOME)
+    missing_channel(world)
+    at: Any = world.trays[B[0]]
+    while True:
+        key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
+        if not isinstance(at[key], (dict, list)) or not at[key] or data.draw(st.booleans()):
+            at[key] = data.draw(GARBAGE)
+            break
+        at = at[key]
+    verdict = world.verdict()
+    assert ("channels", "imex_channel_missing", A[2:3]) in rows(verdict)
+    assert not {tray for row in verdict["failures"] for tray in row["trays"]} & {A[0], A[1], A[3]}
+    ElementTree.fromstring(junit.render(verdict, list(world.fabric.cliques)))
+
+
+@given(st.text(), st.text(), st.text())
+def test_junit_holds_any_text(message: str, cause: str, mend: str) -> None:
+    row = {**failure.failure("gpu_lost", "hardware", message, "t1", "c1"), "cause": cause, "mend": mend}
+    verdict = {"layers": {"hardware": "checked", "slurm": "skipped: none"}, "checked_at": "now", "failures": [row]}
+    root = ElementTree.fromstring(junit.render(verdict, ["c1", "c2"]))
+    assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("4", "1", "1")
+    found = root.find("testsuite/testcase[@name='c1']/failure")
+    assert found is not None
+    assert found.get("type") == "gpu_lost"
