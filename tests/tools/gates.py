@@ -87,7 +87,7 @@ GATES = [
     _lab("lab-imex", "test", ON_LAB, only=IMEX),
     _lab("lab", "test", ON_LAB, but=SLURM + IMEX),
     # Builds the control plane's programs when they are not cached: six minutes on one core, at low priority.
-    _lab("kubernetes", "test", "kubernetes and not two_racks"),
+    _lab("kubernetes", "test", "kubernetes and not two_racks and not minutes"),
     Gate("molecule", "test", _tool("python tests/tools/molecule_scenarios.py"), blocked=_not_root),
     Gate("cores", "test", _tool("python tests/tools/cores.py"), blocked=_not_root),
     Gate("integration", "test", _pytest("tests/integration", "not lab and not two_racks"), is_pytest=True),
@@ -106,7 +106,7 @@ GATES = [
     Gate("ruff", "check", _tool("ruff check --quiet .")),
     Gate("ruff-format", "check", _tool("ruff format --check --quiet .")),
     _lab("two-racks", "all", "two_racks"),
-    _lab("minutes", "all", "minutes"),
+    _lab("minutes", "all", "minutes and not two_racks"),
 ]
 NOT_OURS = "beside the checkout"
 # More than so many failures are no accident.
