@@ -101,6 +101,60 @@ def test_a_manager_without_the_label_is_no_writer() -> None:
     assert k8s_labels.decide("auto", [], nodes).findings == []
 
 
+WRITERS = ("nfd-master", "compute-domain-kubelet-plugin", k8s_labels.CLIQUE_MANAGER, "kubectl-label")
+SETS = {GFD: GFD_RUNS, DRA: DRA_RUNS, "silent": DRA_SILENT}
+NODE_LABELS = st.sampled_from([None, TEXT, OTHER])
+EVERY = st.fixed_dictionaries(dict.fromkeys(TOPOLOGY.cliques[0].nodes, NODE_LABELS))
+
+
+@given(
+    wanted=st.sampled_from(k8s_labels.WANTED),
+    sets=st.sets(st.sampled_from(sorted(SETS))),
+    coming=st.sets(st.sampled_from([GFD, DRA])),
+    managers=st.sets(st.sampled_from(WRITERS)),
+)
+def test_whatever_runs_ours_is_never_a_second_writer(
+    wanted: str, sets: set[str], coming: set[str], managers: set[str]
+) -> None:
+    verdict = k8s_labels.decide(wanted, [SETS[name] for name in sets], cluster(TEXT, *managers), coming)
+    running = (sets | coming) & {GFD, DRA}
+    assert set(verdict.running) == running
+    if verdict.ours:
+        assert not running
+    if verdict.writer in (GFD, DRA):
+        assert running == {verdict.writer}
+    if wanted in (GFD, DRA, OURS) and verdict.writer != wanted:
+        # What a person chose is followed, or an error says why not.
+        assert any(row["severity"] == "error" for row in verdict.findings)
+    if len(running) > 1:
+        assert codes(verdict.findings) == ["k8s_clique_two_writers"]
+
+
+@given(live=EVERY, gpus=st.dictionaries(st.sampled_from(TOPOLOGY.cliques[0].nodes), NODE_LABELS))
+def test_what_is_to_be_written_leaves_no_label_that_the_gpus_agree_to_be_wrong(
+    live: dict[str, str | None], gpus: dict[str, str | None]
+) -> None:
+    nodes = cluster(**live)
+    texts = k8s_labels.to_write(TOPOLOGY, nodes, gpus)
+    assert {node for node in gpus if gpus[node] != TEXT}.isdisjoint(texts)
+    for row in nodes:
+        if row["metadata"]["name"] in texts:
+            row["metadata"]["labels"][CLIQUE] = texts[row["metadata"]["name"]]
+    left = {row["tray"] for row in k8s_labels.compare(TOPOLOGY, nodes, gpus)}
+    assert left.isdisjoint(texts)
+
+
+@given(live=EVERY, gpus=st.dictionaries(st.sampled_from(TOPOLOGY.cliques[0].nodes), NODE_LABELS))
+def test_a_tray_has_a_finding_where_label_file_and_gpus_do_not_agree_and_no_other_has(
+    live: dict[str, str | None], gpus: dict[str, str | None]
+) -> None:
+    found = k8s_labels.compare(TOPOLOGY, cluster(**live), gpus)
+    wrong = {node for node, text in live.items() if text and {text, gpus.get(node, text)} != {TEXT}}
+    assert {row["tray"] for row in found if row["code"] != "k8s_clique_label_missing"} == wrong
+    missing = [row for row in found if row["code"] == "k8s_clique_label_missing"]
+    assert len(missing) == (None in live.values())
+
+
 def test_right_labels_have_no_finding() -> None:
     gpus = dict.fromkeys(TOPOLOGY.cliques[0].nodes, TEXT)
     assert k8s_labels.compare(TOPOLOGY, cluster(), {}) == []

@@ -10,6 +10,8 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import plan as k8s_plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given
+from hypothesis import strategies as st
 
 TOPOLOGY = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()))
 WIDER = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()), above=[schedulers.Level("zone", "zone")])
@@ -80,3 +82,59 @@ def test_one_step_or_a_finding(there: Any, wanted: Any, allowed: bool, action: s
 
 def test_what_the_server_adds_is_no_difference() -> None:
     assert k8s_plan.content(live(KAI)) == KAI
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda part: st.lists(part) | st.dictionaries(st.text(), part),
+    max_leaves=8,
+)
+KEYS = st.lists(st.sampled_from([schedulers.CLIQUE, schedulers.HOSTNAME, "zone", "row"]), unique=True, max_size=4)
+KINDS = st.sampled_from(
+    [
+        ("kai.scheduler/v1alpha1", "Topology"),
+        ("kueue.x-k8s.io/v1beta1", "Topology"),
+        ("kueue.x-k8s.io/v1beta2", "Topology"),
+        ("kueue.x-k8s.io/v1beta2", "ResourceFlavor"),
+        ("grove.io/v1alpha1", "ClusterTopologyBinding"),
+        ("topology.volcano.sh/v1alpha1", "HyperNode"),
+    ]
+)
+
+
+def topology(kind: tuple[str, str], keys: list[str], owner: str = schedulers.OWNER) -> dict[str, Any]:
+    metadata = {"name": "nvlink", "labels": {schedulers.MANAGED_BY: owner}}
+    spec = {"levels": [{"nodeLabel": key} for key in keys], "topologyName": "-".join(keys)}
+    return {"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, "spec": spec}
+
+
+@given(kind=KINDS, before=KEYS, after=KEYS)
+def test_what_cannot_be_changed_in_place_is_never_updated_and_never_remade_without_a_word(
+    kind: tuple[str, str], before: list[str], after: list[str]
+) -> None:
+    there, wanted = live(topology(kind, before)), topology(kind, after)
+    fixed = k8s_plan.unchangeable(there, wanted)
+    assert fixed is None or before != after
+    held, found = k8s_plan.step(there, wanted, False)
+    assert (held, [row["code"] for row in found]) == ((None, ["k8s_recreate_held"]) if fixed else ("update", []))
+    assert k8s_plan.step(there, wanted, True) == (("recreate" if fixed else "update"), [])
+    # The way back meets the same rule, so that a recreate can be undone by one.
+    if kind[0] == "kai.scheduler/v1alpha1":
+        assert (k8s_plan.unchangeable(live(wanted), topology(kind, before)) is None) == (fixed is None)
+
+
+@given(kind=KINDS, before=KEYS, after=KEYS, owner=st.sampled_from(["", "Helm", "rackscale"]), allowed=st.booleans())
+def test_what_is_not_ours_is_never_touched(
+    kind: tuple[str, str], before: list[str], after: list[str], owner: str, allowed: bool
+) -> None:
+    action, found = k8s_plan.step(live(topology(kind, before, owner)), topology(kind, after), allowed)
+    assert (action, [row["code"] for row in found]) == (None, ["k8s_object_foreign"])
+
+
+@given(there=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind"]), JSON))
+def test_whatever_a_server_says_is_read_and_the_same_read_again(there: dict[str, Any]) -> None:
+    once = k8s_plan.content(there)
+    assert k8s_plan.content(once) == once
+    assert "status" not in once
+    assert k8s_plan.is_ours(there) == k8s_plan.is_ours(once)
+    assert k8s_plan.step(there, KAI, True)[0] is None
