@@ -563,6 +563,11 @@ CATALOGUE: dict[str, Entry] = {
         "There are fewer IMEX channels than nodes.",
         "Raise NVreg_ImexChannelCount, then slurm_imex_channels.",
     ),
+    "slurm_channels_none": Entry(
+        "warning",
+        "Before Slurm 25.11 no job is given an IMEX channel, for a driver with two of them.",
+        "Raise NVreg_ImexChannelCount to 3 or more, or upgrade.",
+    ),
     "slurm_clique_above_base": Entry("warning", "A clique is larger than the base size.", "Give it a partition."),
     "slurm_cluster_default": Entry("error", "The cluster's default topology is missing.", "Correct cluster_default."),
     "slurm_conf_contrary": Entry("error", "slurm.conf contradicts what is to be managed.", "Change that line."),

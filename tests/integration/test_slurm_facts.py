@@ -279,6 +279,16 @@ def test_every_job_of_the_cluster_takes_a_channel_that_the_driver_has(suite: str
 
 
 @each_suite
+def test_a_driver_with_two_channels_has_none_for_jobs_before_25_11(suite: str, tmp_path: Path) -> None:
+    count = slurm_conf._channels((2,), "")
+    assert [row["code"] for row in slurm_conf._channel_findings(count, (2,), 1)] == ["slurm_channels_none"]
+    with cluster(suite, tmp_path, *imex(count)) as made:
+        made.nodes(made.submit("-p", "cpu", "-n1"))
+        assert made.handed_out() == ([1] if made.new else [])
+        assert ("no channel available" in told(made)) is not made.new
+
+
+@each_suite
 def test_the_parts_of_a_heterogeneous_job_have_a_channel_each(suite: str, tmp_path: Path) -> None:
     with cluster(suite, tmp_path, *imex(8)) as made:
         made.run("sbatch", "-o", "/dev/null", "-n1", "--wrap", "true", ":", "-n1", "--wrap", "true")

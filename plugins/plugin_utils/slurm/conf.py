@@ -195,6 +195,12 @@ def _channel_findings(count: int, told: Sequence[int], nodes: int) -> list[Findi
         has = f"the channels 0 to {least - 1}" if least else "none"
         message = f"imex_channel_count is {count} and a driver has {has}: a job that is given a later one has no IMEX."
         found.append(finding("slurm_channels_beyond_driver", message))
+    if count == 1:
+        message = (
+            "imex_channel_count is 1, of which Slurm before 25.11 gives out none, so that no job has IMEX there: set"
+            " NVreg_ImexChannelCount of the driver to 3 or more, or upgrade Slurm."
+        )
+        found.append(finding("slurm_channels_none", message))
     if count < nodes:
         message = (
             f"Slurm has {count} IMEX channels for {nodes} nodes, and each running job takes one: where none is left,"

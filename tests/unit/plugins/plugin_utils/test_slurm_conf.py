@@ -115,6 +115,9 @@ def test_channels_fit_the_smallest_driver(told: tuple[int, ...], before: str, co
         ((0,), {"imex": False}, set()),
         ((19,), {}, set()),
         ((18,), {}, {"slurm_channels_few"}),
+        # The one that is left beside channel 0 is one that Slurm before 25.11 does not give out.
+        ((2,), {}, {"slurm_channels_few", "slurm_channels_none"}),
+        ((3,), {}, {"slurm_channels_few"}),
     ],
 )
 def test_channels_that_cannot_serve_the_cluster_are_told(
