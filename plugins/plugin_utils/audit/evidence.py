@@ -59,6 +59,10 @@ class Evidence:
             if tray in self.fabric.trays and isinstance(row.get("fabric"), Mapping)
         }
 
+    def clique_of(self, tray: str) -> str | None:
+        """The clique of a tray by the fabric file; None for one without a place."""
+        return self.fabric.trays[tray]["clique"] if tray in self.fabric.trays else None
+
     def answered(self, clique: str) -> list[str]:
         """The trays of a clique that answered, in the clique's order."""
         return [tray for tray in self.fabric.members[clique] if tray in self.trays]

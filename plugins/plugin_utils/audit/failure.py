@@ -74,6 +74,7 @@ REASONS: dict[str, Reason] = {
         FABRIC_FILE, "the fabric team changed the NVLink partition or the NMX controller", _DISCOVER
     ),
     "tray_replaced": Reason(FABRIC_FILE, "the tray or its GPUs were replaced", _DISCOVER),
+    "awaiting_acceptance": Reason(FABRIC_FILE, "the tray is new and was not discovered yet", _DISCOVER),
     "tray_slot_differs": Reason(FABRIC_FILE, "the tray was put into another slot", _DISCOVER),
     "imex_address_missing": Reason(FABRIC_FILE, "no address of the tray is in imex_network", _DISCOVER),
     "imex_address_duplicate": Reason(FABRIC_FILE, "two trays were given one address", _DISCOVER),

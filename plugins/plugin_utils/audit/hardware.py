@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.failure import (
     FABRIC_FILE,
@@ -31,15 +31,13 @@ def check(seen: Evidence) -> Iterator[Failure]:
         yield failure(note["code"], FABRIC_FILE, note["message"], note.get("tray"), note.get("clique"))
     for tray, why in seen.silent.items():
         message = f"{tray} could not be asked ({why or 'no answer'})."
-        yield failure("tray_unreachable", HARDWARE, message, tray, _clique(seen, tray), severity=ERROR)
+        yield failure("tray_unreachable", HARDWARE, message, tray, seen.clique_of(tray), severity=ERROR)
     for tray in seen.trays:
         yield from _own_findings(seen, tray)
+        if tray not in seen.fabric.trays and (seen.part(tray, "fabric") or {}).get("attached") is True:
+            message = f"{tray} is attached to an NVLink fabric and has no place in the fabric file."
+            yield failure("awaiting_acceptance", FABRIC_FILE, message, tray, severity=WARNING)
     yield from _places(seen)
-
-
-def _clique(seen: Evidence, tray: str) -> str | None:
-    place = seen.fabric.trays.get(tray)
-    return place["clique"] if place else None
 
 
 def _own_findings(seen: Evidence, tray: str) -> Iterator[Failure]:
@@ -51,7 +49,7 @@ def _own_findings(seen: Evidence, tray: str) -> Iterator[Failure]:
         if about_gpus and code in CATALOGUE and code not in said and CATALOGUE[code].severity != INFO:
             said.add(code)
             message = f"{tray}: {sentence(mapped(note).get('message'))}"
-            yield failure(code, HARDWARE, message, tray, _clique(seen, tray))
+            yield failure(code, HARDWARE, message, tray, seen.clique_of(tray))
 
 
 def _places(seen: Evidence) -> Iterator[Failure]:
@@ -112,7 +110,7 @@ def _gpus(tray: str, clique: str, known: set[str], now: set[str]) -> Iterator[Fa
     if new:
         what = "all its GPUs are" if not known & now else f"{len(new)} of its GPUs {'is' if len(new) == 1 else 'are'}"
         message = f"{tray}: {what} others than the fabric file has."
-        yield failure("tray_replaced", FABRIC_FILE, message, tray, clique, severity="warning")
+        yield failure("tray_replaced", FABRIC_FILE, message, tray, clique, severity=WARNING)
     elif gone:
         message = f"{tray} shows {len(now)} of its {len(known)} GPUs ({some(sorted(gone))} missing)."
         yield failure("gpu_missing", HARDWARE, message, tray, clique, severity=ERROR)

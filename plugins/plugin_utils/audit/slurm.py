@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR
@@ -50,9 +51,7 @@ def _topology(seen: Evidence, controller: Controller) -> Iterator[Failure]:
         return
     topology = controller.info.get("topology")
     if not isinstance(topology, Mapping):
-        message = (
-            f"slurmctld of {controller.host} runs no block topology (TopologyPlugin {controller.info.get('plugin')})."
-        )
+        message = f"slurmctld of {controller.host} runs no block topology ({sentence(controller.info.get('plugin'))})."
         yield failure("slurm_topology_missing", SLURM, message)
         return
     found = list(_blocks(seen, cluster, topology))
@@ -63,87 +62,93 @@ def _topology(seen: Evidence, controller: Controller) -> Iterator[Failure]:
             row["cause"] += " the blocks were changed by scontrol update"
     yield from found
     for note in map(mapped, listed(controller.info.get("findings"))):
-        code = note.get("code")
+        code = str(note.get("code"))
         severe = code in CATALOGUE and (CATALOGUE[code].severity == ERROR or code == "slurm_topology_differs")
         if severe and code not in _SAID_HERE and not (found and code == "slurm_topology_differs"):
             yield failure(code, SLURM, sentence(note.get("message")), note.get("tray"))
 
 
-def _blocks(seen: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> Iterator[Failure]:
-    fabric = seen.fabric
-    views = [view for view in fabric.blocks(cluster) if view.trays]
-    clique_of = {view.name: view.clique for view in views}
-    tray_of = {fabric.trays[tray]["slurm_node"]: tray for view in views for tray in view.trays}
-    home = {fabric.trays[tray]["slurm_node"]: view.name for view in views for tray in view.trays}
-    running: dict[str, list[str]] = defaultdict(list)
+@dataclass(frozen=True)
+class _Layout:
+    """home: tray -> the block that the fabric file gives it. now: tray -> the blocks that slurmctld has it in.
+
+    clique_of: the clique of a block that has trays. strange: running blocks with nodes that the fabric file never gave.
+    """
+
+    home: Mapping[str, str]
+    now: Mapping[str, list[str]]
+    clique_of: Mapping[str, str]
+    strange: tuple[str, ...]
+
+    def trays(self, block: str) -> list[str]:
+        return [tray for tray, own in self.home.items() if own == block]
+
+
+def _layout(seen: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> _Layout:
+    views = seen.fabric.blocks(cluster)
+    home = {tray: view.name for view in views for tray in view.trays}
+    tray_of = {seen.fabric.trays[tray]["slurm_node"]: tray for tray in home}
+    given = {view.name for view in views}
+    now: dict[str, list[str]] = {tray: [] for tray in home}
+    strange = []
     for block in map(mapped, listed(topology.get("blocks"))):
-        for node in listed(block.get("nodes")):
-            running[str(node)].append(str(block.get("name")))
-    wrong: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        name, nodes = str(block.get("name")), listed(block.get("nodes"))
+        if nodes and name not in given:
+            strange.append(name)
+        for tray in dict.fromkeys(tray_of[node] for node in nodes if node in tray_of):
+            now[tray].append(name)
+    return _Layout(home, now, {view.name: view.clique for view in views if view.trays}, tuple(strange))
+
+
+def _blocks(seen: Evidence, cluster: str | None, topology: Mapping[str, Any]) -> Iterator[Failure]:
+    layout = _layout(seen, cluster, topology)
+    mixed: dict[frozenset[str], list[str]] = defaultdict(list)
     nowhere: dict[str, list[str]] = defaultdict(list)
-    for node, block in home.items():
-        now = list(dict.fromkeys(running.get(node, ())))
+    for tray, block in layout.home.items():
+        now = layout.now[tray]
         if len(now) > 1:
-            where = " and ".join(now)
-            message = f"slurmctld has {tray_of[node]} in blocks {where}, and its clique's is {block} alone."
-            yield failure("slurm_block_overlap", SLURM, message, tray_of[node], clique_of[block])
+            message = f"slurmctld has {tray} in blocks {' and '.join(now)}, and its clique's is {block} alone."
+            yield failure("slurm_block_overlap", SLURM, message, tray, layout.clique_of[block])
         elif not now:
-            nowhere[block].append(tray_of[node])
+            nowhere[block].append(tray)
         elif now[0] != block:
             # Two trays that change places are one mistake.
-            wrong[tuple(sorted((block, now[0])))].append(tray_of[node])
-    explained: set[str] = set()
-    for pair, trays in wrong.items():
-        yield from _elsewhere(seen, pair, trays, cluster, running, explained)
-    for block, trays in nowhere.items():
-        clique = clique_of[block]
-        if len(trays) == sum(1 for other in home.values() if other == block):
-            message = f"slurmctld runs no block {block}, in which clique {clique} with {some(trays)} should be."
-            yield failure("slurm_block_missing", SLURM, message, None, clique, trays=trays)
+            mixed[frozenset((block, now[0]))].append(tray)
+    renamed = {}
+    for trays in mixed.values():
+        block, strange = layout.home[trays[0]], layout.now[trays[0]][0]
+        if strange in layout.strange and trays == layout.trays(block):
+            renamed[strange] = block
+            message = f"slurmctld runs block {block} of clique {layout.clique_of[block]} under the name {strange}."
+            yield failure("slurm_block_missing", SLURM, message, None, layout.clique_of[block], trays=trays)
         else:
-            tray = trays[0] if len(trays) == 1 else None
-            message = f"slurmctld has {some(trays)} in no block, and the fabric file in {block}."
-            yield failure("slurm_tray_no_block", SLURM, message, tray, clique, trays=trays)
-    retired = {view.name for view in fabric.blocks(cluster)}
-    for block in map(mapped, listed(topology.get("blocks"))):
-        name = str(block.get("name"))
-        if name not in retired and name not in explained and listed(block.get("nodes")):
+            yield _mixed(layout, trays)
+    for block, trays in nowhere.items():
+        yield _nowhere(layout, block, trays)
+    for name in layout.strange:
+        if name not in renamed:
             message = f"slurmctld runs a block {name}, which no clique of the fabric file has."
             yield failure("block_unclaimed", SLURM, message)
 
 
-def _elsewhere(
-    seen: Evidence,
-    pair: tuple[str, ...],
-    trays: list[str],
-    cluster: str | None,
-    running: Mapping[str, list[str]],
-    explained: set[str],
-) -> Iterator[Failure]:
-    """Trays whose blocks are mixed up between two; a block under another name where all its trays are there."""
-    fabric = seen.fabric
-    views = {view.name: view for view in fabric.blocks(cluster) if view.trays}
-    home = {tray: view for view in views.values() for tray in view.trays}
-    there = {tray: running[fabric.trays[tray]["slurm_node"]][0] for tray in trays}
-    strange = next((name for name in pair if name not in views), None)
-    clique = home[trays[0]].clique
-    if strange is not None and len(trays) == len(home[trays[0]].trays):
-        explained.add(strange)
-        message = f"slurmctld runs block {home[trays[0]].name} of clique {clique} under the name {strange}."
-        yield failure("slurm_block_missing", SLURM, message, None, clique, trays=trays)
-        return
-    told = "; ".join(f"{tray} in {there[tray]} instead of {home[tray].name}" for tray in trays[:4])
+def _mixed(layout: _Layout, trays: list[str]) -> Failure:
+    """Trays that are mixed up between two blocks."""
+    told = "; ".join(f"{tray} in {layout.now[tray][0]} instead of {layout.home[tray]}" for tray in trays[:4])
     message = f"slurmctld has {told}{' and more' if len(trays) > 4 else ''}."
-    one = len(trays) == 1
-    cliques = {home[tray].clique for tray in trays}
-    yield failure(
-        "slurm_tray_other_block",
-        SLURM,
-        message,
-        trays[0] if one else None,
-        clique if len(cliques) == 1 else None,
-        trays=trays,
-    )
+    cliques = {layout.clique_of[layout.home[tray]] for tray in trays}
+    tray = trays[0] if len(trays) == 1 else None
+    clique = cliques.pop() if len(cliques) == 1 else None
+    return failure("slurm_tray_other_block", SLURM, message, tray, clique, trays=trays)
+
+
+def _nowhere(layout: _Layout, block: str, trays: list[str]) -> Failure:
+    """Trays that are in no block; the block where none of its trays is in any."""
+    clique = layout.clique_of[block]
+    if trays == layout.trays(block):
+        message = f"slurmctld runs no block {block}, in which clique {clique} with {some(trays)} should be."
+        return failure("slurm_block_missing", SLURM, message, None, clique, trays=trays)
+    message = f"slurmctld has {some(trays)} in no block, and the fabric file in {block}."
+    return failure("slurm_tray_no_block", SLURM, message, trays[0] if len(trays) == 1 else None, clique, trays=trays)
 
 
 def check_tiers(seen: Evidence) -> Iterator[Failure]:

@@ -19,12 +19,12 @@ _RELEASE = re.compile(r"([0-9]{2})\.([0-9]{2})")
 
 def check(seen: Evidence) -> Iterator[Failure]:
     """The layer driver."""
-    for clique in seen.fabric.cliques:
-        yield from _drivers(seen, clique)
-    newest = max((release for release in map(_controllers, seen.slurm or ()) if release), default=None)
+    for name in seen.fabric.cliques:
+        yield from _drivers(seen, name)
+    slurmctld = [_release(str(controller.info.get("version") or "")) for controller in seen.slurm or ()]
+    newest = max((release for release in slurmctld if release), default=None)
     for tray in seen.trays:
-        place = seen.fabric.trays.get(tray)
-        clique = place["clique"] if place else None
+        clique = seen.clique_of(tray)
         slurmd = _version(seen, tray, "slurmd")
         if newest and slurmd and (_release(slurmd) or newest) > newest:
             message = f"{tray} runs slurmd {slurmd}, a newer release than its slurmctld's."
@@ -45,7 +45,7 @@ def _drivers(seen: Evidence, clique: str) -> Iterator[Failure]:
     (usual, most), (_second, next_most) = counted.most_common(2)
     if most == next_most:
         named = {version: [tray for tray in versions if versions[tray] == version] for version in sorted(counted)}
-        told = "; ".join(f"{version} on {some(trays)}" for version, trays in named.items())
+        told = "; ".join(f"{version} on {some(those)}" for version, those in named.items())
         message = f"The trays of clique {clique} run different drivers ({told})."
         trays = [tray for tray, version in versions.items() if version]
         yield failure("drivers_differ", DRIVER, message, None, clique, trays=trays, severity=ERROR)
@@ -58,10 +58,6 @@ def _drivers(seen: Evidence, clique: str) -> Iterator[Failure]:
 
 def _version(seen: Evidence, tray: str, name: str) -> str | None:
     return text(VERSION)((seen.part(tray, "versions") or {}).get(name))
-
-
-def _controllers(controller: object) -> tuple[int, int] | None:
-    return _release(str(getattr(controller, "info", {}).get("version", "")))
 
 
 def _release(version: str) -> tuple[int, int] | None:

@@ -114,6 +114,10 @@ def package_waits(world: World) -> None:
     world.trays[B[1]]["versions"]["imex_package"] = "580.200.01-1"
 
 
+def tray_without_a_place(world: World) -> None:
+    world.trays["r09t01"] = copy.deepcopy(HOME.trays[A[0]])
+
+
 def newer_slurmd(world: World) -> None:
     world.trays[A[0]]["versions"]["slurmd"] = "26.05.1"
 
@@ -301,6 +305,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (swapped, "fabric_file", "trays_swapped", [A[0], B[3]]),
     (swapped_in_one_clique, "fabric_file", "trays_swapped", [A[0], A[3]]),
     (replaced, "fabric_file", "tray_replaced", B[:1]),
+    (tray_without_a_place, "fabric_file", "awaiting_acceptance", ["r09t01"]),
     (wrong_driver, "driver", "drivers_differ", B[1:2]),
     (package_waits, "driver", "imex_package_waits", B[1:2]),
     (newer_slurmd, "driver", "slurmd_newer", A[:1]),
