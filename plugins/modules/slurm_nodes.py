@@ -156,7 +156,9 @@ def main() -> None:
         if not params["nodes"]:
             outcome = nodes.Outcome()
         elif params["state"] == "drained":
-            outcome = nodes.drain(slurm, params["nodes"], why, params["wait"], params["take_over"], module.check_mode)
+            outcome = nodes.drain(slurm, params["nodes"], why, params["wait"], module.check_mode)
+        elif params["state"] == "taken_over":
+            outcome = nodes.take_over(slurm, params["nodes"], why, module.check_mode)
         else:
             test = nodes.Test(tuple(params["test"]), params["test_user"], params["test_timeout"])
             outcome = nodes.resume(slurm, params["nodes"], why, test, module.check_mode)
