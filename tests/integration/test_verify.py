@@ -163,7 +163,7 @@ FAULTS = [
 ]
 MORE = [
     gpus("no driver", "driver", "driver_missing", "r01t06", "nvml=no_driver", "nvml=ok", "smi=no_driver"),
-    gpus("a GPU that the fabric manager refused", "hardware", "fabric_refused", "r01t01", "gpu0.status=unknown_error",
+    gpus("a refused GPU", "hardware", "fabric_refused", "r01t01", "gpu0.status=unknown_error",
          "gpu0.status=success"),
     gpus("a GPU that waits", "hardware", "fabric_in_progress", "r01t02", "gpu3.state=in_progress",
          "gpu3.state=completed"),
@@ -247,11 +247,12 @@ class Site:
         home = {word.partition("=")[0]: word for word in known}
         self.lab.set(tray, *(home[word.partition("=")[0]] if word.endswith("=home") else word for word in settings))
 
-    def mend(self, fault: Fault) -> None:
-        self.on(fault.undo)
-        for tray, (_broken, healthy) in fault.hardware.items():
-            self.order(tray, healthy)
-        if any(host != "ctl" for host in fault.undo):
+    def mend(self, *faults: Fault) -> None:
+        for fault in faults:
+            self.on(fault.undo)
+            for tray, (_broken, healthy) in fault.hardware.items():
+                self.order(tray, healthy)
+        if any(host != "ctl" for fault in faults for host in fault.undo):
             wait_until(self.imex_is_up, "all see each other again", 60)
 
     def imex_is_up(self) -> bool:
@@ -305,15 +306,54 @@ def found_and_nobody_else_is_accused(site: Site, fault: Fault) -> None:
         site.mend(fault)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "_"))
-def test_a_fault_is_found_with_its_layer_and_nobody_else_is_accused(site: Site, fault: Fault) -> None:
-    found_and_nobody_else_is_accused(site, fault)
+BY_NAME = {fault.name: fault for fault in [*FAULTS, *MORE]}
+# One in each layer; all of them one by one are in `make test-all`.
+ALONE = [
+    "a lost GPU",
+    "a moved clique",
+    "a wrong driver",
+    "a missing channel",
+    "a foreign list",
+    "a tray in the wrong block",
+    "slurmctld is down",
+    "a QoS edited by hand",
+]
+TOGETHER = [
+    ["a lost GPU", "a missing channel", "a stopped daemon", "a tray in two blocks", "a QoS edited by hand"],
+    [
+        "a moved clique",
+        "a foreign list",
+        "a second owner",
+        "a tray in the wrong block",
+        "a partition changed while it runs",
+    ],
+    ["a wrong driver", "an unhealthy fabric", "no cluster UUID", "a refused GPU", "a partition that is gone"],
+]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_fault_is_found_with_its_layer_and_nobody_else_is_accused(site: Site, name: str) -> None:
+    found_and_nobody_else_is_accused(site, BY_NAME[name])
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("fault", MORE, ids=lambda fault: fault.name.replace(" ", "_"))
-def test_another_fault_is_found_with_its_layer(site: Site, fault: Fault) -> None:
-    found_and_nobody_else_is_accused(site, fault)
+@pytest.mark.parametrize("name", sorted(set(BY_NAME) - set(ALONE)))
+def test_another_fault_is_found_with_its_layer(site: Site, name: str) -> None:
+    found_and_nobody_else_is_accused(site, BY_NAME[name])
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=["first", "second", "third"])
+def test_five_faults_at_once_are_five_failures(site: Site, names: list[str]) -> None:
+    faults = [BY_NAME[name] for name in names]
+    for fault in faults:
+        site.make(fault)
+    try:
+        verdict = site.verify()
+        assert rows(verdict) == sorted(fault.row for fault in faults), verdict["failures"]
+        errors = sum(1 for row in verdict["failures"] if row["severity"] == "error")
+        assert ElementTree.parse(site.junit_file).getroot().get("failures") == str(errors)
+    finally:
+        site.mend(*faults)
 
 
 def test_swapped_trays_are_one_failure(site: Site) -> None:
@@ -331,24 +371,6 @@ def test_swapped_trays_are_one_failure(site: Site) -> None:
     finally:
         for tray in pair:
             dress(tray, tray)
-
-
-def test_five_faults_at_once_are_five_failures(site: Site) -> None:
-    chosen = [fault for fault in FAULTS if fault.name in FIVE]
-    assert len(chosen) == 5
-    for fault in chosen:
-        site.make(fault)
-    try:
-        verdict = site.verify()
-        assert rows(verdict) == sorted(fault.row for fault in chosen), verdict["failures"]
-        suites = ElementTree.parse(site.junit_file).getroot()
-        assert suites.get("failures") == "5"
-    finally:
-        for fault in chosen:
-            site.mend(fault)
-
-
-FIVE = ("a lost GPU", "a missing channel", "a stopped daemon", "a tray in two blocks", "a QoS edited by hand")
 
 
 def test_a_tray_that_does_not_answer_is_one_failure_and_the_run_goes_on(site: Site) -> None:
