@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.failure import LAYERS, Failure
+
+_WORST_FIRST = (ERROR, WARNING, INFO)
 
 _IMEX_DOWN = frozenset(
     {
@@ -104,16 +107,27 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
 def fold(failures: Iterable[Failure]) -> list[Failure]:
     """The roots, from the lowest layer up, errors first within one.
 
-    A failure is folded where each tray that it is about has a root that explains it.
+    A failure is folded where each tray that it is about has a root that explains it. A root is as severe as the worst
+    that follows from it: a tray without a cluster UUID may be one that needs none, but not where it has a place.
     """
-    rows = list(failures)
-    explained: dict[str, set[str]] = defaultdict(set)
+    rows = [dict(row) for row in failures]
+    on_tray: dict[str, list[Failure]] = defaultdict(list)
     for row in rows:
         for tray in row["trays"]:
-            explained[tray] |= EXPLAINS.get(row["code"], frozenset())
-    roots = [row for row in rows if not row["trays"] or any(row["code"] not in explained[t] for t in row["trays"])]
-    order = {"error": 0, "warning": 1, "info": 2}
-    return sorted(_unique(roots), key=lambda row: (LAYERS.index(row["layer"]), order[row["severity"]]))
+            on_tray[tray].append(row)
+    roots = []
+    for row in rows:
+        causes = [[root for root in on_tray[tray] if _explains(root, row)] for tray in row["trays"]]
+        if not causes or not all(causes):
+            roots.append(row)
+            continue
+        for root in (root for found in causes for root in found):
+            root["severity"] = min(root["severity"], row["severity"], key=_WORST_FIRST.index)
+    return sorted(_unique(roots), key=lambda row: (LAYERS.index(row["layer"]), _WORST_FIRST.index(row["severity"])))
+
+
+def _explains(root: Failure, row: Failure) -> bool:
+    return row["code"] in EXPLAINS.get(root["code"], ())
 
 
 def _unique(rows: Iterable[Failure]) -> list[Failure]:

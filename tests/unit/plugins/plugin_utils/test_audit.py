@@ -443,6 +443,14 @@ def test_every_code_of_the_tables_is_in_the_catalogue() -> None:
     assert {row.layer for row in failure.REASONS.values()} == set(failure.LAYERS)
 
 
+def test_a_root_is_as_severe_as_what_follows_from_it(world: World) -> None:
+    zero_uuid(world)
+    verdict = world.verdict()
+    assert CATALOGUE["fabric_uuid_zero"].severity == "warning"
+    assert [row["severity"] for row in verdict["failures"]] == ["error"]
+    assert verdict["ok"] is False
+
+
 def test_a_rack_that_agrees_is_not_accused_of_its_neighbours_faults(world: World) -> None:
     for change in (lost_gpu, moved_and_nobody_followed, missing_channel, wrong_block):
         change(world)
