@@ -19,6 +19,7 @@ from typing import Any
 from nvlab import viewers
 
 SHIFT, TAB, ENTER, ESCAPE = "\ue008", "\ue004", "\ue007", "\ue00c"
+END = "\ue010"
 LEFT, UP, RIGHT, DOWN = "\ue012", "\ue013", "\ue014", "\ue015"
 FLAGS = (
     "--headless=new",
@@ -53,15 +54,14 @@ class Browser:
         except urllib.error.HTTPError as error:
             raise AssertionError(f"chromedriver {path}: {error.read().decode()[:500]}") from None
 
-    def open(self, page: str, name: str = "index.html", fragment: str = "") -> None:
-        """Show a page, loaded to its end."""
-        (self._folder / name).write_text(page)
-        # Or a page that differs by its fragment only would not be loaded again.
-        self._call("POST", f"{self._session}/url", {"url": "about:blank"})
-        self._call("POST", f"{self._session}/url", {"url": f"file://{viewers.SHARED}/{name}{fragment}"})
+    def open(self, page: str, *, drawn: bool = True) -> None:
+        """Show a page, loaded to its end and drawn."""
+        (self._folder / "index.html").write_text(page)
+        self._call("POST", f"{self._session}/url", {"url": f"file://{viewers.SHARED}/index.html"})
         # A page is drawn after it is loaded; only then a picture shows it.
-        drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
-        self._call("POST", f"{self._session}/execute/async", {"script": drawn, "args": []})
+        if drawn:
+            wait = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
+            self._call("POST", f"{self._session}/execute/async", {"script": wait, "args": []})
 
     def script(self, text: str, *arguments: Any) -> Any:
         """What a script returns, run as the body of a function."""
@@ -72,7 +72,7 @@ class Browser:
         return self._call("POST", f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def press(self, *keys: str) -> None:
-        """Press and release keys one after the other; a tuple of keys would be held together with SHIFT first."""
+        """Press and release keys one after the other; SHIFT + key is both at once."""
         actions = []
         for key in keys:
             held = [SHIFT, key[1:]] if key.startswith(SHIFT) else [key]

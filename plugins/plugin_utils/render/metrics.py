@@ -48,7 +48,7 @@ def render(fabric: model.Fabric, state: model.State, beside: Beside) -> dict[str
 
 
 def numbers(fabric: model.Fabric, state: model.State, beside: Beside) -> dict[str, Any]:
-    """Everything that is counted, as plain data; docs/metrics.md describes it."""
+    """Everything that is counted, as plain data; docs/monitoring.md describes it."""
     shown = view.picture(fabric, state)
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)
     return {

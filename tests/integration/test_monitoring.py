@@ -1,0 +1,128 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Prometheus gets, judged by Prometheus' own promtool; the dashboard's queries as well, by the same parser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import metrics
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from nvlab import viewers
+
+from .conftest import CHECKOUT
+
+MONITORING = CHECKOUT / "docs" / "monitoring"
+ALERTS = MONITORING / "alerts.yml"
+DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+FAILURE = {"code": "slurm_block_differs", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
+VERDICT = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": {"slurm": "checked"}, "failures": [FAILURE]}
+
+
+def promtool(directory: Path, *arguments: str, stdin: str = "") -> str:
+    """What promtool says, run in a directory of the test; a complaint fails the test."""
+    command = viewers.command(["sh", "-c", f'cd {viewers.SHARED} && exec promtool "$@"', "sh", *arguments], directory)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def numbers(fabric: Fabric, state: State) -> str:
+    beside = Beside(verdict=verdict(VERDICT, "verdict.json"))
+    return metrics.render(fabric, state, beside)["metrics/nvlink_fabric.prom"]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("racks", [2, 576])
+def test_promtool_reads_the_numbers_and_finds_nothing_to_mend(racks: int, tmp_path: Path) -> None:
+    fabric = fabrics.fabric(racks=racks)
+    fabric.cliques["r01"]["block"]["name"] = 'a "block"\\ of\nmine'
+    said = promtool(tmp_path, "check", "metrics", stdin=numbers(fabric, fabrics.state(fabric, spare={})))
+    assert said == ""
+
+
+@pytest.mark.lab
+def test_promtool_would_say_so_of_a_broken_file(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="parsing"):
+        promtool(tmp_path, "check", "metrics", stdin='nvlink_evil{a="} 1\n')
+
+
+@pytest.mark.lab
+def test_each_alert_fires_for_its_cause_and_for_nothing_less(tmp_path: Path) -> None:
+    shutil.copy(ALERTS, tmp_path)
+    shutil.copy(Path(__file__).parent / "fixtures" / "alerts_test.yml", tmp_path)
+    assert "10 rules found" in promtool(tmp_path, "check", "rules", "--lint-fatal", "alerts.yml")
+    assert "SUCCESS" in promtool(tmp_path, "test", "rules", "alerts_test.yml")
+
+
+@pytest.mark.lab
+def test_the_dashboards_queries_are_queries(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(_queries())]
+    (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in promtool(tmp_path, "check", "rules", "queries.yml")
+
+
+def test_every_alert_is_tested() -> None:
+    named = {rule["alert"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]}
+    tests = (Path(__file__).parent / "fixtures" / "alerts_test.yml").read_text()
+    assert {name for name in named if name not in tests} == set()
+
+
+def test_alerts_and_dashboard_ask_only_for_what_is_written() -> None:
+    fabric = fabrics.fabric()
+    text = numbers(
+        fabric, fabrics.state(fabric, r01t01={"findings": [{"code": "x", "severity": "error", "message": ""}]})
+    )
+    written = {
+        name: set(re.findall(r'([a-z_]+)="', labels or ""))
+        for name, labels in re.findall(r"(?m)^(nvlink_[a-z_]+)(\{.*\})? \d+$", text)
+    }
+    asked = [rule["expr"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    for query in (*asked, *_queries()):
+        for name, selector in re.findall(r"\b(nvlink_[a-z_]+)(\{[^}]*\})?", query):
+            assert name in written, query
+            assert set(re.findall(r"([a-z_]+)=", selector)) <= written[name], query
+
+
+def test_the_dashboard_is_laid_out_as_grafana_wants_it() -> None:
+    """Held against Grafana's own schema (kinds/dashboard/dashboard_kind.cue); no Grafana was at hand to load it."""
+    assert {"style", "editable", "graphTooltip", "schemaVersion", "title", "uid", "panels", "templating"} <= set(
+        DASHBOARD
+    )
+    assert DASHBOARD["id"] is None
+    assert 8 <= len(DASHBOARD["uid"]) <= 40
+    (source,) = DASHBOARD["templating"]["list"]
+    assert (source["type"], source["query"], source["name"]) == ("datasource", "prometheus", "datasource")
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        assert panel["type"] in {"stat", "timeseries", "state-timeline", "table"}
+        assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert max(x for x, _y in cells) < 24
+        assert not cells & taken
+        taken |= cells
+        for user in (panel, *panel["targets"]):
+            assert user["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        steps = panel["fieldConfig"]["defaults"].get("thresholds", {"steps": [{"value": None}]})["steps"]
+        assert steps[0]["value"] is None
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+def _queries() -> list[Any]:
+    return [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
