@@ -7,20 +7,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.placing import DEFAULT_LABELS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig as kubeconfigs
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
-from nvlab import scenario
+from nvlab import paths, scenario
 from nvlab.kubernetes import chart, domains, driver, nodes, plane, programs, registry, users
 from nvlab.kubernetes.plane import ControlPlane
 
 from .commands import ansible
+from .test_kubernetes_lab import until, workload
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
@@ -29,8 +39,18 @@ FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2,
 NAME = chart.NAME
 CRD = "apis/apiextensions.k8s.io/v1/customresourcedefinitions/computedomains.resource.nvidia.com"
 DAEMON_SETS = f"apis/apps/v1/namespaces/{NAME}/daemonsets"
+DEPLOYMENTS = "apis/apps/v1/namespaces/default/deployments"
+CLAIMS = f"{domains.RESOURCE}/resourceclaims"
+HELM_DIFF = paths.LAB / "kubernetes" / "helm-diff"
 LABELLED = {"kubeletPlugin": {"containers": {"computeDomains": {"gpuCliqueLabelEnabled": True}}}}
 PLAY = [{"hosts": "localhost", "gather_facts": False, "roles": [{"role": "rackscale.nvlink.dra_driver"}]}]
+ONLY_DOMAINS = ("--set", "resources.gpus.enabled=false")
+DOMAIN = {
+    "apiVersion": domains.VERSION,
+    "kind": "ComputeDomain",
+    "metadata": {"name": "work", "namespace": "default"},
+    "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "work-channel"}}},
+}
 
 
 class Site:
@@ -39,26 +59,35 @@ class Site:
     def __init__(self, running: ControlPlane, folder: Path) -> None:
         self.running, self.folder = running, folder
         self.chart = chart.folder(folder)
+        self.version = yaml.safe_load((self.chart / "Chart.yaml").read_text())["version"]
+        self.helm = "4"
+        self.plugins: Path | None = None
         (folder / "play.yml").write_text(yaml.safe_dump(PLAY))
         said = {"nvlink_fabric": world.fabric(), "nvlink_imex": world.imex(), "dra_driver_root_found": True}
-        hosts = {name: dict(said) for name in TRAYS}
+        hosts = {}
+        for node in nodes.of_scenario(scenario.parse(FOUR), running.version):
+            clique = node["metadata"]["labels"][nodes.CLIQUE]
+            hosts[node["metadata"]["name"]] = {**said, "nvlink_fabric": world.fabric(clique=clique)}
         (folder / "inventory.yml").write_text(yaml.safe_dump({"nvlink": {"hosts": hosts}}))
 
     def run(self, *arguments: str, check: bool = True, **variables: Any) -> subprocess.CompletedProcess[str]:
         given = {
             "dra_driver_kubeconfig": str(self.running.outside),
-            "dra_driver_helm": str(programs.helm()),
+            "dra_driver_helm": str(programs.helm(self.helm)),
             "dra_driver_chart": str(self.chart),
+            "dra_driver_chart_version": self.version,
             "dra_driver_values": LABELLED,
             "dra_driver_wait": 60,
             **variables,
         }
-        file = self.folder / "given.json"
+        file = self.folder / f"given-{time.monotonic_ns()}.json"
         file.write_text(json.dumps(given))
         # kubernetes.core.helm calls one of its own return values deprecated at every use.
         trust = {"SSL_CERT_FILE": str(self.running.authority)}
         quiet = {"ANSIBLE_DEPRECATION_WARNINGS": "false"}
         homes = {f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
+        if self.plugins:
+            homes["HELM_PLUGINS"] = str(self.plugins)
         proxies = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
         inventory = ("--inventory", self.folder / "inventory.yml")
         return ansible(
@@ -66,6 +95,39 @@ class Site:
             check=check,
             **homes, **proxies, **quiet, **trust,
         )  # fmt: skip
+
+    def install(self, *options: str | Path) -> None:
+        """The release as the role has it, by Helm alone, which is quicker."""
+        label = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled=true"
+        common = (NAME, self.chart, "--namespace", NAME, "--create-namespace", "--set", label)
+        self.running.helm("install", *common, *ONLY_DOMAINS, "--set", "resourceApiVersion=resource.k8s.io/v1", *options)
+        until("what the driver publishes", lambda: len(self.running.api().items(domains.SLICES)) == len(TRAYS))
+
+    def work(self, *trays: str) -> None:
+        """A ComputeDomain whose workload has a channel on these trays."""
+        self.running.kubectl("apply", "-f", "-", stdin=json.dumps(DOMAIN))
+        template = f"{domains.RESOURCE}/namespaces/default/resourceclaimtemplates/work-channel"
+        until("the claim template", lambda: self.running.api().find(template))
+        self.running.api().create(DEPLOYMENTS, workload(len(trays), list(trays)))
+        until("the claims in use", lambda: len(self.claims()) == len(trays))
+        until("the daemons", lambda: not self.judged("dra_domain_unready"))
+
+    def claims(self) -> dict[str, bool]:
+        """UID -> whether it is allocated and reserved, of the workload's claims; those of the daemons come and go."""
+        rows = self.running.api().items(CLAIMS)
+        mine = [row for row in rows if row["metadata"]["namespace"] == "default"]
+        return {row["metadata"]["uid"]: {"allocation", "reservedFor"} <= row.get("status", {}).keys() for row in mine}
+
+    def judged(self, *codes: str) -> list[str]:
+        """The findings of the checks with these codes (all of them without any), as sentences."""
+        given = {"kubeconfig": str(self.running.outside), "timeout": 20}
+        options = Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "test")
+        seen = Reader(*kubeconfigs.way(options)).snapshot()
+        inventory = yaml.safe_load((self.folder / "inventory.yml").read_text())["nvlink"]["hosts"]
+        trays = {name: Tray(name, said["nvlink_fabric"], said["nvlink_imex"], True) for name, said in inventory.items()}
+        plan = Plan(world.LABELLED, versions.pinned("0.5.0"), NAME, NAME)
+        found = checks.check(seen, trays, plan)
+        return [row["message"] for row in found if not codes or row["code"] in codes]
 
     def release(self) -> dict[str, Any] | None:
         done = self.running.helm("list", "--namespace", NAME, "--output", "json", check=False)
@@ -76,9 +138,13 @@ class Site:
         """Take away what a test made."""
         api = self.running.api()
         (self.running.directory / driver.FILE).unlink(missing_ok=True)
+        for row in api.items(DEPLOYMENTS):
+            api.delete(f"{DEPLOYMENTS}/{row['metadata']['name']}")
+        until("no pods of a workload", lambda: not api.items("api/v1/namespaces/default/pods"))
         for row in api.items(domains.DOMAINS):
             self.running.kubectl("delete", "computedomain", row["metadata"]["name"], "-n", row["metadata"]["namespace"])
         self.running.helm("uninstall", NAME, "--namespace", NAME, check=False)
+        until("nothing is published", lambda: not api.items(domains.SLICES))
         self.running.kubectl("delete", "crd", "--all", "--ignore-not-found")
         for row in api.items(nodes.PATH):
             api.delete(f"{nodes.PATH}/{row['metadata']['name']}")
@@ -92,6 +158,11 @@ def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
     made.clear()
 
 
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """All that a run printed, on one line."""
+    return " ".join(f"{done.stdout} {done.stderr}".split())
+
+
 def changed(done: subprocess.CompletedProcess[str]) -> int:
     recap = done.stdout.rpartition("PLAY RECAP")[2]
     return int(recap.partition("changed=")[2].split()[0])
@@ -103,34 +174,89 @@ def test_a_fresh_install_is_looked_at_first_and_done_once(site: Site) -> None:
     assert site.release() is None
     assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
 
-    done = site.run()
+    # With a trial in each clique, which leaves nothing.
+    done = site.run(dra_driver_probe=True)
     assert changed(done) > 0
     release = site.release()
     assert release is not None
-    assert (release["chart"], release["status"]) == (f"{NAME}-0.5.0", "deployed")
+    assert (release["chart"], release["status"]) == (f"{NAME}-{site.version}", "deployed")
     owners = {row["manager"] for row in site.running.api().get(CRD)["metadata"]["managedFields"]}
     assert "rackscale.nvlink" in owners
+    assert not site.running.api().items(domains.DOMAINS)
+    assert not site.running.api().items(CLAIMS)
 
     again = site.run()
     assert changed(again) == 0, again.stdout
 
 
+@pytest.mark.parametrize("plugin", [False, pytest.param(True, marks=pytest.mark.minutes)], ids=["", "helm-diff"])
+def test_a_value_of_a_live_release_is_changed_once(site: Site, plugin: bool) -> None:
+    """Helm has the plugin diff, or has it not."""
+    if plugin:
+        site.plugins = site.folder / "plugins"
+        shutil.copytree(HELM_DIFF, site.plugins / "diff")
+    site.install()
+    site.work("r01t01")
+    held = site.claims()
+    louder = {**LABELLED, "logVerbosity": "6"}
+    looked = site.run("--check", "--diff", "--tags", "release", dra_driver_values=louder)
+    assert changed(looked) == 1
+    assert verbosity(site) == "4"
+    assert ('value: "6"' in looked.stdout) is plugin
+    done = site.run("--tags", "release,checks", dra_driver_values=louder)
+    assert verbosity(site) == "6"
+    assert changed(done) == 1
+    assert changed(site.run("--tags", "release", dra_driver_values=louder)) == 0
+    assert site.claims() == held
+
+
+def verbosity(site: Site) -> str | None:
+    row = plugins(site)[0]["spec"]["template"]["spec"]["containers"][0]
+    found: str | None = next(entry["value"] for entry in row["env"] if entry["name"] == "LOG_VERBOSITY")
+    return found
+
+
+def plugins(site: Site) -> list[dict[str, Any]]:
+    """The DaemonSets of the kubelet plugin; a ComputeDomain has one of its own there."""
+    rows = site.running.api().items(DAEMON_SETS)
+    return [row for row in rows if row["metadata"]["name"].endswith(checks.PLUGIN)]
+
+
+@pytest.mark.minutes
+def test_helm_3_does_it_too(site: Site) -> None:
+    site.helm = "3"
+    assert changed(site.run()) > 0
+    assert changed(site.run()) == 0
+    assert changed(site.run("--check", dra_driver_values={**LABELLED, "logVerbosity": "6"})) == 1
+    assert changed(site.run(dra_driver_state="absent")) == 1
+    assert site.release() is None
+
+
 def test_a_release_of_25_12_is_upgraded_and_keeps_its_names_and_claims(site: Site) -> None:
     old = chart.folder(site.folder / "old", "25.12.0")
-    values = ("--set", "resources.gpus.enabled=false")
+    gone = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-the-old-chart"}}
+    (old / "templates" / "gone.yaml").write_text(yaml.safe_dump(gone))
+    values = (*ONLY_DOMAINS, "--set-string", "logVerbosity=secret")
     site.running.helm("install", NAME, old, "--namespace", NAME, "--create-namespace", *values)
+    site.work("r01t01", "r01t02")
+    held = site.claims()
+    assert list(held.values()) == [True, True]
     assert "numNodes" in json.dumps(required(site.running.api().get(CRD)))
     looked = site.run("--check")
     assert "dra_release_old" in looked.stderr
     assert "dra_crd_stale" in looked.stderr
+    assert "The old release sets logVerbosity, which is dropped" in said(looked)
+    assert "The upgrade removes ConfigMap/of-the-old-chart" in said(looked)
+    assert "secret" not in said(looked)
 
     # From a registry, as a mirror has it.
     reference = site.running.publish(site.chart).replace(*addresses(site.running))
     site.run(dra_driver_chart=reference)
     release = site.release()
     assert release is not None
-    assert release["chart"] == f"{NAME}-0.5.0"
-    names = [row["metadata"]["name"] for row in site.running.api().items(DAEMON_SETS)]
+    assert release["chart"] == f"{NAME}-{site.version}"
+    assert site.claims() == held
+    names = [row["metadata"]["name"] for row in plugins(site)]
     assert names == [f"{chart.OLD_NAME}-kubelet-plugin"]
     assert "numNodes" not in json.dumps(required(site.running.api().get(CRD)))
 
@@ -149,13 +275,13 @@ def test_what_stands_against_an_install_stops_it_before_anything_is_changed(site
     site.running.kubectl("label", "nodes", "--all", "--overwrite", *[f"{key}-" for key in DEFAULT_LABELS])
     done = site.run(check=False, dra_driver_values={**LABELLED, "nvidiaCtkPath": "/x", "logVerbosty": "4"})
     assert done.returncode != 0
-    said = " ".join(f"{done.stdout} {done.stderr}".split())
-    assert "The driver would not run on node r01t01: it has none of the labels" in said
+    told = said(done)
+    assert "The driver would not run on node r01t01: it has none of the labels" in told
     assert (
         "dra_driver_values, logVerbosty: the chart has no such key, and Helm would not say so; write logVerbosity."
-        in said
+        in told
     )
-    assert "nvidiaCtkPath: the chart refuses it since 25.3" in said
+    assert "nvidiaCtkPath: the chart refuses it since 25.3" in told
     assert site.release() is None
     assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
 
@@ -176,39 +302,122 @@ def test_a_second_release_and_a_foreign_manager_are_told_and_left_alone(site: Si
     site.running.kubectl(*apply, stdin=crd)
     try:
         done = site.run(check=False)
-        said = " ".join(f"{done.stdout} {done.stderr}".split())
         assert done.returncode != 0
-        assert "The Helm release other in namespace other has the driver's DeviceClasses" in said
-        assert "is managed by argocd-controller" in said
+        assert "The Helm release other in namespace other has the driver's DeviceClasses" in said(done)
+        assert "is managed by argocd-controller" in said(done)
         assert site.release() is None
     finally:
         site.running.helm("uninstall", "other", "--namespace", "other")
 
 
 def test_the_driver_goes_only_when_nothing_lives_and_comes_back(site: Site) -> None:
-    site.run()
-    domain = {
-        "apiVersion": domains.VERSION,
-        "kind": "ComputeDomain",
-        "metadata": {"name": "train", "namespace": "default"},
-        "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "train-channel"}}},
-    }
-    site.running.kubectl("apply", "-f", "-", stdin=json.dumps(domain))
+    site.install()
+    site.work("r01t01")
     refused = site.run(check=False, dra_driver_state="absent")
     assert refused.returncode != 0
-    assert "ComputeDomains live (default/train)" in " ".join(refused.stdout.split())
+    assert "ComputeDomains live (default/work)" in said(refused)
+    assert "Pods still use claims of the driver (default/work-" in said(refused)
     assert site.release() is not None
     # Nor does IMEX change hands under it.
     changing = site.run("--check", check=False, dra_driver_shape="host_managed")
-    assert "IMEX cannot change hands while ComputeDomains live (default/train)" in " ".join(
-        f"{changing.stdout} {changing.stderr}".split()
-    )
+    assert "IMEX cannot change hands while ComputeDomains live (default/work)" in said(changing)
 
-    site.running.kubectl("delete", "computedomain", "train", "--timeout=60s")
+    site.running.kubectl("delete", "deployment", "work", "--timeout=60s")
+    site.running.kubectl("delete", "computedomain", "work", "--timeout=60s")
     gone = site.run(dra_driver_state="absent", dra_driver_remove_crds=True)
     assert changed(gone) > 0
     assert site.release() is None
     assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
+
+
+def fault(site: Site, node: str | None, **settings: str) -> Callable[[], None]:
+    return lambda: driver.set_faults(site.running.directory, node, settings)
+
+
+def test_each_thing_that_goes_wrong_in_a_running_driver_is_told_and_untold(site: Site) -> None:
+    """What the driver's stand-in does wrong, as the checks tell it: pods, labels, daemons, what is left behind."""
+    site.install()
+    site.work("r01t01", "r01t03")
+    until("nothing but the two cliques", lambda: [row for row in site.judged() if "is in 2 cliques" not in row] == [])
+    faults = [
+        ("r01t02", {"plugin": "crash"}, {"plugin": "ok"}, "dra_plugin_unready", "Of 4 pods"),
+        ("r01t04", {"plugin": "silent"}, {"plugin": "ok"}, "dra_slice_missing", "on r01t04"),
+        ("r01t03", {"daemon": "not_ready"}, {"daemon": "ok"}, "dra_domain_unready", "on node r01t03 the daemon is Not"),
+    ]
+    for node, wrong, right, code, words in faults:
+        if code == "dra_slice_missing":
+            site.running.kubectl("delete", "resourceslice", f"{node}-{domains.DOMAIN_DRIVER}")
+        fault(site, node, **wrong)()
+        until(code, lambda code=code, words=words: any(words in row for row in site.judged(code)))
+        fault(site, node, **right)()
+        until(f"no {code}", lambda code=code: not site.judged(code))
+    # --check tells the same, and changes nothing.
+    site.running.kubectl("label", "node", "r01t02", f"{domains.KEY}=0b1c")
+    fault(site, None, gfd="off", paused="true")()
+    site.running.kubectl("label", "node", "r01t04", "--overwrite", f"{nodes.CLIQUE}=other.7")
+    site.running.kubectl("delete", "deviceclass", "compute-domain-daemon.nvidia.com")
+    looked = site.run("--check", check=False)
+    assert looked.returncode != 0
+    for words in (
+        "The DeviceClass compute-domain-daemon.nvidia.com is not there",
+        f"The label {nodes.CLIQUE} of node r01t04 is other.7 and its GPUs say",
+        "Of ComputeDomain 0b1c, which is gone, the label of node r01t02 is left",
+    ):
+        assert words in said(looked), words
+    assert site.running.kubectl("get", "deviceclass", "compute-domain-daemon.nvidia.com", check=False) == ""
+
+
+def test_what_the_chart_or_the_api_server_refuses_is_told_and_the_next_run_goes_on(site: Site) -> None:
+    broken = copy_of(site, "broken", '{{ fail "no such luck" }}')
+    looked = site.run("--check", check=False, dra_driver_chart=str(broken))
+    assert looked.returncode != 0
+    assert "no such luck" in said(looked)
+    refused = copy_of(site, "refused", yaml.safe_dump({**CONFIG_MAP, "metadata": {"name": "No_Name"}}))
+    failed = site.run(check=False, dra_driver_chart=str(refused))
+    assert failed.returncode != 0
+    assert "No_Name" in said(failed)
+    site.run()
+    release = site.release()
+    assert release is not None
+    assert release["status"] == "deployed"
+
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
+def copy_of(site: Site, name: str, template: str) -> Path:
+    """The chart with a template more."""
+    made = site.folder / name
+    shutil.copytree(site.chart, made)
+    (made / "templates" / "more.yaml").write_text(template)
+    return made
+
+
+def test_an_api_server_that_stops_under_helm_leaves_a_run_that_can_go_on(site: Site) -> None:
+    """It stops when Helm has begun, and comes back later."""
+    begun = f"api/v1/namespaces/{NAME}/secrets"
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(site.run, check=False, dra_driver_wait=10)
+            until("Helm's record of its work", lambda: site.running.api().items(begun), 60.0)
+            site.running.stop()
+            cut_off = running.result()
+    finally:
+        if not site.running.components()["kube-apiserver"]["running"]:
+            site.running.start()
+    assert cut_off.returncode != 0
+    assert "Traceback" not in said(cut_off)
+    again = site.run(check=False)
+    remedy = re.search(
+        r"was cut off \(pending-install\), and Helm does nothing more until you run helm (.*?)\.", said(again)
+    )
+    assert again.returncode != 0
+    assert remedy, said(again)
+    site.running.helm(*remedy.group(1).split())
+    site.run()
+    release = site.release()
+    assert release is not None
+    assert release["status"] == "deployed"
 
 
 def test_gpu_operators_own_driver_is_judged_and_not_installed(site: Site) -> None:
@@ -235,25 +444,68 @@ def test_gpu_operators_own_driver_is_judged_and_not_installed(site: Site) -> Non
     assert "GPU Operator's GPUCluster gpu-cluster brings the driver" in " ".join(refused.stdout.split())
 
 
-@pytest.mark.parametrize("fault", ["expired", "unreachable"])
-def test_credentials_that_do_not_serve_are_one_sentence_without_a_secret(site: Site, fault: str) -> None:
-    kubeconfig: Path = getattr(users, fault)(site.running)
-    done = site.run(check=False, dra_driver_kubeconfig=str(kubeconfig), dra_driver_timeout=3)
-    assert done.returncode != 0
-    said = f"{done.stdout}{done.stderr}"
-    assert "dra_driver" in said
-    assert "Traceback" not in said
-    for row in yaml.safe_load(kubeconfig.read_text())["users"]:
-        assert not row["user"].get("token") or row["user"]["token"] not in said
+# Each way to be refused: what its sentence says.
+REFUSED = {
+    "expired": "does not accept the credentials",
+    "unreachable": "refuses the connection",
+    "wrong_authority": "certificate that cannot be accepted",
+    "broken": "is no YAML",
+    "absent": "cannot be read",
+}
+ASK = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Ask {{ item }}
+      rackscale.nvlink.dra_driver_info: {phase: preflight, kubeconfig: "{{ item }}", timeout: 3}
+      loop: "{{ files }}"
+      ignore_errors: true
+      register: asked
+    - name: Show the sentences
+      ansible.builtin.copy:
+        content: "{{ asked.results | map(attribute='msg') | to_json }}"
+        dest: "{{ told }}"
+        mode: "0600"
+"""
+
+
+def test_credentials_that_do_not_serve_are_one_sentence_without_a_secret(site: Site) -> None:
+    ways: dict[str, Callable[[ControlPlane], Path]] = {
+        name: getattr(users, name, lambda _running: site.folder / "absent.kubeconfig") for name in REFUSED
+    }
+    files = {}
+    for name, way in ways.items():
+        made = way(site.running)
+        files[name] = made if name in ("absent", "broken") else users.outside(site.running, made)
+    (site.folder / "ask.yml").write_text(ASK)
+    given = {"files": [str(path) for path in files.values()], "told": str(site.folder / "told.json")}
+    done = ansible("ansible-playbook", "-vvv", "-e", json.dumps(given), site.folder / "ask.yml")
+    sentences = json.loads((site.folder / "told.json").read_text())
+    for (name, words), sentence in zip(REFUSED.items(), sentences, strict=True):
+        assert words in sentence, name
+        assert "\n" not in sentence.strip()
+    # The role itself, whose first look it is, ends there too.
+    stopped = site.run("-vvv", check=False, dra_driver_kubeconfig=str(files["expired"]))
+    assert REFUSED["expired"] in said(stopped)
+    assert "Traceback" not in said(done) + said(stopped)
+    for path in (*files.values(), site.running.outside):
+        text = path.read_text() if path.exists() else ""
+        for secret in re.findall(r"(?m)^\s*(?:token|client-key-data|client-certificate-data): (\S{40})", text):
+            assert secret not in done.stdout + done.stderr + stopped.stdout + stopped.stderr
+
+
+def kubeconfig_of(site: Site, name: str, rules: list[dict[str, list[str]]]) -> str:
+    return str(users.outside(site.running, users.user(site.running, name, rules)))
 
 
 def test_a_missing_right_is_named(site: Site) -> None:
     rules = [users.rule("", ["nodes"], ["list"]), users.rule("resource.k8s.io", ["deviceclasses"], ["list"])]
-    kubeconfig = users.user(site.running, "poor", rules)
-    text = kubeconfig.read_text().replace(site.running.server, f"https://{site.running.outside_address()}")
-    (site.folder / "poor.kubeconfig").write_text(text)
-    done = site.run(
-        "--check", "--tags", "preflight", check=False, dra_driver_kubeconfig=str(site.folder / "poor.kubeconfig")
-    )
-    said = " ".join(done.stderr.split())
-    assert "The account may not list daemonsets; allow it the verb list in all namespaces." in said
+    poor = kubeconfig_of(site, "poor", rules)
+    done = site.run("--check", "--tags", "preflight", check=False, dra_driver_kubeconfig=poor)
+    assert "The account may not list daemonsets; allow it the verb list in all namespaces." in said(done)
+    # Who may read everything and write nothing is stopped at the first write.
+    reader = kubeconfig_of(site, "reader", [users.rule("*", ["*"], ["get", "list"])])
+    refused = site.run("--tags", "crds", check=False, dra_driver_kubeconfig=reader)
+    assert refused.returncode != 0
+    assert 'cannot patch resource \\"customresourcedefinitions\\"' in said(refused)
+    assert site.release() is None

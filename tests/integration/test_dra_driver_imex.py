@@ -1,0 +1,111 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbook kubernetes on trays of the lab that are nodes: IMEX changes hands between the driver and the trays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvlab import imex
+from nvlab.kubernetes import chart, domains, programs
+from nvlab.kubernetes.plane import ControlPlane
+
+from .commands import ansible
+from .conftest import RunningLab, lab_command, running_lab
+from .test_dra_driver_role import DOMAIN, LABELLED, said
+from .test_kubernetes_lab import until
+
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
+
+TRAYS = [f"r01t{number:02d}" for number in range(1, 5)]
+
+
+class Racks:
+    """Trays without IMEX, their control plane, and the site's playbook."""
+
+    def __init__(self, lab: RunningLab, folder: Path) -> None:
+        self.lab, self.cluster = lab, ControlPlane(lab.name)
+        self.fabric, self.folder = folder / "fabric.json", folder
+        given = {"fabric_file": str(self.fabric), "fabric_hosts": "trays", "accept": "gates"}
+        self._ansible("rackscale.nvlink.discover", given)
+
+    def run(self, *options: str, check: bool = True, **variables: Any) -> subprocess.CompletedProcess[str]:
+        given = {
+            "fabric_file": str(self.fabric),
+            "dra_driver_tray_hosts": "trays",
+            "dra_driver_trays": TRAYS,
+            "dra_driver_kubeconfig": str(self.cluster.outside),
+            "dra_driver_helm": str(programs.helm()),
+            "dra_driver_chart": str(chart.CHART),
+            "dra_driver_values": LABELLED,
+            "dra_driver_wait": 60,
+            "k8s_topology_kubeconfig": str(self.cluster.outside),
+            **variables,
+        }
+        return self._ansible("rackscale.nvlink.kubernetes", given, *options, check=check)
+
+    def _ansible(
+        self, playbook: str, given: dict[str, Any], *options: str, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        homes = {f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
+        # kubernetes.core.helm calls one of its own return values deprecated at every use.
+        more = {"ANSIBLE_DEPRECATION_WARNINGS": "false", **homes}
+        more |= {name: "" for name in os.environ if name.lower().endswith("_proxy")}
+        arguments = ["-i", self.lab.inventory, playbook, "-e", json.dumps(given), *options]
+        return ansible("ansible-playbook", *arguments, check=check, timeout=600, **more)
+
+    def units(self) -> set[str]:
+        """What systemd says of nvidia-imex.service on the trays."""
+        show = ("systemctl", "show", "--property=LoadState,ActiveState", "--value", "nvidia-imex.service")
+        return {" ".join(self.lab.exec(tray, *show).stdout.split()) for tray in TRAYS}
+
+    def mode(self) -> str:
+        """Whose IMEX the installed driver goes by."""
+        rows = self.cluster.api().items(f"apis/apps/v1/namespaces/{chart.NAME}/daemonsets")
+        plugin = next(row for row in rows if row["metadata"]["name"].endswith("-kubelet-plugin"))
+        container = plugin["spec"]["template"]["spec"]["containers"][0]
+        return next(str(entry["value"]) for entry in container["env"] if entry["name"] == "IMEX_MODE")
+
+    def live(self) -> None:
+        self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(DOMAIN))
+        until("the ComputeDomain is Ready", lambda: self.cluster.api().items(domains.DOMAINS)[0].get("status"))
+
+    def end(self) -> None:
+        self.cluster.kubectl("delete", "computedomain", "work", "--timeout=60s")
+
+
+@pytest.fixture
+def racks(tmp_path: Path) -> Iterator[Racks]:
+    with running_lab(tmp_path, "kubernetes.yml") as lab:
+        lab_command("packages", "--name", lab.name, str(imex.packages()))
+        yield Racks(lab, tmp_path)
+
+
+DRIVERS, HOSTS = ({"masked inactive"}, "driverManaged"), ({"loaded active"}, "hostManaged")
+
+
+def test_imex_changes_hands_in_the_right_order_and_never_under_a_compute_domain(racks: Racks) -> None:
+    racks.run()
+    assert (racks.units(), racks.mode()) == DRIVERS
+    for shape, before, after in (("host_managed", DRIVERS, HOSTS), ("compute_domains", HOSTS, DRIVERS)):
+        racks.live()
+        refused = racks.run(check=False, dra_driver_shape=shape)
+        assert refused.returncode != 0
+        assert "IMEX cannot change hands while ComputeDomains live (default/work)" in said(refused)
+        assert (racks.units(), racks.mode()) == before
+        racks.end()
+        # The trays first: a release that is refused leaves them with their new owner, and the next run goes on.
+        broken = racks.run(check=False, dra_driver_shape=shape, dra_driver_chart=str(racks.folder / "no-chart"))
+        assert broken.returncode != 0
+        assert (racks.units(), racks.mode()) == (after[0], before[1])
+        done = racks.run(dra_driver_shape=shape)
+        assert (racks.units(), racks.mode()) == after, said(done)
+    again = racks.run()
+    assert all("changed=0 " in line for line in again.stdout.partition("PLAY RECAP")[2].splitlines()[1:] if line)
