@@ -9,6 +9,7 @@ configuration that the DRA driver ships (R580).
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -211,6 +212,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def normal_address(text: str) -> str | None:
     """An IPv4 or IPv6 address in its shortest form, without a scope; None for anything else."""
     import ipaddress  # as above

@@ -30,7 +30,7 @@ def check(seen: Evidence) -> Iterator[Failure]:
                 whom = "the site wants on every tray" if seen.channels else "the other trays of its clique have"
                 message = f"{tray} lacks {names}, which {whom}."
                 yield failure("imex_channel_missing", CHANNELS, message, tray, clique, severity=ERROR)
-            for note in listed((seen.part(tray, "imex") or {}).get("findings")):
+            for note in listed((seen.imex.get(tray) or {}).get("findings")):
                 if mapped(note).get("code") in FINDINGS:
                     message = f"{tray}: {sentence(mapped(note).get('message'))}"
                     yield failure(note["code"], CHANNELS, message, tray, clique)

@@ -67,12 +67,16 @@ class Evidence:
         """The trays of a clique that answered, in the clique's order."""
         return [tray for tray in self.fabric.members[clique] if tray in self.trays]
 
+    @cached_property
+    def imex(self) -> dict[str, Mapping[str, Any] | None]:
+        """Tray -> its IMEX as imex_info has it, None where it could not be read; of trays that answered."""
+        parts = {tray: self.part(tray, "imex") for tray in self.trays}
+        return {tray: part if part is not None and _is_imex(part) else None for tray, part in parts.items()}
+
     def part(self, tray: str, name: str) -> Mapping[str, Any] | None:
-        """A part of what a tray said (fabric, imex, channels, versions); None where it could not be read."""
+        """A part of what a tray said (fabric, channels, versions); None where it could not be read."""
         part = mapped(self.trays.get(tray)).get(name)
-        if not isinstance(part, Mapping) or (name == "imex" and not _is_imex(part)):
-            return None
-        return part
+        return part if isinstance(part, Mapping) else None
 
 
 def _is_imex(part: Mapping[str, Any]) -> bool:

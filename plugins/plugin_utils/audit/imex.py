@@ -26,7 +26,7 @@ _ENABLED = ("enabled", "enabled-runtime", "linked", "alias")
 
 def is_there(seen: Evidence) -> bool:
     """Whether any tray that answered has nvidia-imex, or a process of it."""
-    return any(_has(seen.part(tray, "imex")) for tray in seen.trays)
+    return any(_has(seen.imex.get(tray)) for tray in seen.trays)
 
 
 def _has(imex: Mapping[str, Any] | None) -> bool:
@@ -36,7 +36,7 @@ def _has(imex: Mapping[str, Any] | None) -> bool:
 def check(seen: Evidence) -> Iterator[Failure]:
     """The layer imex, clique by clique."""
     for clique, members in seen.fabric.members.items():
-        facts = {tray: seen.part(tray, "imex") for tray in members}
+        facts = {tray: seen.imex.get(tray) for tray in members}
         told = set()
         if any(_is_of_the_service(imex) for imex in facts.values()):
             for note in _judged(seen, clique, facts):

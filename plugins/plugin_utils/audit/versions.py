@@ -30,7 +30,7 @@ def check(seen: Evidence) -> Iterator[Failure]:
             message = f"{tray} runs slurmd {slurmd}, a newer release than its slurmctld's."
             yield failure("slurmd_newer", DRIVER, message, tray, clique)
         running, package = _version(seen, tray, "imex"), _version(seen, tray, "imex_package")
-        runs = (seen.part(tray, "imex") or {}).get("running")
+        runs = (seen.imex.get(tray) or {}).get("running")
         if runs and running and package and package.partition("-")[0] != running:
             message = f"{tray} runs IMEX {running} and has the package {package}."
             yield failure("imex_package_waits", DRIVER, message, tray, clique)
