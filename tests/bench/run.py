@@ -24,6 +24,7 @@ import live
 import placing
 import rehearsal
 import topology
+import verify
 from ansible.release import __version__ as core
 
 import inventory
@@ -44,10 +45,11 @@ def main() -> int:
     parser.add_argument("--kubernetes", action="store_true", help="measure reading an API server instead (root)")
     parser.add_argument("--kubernetes-labels", action="store_true", help="measure writing labels instead (root)")
     parser.add_argument("--imex", action="store_true", help="measure the prolog of IMEX on the lab instead (root)")
+    parser.add_argument("--verify", action="store_true", help="measure verify on 36 trays of the lab instead (root)")
     options = parser.parse_args()
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
         rounds = 1 if name == inventory.GROWN else options.rounds
-        best = options.live or options.rehearsal or options.imex
+        best = options.live or options.rehearsal or options.imex or options.verify
         text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
         if options.write:
@@ -63,6 +65,8 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
         yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
     elif options.imex:
         yield imex.NAME, imex.table(options.rounds)
+    elif options.verify:
+        yield verify.NAME, verify.table(options.racks, options.rounds, scratch / verify.NAME)
     elif options.kubernetes:
         yield nodes.NAME, nodes.table(options.racks, options.rounds, scratch / nodes.NAME)
     elif options.kubernetes_labels:
