@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.evidence im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.failure import CHANNELS, Failure, failure
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped, sentence, whole
 
-FINDINGS = ("imex_channel_stale", "imex_channels_off")
+FINDINGS = ("imex_channel_beside_slurm", "imex_channel_stale", "imex_channels_off")
 """Of imex_info, judged here."""
 
 

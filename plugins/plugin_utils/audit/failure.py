@@ -169,7 +169,7 @@ def failure(
         "tray": tray,
         "clique": clique,
         "trays": list(trays) or ([tray] if tray else []),
-        "message": message,
+        "message": message if message.endswith(".") else f"{message}.",
         "cause": cause or reason.cause,
         "mend": reason.mend,
     }

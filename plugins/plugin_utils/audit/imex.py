@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain impor
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit import channels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.failure import IMEX, Failure, failure
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped, sentence
 
 # Judged from all members' rows, by verdict.judge(), and not from what one of them says of the others.
 _OF_THE_CLIQUE = frozenset(
@@ -37,19 +37,32 @@ def check(seen: Evidence) -> Iterator[Failure]:
     """The layer imex, clique by clique."""
     for clique, members in seen.fabric.members.items():
         facts = {tray: seen.imex.get(tray) for tray in members}
+        waits = any(tray in seen.silent for tray in members)
         told = set()
-        if any(_is_of_the_service(imex) for imex in facts.values()):
-            for note in _judged(seen, clique, facts):
-                told.add((note["code"], note["tray"]))
-                yield failure(note["code"], IMEX, note["message"], note["tray"], clique)
-        for tray, imex in facts.items():
-            for note in map(mapped, listed((imex or {}).get("findings"))):
-                code = note.get("code")
-                if code not in CATALOGUE or code in _NOT_HERE or CATALOGUE[code].severity == INFO:
-                    continue
-                if (code, tray) not in told:
-                    told.add((code, tray))
-                    yield failure(code, IMEX, f"{tray}: {sentence(note.get('message'))}", tray, clique)
+        for note, tray in _notes(seen, clique, facts):
+            code = note["code"]
+            if (code, tray) in told or (waits and code == "imex_timeout" and _is_ready(facts.get(tray))):
+                continue  # a ctl that asks for the whole domain waits for a member that is off
+            told.add((code, tray))
+            yield failure(code, IMEX, sentence(note["message"]), tray, clique)
+
+
+def _notes(
+    seen: Evidence, clique: str, facts: Mapping[str, Mapping[str, Any] | None]
+) -> Iterator[tuple[Mapping[str, Any], str | None]]:
+    """Findings with their tray: on the clique from all members' rows, then of each tray on itself."""
+    if any(_is_of_the_service(imex) for imex in facts.values()):
+        for note in _judged(seen, clique, facts):
+            yield note, note["tray"]
+    for tray, imex in facts.items():
+        for note in (imex or {}).get("findings", ()):
+            code = note["code"]
+            if code in CATALOGUE and code not in _NOT_HERE and CATALOGUE[code].severity != INFO:
+                yield {**note, "message": f"{tray}: {note['message']}"}, tray
+
+
+def _is_ready(imex: Mapping[str, Any] | None) -> bool:
+    return imex is not None and imex["ready"]
 
 
 def _is_of_the_service(imex: Mapping[str, Any] | None) -> bool:

@@ -194,6 +194,9 @@ def silent(world: World) -> None:
             if peer["host"] == own:
                 peer["connection"] = "disconnected"
         world.say(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
+    # Asked for the whole domain, a ctl waits for the one that is off, here for too long.
+    world.trays[B[0]]["imex"]["peers"] = []
+    world.say(B[0], "imex", "imex_timeout")
     world.node(B[3])["status"]["conditions"][0]["status"] = "Unknown"
 
 
