@@ -115,7 +115,8 @@ options:
       - Topologies beside that of the blocks, in C(topology.yaml) (Slurm 25.05 and later), as partitions choose them
         with C(Topology=). One of kind V(flat) is for nodes without GPUs, which a block topology gives no job. One of
         kind V(tree) is the scale-out network.
-      - Topologies of the file that are in no list here stay as they are.
+      - The file's head names those of the list. One that an earlier run has made and the list no longer has is removed.
+        Any other topology of the file stays as it is.
     type: list
     elements: dict
     default: []

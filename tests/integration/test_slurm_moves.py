@@ -303,6 +303,36 @@ def test_one_tray_moves_live_also_where_the_blocks_are_not_the_default(forky: Sl
     assert not plan(forky, MOVED, **wish).changed
 
 
+def test_what_leaves_the_list_leaves_the_file_and_nothing_else_does(forky: Slurmctld) -> None:
+    """Only what an earlier run has made, by the head of the file; and never while a partition uses it."""
+    mine = slurm_corpus.flat("mine")
+    static(forky, TREE, FLAT)
+    applying.apply(plan(forky, RACKS, block_sizes=(18,), others=(FLAT, mine)))
+    assert [known.name for known in running_topologies(forky)] == ["nvlink", TREE.name, "flat", "mine"]
+    conf = forky.conf_dir / "slurm.conf"
+    before = conf.read_text()
+    conf.write_text(f"{before}PartitionName=login Nodes=r02t01 Topology=mine\n")
+    assert forky.run("scontrol", "reconfigure").returncode == 0
+    wish: dict[str, Any] = {"block_sizes": (18,), "others": ()}
+    assert [row["code"] for row in plan(forky, RACKS, **wish).stopped_by()] == ["slurm_partition_topology"]
+    conf.write_text(before)
+    assert forky.run("scontrol", "reconfigure").returncode == 0
+    removal = plan(forky, RACKS, **wish)
+    assert removal.difference == [
+        f"topology {name}: removed, it was of a list that has it no more" for name in ("flat", "mine")
+    ]
+    applying.apply(removal)
+    assert [known.name for known in running_topologies(forky)] == ["nvlink", TREE.name]
+    assert not plan(forky, RACKS, **wish).changed
+    # A file without that head, as a person writes it, loses nothing.
+    (forky.conf_dir / "topology.yaml").write_text(files.render([*removal.wanted, FLAT], "yaml"))
+    assert plan(forky, RACKS, **wish).difference == []
+
+
+def running_topologies(slurmctld: Slurmctld) -> list[Topology]:
+    return slurm_of(slurmctld).topologies((26, 5, 5))
+
+
 def placed(slurmctld: Slurmctld, *options: str) -> str:
     """The nodes that slurmctld would give a job now; empty where it gives none."""
     command = f"cd / && sbatch --test-only --exclusive {' '.join(options)} --wrap true"

@@ -69,6 +69,12 @@ def other_difference(wanted: Sequence[Topology], running: Sequence[Topology]) ->
     return ""
 
 
+def left_over(wanted: Sequence[Topology], running: Sequence[Topology]) -> str:
+    """Which topology runs that is not wanted, in a clause; empty where there is none."""
+    names = {topology.name for topology in wanted}
+    return next((f"the topology {known.name} still runs" for known in running if known.name not in names), "")
+
+
 def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, str | None]], list[str]]:
     """The way from one topology to the other: moves node by node, and lines that a person reads.
 

@@ -29,6 +29,7 @@ FILE_NAMES = {YAML: "topology.yaml", CONF: "topology.conf"}
 HEADER = (
     "# Written by rackscale.nvlink (slurm_topology) from the fabric file: the next run takes back what is changed here."
 )
+_OWN = "# Beside the blocks it keeps the topologies "
 
 
 class SlurmError(NvlinkError):
@@ -88,10 +89,13 @@ class ShownBlock:
 # --------------------------------------------------------------------------------------------------------- writing
 
 
-def render(topologies: Sequence[Topology], style: str) -> str:
-    """The text of topology.yaml (style yaml: any number of topologies) or topology.conf (style conf: exactly one)."""
+def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = ()) -> str:
+    """The text of topology.yaml (style yaml: any number of topologies) or topology.conf (style conf: exactly one).
+
+    own: the names of those beside the blocks that are this collection's, for own_topologies() to read.
+    """
     if style == YAML:
-        return render_yaml(topologies)
+        return render_yaml(topologies, own)
     if len(topologies) != 1:
         raise SlurmError(f"topology.conf holds one topology, not {len(topologies)}: use topology.yaml (Slurm 25.05).")
     return render_conf(topologies[0])
@@ -107,8 +111,20 @@ def render_conf(topology: Topology) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_yaml(topologies: Sequence[Topology]) -> str:
-    lines = [HEADER, "---"]
+def own_topologies(text: str) -> list[str]:
+    """The topologies beside the blocks that this collection has written, by the head of its file; others' are none."""
+    for line in text.splitlines():
+        if line.startswith(_OWN):
+            try:
+                names = json.loads(line[len(_OWN) :])
+            except ValueError:
+                return []
+            return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    return []
+
+
+def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = ()) -> str:
+    lines = [HEADER, *([_OWN + json.dumps(sorted(own))] if own else []), "---"]
     for topology in topologies:
         # The key `topology` must come first in its map (topology.yaml(5)).
         lines.append(f"- topology: {_scalar(topology.name)}")

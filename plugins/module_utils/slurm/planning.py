@@ -19,6 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import (
     describe,
     difference,
+    left_over,
     other_difference,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
@@ -88,6 +89,8 @@ class Plan:
     def differs(self, seen: Survey) -> str:
         """In what the Slurm that runs differs from this plan, in a few words; empty where it does not."""
         problem = difference(self.topology, seen) or other_difference(self.made, seen.running)
+        if not problem and seen.style == YAML:
+            problem = left_over(self.wanted, seen.running)
         for key in self.settings:
             value = seen.config.get(key.lower(), "")
             if not problem and not settings.satisfies(key, value):
@@ -106,6 +109,7 @@ def plan(seen: Survey, wish: Wish) -> Plan:
     written = seen.written()
     made, others, found = _beside(seen, wish, written, name, default)
     findings += found
+    own = sorted(other.name for other in made)
     before = seen.running_topology(name)
     wants = settings.wanted_settings(seen.style, seen.version, topology.cluster_default) if wish.manage_conf else {}
     ranked = "TopologyParam" in wants and "topologyparam" not in seen.conf.settings
@@ -131,8 +135,9 @@ def plan(seen: Survey, wish: Wish) -> Plan:
     number = next((number for number, known in enumerate(written) if known.name == name), 0) if others else 0
     wanted = [*others[:number], topology, *others[number:]]
     writes = {}
-    if not _same(written, wanted):
-        writes[seen.path] = files.render(wanted, seen.style).encode()
+    same = _same(written, wanted)
+    if not same or own != seen.own_topologies():
+        writes[seen.path] = files.render(wanted, seen.style, own).encode()
     if wish.manage_conf:
         writes.update(_managed(seen, wants))
         # What a site sets itself stays as it is.
@@ -141,7 +146,9 @@ def plan(seen: Survey, wish: Wish) -> Plan:
     loaded = seen.style == YAML or settings.satisfies("TopologyPlugin", seen.plugin)
     made_plan = Plan(seen, topology, wanted, made, wants, findings, writes)
     differs = made_plan.differs(seen) if loaded or wish.manage_conf else ""
-    made_plan.reconfigure = (loaded or wish.manage_conf) and bool(writes or differs)
+    # The head of the file alone is nothing to load.
+    loads = not same or bool(set(writes) - {seen.path})
+    made_plan.reconfigure = (loaded or wish.manage_conf) and bool(loads or differs)
     made_plan.moves, lines = describe(before if before is not None else same_named(written, name), topology)
     if seen.acting:
         # A standby only writes, and only what runs already: at a takeover it finds no file that was refused.
@@ -149,6 +156,7 @@ def plan(seen: Survey, wish: Wish) -> Plan:
     elif made_plan.reconfigure and wish.live_update:
         made_plan.live = _live(made_plan, before)
     _jobs(made_plan, wish.allow_moving_jobs)
+    lines += [f"topology {gone}: removed, it was of a list that has it no more" for gone in _gone(seen, wish, name)]
     if not lines and writes.get(seen.path) is not None:
         lines = [f"{os.path.basename(seen.path)}: {'written anew' if seen.file is not None else 'created'}"]
     lines += [f"{os.path.basename(path)}: {_summary(data)}" for path, data in writes.items() if path != seen.path]
@@ -180,7 +188,7 @@ def _beside(
     others = [
         new.pop(other.name) if other.name in new else replace(other, cluster_default=other.name == default)
         for other in written
-        if other.name != name
+        if other.name != name and other.name not in _gone(seen, wish, name)
     ]
     mine = {other.name for other in made}
     findings += [
@@ -196,6 +204,11 @@ def _beside(
         )
         findings.append(finding("slurm_cluster_default", message))
     return made, others, findings
+
+
+def _gone(seen: Survey, wish: Wish, name: str) -> list[str]:
+    """The topologies that an earlier run has made beside the blocks and that are wanted no more."""
+    return [own for own in seen.own_topologies() if own not in (name, *(other.name for other in wish.others))]
 
 
 def _live(plan: Plan, before: Topology | None) -> LiveMove | None:

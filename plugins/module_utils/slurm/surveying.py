@@ -74,6 +74,10 @@ class Survey:
         except SlurmError as error:
             raise SlurmError(f"{self.path}: {error}") from None
 
+    def own_topologies(self) -> list[str]:
+        """The topologies beside the blocks that an earlier run has written into the file."""
+        return files.own_topologies((self.file or b"").decode("utf-8", "replace")) if self.style == YAML else []
+
     def running_topology(self, name: str) -> Topology | None:
         """The running block topology of that name; for topology.conf what ``show topology`` shows."""
         if self.running:

@@ -230,3 +230,17 @@ def test_show_topology_is_read() -> None:
 def test_show_config_is_read() -> None:
     text = "Configuration data as of 2026\nTopologyParam           = (null)\nTopologyPlugin          = topology/block\n"
     assert files.parse_config(text) == {"topologyparam": "", "topologyplugin": "topology/block"}
+
+
+@given(st.lists(st.text(max_size=8), unique=True, max_size=4))
+def test_the_head_names_what_is_kept_beside_the_blocks(own: list[str]) -> None:
+    text = files.render([Topology("nvlink", blocks=(Block("b", ("n1",)),))], "yaml", own)
+    assert files.own_topologies(text) == sorted(own)
+    assert [known.name for known in files.parse_yaml(text)] == ["nvlink"]
+
+
+@pytest.mark.parametrize(
+    "head", ["", "# Beside the blocks it keeps the topologies {", "# Beside the blocks it keeps the topologies 7"]
+)
+def test_a_head_that_a_person_has_broken_names_none(head: str) -> None:
+    assert files.own_topologies(f"{head}\n---\n- topology: flat\n") == []
