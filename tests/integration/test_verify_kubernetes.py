@@ -1,0 +1,152 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Verify on a real API server alone: what a site without Slurm and IMEX has, each fault in its layer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nvlab import scenario
+from nvlab.kubernetes import domains, driver, nodes, plane
+from nvlab.kubernetes.plane import ControlPlane
+
+from .commands import ansible
+from .conftest import CHECKOUT
+
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
+
+FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
+LABEL = "nvidia.com/gpu.clique"
+CRDS = CHECKOUT / "tests" / "lab" / "kubernetes" / "chart" / "crds"
+Failures = list[tuple[str, str, list[str]]]
+
+
+class Site:
+    """Four nodes with their clique's label, ResourceSlices and a ComputeDomainClique, and a fabric file of them."""
+
+    def __init__(self, running: ControlPlane, folder: Path) -> None:
+        self.running, self.folder = running, folder
+        plane.add_trays(running, scenario.parse(FOUR))
+        self.texts = {
+            node["metadata"]["name"]: str(node["metadata"]["labels"][LABEL]) for node in running.api().items(nodes.PATH)
+        }
+        # What stands in for the driver would mend what a test breaks.
+        driver.set_faults(running.directory, None, {"paused": "true"})
+        (folder / "fabric.json").write_text(json.dumps(self.fabric()))
+
+    def fabric(self) -> dict[str, Any]:
+        uuid = next(iter(self.texts.values())).partition(".")[0]
+        cliques = {f"r01{name}": int(number) for name, number in (("a", 1), ("b", 2))}
+        return {
+            "schema_version": 1,
+            "domains": {"r01": {"cluster_uuid": uuid, "chassis_serials": [], "expected_trays": 4}},
+            "cliques": {
+                name: {"domain": "r01", "clique_id": number, "block": {"name": name, "position": number - 1}}
+                for name, number in cliques.items()
+            },
+            "trays": {
+                tray: {
+                    "clique": "r01a" if text.endswith(".1") else "r01b",
+                    "tray_index": at,
+                    "gpu_uuids": [f"GPU-{tray}-{gpu}" for gpu in range(4)],
+                    "imex_address": f"198.51.100.{11 + at}",
+                    "slurm_node": tray,
+                    "kubernetes_node": tray,
+                    "why": "placed for a test",
+                }
+                for at, (tray, text) in enumerate(self.texts.items())
+            },
+            "overrides": [],
+        }
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        file = self.folder / "objects.yml"
+        file.write_text(yaml.safe_dump_all(documents))
+        self.running.kubectl("apply", "-f", str(file))
+
+    def publish(self) -> None:
+        """As the driver's plugin and a ComputeDomain's daemons do it."""
+        self.running.kubectl("apply", "-f", str(CRDS))
+        known = self.running.api().items(nodes.PATH)
+        self.apply(*(domains.domain_slice(node, False) for node in known), self.clique("r01t01", "r01t02"))
+
+    def clique(self, *trays: str) -> dict[str, Any]:
+        text = self.texts["r01t01"]
+        daemons = [
+            {"nodeName": tray, "ipAddress": "10.0.0.1", "cliqueID": text, "index": at, "status": "Ready"}
+            for at, tray in enumerate(trays)
+        ]
+        metadata = {"name": "training", "namespace": "default"}
+        return {"apiVersion": domains.VERSION, "kind": "ComputeDomainClique", "metadata": metadata, "daemons": daemons}
+
+    def verify(self, **more: Any) -> tuple[Failures, dict[str, Any]]:
+        given = {
+            "fabric_file": str(self.folder / "fabric.json"),
+            "verdict_file": str(self.folder / "verdict.json"),
+            "acceptance_kubeconfig": str(self.running.outside),
+            **more,
+        }
+        command = ("-i", "localhost,", "rackscale.nvlink.verify", "--tags", "quick", "-e", json.dumps(given))
+        local = json.dumps({"ansible_connection": "local"})
+        done = ansible("ansible-playbook", *command, "-e", local, check=False)
+        assert (self.folder / "verdict.json").exists(), done.stdout + done.stderr
+        verdict = json.loads((self.folder / "verdict.json").read_text())
+        assert (done.returncode == 0) is verdict["ok"], done.stdout + done.stderr
+        return [(row["layer"], row["code"], row["trays"]) for row in verdict["failures"]], verdict
+
+
+@pytest.fixture
+def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
+    made = Site(control_plane, tmp_path)
+    made.publish()
+    yield made
+    control_plane.kubectl("delete", "resourceslices", "--all")
+    control_plane.kubectl("delete", "-f", str(CRDS), "--ignore-not-found")
+    for name in made.texts:
+        control_plane.kubectl("delete", "node", name, "--ignore-not-found")
+    (control_plane.directory / driver.FILE).unlink(missing_ok=True)
+
+
+def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
+    found, verdict = site.verify()
+    assert found == []
+    checked = {layer for layer, state in verdict["layers"].items() if state == "checked"}
+    assert checked == {"fabric_file", "kubernetes"}
+
+    steps: list[tuple[Callable[[], Any], tuple[str, list[str]]]] = [
+        (lambda: label(site, "r01t03", site.texts["r01t01"]), ("k8s_clique_label_wrong", ["r01t03"])),
+        (lambda: site.apply(site.clique("r01t01", "r01t02", "r01t04")), ("k8s_domain_clique_wrong", ["r01t04"])),
+        (
+            lambda: site.running.kubectl("delete", "resourceslice", f"r01t01-{domains.DOMAIN_DRIVER}"),
+            ("dra_slice_missing", ["r01t01"]),
+        ),
+    ]
+    expected = []
+    for step, (code, trays) in steps:
+        step()
+        expected.append(("kubernetes", code, trays))
+        found, _verdict = site.verify()
+        assert sorted(found) == sorted(expected)
+
+    found, _verdict = site.verify(acceptance_kubeconfig=str(unreachable(site)), acceptance_timeout=3)
+    assert found == [("kubernetes", "k8s_unanswered", [])]
+
+
+def label(site: Site, node: str, text: str) -> None:
+    site.running.kubectl("label", "node", node, "--overwrite", f"{LABEL}={text}")
+
+
+def unreachable(site: Site) -> Path:
+    """The administrator's kubeconfig, with a port at which nobody listens."""
+    document = yaml.safe_load(Path(site.running.outside).read_text())
+    for cluster in document["clusters"]:
+        cluster["cluster"]["server"] = "https://127.0.0.1:9"
+    path = site.folder / "unreachable.yml"
+    path.write_text(yaml.safe_dump(document))
+    return path
