@@ -13,7 +13,7 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledger as imex_ledger
@@ -197,6 +197,9 @@ class ActionModule(ActionBase):
         result = self._execute_module(
             module_name="rackscale.nvlink.imex_domain", module_args=arguments, task_vars=self.variables
         )
+        own = [note for note in result.get("findings") or [] if note["severity"] == WARNING]
+        if own:
+            result["warnings"] = [f"{note['code']}: {note['message']}" for note in own]
         row = dict(result.get("row") or {})
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
         row.update({name: arguments[name] for name in ("owing", "generation") if name in arguments})

@@ -418,6 +418,11 @@ CATALOGUE: dict[str, Entry] = {
         "widen imex_network, or set the address in the fabric file",
     ),
     # IMEX on a tray: module_utils/imex/facts.py; on a clique: module_utils/imex/verdict.py.
+    "imex_channel_beside_slurm": Entry(
+        WARNING,
+        "a channel device stands where Slurm's switch/nvidia_imex gives each job one, and a reconfigure removes it",
+        "leave imex_channels empty and set imex_create_channel0 to false",
+    ),
     "imex_channel_missing": Entry(
         INFO, "IMEX runs and there is no channel device", "let the imex role make one, or use switch/nvidia_imex"
     ),
@@ -504,6 +509,9 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "imex_two_owners": Entry(ERROR, "two owners of IMEX on one host", "leave one of them"),
     "imex_unit_down": Entry(ERROR, "nvidia-imex.service is enabled and does not run", "see its journal, start it"),
+    "imex_unit_starting": Entry(
+        ERROR, "the daemon runs and the start of its unit does not end", "see its journal, restart it"
+    ),
     "imex_unit_failed": Entry(ERROR, "nvidia-imex.service has failed", "remove the cause, reset-failed, start it"),
     "imex_version_mismatch": Entry(
         ERROR, "nvidia-imex is not of the driver's version", "install the package of the driver's exact version"

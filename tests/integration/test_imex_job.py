@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job, job_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job, job_files
 
 from .commands import ansible
-from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
+from .conftest import CHECKOUT, SCENARIOS, RunningLab, running_lab
 from .test_imex_info import inside, install, on, order
 from .test_imex_role import Racks
 from .test_lab import wait_until
@@ -365,6 +365,38 @@ def test_a_tray_that_dies_before_the_start(site: Site) -> None:
         _revive(site)
 
 
+@pytest.mark.minutes
+def test_a_tray_that_dies_during_the_start(site: Site) -> None:
+    """Its daemon runs, and is gone before the two have seen each other."""
+    order(site.racks, "r01t02", imex_block="peer")
+    try:
+        site.settings([tray for tray in TRAYS if tray != "r01t02"], wait=15)
+        number = site.submit(f"-N2 -w {','.join(FIRST)}")
+        wait_until(lambda: bool(site.on("r01t02", "pgrep -x nvidia-imex")), "its daemon runs")
+        site.racks.stop("r01t02")
+        wait_until(lambda: "r01t02 " in site.journal("r01t01"), "the other tray says who is missing", 60.0)
+        wait_until(lambda: site.job(number)["Restarts"] == "1", "it was requeued")
+        site.ctl(f"scancel {number}")
+        site.is_clean(["r01t01"])
+    finally:
+        _revive(site)
+
+
+@pytest.mark.minutes
+def test_a_tray_that_reboots_under_a_job(site: Site) -> None:
+    """What was in /run is gone, the list is not: nothing starts by itself, and the next job has its domain."""
+    number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 600")
+    wait_until(lambda: "ready in" in site.journal("r01t02"), "it runs")
+    Racks(site.racks, site.folder).boot("r01t02")
+    assert site.on("r01t02", "pgrep -x nvidia-imex; systemctl is-active nvidia-imex") == "inactive\n"
+    site.ctl(f"scancel {number}")
+    site.is_clean(["r01t01"])
+    site.resume()
+    said = site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
+    assert said.count("198.51.100.11,198.51.100.12 READY") == 2, said
+    site.is_clean()
+
+
 def test_a_tray_that_dies_while_the_job_runs(site: Site) -> None:
     number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 600")
     wait_until(lambda: "ready in" in site.journal("r01t01"), "it runs")
@@ -562,11 +594,14 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
     """From the fabric file: first one domain a clique, then one a job, then none; jobs run on, or stop the change."""
     racks = Racks(site.racks, site.folder)
     racks.cliques({"a": FIRST, "b": SECOND})
-    options = {"imex_manage_package": False, "imex_job_wait": 20, "imex_job_policy": "requeue"}
+    options: dict[str, Any] = {"imex_manage_package": False, "imex_job_wait": 20, "imex_job_policy": "requeue"}
     site.install(state="absent")
     try:
         play = racks.role(imex_owner="domain", **options)
         assert play.rc == 0, play.text
+        # With TLS between the members of a job too.
+        options.update(imex_tls="ca", imex_tls_ca_dir=str(site.folder / "ca"))
+        options.update(nvlink_imex_address="{{ ansible_host }}")
         play = racks.role(imex_owner="job", **options)
         assert play.rc == 0, play.text
         settings = json.loads(site.on("r01t03", f"cat {job.SETTINGS_FILE}"))
@@ -577,6 +612,10 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
         number = site.submit("-N4", "srun sleep 300")
         wait_until(lambda: "ready in" in site.journal("r01t03"), "the job runs")
         daemon = site.on("r01t03", "pgrep -x nvidia-imex")
+        assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in site.on("r01t03", f"cat {files.CONFIG_FILE}")
+        shown = f"import ssl; print(ssl.get_server_certificate(('{ADDRESSES['r01t03']}', 50000), timeout=5).strip())"
+        certificate = site.on("r01t03", f"cat {domain.TLS_FILES['certificate']}")
+        assert certificate.strip() == site.on("r01t04", f'python3 -c "{shown}"').strip() != ""
         play = racks.role(imex_owner="job", **options)
         assert (play.rc, {recap["changed"] for recap in play.recap.values()}) == (0, {0}), play.text
         play = racks.role(imex_owner="none", **options)
@@ -592,6 +631,7 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
         assert left == ""
         # slurm.conf of the lab names it as its TaskProlog.
         assert site.on("r01t01", f"cat {job_files.PROGRAM}") == job_files.NOTHING
+        assert site.on("r01t01", f"ls -d {domain.TLS_FOLDER} 2>/dev/null") == ""
     finally:
         site.install()
 
@@ -681,20 +721,19 @@ def test_a_tray_without_slurm(site: Site) -> None:
 @pytest.mark.two_racks
 def test_a_rack_split_in_two_and_a_whole_rack(tmp_path: Path) -> None:
     """36 trays: each clique of one big job gets its own domain of its own size."""
-    name = "jobs36"
     scenario = yaml.safe_load((SCENARIOS / "two-racks.yml").read_text())
     scenario["slurm"] = yaml.safe_load((SCENARIOS / "jobs.yml").read_text())["slurm"]
     scenario["suite"] = "forky"
     file = tmp_path / "jobs.yml"
     file.write_text(yaml.safe_dump(scenario))
-    with running_lab(tmp_path, file, name) as racks:
+    with running_lab(tmp_path, file) as racks:
         _split_rack(Site(racks, tmp_path))
 
 
 def _split_rack(site: Site) -> None:
-    shown = yaml.safe_load(lab_command("inventory", "--name", site.racks.name).stdout)
-    trays = sorted(shown["trays"]["hosts"])
-    address = {tray: f"198.51.100.{11 + number}" for number, tray in enumerate(trays)}
+    shown = yaml.safe_load(site.racks.inventory.read_text())["all"]["children"]["trays"]["hosts"]
+    trays = sorted(shown)
+    address = {tray: shown[tray]["ansible_host"] for tray in trays}
     cliques = {"r01": trays[:18], "r02a": trays[18:27], "r02b": trays[27:]}
     hosts = {
         tray: {"clique": clique, "members": [{"node": name, "address": address[name]} for name in members]}

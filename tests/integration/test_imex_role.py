@@ -66,6 +66,7 @@ KEEP_MOUNTS = """
     systemctl daemon-reload"""
 # The lab's kernel offers no channels, so a test gives it a line of the terminals', which containers may have.
 DEVICES = "/root/devices"
+INITRAMFS = "/usr/local/sbin/update-initramfs"
 
 
 class Play(NamedTuple):
@@ -400,23 +401,31 @@ def test_faults_of_four_cliques_in_one_run(up: Racks) -> None:
     assert (up.pids()[1], up.pids()[3]) == (before[1], before[3])
 
 
-def test_a_ctl_that_hangs_and_a_port_that_is_closed(up: Racks) -> None:
-    up.cliques({"r01": TRAYS[:2], "r02": TRAYS[2:]})
+def test_a_start_and_a_ctl_that_hang_and_a_port_that_is_closed(up: Racks) -> None:
+    up.cliques({"c0": TRAYS[:1], "c1": TRAYS[1:2], "c2": TRAYS[2:]})
+    up.order(TRAYS[0], imex="start_hangs")
     up.order(TRAYS[1], imex="hang")
     up.order(TRAYS[3], imex_block="peer")
     began = time.monotonic()
-    play = up.role(imex_wait_timeout=8, imex_ctl_timeout=1)
+    play = up.role(imex_start_timeout=3, imex_wait_timeout=8, imex_ctl_timeout=1)
     assert time.monotonic() - began < 120
-    assert "gave no answer in time" in play.text
-    assert TRAYS[1] in play.failed
+    assert {*TRAYS[:2]} < play.failed, play.text
+    said = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in play.failed}
+    assert "is still starting" in said[TRAYS[0]]
+    assert "gave no answer in time" in said[TRAYS[1]]
     assert "50000" in play.text
     assert play.failed & set(TRAYS[2:])
 
 
+def dies_with(racks: Racks, tray: str, step: str) -> None:
+    """The tray's network dies with a step of its unit."""
+    down = f"[Service]\\n{step}=+/bin/ip link set host0 down\\n"
+    racks.on([tray], f"mkdir -p $(dirname {DYING}); printf '{down}' > {DYING}; systemctl daemon-reload")
+
+
 def test_a_tray_that_dies_between_stop_and_start_owes(up: Racks) -> None:
-    """Its network dies with the stop of its daemon; the rest of the clique goes on without it."""
-    down = "[Service]\\nExecStopPost=+/bin/ip link set host0 down\\n"
-    up.on(TRAYS[1:2], f"mkdir -p $(dirname {DYING}); printf '{down}' > {DYING}; systemctl daemon-reload")
+    """The rest of the clique goes on without it."""
+    dies_with(up, TRAYS[1], "ExecStopPost")
     up.cliques({"r01": TRAYS[:3], "r02": TRAYS[3:]})
     play = up.role(imex_wait_timeout=40)
     assert play.recap[TRAYS[1]]["unreachable"] == 1, play.text
@@ -425,7 +434,39 @@ def test_a_tray_that_dies_between_stop_and_start_owes(up: Racks) -> None:
     assert up.record(TRAYS[0])["owing"] == [TRAYS[1]]
 
 
+@pytest.mark.minutes
+def test_a_tray_that_dies_after_its_start(up: Racks) -> None:
+    """It has the list, so it owes nothing; the others are ready, and one sentence says who is missing."""
+    dies_with(up, TRAYS[1], "ExecStartPost")
+    up.cliques({"r01": TRAYS[:3], "r02": TRAYS[3:]})
+    play = up.role(imex_wait_timeout=20)
+    assert play.recap[TRAYS[1]]["unreachable"] == 1, play.text
+    assert up.status(TRAYS[0]) == "DEGRADED"
+    assert up.status(TRAYS[3]) == "UP"
+    assert len(re.findall(rf"imex_\w+: [^\n]*{TRAYS[1]}", play.text)) == 1, play.text
+
+
 # TLS between members.
+
+
+def certificates(racks: Racks, name: str) -> dict[str, str]:
+    """A key and certificate for each tray of an authority of that name, by openssl; imex_tls_files that name them."""
+
+    def openssl(line: str) -> None:
+        subprocess.run(["openssl", *line.split()], check=True, capture_output=True)
+
+    authority, new_key = racks.folder / name, "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+    if not authority.with_suffix(".pem").exists():
+        files_of = f"-keyout {authority}.key -out {authority}.pem"
+        openssl(f"req -x509 {new_key} -days 1 {files_of} -subj /CN={name} -addext basicConstraints=critical,CA:TRUE")
+    for tray in TRAYS:
+        leaf = racks.folder / tray
+        leaf.with_suffix(".ext").write_text(f"subjectAltName=IP:{racks.addresses[tray]}\n")
+        openssl(f"req {new_key} -keyout {leaf}.key -out {leaf}.csr -subj /CN={tray}")
+        signed = f"-CA {authority}.pem -CAkey {authority}.key -CAcreateserial -days 1 -extfile {leaf}.ext"
+        openssl(f"x509 -req -in {leaf}.csr {signed} -out {leaf}.pem")
+    own = f"{racks.folder}/{{{{ inventory_hostname }}}}"
+    return {"key": f"{own}.key", "certificate": f"{own}.pem", "authority": f"{authority}.pem"}
 
 
 def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
@@ -452,6 +493,19 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     assert up.pids() == before
     assert all("reloading the TLS files" in text for text in up.on(TRAYS, "cat /var/log/nvidia-imex.log"))
     wait_until(up.is_up, "they talk by the new certificates")
+
+    # The site's own files in their place, and then new ones of the site: neither costs a daemon.
+    site = {"imex_tls": "site", "imex_tls_files": certificates(up, "site")}
+    for _time in range(2):
+        before_log = up.on(TRAYS, "grep -c 'reloading the TLS files' /var/log/nvidia-imex.log")
+        play = up.role("--diff", **site)
+        assert play.rc == 0, play.text
+        assert "PRIVATE KEY" not in play.text
+        assert up.on(TRAYS, "grep -c 'reloading the TLS files' /var/log/nvidia-imex.log") > before_log
+        assert up.ask(TRAYS[3], f"cat {domain.TLS_FILES['key']}") == (up.folder / f"{TRAYS[3]}.key").read_text().strip()
+        assert up.pids() == before
+        wait_until(up.is_up, "they talk by the site's certificates")
+        certificates(up, "site")
     off = up.role()
     assert off.rc == 0, off.text
     assert up.is_up()
@@ -549,6 +603,10 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
         assert all(shown.recap[tray]["changed"] for tray in trays), shown.text
     play = racks.role(trays=trays, **chosen)
     assert play.rc == 0, play.text
+    # This lab's Slurm gives jobs their channels.
+    assert ("imex_channel_beside_slurm" in play.text) == any(
+        owner in domain.SERVICE_OWNERS for owner in owners.values()
+    )
     for tray, owner in owners.items():
         seen, wanted = state_of(racks, tray), expected(owner)
         if owner == domain.DRIVER:
@@ -569,11 +627,17 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
 @pytest.mark.minutes
 def test_every_owner_after_every_other_leaves_nothing_of_it(up: Racks) -> None:
     up.on(TRAYS, f"printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}")
+    # An initramfs is larger than what a module's other children may write.
+    up.on(
+        TRAYS, f"printf '#!/bin/sh\\nexec truncate --size=20M /root/initrd.img\\n' > {INITRAMFS}; chmod 755 {INITRAMFS}"
+    )
     up.cliques({f"c{number}": [tray] for number, tray in enumerate(TRAYS)})
     for step in range(6):
         walk(up, {tray: way[step] for tray, way in WALKS.items()}, preview=step == 3)
     for owner in LAST:
         walk(up, {TRAYS[2]: owner})
+    assert up.on(TRAYS, "stat -c %s /root/initrd.img") == ["20971520\n"] * 4
+    up.on(TRAYS, f"rm {INITRAMFS}")
 
 
 # Whole racks.

@@ -150,7 +150,7 @@ def wanted(options: Mapping[str, Any]) -> Wanted:
         proc_devices=options.get("proc_devices") or "/proc/devices",
         channel_count=options.get("channel_count"),
         create_channel0=options.get("create_channel0"),
-        tls=tls if owner in SERVICE_OWNERS else {},
+        tls=tls if owner in (*SERVICE_OWNERS, JOB) else {},
         manage_firewall=bool(options.get("manage_firewall", True)),
         list_port=int(options.get("list_port") or 50006),
         boot_wait=float(options.get("boot_wait") or 30),
@@ -389,6 +389,16 @@ def findings_of(
             )
         )
     return notes
+
+
+def channels_in_vain() -> dict[str, Any]:
+    """The finding where channels are asked for and Slurm's plugin is there."""
+    return finding(
+        "imex_channel_beside_slurm",
+        "imex_channels asks for channel devices, and Slurm's switch/nvidia_imex gives each job its own: each start of"
+        " slurmd and each scontrol reconfigure removes these, and until then on Slurm 24.11 jobs of every user reach"
+        " them; leave imex_channels empty.",
+    )
 
 
 def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -> dict[str, Any]:

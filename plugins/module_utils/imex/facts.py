@@ -63,7 +63,7 @@ def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
         "running": running,
         "state": state if running else None,
         "domain_state": domain.status if domain else None,
-        "ready": running and state == "ready",
+        "ready": running and state == "ready" and not _is_starting(read["unit"]),
         "peers": _peers(own, nodes["entries"], nodes["own_id"]),
         "unit": unit,
         "config": _config(read, config),
@@ -77,7 +77,7 @@ def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
     _judge_presence(facts, config, notes)
     _judge_daemon(facts, daemons, read, notes)
     _judge_peers(facts, notes)
-    _judge_channels(facts, notes)
+    _judge_channels(facts, read["slurm_gives_channels"], notes)
     _judge_owners(facts, notes)
     wrong = [note["message"] for note in notes if note["severity"] == ERROR]
     facts["reason"] = wrong[0] if wrong else None
@@ -280,6 +280,14 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Find
                 " start it.",
             )
         )
+    elif facts["running"] and _is_starting(unit):
+        notes.append(
+            finding(
+                "imex_unit_starting",
+                f"{UNIT} is still starting though its daemon runs, and systemd ends it after the unit's"
+                f" TimeoutStartSec; see journalctl -u {UNIT}, then restart it.",
+            )
+        )
     elif unit.get("enabled") == "enabled" and not facts["running"]:
         notes.append(
             finding(
@@ -417,8 +425,18 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         )
 
 
-def _judge_channels(facts: Mapping[str, Any], notes: _Findings) -> None:
+def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes: _Findings) -> None:
+    """Slurm's plugin makes its devices where only the job sees them: those in the folder are of somebody else."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
+    if slurm_gives_channels and devices:
+        notes.append(
+            finding(
+                "imex_channel_beside_slurm",
+                f"{_listed([device['name'] for device in devices])} stands beside Slurm's switch/nvidia_imex: each start"
+                " of slurmd and each scontrol reconfigure removes it, and until then on Slurm 24.11 jobs of every user"
+                " reach it; leave imex_channels empty and set imex_create_channel0 to false.",
+            )
+        )
     stale = [device["name"] for device in devices if major is not None and device["major"] != major]
     if stale:
         notes.append(
@@ -439,7 +457,7 @@ def _judge_channels(facts: Mapping[str, Any], notes: _Findings) -> None:
                 " NVreg_ImexChannelCount above 0 and reboot.",
             )
         )
-    elif not devices:
+    elif not devices and not slurm_gives_channels:
         notes.append(
             finding(
                 "imex_channel_missing",
@@ -468,6 +486,11 @@ def _judge_owners(facts: Mapping[str, Any], notes: _Findings) -> None:
                 " stop it and start its owner.",
             )
         )
+
+
+def _is_starting(unit: Mapping[str, Any] | None) -> bool:
+    """Whether systemd still waits for the start to return: such a daemon may be ready, and is ended nonetheless."""
+    return (unit or {}).get("active") == "activating"
 
 
 def _cause_in_log(log: str) -> str | None:

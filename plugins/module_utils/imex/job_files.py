@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job, slurm_conf
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"
@@ -108,7 +108,7 @@ def wanted(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> Wa
     if len({node for node, _line in members}) < len(members):
         raise files.ImexError("members: a node of Slurm stands twice, name each once.")
     channel0 = {"always": True, "never": False}.get(
-        options["channel0"], _last(slurm, "switchtype").lower() != "switch/nvidia_imex"
+        options["channel0"], _last(slurm, "switchtype").lower() != slurm_conf.CHANNEL_PLUGIN
     )
     settings = job.Settings(
         clique=options["clique"] or "",

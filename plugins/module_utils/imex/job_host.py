@@ -13,14 +13,9 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, files, job, job_files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import key_values, logical_lines
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, files, job, job_files, slurm_conf
 
-# Where slurmd finds its configuration: of its own, and what it has fetched in a configless cluster.
-SLURM_CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
-_KEYS = ("prolog", "epilog", "taskprolog", "prologflags", "prologepilogtimeout", "prologtimeout", "epilogtimeout")
 _TIMEOUT = 30.0
-_MOST_INCLUDES = 10
 
 
 class Result:
@@ -33,31 +28,10 @@ class Result:
         self.findings: list[dict[str, Any]] = []
 
 
-def slurm_settings(path: str | None) -> tuple[str | None, dict[str, list[str]]]:
-    """(the slurm.conf that slurmd uses, key in lower case -> its values in order); None where there is none."""
-    found = next((name for name in ([path] if path else SLURM_CONFS) if os.path.isfile(name)), None)
-    settings: dict[str, list[str]] = {}
-    if found:
-        _read_slurm(found, os.path.dirname(found), settings, 0)
-    return found, settings
-
-
-def _read_slurm(path: str, folder: str, settings: dict[str, list[str]], depth: int) -> None:
-    for line in logical_lines(disk.read_text(path) or ""):
-        words = line.split(None, 1)
-        if words[0].lower() == "include" and len(words) == 2 and depth < _MOST_INCLUDES:
-            _read_slurm(os.path.join(folder, words[1].strip()), folder, settings, depth + 1)
-            continue
-        pairs = key_values(line)
-        # A line of a node or partition may have keys of the same name.
-        if len(pairs) == 1 and pairs[0][0].lower() in (*_KEYS, "switchtype"):
-            settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
-
-
 def present(options: Mapping[str, Any], check: bool) -> Result:
     """Install, unless Slurm's settings would make it useless or harmful: then nothing changes."""
     result = Result()
-    path, slurm = slurm_settings(options["slurm_conf"])
+    path, slurm = slurm_conf.read(options["slurm_conf"])
     want = job_files.wanted(options, slurm)
     if path is None:
         result.findings.append(
@@ -104,7 +78,7 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
             )
         )
         return result
-    path, slurm = slurm_settings(options["slurm_conf"])
+    path, slurm = slurm_conf.read(options["slurm_conf"])
     then: dict[str, tuple[str | None, int]] = dict.fromkeys(
         (job_files.PROGRAM, job.SETTINGS_FILE, job_files.DROP_IN), (None, 0)
     )

@@ -94,6 +94,7 @@ def survey(
         "answers": _ask(ctl, config_path, timeout) if running else {},
         "channels": {"major": _channel_major(proc_devices), "devices": _channel_devices()},
         "prolog_files": _prologs(prolog_files),
+        "slurm_gives_channels": _slurm_gives_channels(),
         "log_path": config.get("LOG_FILE_NAME"),
         "log": _tail(config.get("LOG_FILE_NAME")),
     }
@@ -232,6 +233,12 @@ def _channel_devices() -> list[dict[str, Any]]:
             mode = f"{stat.S_IMODE(status.st_mode):04o}"
             devices.append({"name": name, "major": major, "minor": minor, "mode": mode})
     return sorted(devices, key=lambda device: (device["minor"], device["name"]))
+
+
+def _slurm_gives_channels() -> bool:
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import slurm_conf
+
+    return slurm_conf.gives_channels()
 
 
 def _prologs(patterns: Sequence[str]) -> list[str]:

@@ -32,6 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     files,
     firewall,
     packages,
+    slurm_conf,
     survey,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import (
@@ -72,6 +73,8 @@ class Tray:
         notes = domain.findings_of(self.want, seen, None, driver)
         offer, missing = self._offer(seen, driver)
         notes += missing
+        if self.want.channels and slurm_conf.gives_channels():
+            notes.append(domain.channels_in_vain())
         gap = self._gap(seen, offer)
         must_stop = seen["running"] and bool(gap.restart_clique or gap.restart or gap.stop)
         record = read_record()

@@ -86,6 +86,7 @@ REASONS: dict[str, Reason] = {
     "imex_package_waits": Reason(DRIVER, "the package was upgraded and the daemons were not restarted", _IMEX),
     "slurmd_newer": Reason(DRIVER, "the trays were upgraded before the controller", "upgrade slurmctld, then slurmd"),
     "imex_channel_missing": Reason(CHANNELS, "the device was removed, or nothing made it after a reboot", _IMEX),
+    "imex_channel_beside_slurm": Reason(CHANNELS, "channels are made here and Slurm makes its own", _IMEX),
     "imex_channel_stale": Reason(CHANNELS, "a device file was kept over a reboot", _IMEX),
     "imex_channels_off": Reason(CHANNELS, "the driver was loaded without IMEX channels", _REBOOT),
     "imex_list_differs": Reason(IMEX, "something other than the role imex wrote the list there", _IMEX),
@@ -97,6 +98,9 @@ REASONS: dict[str, Reason] = {
     "imex_not_ready": Reason(IMEX, "the daemon was stopped, or waits for its peers", _IMEX),
     "imex_unit_down": Reason(
         IMEX, "the daemon was stopped or has ended", "ansible {tray} -a 'systemctl start nvidia-imex'"
+    ),
+    "imex_unit_starting": Reason(
+        IMEX, "the start of the daemon hangs", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"
     ),
     "imex_unit_failed": Reason(
         IMEX, "the daemon ended with an error", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"

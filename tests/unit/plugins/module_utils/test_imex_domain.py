@@ -80,11 +80,21 @@ def test_one_table_for_all_owners_so_that_none_leaves_anything(owner: str) -> No
     given = want(owner=owner, tls=TLS, channels=[0], channel_count=64, job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
     texts = table(given)
     service = owner in domain.SERVICE_OWNERS
-    for path in (domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.TMPFILES, *domain.TLS_FILES.values()):
+    for path in (domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.TMPFILES):
         assert (texts[path] is not None) == service, path
+    # A job's daemons take their certificates from there too.
+    assert all((texts[path] is not None) == (service or owner == "job") for path in domain.TLS_FILES.values())
     assert (texts[domain.MODPROBE] is None) == (owner == "none")
     assert (texts[packages.APT_PIN] is not None) == (owner in ("domain", "host_managed", "job"))
     assert ("/etc/slurm/prolog.d/50-nvlink.sh" in texts) == (owner != "job")
+
+
+@pytest.mark.parametrize(
+    ("owner", "ports"),
+    [("domain", (50100, 50005, 50006)), ("job", (50100, 50005)), ("driver_managed", ()), ("none", ())],
+)
+def test_the_ports_that_each_owner_needs_open(owner: str, ports: tuple[int, ...]) -> None:
+    assert want(owner=owner, config={"SERVER_PORT": 50100}).ports_to_open == ports
 
 
 def test_without_a_major_there_is_no_rule_of_devices() -> None:

@@ -102,6 +102,15 @@ def test_each_kind_of_a_lost_peer(word: str, code: str) -> None:
             {"channels": {"major": 9, "devices": [{"name": "channel0", "major": 8, "minor": 0, "mode": "0666"}]}},
             ["imex_channel_stale"],
         ),
+        ({"unit": unit(active="activating")}, ["imex_unit_starting"]),
+        ({"channels": {"major": 234, "devices": []}, "slurm_gives_channels": True}, []),
+        (
+            {
+                "channels": {"major": 8, "devices": [{"name": "channel0", "major": 8, "minor": 0, "mode": "0666"}]},
+                "slurm_gives_channels": True,
+            },
+            ["imex_channel_beside_slurm"],
+        ),
         ({"prolog_files": ["/etc/slurm/prolog.d/imex.sh"]}, ["imex_two_owners"]),
         ({**STOPPED, "prolog_files": ["/etc/slurm/prolog.d/imex.sh"]}, []),
         ({**STOPPED, "processes": [process(7, cgroup="/kubepods.slice/x", argv=["nvidia-imex"])]}, ["imex_ctl_failed"]),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job, job_files, job_host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job, job_files, slurm_conf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -281,10 +281,10 @@ def test_slurm_conf_with_includes_and_partitions(tmp_path: Path) -> None:
         "PartitionName=p Nodes=ALL Prolog=/no\n"
     )
     (tmp_path / "more.conf").write_text("Epilog='/e/*'\nSwitchType=switch/nvidia_imex\nInclude more.conf\n")
-    path, settings = job_host.slurm_settings(str(tmp_path / "slurm.conf"))
+    path, settings = slurm_conf.read(str(tmp_path / "slurm.conf"))
     assert path == str(tmp_path / "slurm.conf")
     assert settings["prolog"] == ["/a/*", "/b/*"]
     assert settings["prologflags"] == ["Alloc,Contain"]
     assert set(settings["epilog"]) == {"/e/*"}
     assert set(settings["switchtype"]) == {"switch/nvidia_imex"}
-    assert job_host.slurm_settings(str(tmp_path / "none")) == (None, {})
+    assert slurm_conf.read(str(tmp_path / "none")) == (None, {})

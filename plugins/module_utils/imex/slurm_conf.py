@@ -1,0 +1,52 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the slurm.conf of this tray says that IMEX has to do with."""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import key_values, logical_lines
+
+# Where slurmd finds its configuration: of its own, and what it has fetched in a configless cluster.
+PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+KEYS = (
+    "prolog",
+    "epilog",
+    "taskprolog",
+    "prologflags",
+    "prologepilogtimeout",
+    "prologtimeout",
+    "epilogtimeout",
+    "switchtype",
+)
+CHANNEL_PLUGIN = "switch/nvidia_imex"
+_MOST_INCLUDES = 10
+
+
+def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
+    """(the slurm.conf that slurmd uses, key in lower case -> its values in order); None where there is none."""
+    found = next((name for name in ([path] if path else PLACES) if os.path.isfile(name)), None)
+    settings: dict[str, list[str]] = {}
+    if found:
+        _read_file(found, os.path.dirname(found), settings, 0)
+    return found, settings
+
+
+def _read_file(path: str, folder: str, settings: dict[str, list[str]], depth: int) -> None:
+    for line in logical_lines(disk.read_text(path) or ""):
+        words = line.split(None, 1)
+        if words[0].lower() == "include" and len(words) == 2 and depth < _MOST_INCLUDES:
+            _read_file(os.path.join(folder, words[1].strip()), folder, settings, depth + 1)
+            continue
+        pairs = key_values(line)
+        # A line of a node or partition may have keys of the same name.
+        if len(pairs) == 1 and pairs[0][0].lower() in KEYS:
+            settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
+
+
+def gives_channels() -> bool:
+    """Whether Slurm gives each job an IMEX channel of its own on this tray."""
+    return read()[1].get("switchtype", [""])[-1].lower() == CHANNEL_PLUGIN
