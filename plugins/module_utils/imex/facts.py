@@ -429,10 +429,11 @@ def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes:
     """Slurm's plugin makes its devices where only the job sees them: those in the folder are of somebody else."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
     if slurm_gives_channels and devices:
+        names = _listed([device["name"] for device in devices])
         notes.append(
             finding(
                 "imex_channel_beside_slurm",
-                f"{_listed([device['name'] for device in devices])} stands beside Slurm's switch/nvidia_imex: each start"
+                f"{names} stands beside Slurm's switch/nvidia_imex: each start"
                 " of slurmd and each scontrol reconfigure removes it, and until then on Slurm 24.11 jobs of every user"
                 " reach it; leave imex_channels empty and set imex_create_channel0 to false.",
             )
