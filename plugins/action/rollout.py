@@ -94,10 +94,11 @@ class ActionModule(ActionBase):
 
     def _weighed(self) -> Result:
         fabric, rows = fabric_file.load(self.path), self._rows()
+        unfinished = self._book()["unfinished"]
         due = [
             tray
-            for trays in self._cliques(fabric).values()
-            if any(rows.get(tray, {}).get("due") for tray in trays)
+            for name, trays in self._cliques(fabric).items()
+            if name in unfinished or any(rows.get(tray, {}).get("due") for tray in trays)
             for tray in trays
             if rows.get(tray, {}).get("state") == "looked"
         ]
@@ -176,17 +177,19 @@ class ActionModule(ActionBase):
                 book: dict[str, Any] = json.load(file)
                 return book
         except FileNotFoundError:
-            return {"left": {}, "failed": 0, "canary_failed": False, "file": ""}
+            return {"left": {}, "unfinished": [], "failed": 0, "canary_failed": False, "file": ""}
 
     def _new_book(self, fabric: Fabric) -> dict[str, Any]:
         """All cliques of the run wait, beside those that an earlier run has left and this one does not address."""
         path = self._file()
         left = progress.read(path) if os.path.exists(path) else {}
         left = {name: row for name, row in left.items() if name in fabric.cliques}
+        # What a killed run had begun may look done on its trays, and is not.
+        unfinished = [name for name, row in left.items() if row.state in (progress.BEGUN, progress.FAILED)]
         for name in self._cliques(fabric, self.hosts):
             left[name] = replace(left.get(name, Left(progress.WAITING)), state=progress.WAITING, trays={})
         rows = {name: {"state": row.state, "trays": dict(row.trays)} for name, row in left.items()}
-        return {"left": rows, "failed": 0, "canary_failed": False, "file": path}
+        return {"left": rows, "unfinished": unfinished, "failed": 0, "canary_failed": False, "file": path}
 
     def _keep(self, book: dict[str, Any]) -> None:
         with open(self._book_path(), "w", encoding="utf-8") as file:

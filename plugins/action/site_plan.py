@@ -34,7 +34,9 @@ class ActionModule(ActionBase):
         trays = {name: str(hostvars[name].get("ansible_host") or name) for name in options["trays"]}
         variables = hostvars[next(iter(trays))] if trays else (task_vars or {})
         kubeconfig = str(variables.get("dra_driver_kubeconfig") or os.environ.get("KUBECONFIG") or "~/.kube/config")
-        inventory = Inventory(trays, options["controllers"], variables, os.path.exists(os.path.expanduser(kubeconfig)))
+        there = os.path.exists(os.path.expanduser(kubeconfig))
+        limit = (task_vars or {}).get("ansible_play_hosts_all") if (task_vars or {}).get("ansible_limit") else None
+        inventory = Inventory(trays, options["controllers"], variables, there, limit)
         wanted = options["phases"] or site.phases(inventory)
         try:
             fabric = fabric_file.load(path) if os.path.exists(path) else None

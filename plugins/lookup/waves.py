@@ -138,7 +138,9 @@ class LookupModule(LookupBase):
         trays, canary, racks, resume = (told(name) for name in OPTIONS)
         addressed = set(hosts)
         if trays:
-            chosen = set(waves.cliques_of(fabric, waves.placed(fabric, str(trays), "rollout_trays")))
+            # In check mode a new tray has not been given its place.
+            named = waves.trays_of if told("ansible_check_mode") else waves.placed
+            chosen = set(waves.cliques_of(fabric, named(fabric, str(trays))))
             addressed = {tray for tray in addressed if tray in fabric.trays and fabric.trays[tray]["clique"] in chosen}
         only = waves.known_cliques(fabric, list(progress.read(str(resume))), str(resume)) if resume else None
         state = fabric_file.load_state(path)

@@ -23,7 +23,8 @@ options:
         V(failed) are for each tray.
       - V(begun) opens a wave, or says in RV(stop) that none may begin any more.
       - V(looked) notes whether the tray answers and whether there is anything to do on it.
-      - V(weighed) gives the trays of all cliques of which at least one tray has something to do.
+      - V(weighed) gives the trays of all cliques of which at least one tray has something to do, or that an earlier run
+        has begun and not ended.
       - V(passed) and V(failed) note how the tray came out.
       - V(judged) gives the trays that passed, V(ended) closes the wave.
       - V(told) ends the run. It fails where anything is left.

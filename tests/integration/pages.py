@@ -15,7 +15,7 @@ PROGRAMS = "ansible(?:-[a-z]+)?|make|scontrol|sacctmgr|sbatch|srun|kubectl|helm|
 _COMMAND = re.compile(rf"^(?: *)((?:{PROGRAMS}) .*?)(?: {{2,}}#.*)?$")
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^(?: {4,}.*)?\n)+", re.MULTILINE)
-_FILE_NAME = re.compile(r"# ([\w./-]+\.(?:ya?ml|json|conf|sh))\n")
+_FILE_NAME = re.compile(r"# ([\w./-]+\.(?:ya?ml|json|conf|cfg|sh))\n")
 
 
 @dataclass(frozen=True)

@@ -109,13 +109,13 @@ def _named(fabric: Fabric, name: str) -> Iterator[str]:
             yield from trays
 
 
-def placed(fabric: Fabric, names: str, where: str) -> list[str]:
+def placed(fabric: Fabric, names: str) -> list[str]:
     """trays_of(), where each has its place; RolloutError for a name that is unknown."""
     found = trays_of(fabric, names)
     for name in found:
         if name not in fabric.trays:
             meant = _meant(name, (*fabric.domains, *fabric.cliques, *fabric.trays))
-            raise RolloutError(f"{where}: {shown(name)} is no tray, clique or domain of the fabric file{meant}")
+            raise RolloutError(f"rollout_trays: {shown(name)} is no tray, clique or domain of the fabric file{meant}")
     return found
 
 

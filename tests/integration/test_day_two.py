@@ -1,0 +1,237 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pages of day two, typed word for word, while trays come, go, are replaced and die.
+
+One lab serves all of them. A command that is new in a page, or gone from it, fails the test that follows the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import pages
+from .commands import environment
+from .conftest import CHECKOUT, LAB, RunningLab, lab_command, running_lab
+from .test_documented_commands import Shell
+
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
+from nvlab import imex
+
+pytestmark = pytest.mark.lab
+
+ENTRY = "docs/day-two.md"
+NEW = "r01t04"
+CHANGED = re.compile(r"changed=(\d+)")
+PIPE = '#!/bin/sh\nexec {python} {lab} exec --name {name} ctl -- {program} "$@"\n'
+# What the site does on a tray, here with the lab's command line in the place of a package manager.
+LAB_TASK = """\
+- name: {title}
+  ansible.builtin.command:
+    argv: ["{{{{ ansible_playbook_python }}}}", {lab}, {verb}, --name, {name}, "{{{{ inventory_hostname }}}}", {words}]
+  delegate_to: localhost
+  vars:
+    ansible_connection: local
+  changed_when: true
+"""
+PAUSE = """\
+- name: Never end
+  ansible.builtin.pause:
+    seconds: 600
+"""
+
+
+class Site(Shell):
+    """An operator's folder, made as the page of day two says, and the world around it."""
+
+    def __init__(self, folder: Path, racks: RunningLab) -> None:
+        super().__init__(folder)
+        self.racks = racks
+        (folder / "group_vars").mkdir()
+        for name, text in pages.files(ENTRY).items():
+            (folder / name).write_text(text)
+        (folder / "hosts.yml").write_text(racks.inventory.read_text())
+        self.hook()
+        self.type("git init -q")
+
+    def hook(self, more: str = "") -> None:
+        """The site's own file for a driver."""
+        (self.folder / "driver.yml").write_text(self.task("set", "'driver_version={{ rollout_driver }}'") + more)
+
+    def task(self, verb: str, words: str = "") -> str:
+        return LAB_TASK.format(title=f"Lab {verb}", lab=LAB, verb=verb, name=self.racks.name, words=words)
+
+    @property
+    def fabric(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.folder / "fabric.json").read_text())
+        return document
+
+    def clique(self, tray: str) -> str:
+        name: str = self.fabric["trays"][tray]["clique"]
+        return name
+
+    def drained(self) -> dict[str, str]:
+        """Node -> why."""
+        told = self.racks.exec("ctl", "sinfo", "-hRN", "-o", "%N|%E").stdout.split("\n")
+        return dict(line.split("|") for line in told if line)
+
+    def left(self, rollout: str) -> dict[str, str]:
+        """Clique -> its state in the file of what is left."""
+        path = self.folder / f"fabric.rollout-{rollout}.json"
+        return (
+            {name: row["state"] for name, row in json.loads(path.read_text())["left"].items()} if path.exists() else {}
+        )
+
+    def fails(self, command: str) -> str:
+        """What a command says that must not end well."""
+        with pytest.raises(AssertionError) as failure:
+            self.type(command)
+        return " ".join(str(failure.value).split())
+
+    def imex(self, tray: str) -> str:
+        return self.racks.exec(tray, "systemctl", "is-active", "nvidia-imex", check=False).stdout.strip()
+
+    def replace(self, tray: str) -> None:
+        """Other hardware under the same name."""
+        self.racks.stop(tray)
+        self.start(tray)
+        self.racks.set(tray, *(f"gpu{gpu}.gpu_uuid=GPU-11111111-0000-4000-8000-{gpu:012d}" for gpu in range(4)))
+
+    def start(self, tray: str) -> None:
+        """It boots; a node that is drained never gets idle, which the lab waits for and tells."""
+        lab_command("start", "--name", self.racks.name, tray, check=False)
+
+
+def changed(done: subprocess.CompletedProcess[str]) -> int:
+    recap = CHANGED.findall(done.stdout.partition("PLAY RECAP")[2])
+    assert recap
+    number = sum(map(int, recap))
+    if number:
+        # pytest shows it where an assertion fails on the number.
+        print(done.stdout)
+    return number
+
+
+def texts(page: str) -> list[str]:
+    return [command.text for command in pages.commands(page)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Four trays with Slurm, one of them not there yet."""
+    folder = tmp_path_factory.mktemp("site")
+    programs = tmp_path_factory.mktemp("bin")
+    with running_lab(tmp_path_factory.mktemp("lab")) as racks, pytest.MonkeyPatch.context() as patch:
+        lab_command("packages", "--name", racks.name, str(imex.packages()))
+        pipe = programs / "scontrol"
+        pipe.write_text(PIPE.format(python=sys.executable, lab=LAB, name=racks.name, program="scontrol"))
+        pipe.chmod(0o755)
+        patch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+        racks.stop(NEW)
+        yield Site(folder, racks)
+
+
+def test_site_is_the_one_entry_and_its_second_run_changes_nothing(site: Site) -> None:
+    first, check, again, waves = texts(ENTRY)
+    told = site.type(first).stdout
+    assert [site.clique(f"r01t0{tray}") for tray in (1, 2, 3)] == ["r01a", "r01a", "r01b"]
+    assert "BlockName=r01a" in site.racks.exec("ctl", "scontrol", "show", "topology").stdout
+    assert site.imex("r01t01") == "active"
+    assert told.index("[Find what would fail later]") < told.index("[Ask what the GPUs say]")
+    assert changed(site.type(check)) == 0
+    assert changed(site.type(again)) == 0
+    assert changed(site.type(waves)) == 0
+    assert site.left("imex") == {}
+
+
+def test_a_new_tray_and_a_replaced_one_pass_the_gate(site: Site) -> None:
+    check, admit, hold, admit_again, show = texts("docs/day-two/tray.md")
+    site.start(NEW)
+    before = (site.folder / "fabric.json").read_bytes()
+    assert f"{NEW}: drained (nvlink: admit)" in site.type(check).stdout
+    assert ((site.folder / "fabric.json").read_bytes(), site.drained()) == (before, {})
+    told = site.type(admit).stdout
+    assert (site.clique(NEW), site.drained(), site.imex(NEW)) == ("r01b", {}, "active")
+    assert told.index(f"{NEW}: drained (nvlink: admit)") < told.index(f"{NEW}: resumed")
+    assert changed(site.type(admit)) == 0
+
+    site.type(hold)
+    assert site.drained() == {NEW: "nvlink: replaced"}
+    site.replace(NEW)
+    assert "replaced" in site.type(admit_again).stdout
+    assert site.fabric["trays"][NEW]["gpu_uuids"][0].startswith("GPU-11111111")
+    assert (site.clique(NEW), site.drained(), site.imex(NEW)) == ("r01b", {}, "active")
+    assert "DRAIN" not in site.type(show).stdout
+
+
+def test_a_tray_that_fails_its_test_stays_drained(site: Site) -> None:
+    site.type("ansible-playbook rackscale.nvlink.hold -e trays=r01t04")
+    told = site.fails("""ansible-playbook rackscale.nvlink.admit -e trays=r01t04 -e '{"rollout_test": ["false"]}'""")
+    assert "r01b (failed: r01t04, its test false failed" in told
+    assert site.drained() == {NEW: "nvlink: test failed"}
+    assert site.racks.exec("ctl", "scontrol", "show", "reservation").stdout.strip() == "No reservations in the system"
+    site.type("ansible-playbook rackscale.nvlink.admit -e trays=r01t04")
+    assert (site.drained(), site.left("admit")) == ({}, {})
+
+
+def test_a_driver_goes_on_where_a_killed_run_and_a_dead_tray_have_left_it(site: Site) -> None:
+    rollout, resume = texts("docs/day-two/driver.md")
+    # The first clique's driver is new and nothing else is done when the run is killed.
+    site.hook(PAUSE)
+    killed(site, rollout, until=lambda: driver(site, "r01t02") == "595.58.03")
+    assert site.left("driver") == {"r01a": "begun", "r01b": "waiting"}
+    assert site.drained() == dict.fromkeys(("r01t01", "r01t02"), "nvlink: driver")
+    assert (site.imex("r01t01"), site.imex("r01t03")) == ("inactive", "active")
+    # It goes on, and a tray of the other clique dies in the middle of it.
+    site.hook(site.task("stop") + f"  when: inventory_hostname == '{NEW}'\n")
+    told = site.fails(resume)
+    assert "The rollout driver has left one clique: r01b (failed:" in told
+    assert (site.left("driver"), site.imex("r01t01")) == ({"r01b": "failed"}, "active")
+    assert "r01t01" not in site.drained()
+    # It was only the power.
+    site.start(NEW)
+    site.hook()
+    site.type(resume)
+    assert (site.left("driver"), site.drained()) == ({}, {})
+    assert {site.imex(f"r01t0{tray}") for tray in range(1, 5)} == {"active"}
+    assert {driver(site, f"r01t0{tray}") for tray in range(1, 5)} == {"595.58.03"}
+    assert changed(site.type(rollout)) == 0
+
+
+def driver(site: Site, tray: str) -> str:
+    found = re.search(r"<driver_version>(.*)</driver_version>", site.racks.exec(tray, "nvidia-smi", "-q", "-x").stdout)
+    assert found
+    return found[1]
+
+
+def killed(site: Site, command: str, until: Any) -> None:
+    """Start a command and kill it, and all that it has started, once something has happened."""
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {command}"],
+        cwd=site.folder,
+        env=environment(PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not until():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
