@@ -25,6 +25,8 @@ from .test_kubernetes_lab import until
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
 
 TRAYS = [f"r01t{number:02d}" for number in range(1, 5)]
+# The lab's kernel offers no channels.
+DEVICES = "/root/devices"
 
 
 class Racks:
@@ -35,6 +37,9 @@ class Racks:
         self.fabric, self.folder = folder / "fabric.json", folder
         given = {"fabric_file": str(self.fabric), "fabric_hosts": "trays", "accept": "gates"}
         self._ansible("rackscale.nvlink.discover", given)
+        offered = f"printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}"
+        for tray in TRAYS:
+            lab.exec(tray, "sh", "-c", offered)
 
     def run(self, *options: str, check: bool = True, **variables: Any) -> subprocess.CompletedProcess[str]:
         given = {
@@ -44,7 +49,7 @@ class Racks:
             "dra_driver_kubeconfig": str(self.cluster.outside),
             "dra_driver_helm": str(programs.helm()),
             "dra_driver_chart": str(chart.CHART),
-            "dra_driver_values": LABELLED,
+            "dra_driver_values": {**LABELLED, "altProcDevices": DEVICES},
             "dra_driver_wait": 60,
             "k8s_topology_kubeconfig": str(self.cluster.outside),
             **variables,

@@ -35,6 +35,8 @@ CLASSES = {
 OUR_CLASSES = frozenset(name for names in CLASSES.values() for name in names)
 DAEMONS = "computedomain-daemon-"
 """How the names of the DaemonSets begin that the driver's own controller makes."""
+PLUGIN_CONTAINER = "compute-domains"
+"""The container of the kubelet plugin that has to do with IMEX, in every chart."""
 HELD = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
 
 
@@ -157,7 +159,14 @@ def keeps_old_name(seen: Seen, plan: Plan) -> bool:
 
 
 def live_host_managed(seen: Seen) -> bool | None:
-    """Whether the installed driver leaves IMEX to the host; None if none is installed."""
+    """Whether the installed driver leaves IMEX to the host; None if none is installed.
+
+    Its plugin says so itself; where that is gone, the DeviceClasses do.
+    """
+    for row in (row for item in seen["daemon_sets"] for row in containers(item)):
+        if row.get("name") == PLUGIN_CONTAINER:
+            env = {mapped(pair).get("name"): mapped(pair).get("value") for pair in listed(row.get("env"))}
+            return env.get("IMEX_MODE") == "hostManaged"
     names = {str(mapped(item.get("metadata")).get("name")) for item in seen["device_classes"]}
     if not names.intersection(CLASSES["compute_domains"]):
         return None

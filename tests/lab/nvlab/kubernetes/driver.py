@@ -215,7 +215,9 @@ class Driver:
             if release["writes_label"] and clique and node["metadata"]["labels"].get(nodes.CLIQUE) != clique:
                 self.label(name, {nodes.CLIQUE: clique})
             if release["writes_label"] and WRITTEN_BY_PLUGIN not in node["metadata"].get("annotations", {}):
-                self.api.patch(f"{nodes.PATH}/{name}", {"metadata": {"annotations": {WRITTEN_BY_PLUGIN: "true"}}})
+                # Without a tray behind the node nothing else would still know the clique when the label is gone.
+                kept = {WRITTEN_BY_PLUGIN: "true", **({CLIQUE_SAID: clique} if clique else {})}
+                self.api.patch(f"{nodes.PATH}/{name}", {"metadata": {"annotations": kept}})
 
     def _publish(self, release: dict[str, Any], node: Mapping[str, Any], slices: Mapping[str, Any]) -> None:
         wanted = []

@@ -267,6 +267,14 @@ def test_imex_does_not_change_hands_under_live_compute_domains() -> None:
     assert codes(found) == ["dra_domains_live"]
     assert "jobs/cd" in found[0]["message"]
     assert preflight.preflight(live, world.trays(), world.plan()) == []
+    # The plugin says whose IMEX it goes by; that a DeviceClass is missing is another fault.
+    live["device_classes"].pop()
+    assert preflight.preflight(live, world.trays(), world.plan()) == []
+    host = [{"name": "compute-domains", "env": [{"name": "IMEX_MODE", "value": "hostManaged"}]}]
+    live["daemon_sets"] = [world.daemon_set(containers=host)]
+    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_live"]
+    live["daemon_sets"] = []
+    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_live"]
 
 
 def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
