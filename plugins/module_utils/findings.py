@@ -226,6 +226,15 @@ CATALOGUE: dict[str, Entry] = {
     "dra_gpus_differ": Entry(
         ERROR, "the DRA driver publishes another number of GPUs than the fabric file has", "see the plugin's log there"
     ),
+    # Jobs that try a block: plugin_utils/audit/trials.py.
+    "trial_held": Entry(WARNING, "Slurm does not give a block up for its trial", "wait for the jobs on it"),
+    "trial_failed": Entry(ERROR, "a program that tries a block failed or found a fault", "see what it says of it"),
+    "trial_slow": Entry(ERROR, "a bandwidth is below what the site wants", "look at the NVLink switches and the fabric"),
+    "trial_misplaced": Entry(ERROR, "a job ran on other trays or in another block than it asked for", "run verify"),
+    "trial_no_channel": Entry(ERROR, "a job has no IMEX channel on a tray", "see SwitchType and the role imex"),
+    "trial_channel_shared": Entry(
+        ERROR, "two jobs that run side by side have one IMEX channel", "set SwitchType=switch/nvidia_imex"
+    ),
     # Several sources at once: plugin_utils/fabric/merging.py.
     "source_failed": Entry(WARNING, "a source failed, the fabric file stands", "see its reason, then discover again"),
     "source_incomplete": Entry(

@@ -41,7 +41,7 @@ def check(seen: Evidence) -> Iterator[Failure]:
         told = set()
         for note, tray in _notes(seen, clique, facts):
             code = note["code"]
-            if (code, tray) in told or (waits and code == "imex_timeout" and _is_ready(facts.get(tray))):
+            if (code, tray) in told or (waits and code == "imex_timeout" and tray and _is_ready(facts[tray])):
                 continue  # a ctl that asks for the whole domain waits for a member that is off
             told.add((code, tray))
             yield failure(code, IMEX, sentence(note["message"]), tray, clique)

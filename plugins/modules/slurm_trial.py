@@ -1,0 +1,193 @@
+#!/usr/bin/python
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_trial
+short_description: Try blocks with jobs below a reservation
+version_added: 0.1.0
+author:
+  - rackscale.nvlink contributors (@rackscale)
+description:
+  - Takes one block after the other out of service by a reservation, runs jobs on it, gives it back and judges what the
+    jobs printed. Slurm refuses the reservation where jobs run, so that nobody's work is met, and that block is not
+    tried.
+  - Two jobs side by side on the two halves of a block say where they run and which IMEX channels they have. The site's
+    own programs follow on the whole block, with one task a tray. Their output is read and held against thresholds.
+  - Run it on the Slurm controller, as root. In check mode it tells which blocks it would try.
+options:
+  fabric_file:
+    description: The fabric file on the Ansible controller.
+    type: path
+  cliques:
+    description: The cliques whose blocks are tried, by their names in the fabric file. Without any, all of them.
+    type: list
+    elements: str
+    default: []
+  cluster:
+    description: The Slurm cluster, where several share the fabric file.
+    type: str
+    default: ''
+  trials:
+    description: Programs to run on each block, each one job of one task a tray.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: What failures call it.
+        type: str
+        required: true
+      kind:
+        description:
+          - How its output is read. V(nvbandwidth) and V(nccl_tests) print on the first task, V(dcgmi_diag) is
+            C(dcgmi diag -j) on each tray.
+        type: str
+        choices: [nvbandwidth, nccl_tests, dcgmi_diag]
+        required: true
+      command:
+        description: What each task runs in bash.
+        type: str
+        required: true
+      seconds:
+        description: How long it may take.
+        type: int
+        default: 600
+      least:
+        description:
+          - The least bandwidth in GB/s. Of V(nvbandwidth) the smallest between any two GPUs, of V(nccl_tests) the
+            average bus bandwidth.
+        type: float
+  channels:
+    description:
+      - V(own) wants a channel on each tray and other channels for jobs side by side, as C(switch/nvidia_imex) gives
+        them. V(any) wants a channel. V(none) asks for nothing.
+    type: str
+    choices: [own, any, none]
+    default: any
+  conf_dir:
+    description: The folder of C(slurm.conf).
+    type: path
+    default: /etc/slurm
+  bin_dir:
+    description: The folder of scontrol and srun, where they are not in C(PATH) or a usual place.
+    type: path
+  timeout:
+    description: Seconds that a call of scontrol may take.
+    type: int
+    default: 60
+  blocks:
+    description: For the action plugin alone, which fills it from the fabric file.
+    type: list
+    elements: dict
+    suboptions:
+      block:
+        description: Name of the block.
+        type: str
+        required: true
+      nodes:
+        description: Its nodes.
+        type: list
+        elements: str
+        required: true
+extends_documentation_fragment:
+  - rackscale.nvlink.attributes
+  - rackscale.nvlink.attributes.action
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+    details:
+      - It leaves Slurm as it was.
+  platform:
+    support: full
+    platforms: linux
+seealso:
+  - module: rackscale.nvlink.fabric_audit
+"""
+
+EXAMPLES = r"""
+- name: Try rack r01 with nvbandwidth
+  rackscale.nvlink.slurm_trial:
+    fabric_file: "{{ inventory_dir }}/fabric.json"
+    cliques: [r01]
+    trials:
+      - name: nvbandwidth
+        kind: nvbandwidth
+        command: nvbandwidth -t multinode_device_to_device_memcpy_read_ce
+        least: 700
+"""
+
+RETURN = r"""
+ok:
+  description: Whether there is no failure of severity error.
+  returned: success
+  type: bool
+blocks:
+  description: What each block's jobs came to, as they printed it.
+  returned: success
+  type: list
+  elements: dict
+would_try:
+  description: The blocks that it would try.
+  returned: in check mode
+  type: list
+  elements: str
+failures:
+  description: What failed, in the form of the failures of M(rackscale.nvlink.fabric_audit).
+  returned: success
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs, trial
+
+TRIAL = {
+    "name": {"type": "str", "required": True},
+    "kind": {"type": "str", "choices": ["nvbandwidth", "nccl_tests", "dcgmi_diag"], "required": True},
+    "command": {"type": "str", "required": True},
+    "seconds": {"type": "int", "default": 600},
+    "least": {"type": "float"},
+}
+BLOCK = {"block": {"type": "str", "required": True}, "nodes": {"type": "list", "elements": "str", "required": True}}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            # The first ones are taken by the action plugin.
+            "fabric_file": {"type": "path"},
+            "cliques": {"type": "list", "elements": "str", "default": []},
+            "cluster": {"type": "str", "default": ""},
+            "channels": {"type": "str", "choices": ["own", "any", "none"], "default": "any"},
+            "trials": {"type": "list", "elements": "dict", "default": [], "options": TRIAL},
+            "conf_dir": {"type": "path", "default": "/etc/slurm"},
+            "bin_dir": {"type": "path"},
+            "timeout": {"type": "int", "default": 60},
+            "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    if params["blocks"] is None:
+        module.fail_json(msg="slurm_trial has no blocks: call it as a task, its action plugin reads the fabric file.")
+    if module.check_mode:
+        module.exit_json(changed=False, blocks=[])
+    try:
+        slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+        rows = [trial.try_block(slurm, row["block"], row["nodes"], params["trials"]) for row in params["blocks"]]
+    except NvlinkError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, blocks=rows)
+
+
+if __name__ == "__main__":
+    main()
