@@ -93,6 +93,26 @@ options:
     description: C(HealthCheckProgram). None if empty.
     type: str
     default: ""
+  prolog:
+    description: C(Prolog), a program or a pattern. None if empty.
+    type: str
+    default: ""
+  epilog:
+    description: C(Epilog), a program or a pattern. None if empty.
+    type: str
+    default: ""
+  task_prolog:
+    description: C(TaskProlog). None if empty.
+    type: str
+    default: ""
+  tiers:
+    description:
+      - The tiers that M(rackscale.nvlink.slurm_tiers) gives to Slurm after this. Where there are any, users need an
+        association, QoS give limits and priority, and a job that its partition refuses is not left waiting. Preemption
+        is on where a tier's QoS preempts.
+    type: list
+    elements: dict
+    default: []
   memory_step:
     description: C(RealMemory) is rounded down to a multiple of this many MiB.
     type: int
@@ -124,7 +144,8 @@ options:
     elements: str
     default: []
   allow_removal:
-    description: Whether a tray that left the fabric file may leave Slurm while it runs jobs, which ends them.
+    description: Whether a tray that left the fabric file, or a partition that left O(partitions), may leave Slurm while
+      it has jobs, which ends them.
     type: bool
     default: false
   accounting:
@@ -231,6 +252,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "gres": {"type": "str", "choices": ["files", "autodetect", "none"], "default": "files"},
     "gpu_type": {"type": "str", "default": ""},
     "health_check": {"type": "str", "default": ""},
+    "prolog": {"type": "str", "default": ""},
+    "epilog": {"type": "str", "default": ""},
+    "task_prolog": {"type": "str", "default": ""},
+    "tiers": {"type": "list", "elements": "dict", "default": []},
     "memory_step": {"type": "int", "default": 1024},
     "node_addresses": {"type": "bool", "default": False},
     "settings": {"type": "dict", "default": {}},

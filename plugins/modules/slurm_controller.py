@@ -17,6 +17,8 @@ description:
   - A key or a database password that is there stays. Neither stands in any output, argument of a process or diff. The
     password is kept in C(slurmdbd.conf) alone, with mode 0600.
   - slurmctld itself is started by M(rackscale.nvlink.slurm_conf), once it has its files.
+  - With O(backup=true) the host is made ready for a second slurmctld, which M(rackscale.nvlink.slurm_standby) starts.
+    It gets the key of the first one and no database.
 options:
   packages:
     description: The packages to have.
@@ -28,6 +30,19 @@ options:
     type: str
     choices: [munge, slurm]
     default: munge
+  backup:
+    description: Whether this is not the first controller.
+    type: bool
+    default: false
+  key:
+    description: The first controller's key in Base64, for O(backup=true). It is never shown.
+    type: str
+  state_note:
+    description:
+      - What the first controller has in the file C(nvlink_state_id) of its O(state_dir), in Base64, for O(backup=true).
+        The module fails where the folder here is another one, because a takeover would then cancel all jobs.
+    type: str
+    default: ""
   user:
     description: C(SlurmUser). The packages make it.
     type: str
@@ -92,6 +107,7 @@ attributes:
     platforms: linux
 seealso:
   - module: rackscale.nvlink.slurm_conf
+  - module: rackscale.nvlink.slurm_standby
   - module: rackscale.nvlink.slurm_tray
 """
 
@@ -119,12 +135,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, database, keys
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, database, keys, standby
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "packages": {"type": "list", "elements": "str", "default": []},
     "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
+    "backup": {"type": "bool", "default": False},
+    "key": {"type": "str", "no_log": True},
+    "state_note": {"type": "str", "default": ""},
     "user": {"type": "str", "default": "slurm"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "state_dir": {"type": "path", "default": "/var/lib/slurm/slurmctld"},
@@ -157,12 +176,19 @@ def bring_up(host: Host, params: dict[str, Any]) -> None:
     host.install(params["packages"], held=(cluster.UNIT, database.UNIT, keys.MUNGE_UNIT))
     owner = f"{params['user']}:{params['user']}"
     host.folder(params["conf_dir"], "root:root", 0o755)
-    keys.make(host, params["auth"])
+    if not params["backup"]:
+        keys.make(host, params["auth"])
+    elif params["key"] or not host.check:
+        keys.give(host, params["auth"], keys.decoded(params["key"]))
     if params["auth"] == "munge":
         host.run(keys.MUNGE_UNIT)
     host.folder(params["log_dir"], owner, 0o755)
+    host.logrotate("slurmctld-nvlink", [f"{params['log_dir']}/slurmctld.log"], cluster.UNIT)
+    if params["backup"]:
+        standby.check_state(host, params["state_dir"], params["state_note"], params["user"])
+        return
     host.folder(params["state_dir"], owner, 0o700)
-    host.logrotate("slurmctld-nvlink", [f"{params['log_dir']}/slurmctld.log"], "slurmctld")
+    standby.leave_note(host, params["state_dir"], owner)
     if params["database"]:
         database.bring_up(
             host,

@@ -57,6 +57,13 @@ options:
     description: How many GPUs the health check expects. It looks at none if 0.
     type: int
     default: 0
+  prolog_dirs:
+    description:
+      - Folders of the programs that C(Prolog) and C(Epilog) name by a pattern. Each gets a program that does nothing,
+        because Slurm fails every job and drains the tray where such a pattern finds none.
+    type: list
+    elements: path
+    default: []
   timeout:
     description: Seconds that one call of a tool, or the start of a unit, may take. Installing packages may take longer.
     type: int
@@ -116,14 +123,11 @@ changes:
   sample: ["packages installed: munge, slurmd"]
 """
 
-import base64
-import binascii
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import tray
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import keys, tray
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -136,6 +140,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "log": {"type": "path", "default": "/var/log/slurm/slurmd.log"},
     "health_check": {"type": "str", "default": ""},
     "gpus": {"type": "int", "default": 0},
+    "prolog_dirs": {"type": "list", "elements": "path", "default": []},
     "timeout": {"type": "int", "default": 120},
 }
 
@@ -159,18 +164,15 @@ def main() -> None:
 
 
 def _wish(params: dict[str, Any]) -> tray.Wish:
-    try:
-        key = base64.b64decode(params["key"] or "", validate=True)
-    except (binascii.Error, ValueError):
-        raise SlurmError("The option key is not Base64: give it as slurp does.") from None
     return tray.Wish(
         packages=params["packages"],
         auth=params["auth"],
-        key=key,
+        key=keys.decoded(params["key"]),
         conf_servers=params["conf_servers"],
         options_file=params["options_file"],
         health_check=params["health_check"],
         gpus=params["gpus"],
+        prolog_dirs=params["prolog_dirs"],
         log=params["log"],
     )
 

@@ -4,7 +4,8 @@
 
 """Slurm brought up on hosts that have none, then run by a site: trays added, replaced, down, and things that fail.
 
-The whole story is told on Slurm 24.11 with munge; its first half again on 26.05 with auth/slurm.
+The whole story is told on Slurm 24.11 with munge; its first half again on 26.05 with auth/slurm, there with tiers and
+two controllers from the first run on. The other pairs of version and authentication are tried in `make test-all`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import base64
 import json
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,14 +23,26 @@ from typing import Any
 import pytest
 
 from .commands import ansible
-from .conftest import RunningLab, running_lab
+from .conftest import CHECKOUT, RunningLab, running_lab
+
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
+from nvlab import imex, packages, paths
+from nvlab.host import SHARED_PLACE
 
 pytestmark = pytest.mark.lab
 
-# What the lab has not: a driver with a device number, cgroup controllers in its containers, much memory for MariaDB.
-LAB = {
+# What the lab has not: a driver with a device number, much memory for MariaDB, time.
+LAB: dict[str, Any] = {
     "slurm_imex_channels": 64,
     "slurm_imex_dev_major": 4,
+    "slurm_state_dir": f"{SHARED_PLACE}/slurmctld",
+    "slurm_settings": {"MessageTimeout": 20, "KillWait": 2, "SlurmdTimeout": 20, "SlurmctldTimeout": 10},
+    "slurm_mariadb_settings": {"innodb_buffer_pool_size": "64M", "innodb_log_file_size": "16M"},
+}
+# Slurm's cgroup/v2 refuses a machine that has cgroups of both versions, and a lab's host has no controllers where it
+# has v2 alone. On the former Slurm's cgroup/v1 constrains jobs, with the role's own settings; on the latter nothing.
+CONSTRAINED = {"slurm_cgroup_settings": {"CgroupPlugin": "cgroup/v1", "CgroupMountpoint": "/run/cgroup-v1"}}
+UNCONSTRAINED = {
     "slurm_cgroup_settings": {
         "CgroupPlugin": "disabled",
         "ConstrainCores": None,
@@ -36,26 +50,56 @@ LAB = {
         "ConstrainDevices": None,
     },
     "slurm_settings": {
+        **LAB["slurm_settings"],
         "ProctrackType": "proctrack/pgid",
         "TaskPlugin": "task/none",
         "JobAcctGatherType": "jobacct_gather/none",
         "PrologFlags": "Alloc",
-        "MessageTimeout": 20,
-        "KillWait": 2,
-        "SlurmdTimeout": 20,
     },
-    "slurm_mariadb_settings": {"innodb_buffer_pool_size": "64M", "innodb_log_file_size": "16M"},
 }
+CONTROLLERS_V1 = ("cpuset", "cpuacct", "memory", "devices", "freezer")
+# In a folder of this lab alone; and each GPU needs a device of its own, or a job were denied its GPUs with the rest.
+PREPARE = """
+for c in {controllers}; do
+    mkdir -p /run/cgroup-all/$c /run/cgroup-v1/$c
+    mount -t cgroup -o $c cgroup /run/cgroup-all/$c
+    mkdir -p /run/cgroup-all/$c/{lab}
+    [ $c != cpuset ] || for f in cpuset.mems cpuset.cpus; do
+        cat /run/cgroup-all/$c/$f > /run/cgroup-all/$c/{lab}/$f
+    done
+    mount --bind /run/cgroup-all/$c/{lab} /run/cgroup-v1/$c
+done
+for n in 0 1 2 3; do umount /dev/nvidia$n; rm /dev/nvidia$n; mknod -m 666 /dev/nvidia$n c 195 $n; done
+"""
 KEY = {"munge": "/etc/munge/munge.key", "slurm": "/etc/slurm/slurm.key"}
 CHANNELS = "/dev/nvidia-caps-imex-channels"
-day_two = pytest.mark.parametrize("site", ["empty.yml"], indirect=True)
+TIERS = [
+    {"name": "all", "all": True, "default": True},
+    {
+        "name": "gold",
+        "blocks": ["r01a"],
+        "qos": {"priority": 1000, "max_tres_per_user": {"node": 1}, "preempt": ["bronze"]},
+        "accounts": ["research"],
+        "users": [{"name": "alice", "account": "research"}],
+    },
+    {"name": "bronze", "blocks": ["r01b"], "qos": {"priority": 1}, "users": [{"name": "bob", "account": "students"}]},
+]
+BOTH = ["ctl", "ctl2"]
+day_two = pytest.mark.parametrize("site", ["empty.yml munge"], indirect=True)
+# On 26.05 giving back takes half a minute.
+shared = pytest.mark.parametrize(
+    "site", ["empty.yml munge", pytest.param("empty-forky.yml munge", marks=pytest.mark.minutes)], indirect=True
+)
+newer = pytest.mark.parametrize("site", ["empty-forky.yml slurm"], indirect=True)
 
 
 class Site:
     """One lab of empty hosts with its fabric file; every method is what an operator would type."""
 
-    def __init__(self, racks: RunningLab, directory: Path, auth: str) -> None:
+    def __init__(self, racks: RunningLab, directory: Path, suite: str, auth: str) -> None:
         self.racks = racks
+        self.directory = directory
+        self.suite = suite
         self.fabric_file = directory / "fabric.json"
         self.inventory = directory / "cluster.nvlink.yml"
         self.inventory.write_text(
@@ -63,14 +107,35 @@ class Site:
         )
         self.vars = directory / "vars.json"
         self.auth = auth
-        self.vars.write_text(json.dumps({**LAB, "fabric_file": str(self.fabric_file), "slurm_auth": auth}))
+        self.constrained = set(CONTROLLERS_V1) <= set(_hierarchies())
+        self.set(
+            **LAB,
+            fabric_file=str(self.fabric_file),
+            slurm_auth=auth,
+            slurm_controllers=["ctl"],
+            slurm_controller_hosts="ctl",
+        )
+        self.set(**(CONSTRAINED if self.constrained else UNCONSTRAINED))
         self.told = ""
 
-    def playbook(self, name: str, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def set(self, **variables: Any) -> None:
+        """The site's variables from now on."""
+        before = json.loads(self.vars.read_text()) if self.vars.exists() else {}
+        self.vars.write_text(json.dumps({**before, **variables}))
+
+    def prepare(self, *trays: str) -> None:
+        """What the lab cannot give a tray before it starts."""
+        if self.constrained:
+            script = PREPARE.format(controllers=" ".join(CONTROLLERS_V1), lab=self.racks.name)
+            for tray in trays:
+                self.racks.exec(tray, "sh", "-ec", script)
+
+    def playbook(self, name: str | Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         inventories = ["-i", str(self.racks.inventory)]
         if self.fabric_file.exists():
             inventories += ["-i", str(self.inventory)]
-        command = ["ansible-playbook", *inventories, f"rackscale.nvlink.{name}", "-e", f"@{self.vars}", *arguments]
+        book = str(name) if isinstance(name, Path) else f"rackscale.nvlink.{name}"
+        command = ["ansible-playbook", *inventories, book, "-e", f"@{self.vars}", *arguments]
         done = ansible(*command, check=check, timeout=400)
         self.told += done.stdout + done.stderr
         return done
@@ -83,6 +148,9 @@ class Site:
 
     def ctl(self, script: str, check: bool = True) -> str:
         return self.racks.exec("ctl", "sh", "-c", script, check=check).stdout
+
+    def on(self, host: str, script: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return self.racks.exec(host, "sh", "-c", script, check=check)
 
     def nodes(self) -> dict[str, str]:
         return dict(line.split() for line in self.ctl("sinfo -hN -o '%N %t'").splitlines())
@@ -110,17 +178,52 @@ class Site:
         return base64.b64decode(self.racks.exec(host, "base64", "-w0", KEY[self.auth]).stdout)
 
 
+def _hierarchies() -> dict[str, str]:
+    """Controllers that the machine has in cgroups of the first version -> this process's group there."""
+    rows = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    return {controller: path for _number, names, path in rows for controller in names.split(",")}
+
+
+def _remove_cgroups(lab: str) -> None:
+    """Those of version 1 do not end with the processes of a lab."""
+    for controller in CONTROLLERS_V1:
+        root = Path(f"/sys/fs/cgroup/{controller}{_hierarchies().get(controller, '')}") / lab
+        for folder in sorted([root, *root.rglob("*")] if root.is_dir() else [], reverse=True):
+            if folder.is_dir():
+                folder.rmdir()
+
+
 def unchanged(done: subprocess.CompletedProcess[str]) -> bool:
     recap = done.stdout.partition("PLAY RECAP")[2]
     return 0 < recap.count("changed=") == recap.count("changed=0 ")
 
 
-@pytest.fixture(scope="module", params=["empty.yml", "empty-forky.yml"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "empty.yml munge",
+        "empty-forky.yml slurm",
+        pytest.param("empty.yml slurm", marks=pytest.mark.minutes),
+        pytest.param("empty-forky.yml munge", marks=pytest.mark.minutes),
+    ],
+)
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The tests of this module are the steps of one story."""
     directory = tmp_path_factory.mktemp("site")
-    with running_lab(directory, request.param) as racks:
-        yield Site(racks, directory, "slurm" if "forky" in request.param else "munge")
+    scenario, auth = request.param.split()
+    with running_lab(directory, scenario) as racks:
+        name = racks.name
+        site = Site(racks, directory, "forky" if "forky" in scenario else "trixie", auth)
+        if site.suite == "forky":
+            # What Debian's packages rotate is in its usual folder only.
+            site.set(slurm_controllers=BOTH, slurm_controller_hosts="slurm_controller", slurm_tiers=TIERS)
+            site.set(slurm_log_dir="/var/log/site")
+            # A site's users are there before its Slurm, which else learns their numbers an hour later.
+            for host in (*BOTH, "r01t01", "r01t02", "r01t03"):
+                site.on(host, "useradd --uid 2001 alice; useradd --uid 2002 bob")
+        site.prepare("r01t01", "r01t02", "r01t03", "r01t04")
+        yield site
+    _remove_cgroups(name)
 
 
 def test_a_check_of_empty_hosts_passes_and_installs_nothing(site: Site) -> None:
@@ -128,13 +231,13 @@ def test_a_check_of_empty_hosts_passes_and_installs_nothing(site: Site) -> None:
     done = site.bring_up("--check", "--diff", "-v")
     assert "packages installed: munge, slurmctld" in done.stdout
     assert "packages installed: munge, slurmd" in done.stdout
-    for host in ("ctl", "r01t01"):
+    for host in (*BOTH, "r01t01"):
         assert "slurm" not in site.racks.exec(host, "sh", "-c", "dpkg-query -W; ls /etc").stdout
 
 
 def test_one_run_leads_from_empty_hosts_to_a_running_job(site: Site) -> None:
     # On the second version in batches, as on a large site: what later trays have is assumed first, and seen then.
-    batches = ("-e", "slurm_serial=2") if site.auth == "slurm" else ()
+    batches = ("-e", "slurm_serial=3") if site.suite == "forky" else ()
     site.bring_up("--diff", "-vvv", *batches)
     site.wait_for({"r01t01": "idle", "r01t02": "idle", "r01t03": "idle"})
     done = site.ctl(f"timeout 60 srun --nodes=2 --gres=gpu:2 --time=1 sh -c 'hostname; ls {CHANNELS}'")
@@ -163,9 +266,9 @@ def test_secrets_are_their_owners_alone_and_stand_in_no_output(site: Site) -> No
     assert len(key) == 128
     for host in ("r01t01", "r01t03"):
         assert site.key(host) == key
-        owner = {"munge": "munge:munge 400", "slurm": "slurm:slurm 600"}[site.auth]
+        owner = {"munge": "munge:munge 400", "slurm": "slurm:slurm 400"}[site.auth]
         assert site.racks.exec(host, "stat", "--format=%U:%G %a", KEY[site.auth]).stdout.strip() == owner
-    assert site.ctl("stat --format='%U:%G %a' /etc/slurm/slurmdbd.conf /var/lib/slurm/slurmctld").split("\n")[:2] == [
+    assert site.ctl(f"stat --format='%U:%G %a' /etc/slurm/slurmdbd.conf {LAB['slurm_state_dir']}").split("\n")[:2] == [
         "slurm:slurm 600",
         "slurm:slurm 700",
     ]
@@ -174,7 +277,7 @@ def test_secrets_are_their_owners_alone_and_stand_in_no_output(site: Site) -> No
     assert "TASK [rackscale.nvlink.slurm : Install slurmd" in site.told
     for secret in (password, base64.b64encode(key).decode(), key.hex(), repr(key)[2:40]):
         assert secret not in site.told
-    journals = site.ctl("cat /var/log/slurm/*.log; journalctl --no-pager")
+    journals = site.ctl("cat /var/log/s*/slurm*.log; journalctl --no-pager")
     assert password not in journals
     assert base64.b64encode(key).decode() not in journals
 
@@ -185,6 +288,136 @@ def test_two_jobs_at_once_have_different_channels(site: Site) -> None:
     assert all(len(channels) == 1 for channels in seen), "a job has one channel on all its trays"
     assert seen[0] != seen[1]
     site.ctl(f"scancel {' '.join(jobs)}")
+
+
+def test_a_job_is_held_to_its_cores_its_memory_and_its_gpus(site: Site) -> None:
+    if not site.constrained:
+        pytest.skip("the machine has cgroups of version 2 alone, which in a host of the lab have no controllers")
+    threads = re.search(r"ThreadsPerCore=(\d+)", site.ctl("scontrol show node r01t01"))
+    assert threads
+    looks = "nproc; for n in 0 1 2 3; do (: < /dev/nvidia$n) || :; done"
+    shown = site.on(
+        "ctl", f"srun --nodelist=r01t01 --cpus-per-task=1 --mem=64 --gres=gpu:1 sh -c '{looks}' 2>&1"
+    ).stdout
+    assert shown.split()[0] == threads.group(1)
+    assert shown.count("Operation not permitted") == 3, "it may open its own GPU alone"
+    eats = "head -c 300m /dev/zero | tail > /dev/null"
+    killed = site.on("ctl", f"srun --nodelist=r01t01 --cpus-per-task=1 --mem=64 sh -c '{eats}' 2>&1", check=False)
+    assert "Out Of Memory" in killed.stdout
+    site.on("ctl", f"srun --nodelist=r01t01 --cpus-per-task=1 --mem=400 sh -c '{eats}'")
+
+
+def test_logs_are_rotated_while_the_daemons_go_on(site: Site) -> None:
+    folder = json.loads(site.vars.read_text()).get("slurm_log_dir", "/var/log/slurm")
+    jobs = site.submit("--nodes=1", "--time=5")
+    for host, daemon in (("ctl", "slurmctld"), ("ctl", "slurmdbd"), ("r01t01", "slurmd")):
+        log, main = f"{folder}/{daemon}.log", f"$(systemctl show --value --property=MainPID {daemon})"
+        rules = site.on(host, f"grep -l {log} /etc/logrotate.d/*").stdout.split()
+        assert len(rules) == 1, "two rules for one log would stop logrotate"
+        pid = site.on(host, f"echo {main}").stdout
+        site.on(host, f"echo >> {log}; logrotate --force {rules[0]}")
+        deadline = time.monotonic() + 20
+        while f"{log}.1" in (held := site.on(host, f"ls -l /proc/{main}/fd").stdout):
+            assert time.monotonic() < deadline, (daemon, held)
+            time.sleep(0.3)
+        assert f"-> {log}\n" in held, f"{daemon} writes to the new file"
+        assert site.on(host, f"echo {main}").stdout == pid
+    assert site.job(jobs)["JobState"] == "RUNNING"
+    site.ctl(f"scancel {jobs}")
+
+
+def test_modes_are_those_that_slurm_advises(site: Site) -> None:
+    """slurm.conf(5), FILE AND DIRECTORY PERMISSIONS, and slurmdbd.conf(5)."""
+    modes = "stat --format='%n %U %a'"
+    spool = site.on("r01t01", f"{modes} /var/lib/slurm/slurmd /etc/slurm/prolog.d /etc/slurm/prolog.d/*").stdout
+    assert spool.splitlines() == [
+        "/var/lib/slurm/slurmd slurm 755",
+        "/etc/slurm/prolog.d root 755",
+        "/etc/slurm/prolog.d/00-nvlink root 755",
+    ]
+    for host in json.loads(site.vars.read_text())["slurm_controllers"]:
+        shown = site.on(host, f"{modes} /etc/slurm /etc/slurm/*.conf").stdout.splitlines()
+        files = {name: rest for name, _space, rest in (line.partition(" ") for line in shown)}
+        assert files.pop("/etc/slurm") == "root 755"
+        assert (files.pop("/etc/slurm/slurmdbd.conf", None) == "slurm 600") is (host == "ctl")
+        assert set(files.values()) == {"root 644"}
+
+
+@newer
+def test_the_first_run_has_given_tiers_their_partitions_qos_and_users(site: Site) -> None:
+    shown = site.ctl("scontrol show partition gold; sacctmgr -nP list assoc format=account,user,qos")
+    assert re.search(r"AllowQos=gold.* Nodes=r01t\[01-02\] ", shown.replace("\n", " "))
+    assert "research|alice|gold" in shown
+    assert "students|bob|bronze" in shown
+    asks = "--partition=gold --qos=gold"
+    for user, nodes, answer in (
+        ("alice", 1, r"^r01t0[12]$"),
+        ("alice", 2, "QOSMaxNodePerUserLimit"),
+        ("bob", 1, "Invalid qos specification"),
+    ):
+        job = f"cd /tmp; runuser -u {user} -- timeout 20 srun --immediate=10 --nodes={nodes} {asks} hostname 2>&1"
+        told = site.on("ctl", f"({job}) & sleep 2; squeue -h -o %r; wait", check=False).stdout
+        assert re.search(answer, told, re.MULTILINE), told
+
+
+@day_two
+def test_a_second_controller_joins_while_jobs_run(site: Site, job: dict[str, Any]) -> None:
+    joined = {"slurm_controllers": BOTH, "slurm_controller_hosts": "slurm_controller"}
+    elsewhere = json.dumps({**joined, "slurm_state_dir": "/var/lib/slurm/elsewhere"})
+    done = site.bring_up("-e", elsewhere, check=False)
+    assert "/var/lib/slurm/elsewhere is not the folder that the first controller has under that name" in done.stdout
+    site.set(**joined)
+    site.bring_up()
+    assert undisturbed(site, job)
+    assert unchanged(site.bring_up())
+
+
+@pytest.fixture
+def both(site: Site) -> Site:
+    """Slurm answers from its first controller, and the second one waits."""
+    _wait_for_controllers(site, "ctl", {"ctl": "UP", "ctl2": "UP"})
+    return site
+
+
+def _wait_for_controllers(site: Site, host: str, states: dict[str, str], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while (
+        dict(re.findall(r" at (\S+) is (\w+)", shown := site.on(host, "scontrol ping", check=False).stdout)) != states
+    ):
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.5)
+
+
+@shared
+def test_the_second_slurmctld_takes_over_with_all_jobs_and_gives_back(both: Site) -> None:
+    number = both.submit("--nodes=1", "--nodelist=r01t03", "--cpus-per-task=1", "--time=5")
+    before, channel = both.job(number), both.ctl(f"srun --overlap --jobid={number} ls {CHANNELS}")
+    files = "cd /etc/slurm && sha256sum $(ls | grep -v -e '^slurmdbd' -e previous -e '[.]d$' -e key)"
+    assert both.on("ctl2", files).stdout == both.ctl(files)
+    both.on("ctl", "systemctl stop slurmctld")
+    _wait_for_controllers(both, "ctl2", {"ctl": "DOWN", "ctl2": "UP"})
+    deadline = time.monotonic() + 60
+    while not (shown := both.on("ctl2", f"squeue -h -j {number} -o '%T %S'", check=False).stdout):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert shown.split() == ["RUNNING", before["StartTime"]]
+    # Also what it holds: a job that starts now gets another channel.
+    other = "srun --immediate=30 --nodelist=r01t03 --cpus-per-task=1 --mem=100 --time=1"
+    assert both.on("ctl2", f"cd /tmp; timeout 60 {other} ls {CHANNELS}").stdout != channel
+    assert re.search(r"BlockName=r01a .*Nodes=r01t\[01-02\]", both.on("ctl2", "scontrol show topology").stdout)
+    assert "slurmctld.service started" in both.bring_up("-v").stdout
+    _wait_for_controllers(both, "ctl", {"ctl": "UP", "ctl2": "UP"})
+    assert both.job(number)["StartTime"] == before["StartTime"]
+    assert both.job(number)["JobState"] == "RUNNING"
+    both.ctl(f"scancel {number}")
+
+
+@newer
+def test_a_controller_that_is_down_stops_no_run(both: Site) -> None:
+    both.racks.stop("ctl2")
+    done = both.bring_up("--limit", "ctl,r01t01")
+    assert "ctl2" in done.stdout + done.stderr
+    assert both.nodes()["r01t01"] == "idle"
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +452,7 @@ def test_a_tray_that_is_down_keeps_its_line_and_comes_back_empty(site: Site, job
     assert done.stdout.count("unreachable=0    failed=0") == 4
     assert site.ctl("cat /etc/slurm/*.conf") == before
     site.racks.start("r01t03")
+    site.prepare("r01t03")
     site.bring_up("--limit", "r01t03")
     site.wait_for({"r01t03": "idle"}, 60)
     assert site.ctl("timeout 30 srun --nodelist=r01t03 hostname") == "r01t03\n"
@@ -249,7 +483,25 @@ def test_a_tray_with_a_job_does_not_leave_by_accident(site: Site, job: dict[str,
     done = site.bring_up("-e", f"slurm_fabric_file={other}", "--limit", "ctl", check=False)
     assert f"r01t02 left the fabric file and still runs job {job['id']}" in done.stdout
     assert "NodeName=r01t[01-04] " in site.ctl("cat /etc/slurm/nvlink_nodes.conf")
+    done = site.bring_up("-e", json.dumps({"slurm_tiers": TIERS}), "--limit", "ctl", check=False)
+    assert f"Partition all left slurm_partitions and still has job {job['id']}" in done.stdout
     assert undisturbed(site, job)
+
+
+@day_two
+def test_one_play_of_both_roles_gives_each_job_its_imex(site: Site, job: dict[str, Any]) -> None:
+    packages.add(paths.state_of(site.racks.name), imex.packages())
+    book = site.directory / "site.yml"
+    names = ("slurm_bringup", "imex")
+    book.write_text(json.dumps([{"import_playbook": f"rackscale.nvlink.{name}"} for name in names]))
+    site.set(imex_owner="job")
+    site.playbook(book)
+    shows = "echo $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -q)"
+    told = site.ctl(f"timeout 90 srun --exclusive --nodelist=r01t03,r01t04 --nodes=2 sh -c '{shows}'")
+    assert told.splitlines() == ["198.51.100.13,198.51.100.14 READY"] * 2
+    assert site.nodes()["r01t03"] == "idle"
+    assert undisturbed(site, job)
+    assert unchanged(site.playbook(book))
 
 
 @day_two

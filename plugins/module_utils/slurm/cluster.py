@@ -42,6 +42,8 @@ ONLY_AT_START = frozenset(
         "statesavelocation",
     )
 )
+# What giving back control may take, and how often it is tried.
+CONTROL_SECONDS, MOST_STARTS = 90.0, 3
 # New files get the owner and mode of this one: root's, readable by all.
 ROOTS = "/etc/passwd"
 
@@ -83,8 +85,10 @@ def apply(host: Host, wish: Wish) -> list[str]:
         slurm = Slurm("", host.timeout, wish.conf_dir)
         running = host.is_active(UNIT)
         texts, changed = _plan(host, wish, before)
+        if changed:
+            _keep_state(before.get(CONF, ""), texts[CONF])
         if running and changed and not wish.allow_removal:
-            _keep_jobs(slurm, before.get(NODES, ""), texts[NODES])
+            _keep_jobs(slurm, before, texts)
         written = Files(ROOTS)
         try:
             # slurm.conf last: it includes the others.
@@ -125,13 +129,14 @@ def _plan(host: Host, wish: Wish, before: Mapping[str, str]) -> tuple[dict[str, 
 
 def keep_includes(new: str, old: str) -> str:
     """The new slurm.conf with the Include lines of the old one: those of the topology, the tiers, a site."""
-
-    def included(text: str) -> list[str]:
-        words = [line.split(None, 1) for line in files.logical_lines(text)]
-        return [pair[1].strip() for pair in words if len(pair) == 2 and pair[0].lower() == "include"]
-
     here = included(new)
     return new + "".join(f"Include {name}\n" for name in dict.fromkeys(included(old)) if name not in here)
+
+
+def included(text: str) -> list[str]:
+    """What the Include lines of a slurm.conf name, in their order."""
+    words = [line.split(None, 1) for line in files.logical_lines(text)]
+    return [pair[1].strip() for pair in words if len(pair) == 2 and pair[0].lower() == "include"]
 
 
 def settings(text: str) -> dict[str, str]:
@@ -144,17 +149,46 @@ def settings(text: str) -> dict[str, str]:
     return found
 
 
-def _keep_jobs(slurm: Slurm, before: str, after: str) -> None:
-    """A node that leaves slurm.conf takes its jobs with it."""
-    gone = sorted(set(hardware.parse_nodes(before)) - set(hardware.parse_nodes(after)))
-    if not gone:
-        return
-    result = slurm.call("squeue", "--noheader", "--format=%A", f"--nodelist={','.join(gone)}")
-    jobs = sorted(set(result.stdout.split()))
-    if result.rc == 0 and jobs:
+def partitions(text: str) -> set[str]:
+    """The partitions of a slurm.conf, without what it includes."""
+    firsts = [files.key_values(line)[:1] for line in files.logical_lines(text)]
+    return {value for pairs in firsts for key, value in pairs if key.lower() == "partitionname"}
+
+
+def _keep_state(before: str, after: str) -> None:
+    """A slurmctld that starts without its state cancels all jobs."""
+    old, new = (settings(text).get("statesavelocation", "") for text in (before, after))
+    if old and new and old != new and _has_jobs(old) and not _has_jobs(new):
         raise SlurmError(
-            f"{', '.join(gone[:5])} left the fabric file and still runs job {', '.join(jobs[:5])}: drain it first, or"
-            " set slurm_allow_removal to end its jobs."
+            f"StateSaveLocation would become {new}, which has no state, and slurmctld would cancel the jobs that it"
+            f" knows from {old}: stop slurmctld, copy the folder with its owner, and run again."
+        )
+
+
+def _has_jobs(state_dir: str) -> bool:
+    return os.path.exists(os.path.join(state_dir, "job_state"))
+
+
+def _keep_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """A node or a partition that leaves slurm.conf takes its jobs with it."""
+
+    def jobs(option: str, names: set[str]) -> list[str]:
+        shown = slurm.call("squeue", "--all", "--noheader", "--format=%A", f"--{option}={','.join(sorted(names))}")
+        return sorted(set(shown.stdout.split())) if shown.rc == 0 else []
+
+    nodes = set(hardware.parse_nodes(before.get(NODES, ""))) - set(hardware.parse_nodes(after[NODES]))
+    held = jobs("nodelist", nodes) if nodes else []
+    if held:
+        raise SlurmError(
+            f"{', '.join(sorted(nodes)[:5])} left the fabric file and still runs job {', '.join(held[:5])}: drain it"
+            " first, or set slurm_allow_removal to end its jobs."
+        )
+    gone = partitions(before.get(CONF, "")) - partitions(after[CONF])
+    held = jobs("partition", gone) if gone else []
+    if held:
+        raise SlurmError(
+            f"Partition {', '.join(sorted(gone)[:5])} left slurm_partitions and still has job {', '.join(held[:5])}:"
+            " let its jobs end first, or set slurm_allow_removal to end them."
         )
 
 
@@ -166,12 +200,42 @@ def _load(
     old, new = settings(before.get(CONF, "")), settings(texts[CONF])
     restart = CONF in changed and any(old.get(key) != new.get(key) for key in ONLY_AT_START)
     since = Since(wish.log)
-    if not host.run(UNIT, restart=restart, log=wish.log) and changed:
+    started = host.run(UNIT, restart=restart, log=wish.log)
+    if not started and changed:
         result = slurm.reconfigure()
         if result.rc != 0 or result.timed_out:
             why = host.why(UNIT, since, reason(result))
             raise SlurmError(f"slurmctld refused the new configuration ({why}).")
+    if started:
+        _take_control(host, slurm, since)
     _settle(host, slurm, set(hardware.parse_nodes(texts[NODES])))
+
+
+def _take_control(host: Host, slurm: Slurm, since: Since) -> None:
+    """Until the slurmctld that was started here answers, also where another one has to give back control first.
+
+    Seen on 26.05.5: the other one takes 29 s for it, writes its state only then, and this one may end because it finds
+    a file of the state missing. The other one goes on meanwhile, and the next start succeeds.
+    """
+    allowed = max(host.timeout, CONTROL_SECONDS)
+    deadline = time.monotonic() + allowed
+    starts = 1
+    while True:
+        known = slurm.controllers()
+        if known and known[0][1]:
+            return
+        if not host.is_active(UNIT):
+            if len(known) < 2 or starts == MOST_STARTS:
+                why = host.why(UNIT, since, "it has ended")
+                raise SlurmError(f"{UNIT} does not start ({why}): correct that first.")
+            starts += 1
+            host.call("systemctl", "reset-failed", UNIT)
+            host.call("systemctl", "start", UNIT)
+        if time.monotonic() > deadline:
+            raise SlurmError(
+                f"slurmctld does not answer after {allowed:.0f} s: look at its log."
+            )
+        time.sleep(0.3)
 
 
 def _register(host: Host, slurm: Slurm, cluster: str) -> None:

@@ -70,7 +70,7 @@ def bring_up(host: Host, wish: Wish) -> None:
     if any(key.lower() == "storagepass" for key in wish.settings):
         raise SlurmError("slurm_dbd_settings holds StoragePass, which output may show: set slurm_database_password.")
     password = wish.password or _password(path) or secrets.token_urlsafe(36)
-    host.logrotate("slurmdbd-nvlink", [wish.log], "slurmdbd")
+    host.logrotate("slurmdbd-nvlink", [wish.log], UNIT)
     with host.restoring(path, UNIT):
         owner = f"{wish.slurm_user}:{wish.slurm_user}"
         changed = host.file(path, slurmdbd_conf(wish, password).encode(), owner, 0o600)

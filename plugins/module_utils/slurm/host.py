@@ -156,7 +156,7 @@ class Host:
         os.chown(path, *ids(owner))
         os.chmod(path, mode)
 
-    def logrotate(self, name: str, logs: Sequence[str], daemon: str) -> None:
+    def logrotate(self, name: str, logs: Sequence[str], unit: str) -> None:
         """Rotate logs that no file of the distribution rotates; two entries for one log would stop logrotate."""
         folder = "/etc/logrotate.d"
         ours = os.path.join(folder, name)
@@ -177,7 +177,9 @@ class Host:
             "sharedscripts",
         ]
         body = "".join(f"  {line}\n" for line in lines)
-        script = f"  postrotate\n    pkill -x --signal SIGUSR2 {daemon} || true\n  endscript\n"
+        # By the unit: after a reconfigure Debian's slurmctld has another process name. The option as spelt at first,
+        # which all versions of systemd take.
+        script = f"  postrotate\n    systemctl kill --kill-who=main --signal=SIGUSR2 {unit} || true\n  endscript\n"
         self.file(ours, f"{' '.join(logs)} {{\n{body}{script}}}\n".encode())
 
     # --------------------------------------------------------------------------------------------------------- units

@@ -11,6 +11,8 @@ It is made once, on the Slurm controller's host, and kept for ever. No message, 
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import secrets
 
@@ -23,12 +25,20 @@ LENGTH = 128
 PLACES = {
     # auth -> path, owner of file and folder, mode of the file, owner and mode of the folder
     "munge": ("/etc/munge/munge.key", "munge:munge", 0o400, "munge:munge", 0o700),
-    "slurm": ("/etc/slurm/slurm.key", "slurm:slurm", 0o600, "root:root", 0o755),
+    "slurm": ("/etc/slurm/slurm.key", "slurm:slurm", 0o400, "root:root", 0o755),
 }
 
 
 def path(auth: str) -> str:
     return PLACES[auth][0]
+
+
+def decoded(text: str | None) -> bytes:
+    """The key of an option, as slurp gives it; empty where there is none."""
+    try:
+        return base64.b64decode(text or "", validate=True)
+    except (binascii.Error, ValueError):
+        raise SlurmError("The option key is not Base64: give it as slurp does.") from None
 
 
 def make(host: Host, auth: str) -> None:

@@ -12,6 +12,7 @@ measures, ``start`` starts. No file of Slurm's configuration is written on a tra
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 UNIT = "slurmd.service"
+# Slurm's own word for folders of programs is a pattern, which must find a file.
+NOTHING = "00-nvlink"
+NOTHING_TEXT = """\
+#!/bin/sh
+# Written by rackscale.nvlink (slurm). Slurm runs every program of this folder. It fails all jobs and drains the tray
+# where it finds none, so this one, which does nothing, must stay.
+exit 0
+"""
 # Where the open and the proprietary kernel modules show the parameters that they were loaded with.
 DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
 
@@ -72,6 +81,7 @@ class Wish:
     options_file: str
     health_check: str = ""
     gpus: int = 0
+    prolog_dirs: Sequence[str] = ()
     log: str = "/var/log/slurm/slurmd.log"
 
 
@@ -97,7 +107,11 @@ def prepare(host: Host, wish: Wish) -> Seen:
     host.file(wish.options_file, options_text(wish).encode())
     if wish.health_check:
         host.file(wish.health_check, HEALTH_CHECK.replace("@GPUS@", str(wish.gpus)).encode(), mode=0o755)
-    host.logrotate("slurm-nvlink", [wish.log], "slurmd")
+    for folder in wish.prolog_dirs:
+        host.file(os.path.join(folder, NOTHING), NOTHING_TEXT.encode(), mode=0o755)
+    if not os.path.isdir(os.path.dirname(wish.log)):
+        host.folder(os.path.dirname(wish.log), "root:root", 0o755)
+    host.logrotate("slurm-nvlink", [wish.log], UNIT)
     return Seen(measure(host), channels())
 
 

@@ -61,6 +61,10 @@ class Site:
     gres: str = "files"
     gpu_type: str = ""
     health_check: str = ""
+    prolog: str = ""
+    epilog: str = ""
+    task_prolog: str = ""
+    tiers: Sequence[Mapping[str, object]] = ()
     memory_step: int = 1024
     settings: Mapping[str, object] = field(default_factory=dict)
     cgroup: Mapping[str, object] = field(default_factory=dict)
@@ -249,6 +253,10 @@ def _conf(site: Site, records: Mapping[str, Record], channels: int) -> str:
         "HealthCheckProgram": site.health_check or None,
         "HealthCheckInterval": 300 if site.health_check else None,
         "HealthCheckNodeState": "ANY,CYCLE" if site.health_check else None,
+        "Prolog": site.prolog or None,
+        "Epilog": site.epilog or None,
+        "TaskProlog": site.task_prolog or None,
+        **_tier_settings(site.tiers),
     }
     by_lower = {key.lower(): key for key in settings}
     for key, value in site.settings.items():
@@ -257,6 +265,22 @@ def _conf(site: Site, records: Mapping[str, Record], channels: int) -> str:
     partitions = "".join(_line("PartitionName", partition) for partition in site.partitions)
     extra = "".join(f"{line}\n" for line in site.lines)
     return f"{HEADER}{body}Include {cluster.NODES}\n{partitions}{extra}"
+
+
+def _tier_settings(tiers: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """What makes tiers count: without these their QoS would be words, and refused jobs would wait for ever."""
+    if not tiers:
+        return {}
+    preempts = any(isinstance(qos := tier.get("qos"), Mapping) and qos.get("preempt") for tier in tiers)
+    return {
+        "AccountingStorageEnforce": "associations,limits,qos",
+        "EnforcePartLimits": "ALL",
+        "PriorityType": "priority/multifactor",
+        "PriorityWeightQOS": 1000,
+        "PreemptType": "preempt/qos" if preempts else None,
+        # What jobs of a QoS without a preempt_mode of its own get.
+        "PreemptMode": "REQUEUE" if preempts else None,
+    }
 
 
 def _settings(settings: Mapping[str, object]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
 
 OURS = "ClusterName=x\nInclude nvlink_nodes.conf\nPartitionName=all Nodes=ALL\n"
@@ -41,3 +42,22 @@ def test_lines_that_another_run_wrote_meanwhile_are_not_lost(tmp_path: Path) -> 
         cluster.apply(Host(check=False), wish)
     assert nodes.read_text().startswith("NodeName=a,b ")
     assert not (tmp_path / cluster.CONF).exists()
+
+
+def test_a_state_that_slurmctld_has_is_not_left_behind(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+    (old / "job_state").write_text("")
+    conf = tmp_path / cluster.CONF
+    conf.write_text(f"ClusterName=x\nStateSaveLocation={old}\n")
+    texts = {cluster.CONF: f"ClusterName=x\nStateSaveLocation={new}\n", cluster.NODES: "NodeName=a CPUs=1\n"}
+    wish = cluster.Wish(texts, "", str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
+    with pytest.raises(SlurmError, match=f"StateSaveLocation would become {new}, which has no state"):
+        cluster.apply(Host(check=False), wish)
+    assert conf.read_text().endswith(f"{old}\n")
+
+
+def test_partitions_are_those_of_the_file_itself() -> None:
+    text = "PartitionName=a Nodes=ALL\n# PartitionName=b\npartitionname=c Nodes=x\nNodeName=d\nInclude e.conf\n"
+    assert cluster.partitions(text) == {"a", "c"}

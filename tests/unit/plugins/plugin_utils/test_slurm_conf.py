@@ -200,3 +200,29 @@ def test_ten_thousand_trays_are_rendered_in_seconds() -> None:
     assert again.texts == made.texts
     assert len(hardware.parse_nodes(made.texts[cluster.NODES])) == 10368
     assert max(map(len, lines(made))) < 4096
+
+
+def conf(site: Site) -> dict[str, str]:
+    of = fabric(racks=1)
+    return cluster.settings(rendered(of, dict.fromkeys(of.trays, GRACE), site=site).texts[cluster.CONF])
+
+
+def test_tiers_turn_on_what_makes_them_count() -> None:
+    assert "accountingstorageenforce" not in conf(SITE)
+    tiers = [{"name": "all", "all": True}, {"name": "gold", "qos": {"priority": 10}}]
+    made = conf(replace(SITE, tiers=tiers))
+    assert made["accountingstorageenforce"] == "associations,limits,qos"
+    assert made["enforcepartlimits"] == "ALL"
+    assert int(made["priorityweightqos"]) > 0
+    assert "preempttype" not in made
+    made = conf(replace(SITE, tiers=[*tiers, {"name": "x", "qos": {"preempt": ["gold"]}}]))
+    assert (made["preempttype"], made["preemptmode"]) == ("preempt/qos", "REQUEUE")
+    made = conf(replace(SITE, tiers=tiers, settings={"accountingstorageenforce": "limits", "PriorityWeightQOS": None}))
+    assert made["accountingstorageenforce"] == "limits", "a site's settings win"
+    assert "priorityweightqos" not in made
+
+
+def test_programs_of_jobs_are_named_where_a_site_has_them() -> None:
+    assert not {"prolog", "epilog", "taskprolog"} & set(conf(SITE))
+    made = conf(replace(SITE, prolog="/etc/slurm/prolog.d/*", epilog="/e/*", task_prolog="/t"))
+    assert (made["prolog"], made["epilog"], made["taskprolog"]) == ("/etc/slurm/prolog.d/*", "/e/*", "/t")

@@ -1,0 +1,142 @@
+#!/usr/bin/python
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_standby
+short_description: Have a second slurmctld that takes over with the files of the first one
+version_added: 0.1.0
+author:
+  - rackscale.nvlink contributors (@rackscale)
+description:
+  - Runs on the hosts of slurmctld, in two steps. O(state=read) tells the files of the first one. O(state=present) gives
+    them to another one and starts its slurmctld, which waits until it must take over.
+  - The files are C(slurm.conf), what it includes from its own folder, and what slurmctld reads beside it. None of them
+    holds a secret. What stands in other folders the site keeps alike.
+  - A slurmctld that waits is restarted where C(slurm.conf) changes. The other files it reads when it takes over.
+  - That both have one folder of state is what M(rackscale.nvlink.slurm_controller) has seen before.
+options:
+  state:
+    description: The step.
+    type: str
+    choices: [read, present]
+    default: present
+  files:
+    description: What O(state=read) told on the first controller, not needed for it itself.
+    type: dict
+    default: {}
+  conf_dir:
+    description: The folder of C(slurm.conf).
+    type: path
+    default: /etc/slurm
+  log:
+    description: C(SlurmctldLogFile), read only to tell why slurmctld does not start.
+    type: path
+    default: /var/log/slurm/slurmctld.log
+  timeout:
+    description: Seconds that one call of a tool, or the start of a unit, may take.
+    type: int
+    default: 120
+extends_documentation_fragment:
+  - rackscale.nvlink.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+  platform:
+    support: full
+    platforms: linux
+seealso:
+  - module: rackscale.nvlink.slurm_conf
+  - module: rackscale.nvlink.slurm_controller
+"""
+
+EXAMPLES = r"""
+- name: Read what the first slurmctld runs on
+  rackscale.nvlink.slurm_standby:
+    state: read
+  delegate_to: ctl1
+  register: first
+
+- name: Have a second slurmctld
+  rackscale.nvlink.slurm_standby:
+    files: "{{ first.files }}"
+  delegate_to: ctl2
+"""
+
+RETURN = r"""
+files:
+  description: The files by name, each in Base64.
+  returned: success and O(state=read)
+  type: dict
+changes:
+  description: What changed, or would in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: ["slurm.conf written", "slurmctld.service started"]
+"""
+
+import base64
+import binascii
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import standby
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "state": {"type": "str", "choices": ["read", "present"], "default": "present"},
+    "files": {"type": "dict", "default": {}},
+    "conf_dir": {"type": "path", "default": "/etc/slurm"},
+    "log": {"type": "path", "default": "/var/log/slurm/slurmctld.log"},
+    "timeout": {"type": "int", "default": 120},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    params = module.params
+    changes: list[str] = []
+    result: dict[str, Any] = {"changes": changes}
+    try:
+        before = standby.gather(params["conf_dir"])
+        if params["state"] == "read":
+            encoded = {name: base64.b64encode(data).decode("ascii") for name, data in before.items()}
+            module.exit_json(changed=False, files=encoded, **result)
+        host = Host(module.check_mode, params["timeout"])
+        host.changes = changes
+        wish = standby.Wish(_decoded(params["files"]), params["conf_dir"], params["log"])
+        changed = standby.bring_up(host, wish)
+    except NvlinkError as error:
+        module.fail_json(msg=str(error), changed=bool(changes), **result)
+    if module._diff:
+        result["diff"] = [
+            {
+                "before_header": name,
+                "after_header": name,
+                "before": before.get(name, b"").decode("utf-8", "replace"),
+                "after": wish.files.get(name, b"").decode("utf-8", "replace"),
+            }
+            for name in changed
+        ]
+    module.exit_json(changed=bool(changes), **result)
+
+
+def _decoded(given: dict[str, Any]) -> dict[str, bytes]:
+    try:
+        return {str(name): base64.b64decode(text, validate=True) for name, text in given.items()}
+    except (binascii.Error, TypeError, ValueError):
+        raise SlurmError("The option files is not what state=read told: give it unchanged.") from None
+
+
+if __name__ == "__main__":
+    main()
