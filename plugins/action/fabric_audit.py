@@ -12,8 +12,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import audit
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit import junit
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit import junit, telling
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.evidence import Controller, Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
@@ -22,7 +23,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeco
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped, sentence
 
-_SHOWN = 40
 _NOTHING = "no result of this run"
 
 
@@ -147,18 +147,13 @@ def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]
 
 
 def _text(verdict: Mapping[str, Any]) -> list[str]:
-    """The verdict for a person, a line a fact; of many failures the first ones."""
+    """The verdict for a person, a line a fact."""
     rows = listed(verdict["failures"])
-    errors = sum(1 for row in rows if row["severity"] == "error")
-    lines = [
+    errors = sum(1 for row in rows if row["severity"] == ERROR)
+    summary = (
         f"{verdict['trays']} trays in {verdict['cliques']} cliques, {verdict['asked']} of them asked:"
         f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
         f" ({errors} errors, {len(rows) - errors} others)."
-    ]
-    lines += [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != audit.CHECKED]
-    for row in rows[:_SHOWN]:
-        lines.append(f"{row['severity']} {row['layer']} {row['code']}: {row['message']}")
-        lines.append(f"    likely cause: {row['cause']}; to mend it: {row['mend']}")
-    if len(rows) > _SHOWN:
-        lines.append(f"{len(rows) - _SHOWN} more failures are in the verdict file.")
-    return lines
+    )
+    skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != audit.CHECKED]
+    return [summary, *skipped, *telling.lines(rows)]

@@ -11,7 +11,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit import trials
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit import telling, trials
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.failure import some
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
@@ -56,6 +57,6 @@ class ActionModule(ActionBase):
         ]
         result["failures"] = failures
         result["ok"] = not any(failure["severity"] == ERROR for failure in failures)
-        if self._task.check_mode:
-            result["would_try"] = list(nodes)
+        counted = "would be tried" if self._task.check_mode else "were tried"
+        result["text"] = [f"{len(nodes)} blocks {counted}: {some(list(nodes))}.", *telling.lines(failures)]
         return result

@@ -134,11 +134,12 @@ blocks:
   returned: success
   type: list
   elements: dict
-would_try:
-  description: The blocks that it would try.
-  returned: in check mode
+text:
+  description: The same for a person, line by line. In check mode the blocks that it would try.
+  returned: success
   type: list
   elements: str
+  sample: ["2 blocks were tried: r01, r02."]
 failures:
   description: What failed, in the form of the failures of M(rackscale.nvlink.fabric_audit).
   returned: success

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 
 from .commands import ansible
-from .conftest import CHECKOUT, RunningLab, lab_command, running_lab
+from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
 from .test_lab import wait_until
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
@@ -171,7 +171,8 @@ MORE = [
          "gpu1.degraded_bandwidth=false"),
     gpus("MIG", "hardware", "mig_enabled", "r01t03", "gpu1.mig_enabled=true", "gpu1.mig_enabled=false"),
     gpus("another slot", "fabric_file", "tray_slot_differs", "r01t04", "tray_index=9", "tray_index=3"),
-    gpus("a new GPU", "fabric_file", "tray_replaced", "r01t05", "gpu0.gpu_uuid=GPU-new", "gpu0.gpu_uuid=home"),
+    gpus("a new GPU", "fabric_file", "tray_replaced", "r01t05", f"gpu0.gpu_uuid=GPU-{ZERO[:-1]}7",
+         "gpu0.gpu_uuid=home"),
     on_tray("a stale channel", "channels", "imex_channel_stale", "r01t06", f"rm {CHANNEL} && mknod {CHANNEL} c 5 0",
             f"rm {CHANNEL} && mknod {CHANNEL} c 4 0"),
     on_tray("an edited list", "imex", "imex_list_differs", "r01t05", f"{WRITTEN} printf '\\n' >> {LIST}", BACK),
@@ -189,9 +190,18 @@ MORE = [
 class Site:
     """A lab that is as the collection's playbooks have left it."""
 
-    def __init__(self, running: RunningLab, folder: Path) -> None:
-        self.lab, self.folder = running, folder
+    def __init__(self, running: RunningLab, folder: Path, trays: Sequence[str], tiers: list[dict[str, Any]]) -> None:
+        self.lab, self.folder, self.trays, self.tiers = running, folder, trays, tiers
         self.verdict_file, self.junit_file = folder / "verdict.json", folder / "verdict.xml"
+
+    def prepare(self) -> None:
+        lab_command("packages", "--name", self.lab.name, str(imex.packages()))
+        told = "printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n'"
+        self.on(dict.fromkeys(self.trays, f"{told} > {DEVICES}"))
+        self.play("discover", "-e", "accept=gates")
+        self.play("slurm")
+        self.play("imex", imex_boot_wait=3)
+        self.lab.exec("ctl", "sh", "-ec", "mkdir /root/good && cp -a /etc/slurm/*.conf /root/good/")
 
     def play(self, name: str, *arguments: str, check: bool = True, **variables: Any) -> Any:
         given = {
@@ -204,7 +214,7 @@ class Site:
             "slurm_tiers_manage_conf": True,
             "slurm_topology_rehearse": "never",
             "slurm_tiers_rehearse": "never",
-            "slurm_tiers": TIERS,
+            "slurm_tiers": self.tiers,
             "verify_hosts": "trays",
             "verdict_file": str(self.verdict_file),
             "junit_file": str(self.junit_file),
@@ -213,7 +223,15 @@ class Site:
             "acceptance_imex_timeout": 2,
             **variables,
         }
-        command = ("-i", self.lab.inventory, f"rackscale.nvlink.{name}", "-e", json.dumps(given), *arguments)
+        command = (
+            "-i",
+            self.lab.inventory,
+            "--forks=12",
+            f"rackscale.nvlink.{name}",
+            "-e",
+            json.dumps(given),
+            *arguments,
+        )
         return ansible("ansible-playbook", *command, check=check, ANSIBLE_TIMEOUT="5")
 
     def verify(self, *arguments: str, **variables: Any) -> dict[str, Any]:
@@ -260,7 +278,7 @@ class Site:
             return '"status": "UP"}' in self.lab.exec(tray, "nvidia-imex-ctl", "-N", "-j", check=False).stdout
 
         with ThreadPoolExecutor(6) as pool:
-            return all(pool.map(status, TRAYS))
+            return all(pool.map(status, self.trays))
 
 
 def rows(verdict: Mapping[str, Any]) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -273,14 +291,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     scenario = folder / "six.yml"
     scenario.write_text(yaml.safe_dump(SCENARIO))
     with running_lab(folder, scenario) as running:
-        made = Site(running, folder)
-        lab_command("packages", "--name", running.name, str(imex.packages()))
-        told = "printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n'"
-        made.on(dict.fromkeys(TRAYS, f"{told} > {DEVICES}"))
-        made.play("discover", "-e", "accept=gates")
-        made.play("slurm")
-        made.play("imex", imex_boot_wait=3)
-        running.exec("ctl", "sh", "-ec", "mkdir /root/good && cp -a /etc/slurm/*.conf /root/good/")
+        made = Site(running, folder, TRAYS, TIERS)
+        made.prepare()
         yield made
 
 
@@ -373,9 +385,94 @@ def test_swapped_trays_are_one_failure(site: Site) -> None:
             dress(tray, tray)
 
 
+# What nvbandwidth, nccl-tests and dcgmi diag -j print, after published runs.
+NVBANDWIDTH = """\
+nvbandwidth Version: v0.8
+Running multinode_device_to_device_memcpy_read_ce.
+memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1         2
+ 0       N/A    798.02    798.25
+ 1    612.10       N/A    797.80
+ 2    797.95    797.95       N/A
+
+SUM multinode_device_to_device_memcpy_read_ce 4602.07
+"""
+NCCL = """\
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+  8589934592    2147483648     float     sum      -1    17001  505.26  842.10      0    17010  504.99  841.65      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 841.9
+"""
+DIAG = """\
+{"DCGM Diagnostic": {"test_categories": [{"category": "Deployment", "tests": [{"name": "software", "results": [
+  {"entity_id": 0, "status": "Pass"}, {"entity_id": 1, "status": "%s", "warnings": [{"warning": "row remap failure"}]}]}
+]}]}}
+"""
+
+
+def test_a_block_is_tried_below_a_reservation_and_given_back(site: Site) -> None:
+    for name, text in (("nvbandwidth", NVBANDWIDTH), ("nccl", NCCL), ("dcgmi", DIAG % "Pass")):
+        path = f"/usr/local/bin/{name}"
+        write = f"cat > {path} <<'WRITTEN'\n#!/bin/sh\ncat <<'SAID'\n{text}SAID\nWRITTEN\nchmod +x {path}"
+        site.on(dict.fromkeys(TRAYS[:3], write))
+    site.on({"r01t02": """sed -i 's/1, "status": "Pass"/1, "status": "Fail"/' /usr/local/bin/dcgmi"""})
+    trials = [
+        {"name": "nvbandwidth", "kind": "nvbandwidth", "command": "nvbandwidth", "seconds": 60, "least": 700},
+        {"name": "all_reduce", "kind": "nccl_tests", "command": "nccl", "seconds": 60, "least": 800},
+        {"name": "dcgmi", "kind": "dcgmi_diag", "command": "dcgmi diag -r 2 -j", "seconds": 60},
+    ]
+    done = site.play("trial", check=False, acceptance_trials=trials, acceptance_trial_cliques=["r01a"])
+    assert done.returncode != 0
+    told = " ".join(done.stdout.split())
+    assert "trial_slow: nvbandwidth on clique r01a reached 612.1 GB/s, and the site wants 700 GB/s." in told
+    assert "trial_failed: dcgmi on r01t02 of clique r01a: software (row remap failure)." in told
+    assert told.count("likely cause") == 2, told
+    assert site.lab.exec("ctl", "scontrol", "-o", "show", "reservation").stdout.startswith("No reservations")
+
+    whole = site.play("trial", acceptance_trial_cliques=["r01b"])
+    assert "1 blocks were tried: r01b." in whole.stdout
+
+    site.lab.exec("ctl", "sh", "-c", "sbatch -w r01t05 --wrap 'sleep 60' && sleep 1")
+    held = site.play("trial", acceptance_trial_cliques=["r01b"])
+    assert "trial_held" in held.stdout
+    site.lab.exec("ctl", "scancel", "-u", "root")
+
+
 def test_a_tray_that_does_not_answer_is_one_failure_and_the_run_goes_on(site: Site) -> None:
     """Last, since its peers have to find it again."""
     site.on({"r01t06": "ip link set host0 down"})
     verdict = site.verify()
     assert rows(verdict) == [("hardware", "tray_unreachable", ("r01t06",))], verdict["failures"]
     assert verdict["asked"] == 6
+
+
+@pytest.mark.two_racks
+def test_two_racks_of_which_one_is_split(tmp_path: Path) -> None:
+    """36 trays: a fault in each layer, one at a time, then five at once; the other 31 trays are accused of nothing."""
+    document = yaml.safe_load((SCENARIOS / "two-racks.yml").read_text())
+    scenario = tmp_path / "two-racks.yml"
+    scenario.write_text(yaml.safe_dump({**document, "slurm": {"accounting": True}}))
+    trays = [f"r{rack:02d}t{number:02d}" for rack in (1, 2) for number in range(1, 19)]
+    tiers = [{**TIERS[0], "cliques": ["r01"]}, {**TIERS[1], "cliques": ["r02a", "r02b"]}]
+    moved = gpus("a moved tray", "fabric_file", "tray_moved", "r02t03", "clique=2", "clique=1")
+    block = in_slurm(
+        "a wrong block",
+        "slurm_tray_other_block",
+        ("r01t18",),
+        f"sed -i 's/r01t.01-18./r01t[01-17]/; s/r02t.01-09./r01t18,r02t[01-09]/' {TOPOLOGY} && {RELOAD}",
+    )
+    alone = [moved, block, *(BY_NAME[name] for name in ("a lost GPU", "a missing channel", "a second owner"))]
+    together = [BY_NAME[name] for name in ("a lost GPU", "a missing channel", "a wrong driver", "a QoS edited by hand")]
+    with running_lab(tmp_path, scenario) as running:
+        site = Site(running, tmp_path, trays, tiers)
+        site.prepare()
+        verdict = site.verify()
+        assert (verdict["ok"], verdict["failures"]) == (True, [])
+        assert (verdict["trays"], verdict["asked"], verdict["cliques"]) == (36, 36, 3)
+        for fault in alone:
+            site.make(fault)
+            assert rows(site.verify()) == [fault.row]
+            site.mend(fault)
+        for fault in (moved, *together):
+            site.make(fault)
+        assert rows(site.verify()) == sorted(fault.row for fault in (moved, *together))

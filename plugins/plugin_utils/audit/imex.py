@@ -37,12 +37,12 @@ def check(seen: Evidence) -> Iterator[Failure]:
     """The layer imex, clique by clique."""
     for clique, members in seen.fabric.members.items():
         facts = {tray: seen.imex.get(tray) for tray in members}
-        waits = any(tray in seen.silent for tray in members)
+        waits = any(tray in seen.silent or _hangs(imex) for tray, imex in facts.items())
         told = set()
         for note, tray in _notes(seen, clique, facts):
             code = note["code"]
             if (code, tray) in told or (waits and code == "imex_timeout" and tray and _is_ready(facts[tray])):
-                continue  # a ctl that asks for the whole domain waits for a member that is off
+                continue  # a ctl that asks for the whole domain waits for a member that is off or hangs
             told.add((code, tray))
             yield failure(code, IMEX, sentence(note["message"]), tray, clique)
 
@@ -59,6 +59,11 @@ def _notes(
             code = note["code"]
             if code in CATALOGUE and code not in _NOT_HERE and CATALOGUE[code].severity != INFO:
                 yield {**note, "message": f"{tray}: {note['message']}"}, tray
+
+
+def _hangs(imex: Mapping[str, Any] | None) -> bool:
+    """Whether the tray's own daemon does not even say its state."""
+    return imex is not None and not imex["ready"] and any(note["code"] == "imex_timeout" for note in imex["findings"])
 
 
 def _is_ready(imex: Mapping[str, Any] | None) -> bool:

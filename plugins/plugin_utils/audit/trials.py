@@ -44,7 +44,7 @@ def judge(
     yield from _placement(row, clique, tray_of, isolated)
     known = {str(trial["name"]): trial for trial in trials}
     for job in map(mapped, listed(row.get("trials"))):
-        yield from _trial(job, known[str(job["name"])], clique)
+        yield from _trial(job, known[str(job["name"])], clique, list(tray_of.values()))
 
 
 def _placement(
@@ -77,34 +77,41 @@ def _placement(
         yield failure("trial_channel_shared", CHANNELS, message, None, clique, trays=list(tray_of.values()))
 
 
-def _trial(job: Mapping[str, Any], trial: Mapping[str, Any], clique: str) -> Iterator[Failure]:
+def _trial(job: Mapping[str, Any], trial: Mapping[str, Any], clique: str, trays: Sequence[str]) -> Iterator[Failure]:
+    """trays: in the order of the job's tasks, which is that of the nodes' names in Slurm."""
     kind, name = str(trial["kind"]), str(trial["name"])
-    tasks = {str(task): str(text) for task, text in mapped(job.get("tasks")).items()}
     if job.get("rc") is None:
         yield failure("trial_failed", HARDWARE, f"{name} on clique {clique} did not end in time.", None, clique)
         return
-    read = tasks if kind in OF_EACH_TRAY else {"0": tasks.get("0", "")}
-    for task, text in sorted(read.items()) or [("0", "")]:
-        try:
-            result = tools.PARSERS[kind](text)
-        except tools.ToolError as error:
-            said = sentence(job.get("stderr")) or sentence(str(error))
-            message = f"{name} on clique {clique} gave no result (rc {job.get('rc')}, {said})."
-            yield failure("trial_failed", HARDWARE, message, None, clique)
-            continue
-        where = f" on task {task}" if kind in OF_EACH_TRAY else ""
-        for fault in result.failed:
-            yield failure(
-                "trial_failed", HARDWARE, f"{name}{where} of clique {clique}: {sentence(fault)}.", None, clique
-            )
-        if result.wrong:
-            message = f"{name} on clique {clique} got {result.wrong} values wrong."
-            yield failure("trial_failed", HARDWARE, message, None, clique)
-        least = trial.get("least")
-        if least is not None and (result.least is None or result.least < float(least)):
-            reached = "nothing" if result.least is None else f"{result.least:g} GB/s"
-            message = f"{name} on clique {clique} reached {reached}, and the site wants {float(least):g} GB/s."
-            yield failure("trial_slow", HARDWARE, message, None, clique)
+    tasks = mapped(job.get("tasks"))
+    if kind not in OF_EACH_TRAY:
+        yield from _read(job, trial, str(tasks.get("0", "")), clique, None)
+        return
+    for number, tray in enumerate(trays):
+        yield from _read(job, trial, str(tasks.get(str(number), "")), clique, tray)
+
+
+def _read(
+    job: Mapping[str, Any], trial: Mapping[str, Any], text: str, clique: str, tray: str | None
+) -> Iterator[Failure]:
+    """What one output says; of a tray, or of the whole clique."""
+    where = f"{trial['name']} on {f'{tray} of ' if tray else ''}clique {clique}"
+    try:
+        result = tools.PARSERS[str(trial["kind"])](text)
+    except tools.ToolError as error:
+        said = sentence(job.get("stderr")) or sentence(str(error))
+        message = f"{where} gave no result (exit status {job.get('rc')}, {said})."
+        yield failure("trial_failed", HARDWARE, message, tray, clique)
+        return
+    for fault in result.failed:
+        yield failure("trial_failed", HARDWARE, f"{where}: {sentence(fault)}.", tray, clique)
+    if result.wrong:
+        yield failure("trial_failed", HARDWARE, f"{where} got {result.wrong} values wrong.", tray, clique)
+    least = trial.get("least")
+    if least is not None and (result.least is None or result.least < float(least)):
+        reached = "nothing" if result.least is None else f"{result.least:g} GB/s"
+        message = f"{where} reached {reached}, and the site wants {float(least):g} GB/s."
+        yield failure("trial_slow", HARDWARE, message, tray, clique)
 
 
 def _broken(what: str, block: str, job: Mapping[str, Any], clique: str) -> Failure:

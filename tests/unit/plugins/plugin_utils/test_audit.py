@@ -175,6 +175,15 @@ def stopped_daemon(world: World) -> None:
         world.say(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
 
 
+def hanging_daemon(world: World) -> None:
+    """Whoever asks for the whole domain waits for it."""
+    late = audit_world.imex_fleet.child.Result(None, "", "", timed_out=True)
+    world.trays[A[1]]["imex"] = world.imex(A[1], world.entries("r01"), answers={"state": late})
+    for tray in (A[0], A[2]):
+        world.trays[tray]["imex"]["peers"] = []
+        world.say(tray, "imex", "imex_timeout")
+
+
 def blind_pair(world: World) -> None:
     """A firewall between two of which both are ready."""
     for one, other in ((A[0], A[1]), (A[1], A[0])):
@@ -319,6 +328,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (foreign_list, "imex", "imex_list_differs", A[1:2]),
     (second_owner, "imex", "imex_two_owners", B[:1]),
     (stopped_daemon, "imex", "imex_unit_down", A[3:]),
+    (hanging_daemon, "imex", "imex_timeout", A[1:2]),
     (blind_pair, "imex", "imex_pair_blind", []),
     (wrong_block, "slurm", "slurm_tray_other_block", A[:1]),
     (mixed_blocks, "slurm", "slurm_tray_other_block", [A[0], B[0]]),
@@ -371,7 +381,16 @@ def test_five_faults_at_once_on_trays_of_their_own_are_five_failures(seed: int) 
     chosen: list[tuple[Change, str, str, list[str]]] = []
     taken: set[str] = set()
     alone = {whole_clique_moved, no_topology, block_gone, renamed_block, blind_pair}
-    subjects = {broken_part, silent, stopped_daemon, foreign_list, wrong_driver, imex_of_another_version, no_driver}
+    subjects = {
+        broken_part,
+        hanging_daemon,
+        silent,
+        stopped_daemon,
+        foreign_list,
+        wrong_driver,
+        imex_of_another_version,
+        no_driver,
+    }
     for case in dice.sample(CASES, len(CASES)):
         change, layer, _code, trays = case
         group = {layer} if not trays or layer == "slurm" else set(trays)
