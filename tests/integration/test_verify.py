@@ -385,6 +385,66 @@ def test_swapped_trays_are_one_failure(site: Site) -> None:
             dress(tray, tray)
 
 
+WATCH = """\
+- hosts: slurm_controller
+  gather_facts: false
+  tasks:
+    - ansible.builtin.import_role:
+        name: rackscale.nvlink.acceptance
+        tasks_from: watch
+"""
+
+
+def test_the_watch_is_a_timer_that_comes_and_goes(site: Site) -> None:
+    """On a host of the lab, with a stand-in for ansible-playbook that notes what it is called with."""
+    site.on(
+        {
+            "ctl": 'printf \'#!/bin/sh\\nprintf "%%s\\\\n" "$@" > /var/lib/nvlink-verify/said\\n\' > /root/play;'
+            " chmod +x /root/play"
+        }
+    )
+    play = site.folder / "watch.yml"
+    play.write_text(WATCH)
+
+    def run(*arguments: str, **more: Any) -> int:
+        given = {
+            "acceptance_fabric_file": "/srv/it's 100%/$fabric.json",
+            "acceptance_watch_inventory": ["/srv/cluster.nvlink.yml", "/srv/ho sts.yml"],
+            "acceptance_watch_ansible_playbook": "/root/play",
+            "acceptance_watch_variables": {"acceptance_kubeconfig": "/srv/kube"},
+            "ansible_become": False,
+            **more,
+        }
+        done = ansible("ansible-playbook", "-i", site.lab.inventory, play, "-e", json.dumps(given), *arguments)
+        return int(done.stdout.rpartition("changed=")[2].split()[0])
+
+    assert run("--check", "--diff") > 0
+    assert site.lab.exec("ctl", "ls", "/etc/systemd/system/nvlink-verify.timer", check=False).returncode != 0
+    assert run() > 0
+    assert run() == 0
+    assert site.lab.exec("ctl", "systemctl", "is-active", "nvlink-verify.timer").stdout.strip() == "active"
+    site.lab.exec("ctl", "systemd-analyze", "verify", "/etc/systemd/system/nvlink-verify.timer")
+    site.lab.exec("ctl", "systemctl", "start", "nvlink-verify.service")
+    said = site.lab.exec("ctl", "cat", "/var/lib/nvlink-verify/said").stdout.splitlines()
+    assert said[:7] == [
+        "-i",
+        "/srv/cluster.nvlink.yml",
+        "-i",
+        "/srv/ho sts.yml",
+        "rackscale.nvlink.verify",
+        "--tags",
+        "quick",
+    ]
+    assert json.loads(said[-1]) == {
+        "fabric_file": "/srv/it's 100%/$fabric.json",
+        "verdict_file": "/var/lib/nvlink-verify/verdict.json",
+        "acceptance_kubeconfig": "/srv/kube",
+    }
+    assert run(acceptance_watch_state="absent") > 0
+    assert run(acceptance_watch_state="absent") == 0
+    assert site.lab.exec("ctl", "systemctl", "cat", "nvlink-verify.service", check=False).returncode != 0
+
+
 # What nvbandwidth, nccl-tests and dcgmi diag -j print, after published runs.
 NVBANDWIDTH = """\
 nvbandwidth Version: v0.8
