@@ -211,7 +211,8 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
         placement = _carry_on(files, last, placement, targets, place_upon, policy)
         differs = files.differ(placement.fabric)
         result = _left_to_a_person(files, last, placement, refused_by, policy) if differs else _unchanged(files)
-    state = awaiting(placement, files.fabric) if result["proposal"] else placement.state
+    waits = result["proposal"] is not None
+    state = awaiting(placement, files.fabric) if waits else settled(placement.state, placement.fabric)
     result["changed"] |= files.state is None or files.state.essence() != state.essence()
     files.write_state(state)
     summary = _summary(placement.fabric, state, placement.changes)

@@ -63,6 +63,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 _NO_TRAYS_CODES = frozenset(
     {"addresses_unknown", "driver_missing", "fabric_unknown", "library_missing", "no_gpu", "smi_missing"}
 )
+_AWAITING = "awaiting_acceptance"
+# These ask for an acceptance, so they end with it.
+_UNTIL_ACCEPTED = frozenset({_AWAITING, "tray_replaced"})
 _BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 K = TypeVar("K")
@@ -207,7 +210,7 @@ def awaiting(placement: Placement, accepted: Fabric | None) -> State:
             continue
         message = f"Tray {name} is seen in {change['to']}; accept the proposal to give it that place."
         tray = cast(TrayState, dict(trays[name]))
-        tray["findings"] = [*tray["findings"], finding("awaiting_acceptance", message, tray=name)]
+        tray["findings"] = [*tray["findings"], finding(_AWAITING, message, tray=name)]
         if name not in places:
             # The fabric file does not tell what it would tell of a placed tray, so the state does.
             seen = placement.fabric.trays[name]
@@ -217,18 +220,18 @@ def awaiting(placement: Placement, accepted: Fabric | None) -> State:
 
 
 def settled(state: State, accepted: Fabric) -> State:
-    """The state after a person has accepted: who awaited that has a place now."""
+    """The state after the placement was accepted: who awaited that has a place now."""
     trays = {}
     for name, tray in state.trays.items():
-        trays[name] = settled_tray = _no_longer_awaiting(tray)
+        trays[name] = settled_tray = _without(_UNTIL_ACCEPTED, tray)
         if settled_tray is not tray and tray["state"] == UNPLACED and name in accepted.trays:
             trays[name] = _given_place(settled_tray, PRESENT)
     return replace(state, trays=trays)
 
 
-def _no_longer_awaiting(tray: TrayState) -> TrayState:
-    """The tray itself if it awaited nothing, else a copy."""
-    kept = [row for row in tray["findings"] if row["code"] != "awaiting_acceptance"]
+def _without(codes: Collection[str], tray: TrayState) -> TrayState:
+    """The tray itself if it has none of these findings, else a copy."""
+    kept = [row for row in tray["findings"] if row["code"] not in codes]
     return tray if len(kept) == len(tray["findings"]) else cast(TrayState, {**tray, "findings": kept})
 
 
@@ -501,7 +504,7 @@ class _Run:
         for name, tray in before.items():
             if name in self.seen:
                 continue
-            tray = _no_longer_awaiting(tray)
+            tray = _without({_AWAITING}, tray)
             if name in self.trays and tray["state"] == UNPLACED:
                 # A person has placed it by hand; nobody has seen it there yet.
                 states[name] = _given_place(tray, STALE)

@@ -117,6 +117,26 @@ def test_gates_accept_at_once_and_keep_what_was_before(site: Site) -> None:
     assert site.discover(accept="gates")["changed"] is False
 
 
+def _swap(site: Site, name: str) -> None:
+    for number, gpu in enumerate(site.facts(name)["gpus"]):
+        gpu["uuid"] = f"GPU-0000000{number}-1111-4222-8333-444444444444"
+
+
+@pytest.mark.parametrize("by", ["gates", "a person"])
+def test_a_replaced_tray_is_told_until_it_is_accepted_and_then_nothing_changes(site: Site, by: str) -> None:
+    site.discover(accept="gates")
+    _swap(site, "r01t01")
+    if by == "gates":
+        replaced = site.discover(accept="gates")
+    else:
+        replaced = site.discover()
+        assert "tray_replaced" in [row["code"] for row in site.state("r01t01")["findings"]]
+        site.accept(replaced["sha256"])
+    assert "tray_replaced" in [row["code"] for row in replaced["findings"]]
+    assert [row["code"] for row in site.state("r01t01")["findings"]] == []
+    assert site.discover(accept="gates")["changed"] is False
+
+
 def test_a_gate_that_objects_proposes_and_fails_and_a_person_may_still_accept(site: Site) -> None:
     site.discover(accept="gates")
     before = site.path.read_bytes()

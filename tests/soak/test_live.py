@@ -1,0 +1,25 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ten rounds of faults and repairs on four trays that run; `make soak` makes two hundred on 36."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.tests.integration.conftest import running_lab
+
+from .live import Soak, scenario
+
+ROUNDS = 10
+
+
+@pytest.mark.lab
+def test_after_every_round_site_comes_to_rest_and_nobody_is_lost(tmp_path: Path) -> None:
+    with running_lab(tmp_path, scenario(tmp_path, racks=2, trays=2)) as racks:
+        soak = Soak(racks, tmp_path, seed=4, phases=("discover", "slurm"))
+        soak.settle()
+        rounds = [soak.round() for _ in range(ROUNDS)]
+        assert sum(one.changed for one in rounds) > 0, "some of what happened was to be followed"
+        soak.heal()
