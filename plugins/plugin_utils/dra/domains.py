@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
 
-DOMAIN_DRIVER = f"compute-domain.{GROUP.partition('.')[2]}"
+DOMAIN_DRIVER = "compute-domain.nvidia.com"
 KEY = f"{GROUP}/computeDomain"
 """The label on nodes and on all that belongs to a domain, whose UID is its value; the name of the finalizer too."""
 CLEANUP = datetime.timedelta(minutes=20)
@@ -44,26 +44,41 @@ def domain_of(claim: Mapping[str, Any]) -> str | None:
     return None
 
 
-def channels(seen: Seen, uid: str) -> dict[str, bool]:
-    """Node -> whether a pod has it reserved, for each node on which a channel of the domain is allocated."""
-    found = {}
-    for claim in seen["claims"]:
-        if domain_of(claim) != uid:
-            continue
-        status = mapped(claim.get("status"))
-        for row in map(mapped, listed(mapped(mapped(status.get("allocation")).get("devices")).get("results"))):
-            if row.get("driver") == DOMAIN_DRIVER:
-                found[str(row.get("pool"))] = bool(listed(status.get("reservedFor")))
-    return found
+class Served:
+    """Who is to have a channel and who serves it, by the UID of each ComputeDomain; a snapshot is read once for all."""
 
+    def __init__(self, seen: Seen) -> None:
+        self._labelled = labelled(seen)
+        self._channels: dict[str, dict[str, bool]] = {}
+        self._daemons: dict[str, list[Mapping[str, Any]]] = {}
+        for claim in seen["claims"]:
+            uid, status = domain_of(claim), mapped(claim.get("status"))
+            for row in map(mapped, listed(mapped(mapped(status.get("allocation")).get("devices")).get("results"))):
+                if uid is not None and row.get("driver") == DOMAIN_DRIVER:
+                    reserved = bool(listed(status.get("reservedFor")))
+                    self._channels.setdefault(uid, {})[str(row.get("pool"))] = reserved
+        for clique in seen["compute_domain_cliques"]:
+            rows = map(mapped, listed(clique.get("daemons")))
+            self._daemons.setdefault(str(_uid_label(clique)), []).extend(rows)
 
-def members(seen: Seen, domain: Mapping[str, Any]) -> dict[str, Member]:
-    """Node -> its daemon, by the domain's ComputeDomainCliques, else by its own status."""
-    rows = [(row, row.get("name")) for row in map(mapped, listed(mapped(domain.get("status")).get("nodes")))]
-    for clique in seen["compute_domain_cliques"]:
-        if _uid_label(clique) == uid_of(domain):
-            rows += [(row, row.get("nodeName")) for row in map(mapped, listed(clique.get("daemons")))]
-    return {str(name): Member(str(row.get("cliqueID") or ""), str(row.get("status"))) for row, name in rows}
+    def channels(self, domain: Mapping[str, Any]) -> dict[str, bool]:
+        """Node -> whether a pod has it reserved, for each node on which a channel of the domain is allocated."""
+        return self._channels.get(uid_of(domain), {})
+
+    def members(self, domain: Mapping[str, Any]) -> dict[str, Member]:
+        """Node -> its daemon, by the domain's ComputeDomainCliques, else by its own status."""
+        rows = [(row, row.get("name")) for row in map(mapped, listed(mapped(domain.get("status")).get("nodes")))]
+        rows += [(row, row.get("nodeName")) for row in self._daemons.get(uid_of(domain), [])]
+        return {str(name): Member(str(row.get("cliqueID") or ""), str(row.get("status"))) for row, name in rows}
+
+    def waiting(self, domain: Mapping[str, Any]) -> dict[str, str]:
+        """Node -> why the domain's daemon does not serve there, for those with a channel on which it does not."""
+        joined = self.members(domain)
+        return {
+            node: _why(self._labelled.get(node), uid_of(domain), joined.get(node))
+            for node in self.channels(domain)
+            if node not in joined or joined[node].status != READY
+        }
 
 
 def uid_of(item: Mapping[str, Any]) -> str:
@@ -76,13 +91,13 @@ def living(seen: Seen, plan: Plan) -> list[Finding]:
         # There the driver runs no daemons, and says nothing of IMEX.
         return []
     here = [item for item in seen["compute_domains"] if "deletionTimestamp" not in mapped(item.get("metadata"))]
-    return [row for domain in here for row in _judged(seen, domain)]
+    served = Served(seen)
+    return [row for domain in here for row in _judged(served, domain)]
 
 
-def _judged(seen: Seen, domain: Mapping[str, Any]) -> Iterator[Finding]:
-    name, joined = name_of(domain), members(seen, domain)
-    wanted = channels(seen, uid_of(domain))
-    missing = waiting(seen, domain, wanted)
+def _judged(served: Served, domain: Mapping[str, Any]) -> Iterator[Finding]:
+    name, joined = name_of(domain), served.members(domain)
+    wanted, missing = served.channels(domain), served.waiting(domain)
     if missing:
         count = f"{len(wanted) - len(missing)} of {len(wanted)}"
         node, reason = next(iter(sorted(missing.items())))
@@ -98,16 +113,6 @@ def _judged(seen: Seen, domain: Mapping[str, Any]) -> Iterator[Finding]:
         yield finding("dra_domain_spans", f"{message} one by affinity to nvidia.com/gpu.clique.", domain=name)
 
 
-def waiting(seen: Seen, domain: Mapping[str, Any], nodes: Mapping[str, Any]) -> dict[str, str]:
-    """Node -> why the domain's daemon does not serve there, for those of `nodes` on which it does not."""
-    joined, labelled = members(seen, domain), _labelled(seen)
-    return {
-        node: _why(labelled.get(node), uid_of(domain), joined.get(node))
-        for node in nodes
-        if node not in joined or joined[node].status != READY
-    }
-
-
 def _why(label: str | None, uid: str, member: Member | None) -> str:
     if member is not None:
         return f"the daemon is {member.status}"
@@ -118,7 +123,7 @@ def _why(label: str | None, uid: str, member: Member | None) -> str:
     return "no daemon has joined"
 
 
-def _labelled(seen: Seen) -> dict[str, str]:
+def labelled(seen: Seen) -> dict[str, str]:
     """Node -> the UID in its label."""
     rows = {str(mapped(node.get("metadata")).get("name")): placing.labels(node).get(KEY) for node in seen["nodes"]}
     return {name: str(uid) for name, uid in rows.items() if uid is not None}
@@ -127,7 +132,7 @@ def _labelled(seen: Seen) -> dict[str, str]:
 def remains(seen: Seen) -> dict[str, list[str]]:
     """UID -> everything that bears it, in words; the ComputeDomain itself not among them."""
     found: dict[str, list[str]] = {}
-    for node, uid in _labelled(seen).items():
+    for node, uid in labelled(seen).items():
         found.setdefault(uid, []).append(f"the label of node {node}")
     for key, kind in (
         ("claim_templates", "ResourceClaimTemplate"),

@@ -8,7 +8,7 @@ A pod of a DaemonSet claims a channel and is ready when it sees channel0, so nob
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -93,31 +93,33 @@ def _daemon_set(name: str, namespace: str, image: str, hosts: Sequence[str]) -> 
 
 def judge(seen: Seen, made: Sequence[Mapping[str, Any]], plan: Plan) -> list[Finding]:
     """V5 of the trial's objects: the first thing that does not yet work, for each clique."""
-    names = {name_of(row) for row in made}
+    served, names = domains.Served(seen), {name_of(row) for row in made}
     sets = {name_of(item): item for item in seen["daemon_sets"]}
     live = {name_of(item): item for item in seen["compute_domains"]}
     return [
         finding("dra_probe_failed", f"The trial {name} does not get through: {trouble}.", domain=name)
         for name in sorted(names)
-        for trouble in [_trouble(seen, live.get(name), mapped(sets.get(name)), plan)]
+        for trouble in [_trouble(served, live.get(name), mapped(sets.get(name)), plan)]
         if trouble
     ]
 
 
-def _trouble(seen: Seen, domain: Mapping[str, Any] | None, pods: Mapping[str, Any], plan: Plan) -> str | None:
+def _trouble(
+    served: domains.Served, domain: Mapping[str, Any] | None, pods: Mapping[str, Any], plan: Plan
+) -> str | None:
     if domain is None:
         return "its ComputeDomain is not there; see whether somebody deleted it"
     status = mapped(pods.get("status"))
     wanted = status.get("desiredNumberScheduled")
     if not wanted:
         return "its DaemonSet wants no pod; see that the controller manager runs"
-    held = domains.channels(seen, domains.uid_of(domain))
+    held = served.channels(domain)
     if len(held) < wanted:
         return f"{len(held)} of {wanted} claims are allocated; see kubectl describe resourceclaim in its namespace"
     idle = [node for node, reserved in held.items() if not reserved]
     if idle:
         return f"the claims on {named(idle)} are allocated and not reserved; see kubectl describe pod there"
-    missing = {} if plan.host_managed else domains.waiting(seen, domain, held)
+    missing = {} if plan.host_managed else served.waiting(domain)
     if missing:
         node, reason = next(iter(sorted(missing.items())))
         return f"on node {node} {reason}; see the log of the driver's pods there"
@@ -131,10 +133,7 @@ def left(seen: Seen, uids: Sequence[str]) -> list[Finding]:
     """V6 of the trial: what its ComputeDomains, by their UIDs, have left."""
     there = [f"ComputeDomain {name_of(item)}" for item in seen["compute_domains"] if domains.uid_of(item) in uids]
     rows = [*there, *(row for uid, rows in domains.remains(seen).items() if uid in uids for row in rows)]
-    return list(_left(rows))
-
-
-def _left(rows: Sequence[str]) -> Iterator[Finding]:
-    if rows:
-        message = f"The trial has left {named(rows)}; see that the driver's controller runs, which takes it away."
-        yield finding("dra_probe_left", message)
+    if not rows:
+        return []
+    message = f"The trial has left {named(rows)}; see that the driver's controller runs, which takes it away."
+    return [finding("dra_probe_left", message)]
