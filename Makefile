@@ -12,7 +12,7 @@ RACKS ?= 2
 SUITE ?= trixie
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test test-all bench docs lab lab-down build clean
+.PHONY: help venv demo check test test-all soak bench docs lab lab-down build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,6 +34,9 @@ test: venv ## All gates, on virtual racks of real systemd, sshd and slurmctld (r
 
 test-all: venv ## The long gates too: 36 trays on both Slurm versions
 	@$(RUN)/python tests/tools/gates.py all
+
+soak: venv ## 200 rounds of random faults and repairs on 36 trays of the lab (root)
+	@$(RUN)/python tests/soak/live.py
 
 bench: venv ## Measure at 10,368 trays and print the table of docs/performance.md
 	@$(RUN)/python tests/bench/run.py

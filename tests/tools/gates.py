@@ -65,10 +65,11 @@ def _pytest(folder: str, marks: str = "") -> list[str]:
 
 
 def _lab(name: str, level: str, marks: str, only: tuple[str, ...] = ("test_*.py",), but: tuple[str, ...] = ()) -> Gate:
-    """The tests on real daemons that have these marks, of the files of tests/integration with these names."""
+    """The tests on real daemons that have these marks, of the files with these names."""
     files = sorted(
         str(file.relative_to(CHECKOUT))
-        for file in (CHECKOUT / "tests" / "integration").iterdir()
+        for folder in ("integration", "soak")
+        for file in (CHECKOUT / "tests" / folder).iterdir()
         if any(map(file.match, only)) and not any(map(file.match, but))
     )
     return Gate(name, level, _pytest(" ".join(files), marks), is_pytest=True, on_lab=True, blocked=_not_root)
@@ -94,7 +95,7 @@ GATES = [
     Gate("artifact", "test", _tool("python tests/tools/artifact.py")),
     Gate("ansible-test-units", "test", _tool("python tests/tools/run_ansible_test.py units"), blocked=_no_compiler),
     Gate("ansible-test-sanity", "check", _tool("python tests/tools/run_ansible_test.py sanity")),
-    Gate("unit", "check", _pytest("-n 2 tests/unit"), is_pytest=True, blocked=_no_compiler),
+    Gate("unit", "check", _pytest("-n 2 tests/unit tests/soak", "not lab"), is_pytest=True, blocked=_no_compiler),
     Gate("ansible-lint", "check", _tool("ansible-lint --offline -q")),
     Gate("docs", "check", _tool(LINT_DOCS)),
     Gate("docs-site", "check", _tool("python tests/tools/docs_site.py")),
