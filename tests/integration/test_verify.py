@@ -10,6 +10,8 @@ the lab is mended by hand, and the last word of a test is that the cluster is as
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +24,8 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 
-from .commands import ansible
+from . import pages
+from .commands import ansible, environment
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
 from .test_lab import wait_until
 
@@ -383,6 +386,29 @@ def test_swapped_trays_are_one_failure(site: Site) -> None:
     finally:
         for tray in pair:
             dress(tray, tray)
+
+
+def test_the_page_is_followed_word_for_word(site: Site) -> None:
+    folder = site.folder
+    (folder / "hosts.yml").write_text(site.lab.inventory.read_text())
+    fabric = {"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file"], "fabric_file": "fabric.json"}
+    (folder / "cluster.nvlink.yml").write_text(json.dumps(fabric))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    told = pages.commands("docs/verify.md")
+    assert len(told) == 3
+    for command in told:
+        done = subprocess.run(
+            ["bash", "-c", command.text],
+            cwd=folder,
+            env=environment(PATH=path),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command.text}:\n{done.stdout}\n{done.stderr}"
+    assert json.loads((folder / "verdict.json").read_text())["asked"] == 6
 
 
 WATCH = """\
