@@ -1,0 +1,58 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What no source can see of a fabric's trays, so that a person says it: another name, or that one is gone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import cast
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME, FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Change, Fabric, State, Tray
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
+
+
+def rename(fabric: Fabric, names: Mapping[str, str], today: str) -> tuple[Fabric, list[Change]]:
+    """Trays under their new names, at their old places; old -> new. FabricFileError for a name that cannot be given.
+
+    One that was renamed already is left as it is. The names in Slurm and Kubernetes stay, the site says those itself.
+    """
+    trays, changes = dict(fabric.trays), list[Change]()
+    for old, new in names.items():
+        if old not in trays and new in trays:
+            continue
+        if old not in trays:
+            raise FabricFileError(f"rename: {shown(old)} is no tray of the fabric file{_meant(old, fabric)}")
+        if new in trays:
+            raise FabricFileError(f"rename: {shown(new)} is a tray of the fabric file; choose another name for {old}")
+        if not NODE_NAME.fullmatch(new):
+            raise FabricFileError(f"rename: {shown(new)} cannot stand in a hostlist; use letters, digits, . _ and -")
+        why = f"renamed {today} from {old}"
+        tray = cast(Tray, {**trays.pop(old), "why": why})
+        trays[new] = tray
+        changes.append({"tray": new, "from": tray["clique"], "to": tray["clique"], "kind": "name", "why": why})
+    return replace(fabric, trays=trays), changes
+
+
+def remove(fabric: Fabric, names: Collection[str], today: str) -> tuple[Fabric, list[Change]]:
+    """The fabric without these trays; their cliques and blocks keep names and positions."""
+    trays = {name: tray for name, tray in fabric.trays.items() if name not in names}
+    changes: list[Change] = [
+        {"tray": name, "from": tray["clique"], "to": None, "kind": "removed", "why": f"removed {today}"}
+        for name, tray in fabric.trays.items()
+        if name in names
+    ]
+    return replace(fabric, trays=trays), changes
+
+
+def of_state(state: State, renamed: Mapping[str, str], removed: Collection[str]) -> State:
+    """The state that belongs to the edited fabric."""
+    kept = {renamed.get(name, name): tray for name, tray in state.trays.items() if name not in removed}
+    return replace(state, trays=kept)
+
+
+def _meant(name: str, fabric: Fabric) -> str:
+    said = nearest(name, fabric.trays)
+    return said if said.startswith("; did you mean") else "; look there for its name"

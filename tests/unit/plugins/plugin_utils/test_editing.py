@@ -1,0 +1,53 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Trays of a fabric file under other names, and without some of them."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+
+from .fabrics import fabric, state
+
+TWO = fabric(racks=1, trays=3, split=())
+TODAY = "2026-11-21"
+
+
+def test_a_renamed_tray_keeps_its_place_and_its_names_elsewhere() -> None:
+    after, changes = editing.rename(TWO, {"r01t02": "left"}, TODAY)
+    assert {**after.trays["left"], "why": ""} == {**TWO.trays["r01t02"], "why": ""}
+    assert sorted(after.trays) == ["left", "r01t01", "r01t03"]
+    assert [(row["tray"], row["kind"], row["why"]) for row in changes] == [
+        ("left", "name", "renamed 2026-11-21 from r01t02")
+    ]
+    assert editing.rename(after, {"r01t02": "left"}, TODAY) == (after, []), "a second time changes nothing"
+    fabric_file.check(after.as_dict(), "fabric.json", TWO)
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        ({"r01t2": "left"}, "rename: 'r01t2' is no tray of the fabric file; did you mean r01t02"),
+        ({"r01t02": "r01t03"}, "rename: 'r01t03' is a tray of the fabric file"),
+        ({"r01t02": "a b"}, "rename: 'a b' cannot stand in a hostlist"),
+    ],
+)
+def test_a_name_that_cannot_be_given_is_refused(names: dict[str, str], problem: str) -> None:
+    with pytest.raises(FabricFileError) as failure:
+        editing.rename(TWO, names, TODAY)
+    assert str(failure.value).startswith(problem)
+
+
+def test_a_removed_tray_leaves_its_clique_and_block_where_they_are() -> None:
+    after, changes = editing.remove(TWO, list(TWO.trays), TODAY)
+    assert (after.trays, after.cliques) == ({}, TWO.cliques)
+    assert [row["tray"] for row in changes] == list(TWO.trays)
+    assert editing.remove(after, list(TWO.trays), TODAY) == (after, [])
+    fabric_file.check(after.as_dict(), "fabric.json", TWO)
+
+
+def test_the_state_follows() -> None:
+    edited = editing.of_state(state(TWO), {"r01t02": "left"}, ["r01t03"])
+    assert sorted(edited.trays) == ["left", "r01t01"]
