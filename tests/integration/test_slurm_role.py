@@ -350,12 +350,12 @@ def test_the_first_run_has_given_tiers_their_partitions_qos_and_users(site: Site
     assert "research|alice|gold" in shown
     assert "students|bob|bronze" in shown
     asks = "--partition=gold --qos=gold"
-    for user, nodes, answer in (
-        ("alice", 1, r"^r01t0[12]$"),
-        ("alice", 2, "QOSMaxNodePerUserLimit"),
-        ("bob", 1, "Invalid qos specification"),
+    for user, nodes, patience, answer in (
+        ("alice", 1, "", r"^r01t0[12]$"),
+        ("alice", 2, "--immediate=4", "QOSMaxNodePerUserLimit"),
+        ("bob", 1, "", "Invalid qos specification"),
     ):
-        job = f"cd /tmp; runuser -u {user} -- timeout 20 srun --immediate=10 --nodes={nodes} {asks} hostname 2>&1"
+        job = f"cd /tmp; runuser -u {user} -- timeout 30 srun --nodes={nodes} {asks} {patience} hostname 2>&1"
         told = site.on("ctl", f"({job}) & sleep 2; squeue -h -o %r; wait", check=False).stdout
         assert re.search(answer, told, re.MULTILINE), told
 
@@ -369,7 +369,6 @@ def test_a_second_controller_joins_while_jobs_run(site: Site, job: dict[str, Any
     site.set(**joined)
     site.bring_up()
     assert undisturbed(site, job)
-    assert unchanged(site.bring_up())
 
 
 @pytest.fixture
@@ -412,11 +411,11 @@ def test_the_second_slurmctld_takes_over_with_all_jobs_and_gives_back(both: Site
     both.ctl(f"scancel {number}")
 
 
-@newer
+@pytest.mark.parametrize("site", [pytest.param("empty-forky.yml munge", marks=pytest.mark.minutes)], indirect=True)
 def test_a_controller_that_is_down_stops_no_run(both: Site) -> None:
     both.racks.stop("ctl2")
     done = both.bring_up("--limit", "ctl,r01t01")
-    assert "ctl2" in done.stdout + done.stderr
+    assert re.search(r"ctl2.*UNREACHABLE", done.stdout), "it is told"
     assert both.nodes()["r01t01"] == "idle"
 
 
