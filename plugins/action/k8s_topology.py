@@ -13,14 +13,14 @@ import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import WARNING, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import Cluster, K8sError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.runai import RunAi
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import KINDS, Plan, Planner, Wishes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import KINDS, Change, Plan, Planner, Wishes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
@@ -134,21 +134,10 @@ class ActionModule(ActionBase):
             "clique_label_writer": plan.writer,
             "plan": [row.as_dict() for row in rows],
             "findings": plan.findings,
+            "warnings": [row["message"] for row in plan.findings if row["severity"] == WARNING],
         }
         if self._task.diff:
-            diff = [
-                {
-                    "before_header": change.step.what,
-                    "after_header": f"{change.step.what} ({change.step.action})",
-                    "before": _text(change.before),
-                    "after": _text(change.after),
-                }
-                for change in plan.changes
-            ]
-            result["diff"] = [
-                *diff,
-                *({"prepared": f"{row.action} {row.what} {row.why}".rstrip() + "\n"} for row in steps),
-            ]
+            result["diff"] = [*map(_diff, plan.changes), *map(_told, steps)]
         return result
 
 
@@ -175,6 +164,22 @@ def _gpus(fabric: Fabric, cliques: dict[str, Any]) -> dict[str, str | None]:
         for tray, clique in cliques.items()
         if tray in fabric.trays
     }
+
+
+def _diff(change: Change) -> dict[str, str]:
+    if change.before == change.after:
+        # A field that is right already gets an owner more, which no text of the object shows.
+        return _told(change.step)
+    return {
+        "before_header": change.step.what,
+        "after_header": f"{change.step.what} ({change.step.action})",
+        "before": _text(change.before),
+        "after": _text(change.after),
+    }
+
+
+def _told(step: Step) -> dict[str, str]:
+    return {"prepared": f"{step.action} {step.what} {step.why}".rstrip() + "\n"}
 
 
 def _text(value: Any) -> str:

@@ -177,11 +177,15 @@ def decide(wanted: str, daemon_sets: Iterable[Any], nodes: Collection[Any], comi
 
 
 def _past_writers(nodes: Iterable[Any]) -> dict[str, list[str]]:
-    """Field manager -> the nodes whose label it owns."""
+    """Field manager -> the nodes whose label it owns; of a label that is ours too, nobody else.
+
+    Another one that has written the same value before owns it still, and says nothing by that.
+    """
     found: dict[str, list[str]] = {}
     for node in nodes:
         if CLIQUE in labels(node):
-            for manager in label_managers(node, CLIQUE):
+            owners = label_managers(node, CLIQUE)
+            for manager in (CLIQUE_MANAGER,) if CLIQUE_MANAGER in owners else owners:
                 found.setdefault(manager, []).append(name(node))
     return {manager: natural_sorted(rows) for manager, rows in sorted(found.items())}
 

@@ -338,7 +338,8 @@ class Planner:
         shared = {key for key in owned if set(k8s_labels.managers(node, ("metadata", part, key))) != {manager}}
         after = {**{key: live[key] for key in shared}, **values}
         if values:
-            why = ", ".join(f"{key}: {value}" for key, value in values.items())
+            told = ", ".join(f"{key}: {value}" for key, value in values.items())
+            why = f"own {told}, which is there" if before == after else told
         else:
             why = f"let go of {', '.join(sorted(owned))}" + (", which others keep" if shared else "")
         self._add(

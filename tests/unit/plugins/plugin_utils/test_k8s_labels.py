@@ -81,6 +81,8 @@ def test_who_runs_is_read_from_the_daemon_sets(sets: list[Any], running: tuple[s
         ("ours", [], ("kubectl-label",), OURS, ["k8s_clique_writer_unknown"]),
         ("ours", [GFD_RUNS], ("nfd-master",), "several", ["k8s_clique_two_writers"]),
         ("ours", [], ("rackscale.nvlink-clique",), OURS, []),
+        ("ours", [], ("kubectl-label", "rackscale.nvlink-clique"), OURS, []),
+        ("auto", [], ("nfd-master", "rackscale.nvlink-clique"), OURS, []),
         ("gfd", [], (), "nobody", ["k8s_clique_no_writer"]),
         ("dra_driver", [GFD_RUNS], (), "nobody", ["k8s_clique_no_writer"]),
         ("dra_driver", [DRA_SILENT], (), "nobody", ["k8s_clique_no_writer"]),
