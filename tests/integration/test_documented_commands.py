@@ -23,7 +23,7 @@ from nvlab import imex
 
 # What this module follows on the lab: from a folder with hosts.yml alone, and from one with a fabric file.
 FROM_NOTHING = ("README.md", "docs/quick-start.md")
-WITH_A_FABRIC = ("docs/imex.md", "docs/imex-domain.md")
+WITH_A_FABRIC = ("docs/imex.md", "docs/imex-domain.md", "docs/report.md", "docs/monitoring.md")
 # Commands that are run as they stand by something else than a test that follows their page.
 RUN_BY = {
     "make demo": "tests/integration/test_demo.py",

@@ -1,0 +1,81 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbooks report and render with what others found: a verdict, and the jobs of a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+from .commands import ansible
+from .conftest import RunningLab
+
+FAILURE = {"code": "slurm_block_differs", "severity": "error", "layer": "slurm", "tray": "r01t02", "message": "Moved."}
+VERDICT = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": {"slurm": "checked"}, "failures": [FAILURE]}
+
+
+def play(folder: Path, name: str, *arguments: str, inventory: str = "localhost,", check: bool = True) -> str:
+    where = ("-e", f"fabric_file={folder / 'fabric.json'}", "-e", f"render_dir={folder}")
+    done = ansible(
+        "ansible-playbook", "-i", inventory, f"rackscale.nvlink.{name}", *where, *arguments, check=check, COLUMNS="100"
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the fabric file of four trays, named as the lab names them."""
+    fabric = fabrics.fabric(racks=1, trays=4, first_index=1)
+    (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabric))
+    return tmp_path
+
+
+def test_a_verdict_is_shown_and_counted_where_there_is_one(folder: Path) -> None:
+    verdict = ("-e", f"verdict_file={folder / 'verdict.json'}")
+    play(folder, "render", *verdict)
+    assert "nvlink_verify_ok" not in (folder / "metrics" / "nvlink_fabric.prom").read_text()
+    (folder / "verdict.json").write_text(json.dumps(VERDICT))
+    play(folder, "render", *verdict)
+    assert "nvlink_verify_ok 0" in (folder / "metrics" / "nvlink_fabric.prom").read_text()
+    assert "The layers do not agree." in (folder / "report" / "index.html").read_text()
+    assert "changed=0" in play(folder, "render", *verdict)
+
+
+def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:
+    (folder / "verdict.json").write_text("{")
+    said = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)
+    assert "verdict.json: is no JSON; run the playbook verify again, or leave it out." in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.lab
+def test_running_jobs_stand_beside_their_trays(four_trays: RunningLab, folder: Path) -> None:
+    nodes = four_trays.exec("ctl", "sinfo", "--noheader", "--format=%n").stdout.split()
+    fabric = fabrics.fabric(racks=1, trays=4, first_index=1)
+    for tray, node in zip(fabric.trays, sorted(nodes), strict=True):
+        fabric.trays[tray]["slurm_node"] = node
+    (folder / "fabric.json").write_bytes(fabric_file.serialise(fabric))
+    asked = ("-e", "report_jobs=true")
+    idle = play(folder, "report", *asked, inventory=str(four_trays.inventory))
+    assert re.search(r"r01t01 .*r01 @0 *$", idle, re.MULTILINE)
+    job = four_trays.exec("ctl", "sbatch", "--parsable", "-D", "/", "-N", "4", "--wrap", "sleep 60").stdout.strip()
+    four_trays.exec("ctl", "sh", "-c", f"until squeue -h -t R -j {job} | grep -q .; do sleep 0.1; done")
+    try:
+        busy = play(folder, "report", *asked, inventory=str(four_trays.inventory))
+    finally:
+        four_trays.exec("ctl", "scancel", job)
+    assert len(re.findall(rf"(?m)^.*r01t0[1-4] .*r01 @0 +{job}$", busy)) == 4
+    assert (folder / "report" / "index.html").read_text().count(f"Jobs: {job}") == 4
+
+
+@pytest.mark.lab
+def test_a_slurm_that_does_not_answer_keeps_nobody_from_seeing_the_racks(folder: Path) -> None:
+    away = folder / "hosts.ini"
+    away.write_text("[slurm_controller]\nnowhere ansible_connection=ssh ansible_ssh_executable=/bin/false\n")
+    assert "r01t01" in play(folder, "report", "-e", "report_jobs=true", inventory=str(away))
