@@ -235,3 +235,156 @@ def killed(site: Site, command: str, until: Any) -> None:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
+
+
+# The other pages, which nothing else in this file builds upon.
+
+
+@pytest.fixture
+def whole(site: Site) -> Site:
+    """All four trays in their places, with nothing held; whichever test comes first brings them there."""
+    site.start(NEW)
+    if not (site.folder / "fabric.json").exists() or NEW not in site.fabric["trays"]:
+        site.type(texts(ENTRY)[0])
+    site.racks.exec("ctl", "scontrol", "update", "nodename=r01t[01-04]", "state=resume", check=False)
+    site.type("git add -A && git commit -qm 'The fabric' --allow-empty")
+    return site
+
+
+@pytest.mark.minutes
+def test_a_rack_goes_and_comes_back_while_the_others_work(whole: Site) -> None:
+    hold, discover, admit = texts("docs/day-two/rack.md")
+    whole.type(hold)
+    assert whole.drained() == dict.fromkeys(("r01t03", NEW), "nvlink: moved")
+    before = (whole.folder / "fabric.json").read_bytes()
+    for tray in ("r01t03", NEW):
+        whole.racks.stop(tray)
+    whole.type(discover)
+    assert (whole.folder / "fabric.json").read_bytes() == before
+    assert "ran" in whole.racks.exec("ctl", "srun", "-N2", "-w", "r01t[01-02]", "echo", "ran").stdout
+    for tray in ("r01t03", NEW):
+        whole.start(tray)
+    whole.type(admit)
+    assert (whole.drained(), whole.imex("r01t03"), whole.left("admit")) == ({}, "active", {})
+
+
+@pytest.mark.minutes
+def test_a_partition_is_joined_and_cut_again(whole: Site) -> None:
+    page = texts("docs/day-two/partition.md")
+    before = {tray: whole.clique(tray) for tray in whole.fabric["trays"]}
+    for clique in ({"r01t03": 1, NEW: 1}, {"r01t03": 2, NEW: 2}):
+        hold, discover, accept, commit, admit = page
+        whole.type(hold)
+        for tray, number in clique.items():
+            whole.racks.set(tray, f"clique={number}")
+        told = whole.type(discover).stdout
+        whole.said = told
+        whole.type(accept)
+        whole.type(commit)
+        whole.type(admit)
+        assert whole.drained() == {}
+    assert {tray: whole.clique(tray) for tray in whole.fabric["trays"]} == before
+
+
+@pytest.mark.minutes
+def test_trays_in_another_partition_than_the_fabric_file_has_stay_drained(whole: Site) -> None:
+    whole.type("ansible-playbook rackscale.nvlink.hold -e trays=r01b")
+    whole.racks.set(NEW, "clique=1")
+    told = whole.fails(
+        "ansible-playbook rackscale.nvlink.rollout -e rollout_name=admit -e rollout_trays=r01b"
+        """ -e '{"rollout_steps": ["verify", "resume"], "rollout_reason": "hold"}'"""
+    )
+    assert f"{NEW}" in told
+    assert NEW in whole.drained()
+    whole.racks.set(NEW, "clique=2")
+    whole.type("ansible-playbook rackscale.nvlink.admit -e trays=r01b")
+    assert whole.drained() == {}
+
+
+@pytest.mark.minutes
+def test_imex_changes_hands_and_back(whole: Site) -> None:
+    check, away, back = texts("docs/day-two/imex-owner.md")
+    whole.type(check)
+    assert whole.imex("r01t01") == "active"
+    whole.type(away)
+    assert whole.imex("r01t01") == "inactive"
+    whole.type(back)
+    assert (whole.imex("r01t01"), whole.drained()) == ("active", {})
+
+
+@pytest.mark.minutes
+def test_yesterdays_fabric_file_comes_back(whole: Site) -> None:
+    back, check, apply = texts("docs/day-two/restore.md")
+    yesterday = (whole.folder / "fabric.json").read_bytes()
+    document = whole.fabric
+    document["trays"][NEW]["clique"] = "r01a"
+    (whole.folder / "fabric.json").write_text(json.dumps(document, sort_keys=True, indent=1) + "\n")
+    whole.type("git commit -qam 'A mistake'")
+    told = whole.fails("ansible-playbook rackscale.nvlink.site --skip-tags discover")
+    assert NEW in told, "the verdict of a wrong file names the tray"
+    whole.type(back)
+    assert (whole.folder / "fabric.json").read_bytes() == yesterday
+    whole.type(check)
+    whole.type(apply)
+    assert changed(whole.type(apply)) == 0
+
+
+@pytest.mark.minutes
+def test_a_spare_works_where_a_tray_breaks(whole: Site) -> None:
+    check, keep, promote, admit, again = texts("docs/day-two/spares.md")
+    whole.type(check)
+    assert spares(whole) == {}
+    whole.type(keep)
+    assert spares(whole) == {"r01a": "r01t02", "r01b": NEW}
+    assert changed(whole.type(keep)) == 0
+    whole.type(promote)
+    assert (spares(whole), whole.drained()) == ({"r01a": "r01t02"}, {"r01t03": "nvlink: broken"})
+    whole.type(admit)
+    whole.type(again)
+    assert (spares(whole), whole.drained()) == ({"r01a": "r01t02", "r01b": NEW}, {})
+    whole.type("ansible-playbook rackscale.nvlink.spares -e spares_active=0")
+    assert spares(whole) == {}
+
+
+def spares(site: Site) -> dict[str, str]:
+    """Block -> its spares."""
+    shown = site.racks.exec("ctl", "scontrol", "-o", "show", "reservation").stdout
+    return dict(re.findall(r"ReservationName=nvlink_spare_(\S+) .* Nodes=(\S+) ", shown))
+
+
+@pytest.mark.minutes
+def test_a_tray_gets_another_name_and_is_gone_for_good(whole: Site) -> None:
+    check, rename, discover, rollout, remove, slurm, last = texts("docs/day-two/rename.md")
+    hosts = (whole.folder / "hosts.yml").read_text()
+    before = whole.fabric["trays"][NEW]
+    whole.type(check)
+    assert whole.fabric["trays"][NEW] == before
+    whole.type(rename)
+    names = f"tray4:\n          fabric_slurm_node: {NEW}\n          fabric_kubernetes_node: {NEW}"
+    (whole.folder / "hosts.yml").write_text(hosts.replace(f"{NEW}:", names))
+    for command in (discover, rollout):
+        assert changed(whole.type(command)) == 0, command
+    assert {**whole.fabric["trays"]["tray4"], "why": ""} == {**before, "why": ""}
+    for command in (remove, slurm, last):
+        whole.type(command)
+    assert sorted(whole.fabric["trays"]) == ["r01t01", "r01t02", "r01t03"]
+    (whole.folder / "hosts.yml").write_text(hosts)
+
+
+@pytest.mark.minutes
+def test_teardown_leaves_slurm_as_it_was(whole: Site) -> None:
+    check, teardown = texts("docs/day-two/teardown.md")
+    before = contents(whole)
+    whole.type(check)
+    assert contents(whole) == before
+    whole.type(teardown)
+    after = contents(whole)
+    assert not [line for line in after.splitlines() if "nvlink" in line or "topology." in line]
+    assert {whole.imex(f"r01t0{tray}") for tray in range(1, 5)} == {"inactive"}
+    assert "ran" in whole.racks.exec("ctl", "srun", "-N4", "echo", "ran").stdout
+    assert changed(whole.type(teardown)) == 0
+
+
+def contents(site: Site) -> str:
+    """Slurm's folder, with what slurm.conf includes."""
+    return site.racks.exec("ctl", "sh", "-c", "ls /etc/slurm; grep -i include /etc/slurm/slurm.conf || true").stdout
