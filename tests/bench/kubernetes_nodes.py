@@ -17,7 +17,7 @@ from pathlib import Path
 from measure import Cost, interleaved
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
-from nvlab.kubernetes import domains, nodes, plane, programs
+from nvlab.kubernetes import domains, nodes, plane, programs, store
 
 NAME = "kubernetes"
 KUBECTL, OURS, SNAPSHOT = "kubectl get nodes -o json", "source kubernetes", "dra_driver_info"
@@ -52,7 +52,9 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     with plane.control_plane(components=plane.API_ONLY) as running:
         count = plane.add_racks(running, racks)
         api = running.api()
-        api.create_all(domains.SLICES, (domains.domain_slice(row, False) for row in api.items(nodes.PATH)))
+        slices = (domains.domain_slice(row, False) for row in api.items(nodes.PATH))
+        first = api.create(domains.SLICES, next(slices))
+        store.put(running.name, (store.like(first, row) for row in slices), store.SLICES)
         asked = json.dumps({"kubeconfig": str(running.kubeconfig)})
         commands = {
             KUBECTL: running.inside([programs.kubectl(), "get", "nodes", "-o", "json"]),

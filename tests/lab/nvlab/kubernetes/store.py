@@ -19,7 +19,7 @@ from ..errors import LabError
 
 # etcd takes 128 operations and 1.5 MB in one transaction.
 BATCH = 100
-PREFIX = "/registry/minions/"
+NODES, SLICES = "/registry/minions/", "/registry/resourceslices/"
 PORT = 2379
 
 
@@ -32,14 +32,14 @@ def like(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def put(name: str, objects: Iterable[dict[str, Any]]) -> int:
-    """Store Nodes in the etcd of a lab; their number."""
+def put(name: str, objects: Iterable[dict[str, Any]], folder: str = NODES) -> int:
+    """Store objects, all of one kind without a namespace, in the etcd of a lab; their number."""
     connection = http.client.HTTPConnection("127.0.0.1", PORT)
     connection.sock = network.connect(str(network.file_of(name)), "127.0.0.1", PORT, 10.0)
     connection.sock.settimeout(60.0)
     stored, rest = 0, iter(objects)
     while batch := list(itertools.islice(rest, BATCH)):
-        rows = [{"requestPut": {"key": _text(PREFIX + row["metadata"]["name"]), "value": _json(row)}} for row in batch]
+        rows = [{"requestPut": {"key": _text(folder + row["metadata"]["name"]), "value": _json(row)}} for row in batch]
         connection.request("POST", "/v3/kv/txn", json.dumps({"success": rows}))
         answer = connection.getresponse()
         content = answer.read()
