@@ -150,3 +150,25 @@ def test_a_finding_names_its_subject() -> None:
     state = State(fabrics.state(fabric).trays, findings)
     said = [line.split("What")[0].split() for line in rack_map(fabric, state)[-4:]]
     assert said == [["info", "block", "r01:"], ["info", "domain", "r01:"], ["info"], ["info", "clique", "r01:"]]
+
+
+def test_jobs_have_a_column_where_slurm_was_asked() -> None:
+    fabric = fabrics.fabric(racks=1)
+    state = fabrics.state(fabric)
+    assert "jobs" not in rack_map(fabric, state)[1]
+    lines = rack_map(fabric, state, {"r01t01": ("4711",), "r01t02": tuple(str(4000 + n) for n in range(9))})
+    assert lines[1].split()[-1] == "jobs"
+    assert _line(lines, "r01t01").split()[-1] == "4711"
+    assert _line(lines, "r01t02").endswith("  4000 4001 4002 …")
+    assert _line(lines, "r01t03").endswith("@0")
+    assert rack_map(fabric, state, {})[1].split()[-1] == "jobs"
+
+
+@pytest.mark.parametrize("width", [200, 120, 100, 60, 44])
+def test_jobs_keep_to_the_width_too(width: int) -> None:
+    fabric = fabrics.fabric()
+    jobs = dict.fromkeys(fabric.trays, ("1234567",))
+    lines = rack_map(fabric, fabrics.state(fabric), jobs, width=width)
+    rows = [line for line in lines if NAMES.search(line)]
+    assert max(map(len, rows)) <= width
+    assert sum(line.count("1234567") for line in rows) == 36

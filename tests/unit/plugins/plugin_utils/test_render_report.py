@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import report
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
@@ -132,3 +133,60 @@ def test_the_report_tells_what_a_job_may_span() -> None:
 
 def test_without_a_tray_there_are_no_jobs() -> None:
     assert "Slurm jobs" not in _page(Fabric({}, {}, {}, []), State())
+
+
+def test_each_clique_has_its_names_in_slurm_and_kubernetes() -> None:
+    fabric = fabrics.fabric()
+    for number, name in enumerate(fabric.members["r02b"]):
+        fabric.trays[name]["kubernetes_node"] = f"gpu-{number:03d}"
+    text = _page(fabric, fabrics.state(fabric, r02t18={"health": "unhealthy"}))
+    uuid = fabric.cluster_uuid("r02b")
+    row = f"<td>r02t[10-18]</td><td>gpu-[000-008]</td><td><code>{uuid}.2</code></td>"
+    assert row in text
+    # Nine trays, of which eight work: the largest job inside the clique.
+    assert re.search(r'</span> r02b</th>.*<td class="n">9</td><td class="n">36</td><td class="n">8</td>', text)
+
+
+def test_clusters_that_share_the_fabric_are_named_beside_their_nodes() -> None:
+    fabric = fabrics.fabric(racks=1, trays=4)
+    clusters = {"slurm": {"a": {"blocks": {"r01": {"name": "r01", "position": 0}}}}, "kubernetes": {"k1": {}, "k2": {}}}
+    for number, tray in enumerate(fabric.trays.values()):
+        tray["kubernetes_cluster"] = "k1" if number < 3 else "k2"
+        if number < 2:
+            tray["slurm_cluster"] = "a"
+    shared = replace(fabric, clusters=clusters)  # type: ignore[arg-type]
+    text = _page(shared, fabrics.state(shared))
+    assert "<td>a: r01t[01-02]</td><td>k1: r01t[01-03]; k2: r01t04</td>" in text
+    assert "<h3>Cluster a</h3>" in text
+
+
+def test_capacity_gives_the_largest_job_of_each_segment_and_an_advice() -> None:
+    fabric = fabrics.fabric(racks=4, split=())
+    away = {f"r0{rack}t01": {"state": "stale"} for rack in (1, 2)}
+    text = _page(fabric, fabrics.state(fabric, **away))
+    assert "70 trays can work now, 18 of them in one clique" in text
+    row = '<tr><th scope="row" class="n">{}</th><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>'
+    assert row.format(16, 4, 64, 6) in text
+    assert row.format(18, 2, 36, 34) in text
+    assert "Segments of 18 reach 36 trays in 2 blocks, segments of 16 reach 64 in 4: ask for 16" in text
+
+
+def test_a_verdict_shows_layers_failures_causes_and_what_mends_them() -> None:
+    fabric = fabrics.fabric()
+    failure = {
+        "code": "slurm_block_differs", "severity": "warning", "layer": "slurm", "tray": "r01t07", "clique": "r01",
+        "message": "r01t07 is in another block.", "cause": "it was <edited>", "mend": "ansible-playbook a && b",
+    }  # fmt: skip
+    layers = {"hardware": "checked", "slurm": "checked", "tiers": "skipped: none are given"}
+    told = verdict({"ok": True, "checked_at": "t", "layers": layers, "failures": [failure]}, "verdict.json")
+    text = _page(fabric, fabrics.state(fabric), Beside(verdict=told))
+    page = Page(text)
+    assert "Every layer that was checked agrees." in text
+    assert "<b>tiers</b> not checked: none are given" in text
+    assert "<b>slurm</b> 1 warning" in text
+    assert "Likely cause: it was <edited>" in page.texts["span"]
+    assert "ansible-playbook a && b" in page.texts["code"]
+    # The filter has a box for a severity that only a failure has.
+    assert [attrs["value"] for attrs in (dict(a) for _t, a in page.elements) if attrs.get("name") == "severity"] == [
+        "warning"
+    ]
