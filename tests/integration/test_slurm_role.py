@@ -448,7 +448,7 @@ def test_a_tray_that_is_down_keeps_its_line_and_comes_back_empty(site: Site, job
     site.racks.stop("r01t03")
     done = site.bring_up(check=False)
     assert re.search(r"r01t03 .*unreachable=1", done.stdout)
-    assert done.stdout.count("unreachable=0    failed=0") == 4
+    assert done.stdout.count("unreachable=0    failed=0") == 5
     assert site.ctl("cat /etc/slurm/*.conf") == before
     site.racks.start("r01t03")
     site.prepare("r01t03")
