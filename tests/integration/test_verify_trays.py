@@ -1,0 +1,119 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""verify where there are trays and nothing else: real ansible-playbook processes, trays that are directories here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .commands import ansible
+from .test_discover import Site
+
+
+class Verified(Site):
+    """Four trays that were discovered and accepted."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.discover("-e", "accept=gates")
+        self.verdict_file = directory / "verdict.json"
+
+    def verify(self, *arguments: str, **more: Any) -> tuple[subprocess.CompletedProcess[str], list[tuple[str, Any]]]:
+        """The run, and code and tray of each failure.
+
+        The trays share this machine's processes, so daemons of a lab beside them would be theirs: IMEX is left out.
+        """
+        inventory = self.directory / "hosts.yml"
+        inventory.write_text(yaml.safe_dump({"nvlink": {"hosts": self.hosts}}))
+        given = {
+            "fabric_file": str(self.path),
+            "verdict_file": str(self.verdict_file),
+            "acceptance_backend": "nvidia_smi",
+            "acceptance_ip": "ip",
+            **more,
+        }
+        command = ("-i", inventory, "rackscale.nvlink.verify", "-e", json.dumps(given), *arguments)
+        done = ansible("ansible-playbook", *command, check=False)
+        rows = self.verdict()["failures"] if self.verdict_file.exists() else []
+        return done, [(row["code"], row["tray"]) for row in rows if not row["code"].startswith("imex_")]
+
+    def verdict(self) -> dict[str, Any]:
+        return json.loads(self.verdict_file.read_text())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Verified:
+    return Verified(tmp_path)
+
+
+def test_only_what_there_is_is_checked(site: Verified) -> None:
+    done, rows = site.verify("--check")
+    assert rows == [], done.stdout
+    assert (done.returncode == 0) is site.verdict()["ok"]
+    states = site.verdict()["layers"]
+    del states["imex"]
+    assert {layer for layer, state in states.items() if state == "checked"} == {
+        "hardware",
+        "fabric_file",
+        "driver",
+        "channels",
+    }
+    assert all(state.startswith("skipped: ") for state in states.values() if state != "checked")
+    assert "changed=0" in done.stdout
+    assert "4 trays in 2 cliques, 4 of them asked: " in done.stdout
+
+
+def test_silent_and_moved_trays_are_named_and_the_run_goes_on(site: Verified) -> None:
+    site.cut_off("r01t01")
+    site.move("r02t02", 7)
+    done, rows = site.verify()
+    assert done.returncode == 2
+    assert rows == [("tray_unreachable", "r01t01"), ("tray_moved", "r02t02")]
+    assert "No route to host" in site.verdict()["failures"][0]["message"]
+    assert site.verdict()["asked"] == 4
+
+    # Without failing, for a caller that decides by itself.
+    done, again = site.verify(acceptance_fail=False)
+    assert (done.returncode, again) == (0, rows)
+
+
+def test_a_tray_on_which_the_module_cannot_run_is_a_failure_of_its_own(site: Verified) -> None:
+    (site.directory / "r01t02" / "python").write_text("#!/bin/sh\nexit 3\n")
+    done, rows = site.verify()
+    assert done.returncode == 2
+    assert rows == [("tray_unreachable", "r01t02")]
+
+
+def test_quick_touches_no_tray_and_a_limit_judges_those_that_it_asks(site: Verified) -> None:
+    for name in site.facts:
+        site.move(name, 9)
+    done, rows = site.verify("--tags", "quick")
+    assert (done.returncode, rows, site.verdict()["asked"]) == (0, [], 0)
+    assert "Ask the tray for everything" not in done.stdout
+    assert "r01t01" not in done.stdout
+
+    done, rows = site.verify("--limit", "r02t02,localhost")
+    assert (done.returncode, rows, site.verdict()["asked"]) == (2, [("tray_moved", "r02t02")], 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"fabric_file": ""}, "No fabric file is named"),
+        ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
+        ({"acceptance_kubeconfig": "/nowhere/config"}, "/nowhere/config"),
+        ({"verdict_file": "/proc/verdict.json"}, "/proc/verdict.json"),
+    ],
+)
+def test_what_a_person_wrote_wrongly_fails_with_one_sentence(site: Verified, given: dict[str, str], said: str) -> None:
+    done, rows = site.verify("--tags", "quick", **given)
+    assert done.returncode == 2
+    assert rows == []
+    assert said in done.stdout + done.stderr
