@@ -78,6 +78,8 @@ class _Site:
     def __init__(self, name: str, scratch: Path) -> None:
         self.name, self.scratch = name, scratch
         self.fabric = scratch / "fabric.json"
+        for left in scratch.glob("fabric*"):
+            left.unlink()  # of an earlier lab, whose trays had other UUIDs
         self.inventory = scratch / "lab.yml"
         with self.inventory.open("w") as file:
             subprocess.run([sys.executable, LAB, "inventory", "--name", name], check=True, stdout=file)
