@@ -233,11 +233,6 @@ options:
         module.
       - One of O(fabric_file) and O(clusters) is required.
     type: path
-  cluster:
-    description:
-      - The Slurm cluster whose blocks are meant, where several share the fabric file.
-      - Without it, the only one is, or the one that is named as slurmctld's ClusterName.
-    type: str
   clusters:
     description: The blocks of each Slurm cluster, instead of a fabric file.
     type: list
@@ -295,13 +290,6 @@ options:
         unset.
     type: bool
     default: false
-  conf_dir:
-    description: The folder of C(slurm.conf).
-    type: path
-    default: /etc/slurm
-  bin_dir:
-    description: The folder of scontrol, sacctmgr and slurmctld, where they are not in C(PATH) or a usual place.
-    type: path
   timeout:
     description: Seconds that one call of scontrol or sacctmgr, or another apply, may take.
     type: int
@@ -310,6 +298,8 @@ extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
   - rackscale.nvlink.rehearsal
+  - rackscale.nvlink.slurm
+  - rackscale.nvlink.slurm.cluster
 attributes:
   check_mode:
     support: full

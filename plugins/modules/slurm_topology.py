@@ -29,11 +29,6 @@ options:
         module.
       - One of O(fabric_file) and O(blocks) is required.
     type: path
-  cluster:
-    description:
-      - The Slurm cluster whose blocks are meant, where several share the fabric file.
-      - Without it, the only one is, or the one that is named as slurmctld's ClusterName.
-    type: str
   blocks:
     description:
       - The blocks in their order, instead of a fabric file.
@@ -103,13 +98,6 @@ options:
     type: str
     choices: [auto, yaml, conf]
     default: auto
-  conf_dir:
-    description: The folder of C(slurm.conf).
-    type: path
-    default: /etc/slurm
-  bin_dir:
-    description: The folder of scontrol and slurmctld, where they are not in C(PATH) or a usual place.
-    type: path
   other_topologies:
     description:
       - Topologies beside that of the blocks, in C(topology.yaml) (Slurm 25.05 and later), as partitions choose them
@@ -208,6 +196,8 @@ extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
   - rackscale.nvlink.rehearsal
+  - rackscale.nvlink.slurm
+  - rackscale.nvlink.slurm.cluster
 attributes:
   check_mode:
     support: full

@@ -32,13 +32,6 @@ options:
     description: The topology to return where there are several. The first block topology if there is none of that name.
     type: str
     default: nvlink
-  conf_dir:
-    description: The folder of C(slurm.conf).
-    type: path
-    default: /etc/slurm
-  bin_dir:
-    description: The folder of scontrol and slurmctld, where they are not in C(PATH) or a usual place.
-    type: path
   timeout:
     description: Seconds that a call of scontrol may take.
     type: int
@@ -46,6 +39,7 @@ options:
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.info_module
+  - rackscale.nvlink.slurm
 attributes:
   platform:
     support: full

@@ -1,0 +1,29 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The options of modules that run on the host of slurmctld."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+options:
+  conf_dir:
+    description: The folder of C(slurm.conf).
+    type: path
+    default: /etc/slurm
+  bin_dir:
+    description: The folder of Slurm's programs, where they are not in C(PATH) or a usual place.
+    type: path
+"""
+
+    CLUSTER = r"""
+options:
+  cluster:
+    description:
+      - The Slurm cluster whose blocks are meant, where several share the fabric file.
+      - Without it, the only one is, or the one that is named as slurmctld's ClusterName.
+    type: str
+"""
