@@ -295,7 +295,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, starting, tray
 
 
 def main() -> None:
@@ -400,8 +400,8 @@ def _phase(here: tray.Tray, options: dict[str, Any]) -> dict[str, Any]:
     if phase == "stop_and_write":
         return here.stop_and_write(options["generation"], options["owing"], options["stop"])
     if phase == "start":
-        return here.start(options["start_timeout"], options["reload"], options["owing"])
-    return here.wait(options["timeout"], options["expect"], options["call"])
+        return starting.start(here, options["start_timeout"], options["reload"], options["owing"])
+    return starting.wait(here, options["timeout"], options["expect"], options["call"])
 
 
 if __name__ == "__main__":

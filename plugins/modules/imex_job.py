@@ -163,7 +163,7 @@ findings:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job, job_host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job_host, job_state
 
 
 def main() -> None:
@@ -183,8 +183,8 @@ def main() -> None:
                     "address": {"type": "str", "required": True},
                 },
             },
-            "policy": {"type": "str", "choices": list(job.POLICIES), "default": "drain"},
-            "scope": {"type": "str", "choices": list(job.SCOPES), "default": "job"},
+            "policy": {"type": "str", "choices": list(job_state.POLICIES), "default": "drain"},
+            "scope": {"type": "str", "choices": list(job_state.SCOPES), "default": "job"},
             "wait": {"type": "int", "default": 60},
             "stop_wait": {"type": "int", "default": 20},
             "least_trays": {"type": "int", "default": 2},

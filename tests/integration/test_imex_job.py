@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job, job_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, job_state
 
 from .commands import ansible
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, running_lab
@@ -34,12 +34,13 @@ from nvlab import imex, packages, paths
 
 pytestmark = pytest.mark.lab
 
+RUN = job_state.RUN
 TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
 ADDRESSES = dict(zip(TRAYS, ("198.51.100.11", "198.51.100.12", "198.51.100.13", "198.51.100.14")))
 FIRST, SECOND = TRAYS[:2], TRAYS[2:]
 PROLOG, EPILOG = f"/etc/slurm/prolog.d/{job_files.NAME}", f"/etc/slurm/epilog.d/{job_files.NAME}"
 OPTIONS: dict[str, Any] = {"wait": 20, "stop_wait": 3, "policy": "requeue"}
-NOTHING_LEFT = f"! pgrep -x nvidia-imex && ! ls /etc/nvidia-imex/nodes_config.cfg {job.RUN}/state.json 2>/dev/null"
+NOTHING_LEFT = f"! pgrep -x nvidia-imex && ! ls /etc/nvidia-imex/nodes_config.cfg {RUN}/state.json 2>/dev/null"
 SHOW = "echo $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -q) $(ls /dev/nvidia-caps-imex-channels)"
 
 
@@ -70,13 +71,13 @@ class Site:
 
     def settings(self, trays: list[str] | None = None, clique: list[str] | None = None, **changes: Any) -> None:
         """Change what the role has written, faster than by the role; `clique`: these trays are clique a."""
-        base = json.loads(job_files.render_settings(job.Settings("a", ())))
+        base = json.loads(job_files.render_settings(job_state.Settings("a", ())))
         base.update({"wait": 20, "stop_wait": 3, "policy": "requeue", **changes})
         for tray in trays or TRAYS:
             members = clique or (FIRST if tray in FIRST else SECOND)
             base["clique"] = "a" if tray in (clique or FIRST) else "b"
             base["members"] = changes.get("members") or [[name, ADDRESSES[name]] for name in members]
-            on(self.racks, [tray], f"printf %s '{json.dumps(base)}' > {job.SETTINGS_FILE}")
+            on(self.racks, [tray], f"printf %s '{json.dumps(base)}' > {job_state.SETTINGS_FILE}")
 
     def ctl(self, command: str, timeout: float = 90) -> str:
         """A command on the controller: its standard output and error."""
@@ -116,7 +117,7 @@ class Site:
         for tray in TRAYS:
             self.on(
                 tray,
-                f"systemctl stop nvidia-imex; rm -rf {job.RUN}/state.json {job.RUN}/note.* /run/nvidia-imex"
+                f"systemctl stop nvidia-imex; rm -rf {RUN}/state.json {RUN}/note.* /run/nvidia-imex"
                 " /var/log/nvidia-imex.log /etc/nvidia-imex/nodes_config.cfg /tmp/*.out;"
                 "journalctl --quiet --rotate; journalctl --quiet --vacuum-time=1s",
             )
@@ -254,7 +255,7 @@ def test_a_job_of_one_tray_needs_no_daemon_unless_the_site_wants_one(site: Site)
 
 def test_a_tray_without_a_clique_runs_its_jobs(site: Site) -> None:
     site.settings(clique=[])
-    site.on("r01t01", f"""sed -i 's/"members": .*\\]\\]/"members": []/' {job.SETTINGS_FILE}""")
+    site.on("r01t01", f"""sed -i 's/"members": .*\\]\\]/"members": []/' {job_state.SETTINGS_FILE}""")
     assert site.ctl("srun --exclusive -N2 -w r01t01,r01t03 hostname").split() != []
 
 
@@ -276,7 +277,7 @@ def test_a_member_that_comes_late_is_called_anew(site: Site) -> None:
 
 
 def test_the_daemon_of_a_job_whose_epilog_never_ran(site: Site) -> None:
-    site.on("r01t02", f"mkdir -p {job.RUN}; echo '{{}}' > {job.RUN}/state.json")
+    site.on("r01t02", f"mkdir -p {RUN}; echo '{{}}' > {RUN}/state.json")
     site.on("r01t02", "printf '198.51.100.12\\n198.51.100.11\\n' > /etc/nvidia-imex/nodes_config.cfg")
     site.on("r01t02", "systemctl start nvidia-imex")
     assert site.on("r01t02", "pgrep -x nvidia-imex")
@@ -490,7 +491,7 @@ def test_the_policy_run(each: Site) -> None:
     assert "the job runs without IMEX" in said
     each.is_clean()
     for tray in FIRST:
-        assert each.on(tray, f"ls {job.RUN}/note.* 2>/dev/null") == ""
+        assert each.on(tray, f"ls {RUN}/note.* 2>/dev/null") == ""
 
 
 def test_a_job_that_shares_its_trays_is_refused(each: Site) -> None:
@@ -604,7 +605,7 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
         options.update(nvlink_imex_address="{{ ansible_host }}")
         play = racks.role(imex_owner="job", **options)
         assert play.rc == 0, play.text
-        settings = json.loads(site.on("r01t03", f"cat {job.SETTINGS_FILE}"))
+        settings = json.loads(site.on("r01t03", f"cat {job_state.SETTINGS_FILE}"))
         assert settings["clique"] == "b"
         assert settings["members"] == [[tray, ADDRESSES[tray]] for tray in SECOND]
         assert settings["channel0"] is False
@@ -627,7 +628,7 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
         site.is_clean()
         play = racks.role(imex_owner="none", **options)
         assert play.rc == 0, play.text
-        left = site.on("r01t01", f"ls {job.SETTINGS_FILE} {job_files.DROP_IN} {job.RUN} 2>/dev/null")
+        left = site.on("r01t01", f"ls {job_state.SETTINGS_FILE} {job_files.DROP_IN} {RUN} 2>/dev/null")
         assert left == ""
         # slurm.conf of the lab names it as its TaskProlog.
         assert site.on("r01t01", f"cat {job_files.PROGRAM}") == job_files.NOTHING
@@ -662,7 +663,7 @@ def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None
         assert site.on("r01t01", f"cat {PROLOG} {EPILOG} {job_files.PROGRAM}") == 3 * job_files.NOTHING
         on(site.racks, TRAYS, "echo ClusterName=nvlab > /root/slurm.conf")
         site.install(state="absent", slurm_conf="/root/slurm.conf")
-        left = site.on("r01t01", f"ls {PROLOG} {EPILOG} {job_files.PROGRAM} {job_files.DROP_IN} {job.RUN} 2>/dev/null")
+        left = site.on("r01t01", f"ls {PROLOG} {EPILOG} {job_files.PROGRAM} {job_files.DROP_IN} {RUN} 2>/dev/null")
         assert left == ""
         assert site.on("r01t01", "systemctl show -p TimeoutStartUSec --value nvidia-imex") == "infinity\n"
     finally:

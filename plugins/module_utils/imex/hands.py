@@ -15,6 +15,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk,
 
 SECONDS = 30.0
 INSTALL_SECONDS = 600.0
+# systemd ends a daemon that is deaf to SIGTERM after 90 s.
+STOP_SECONDS = 120.0
 
 
 class TrayError(files.ImexError):

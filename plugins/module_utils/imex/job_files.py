@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job_state, slurm_conf
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"
@@ -86,7 +86,7 @@ sys.exit(sys.modules[ENTRY].main(sys.argv[1:], dict(os.environ)))
 class Wanted:
     """What the site wants of a tray, checked."""
 
-    settings: job.Settings
+    settings: job_state.Settings
     prolog_dir: str
     epilog_dir: str
     python: str
@@ -110,7 +110,7 @@ def wanted(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> Wa
     channel0 = {"always": True, "never": False}.get(
         options["channel0"], _last(slurm, "switchtype").lower() != slurm_conf.CHANNEL_PLUGIN
     )
-    settings = job.Settings(
+    settings = job_state.Settings(
         clique=options["clique"] or "",
         members=members,
         policy=options["policy"],
@@ -135,15 +135,15 @@ def files_of(want: Wanted, parts: Mapping[str, str]) -> dict[str, tuple[str, int
     """path -> (text, mode) of every file."""
     return {
         PROGRAM: (program(want.python, parts), 0o755),
-        job.SETTINGS_FILE: (render_settings(want.settings), 0o644),
+        job_state.SETTINGS_FILE: (render_settings(want.settings), 0o644),
         DROP_IN: (_drop_in(want.settings), 0o644),
         f"{want.prolog_dir}/{NAME}": (_wrapper("prolog"), 0o755),
         f"{want.epilog_dir}/{NAME}": (_wrapper("epilog"), 0o755),
     }
 
 
-def render_settings(settings: job.Settings) -> str:
-    """What job.settings_of() reads: this tray's clique alone, so a tray knows 18 trays of 10,368."""
+def render_settings(settings: job_state.Settings) -> str:
+    """What job_state.settings_of() reads: this tray's clique alone, so a tray knows 18 trays of 10,368."""
     return json.dumps(settings._asdict(), indent=1, sort_keys=True) + "\n"
 
 
@@ -151,7 +151,7 @@ def _wrapper(entry: str) -> str:
     return f"#!/bin/sh\n{_MARK}exec {PROGRAM} {entry}\n"
 
 
-def _drop_in(settings: job.Settings) -> str:
+def _drop_in(settings: job_state.Settings) -> str:
     return (
         f"{_MARK}[Unit]\n# Short jobs may follow each other faster than systemd's limit of starts.\n"
         "StartLimitIntervalSec=0\n\n"
@@ -169,7 +169,7 @@ def program(python: str, parts: Mapping[str, str]) -> str:
         "FIRST": first(parts),
         "ENTRY": entry,
         "DIGEST": digest,
-        "RUN": job.RUN,
+        "RUN": job_state.RUN,
     }
     # Isolated, and without site: nothing of a user's or of the site's Python counts, and it starts faster.
     return f"#!{python} -IS\n{_MARK}" + "".join(f"{name} = {value!r}\n" for name, value in names.items()) + _LOADER
@@ -237,7 +237,7 @@ def judge(
         )
     for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout"):
         limit = _number(_last(slurm, key.lower()))
-        needs = want.settings.stop_wait + 30 if key == "EpilogTimeout" else want.settings.wait + job.MARGIN
+        needs = want.settings.stop_wait + 30 if key == "EpilogTimeout" else want.settings.wait + job_state.MARGIN
         if limit is not None and limit not in _NO_LIMIT and limit < needs:
             refused.append(
                 finding(

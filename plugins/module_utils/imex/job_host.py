@@ -13,7 +13,14 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, files, job, job_files, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
+    disk,
+    files,
+    job_daemon,
+    job_files,
+    job_state,
+    slurm_conf,
+)
 
 _TIMEOUT = 30.0
 
@@ -68,7 +75,7 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
     if holder and options["force"]:
         result.changes.append(f"stop the daemon of job {holder}")
         if not check:
-            job.clear(job.Settings("", (), stop_wait=float(options["stop_wait"])))
+            job_daemon.clear(job_state.Settings("", (), stop_wait=float(options["stop_wait"])))
     elif holder:
         result.findings.append(
             finding(
@@ -80,7 +87,7 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
         return result
     path, slurm = slurm_conf.read(options["slurm_conf"])
     then: dict[str, tuple[str | None, int]] = dict.fromkeys(
-        (job_files.PROGRAM, job.SETTINGS_FILE, job_files.DROP_IN), (None, 0)
+        (job_files.PROGRAM, job_state.SETTINGS_FILE, job_files.DROP_IN), (None, 0)
     )
     places = [
         ("Prolog", f"{options['prolog_dir']}/{job_files.NAME}"),
@@ -99,10 +106,10 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
                 )
             )
     _apply(then, result, check)
-    if not check and os.path.isdir(job.RUN):
-        for name in os.listdir(job.RUN):
-            os.unlink(os.path.join(job.RUN, name))
-        os.rmdir(job.RUN)
+    if not check and os.path.isdir(job_state.RUN):
+        for name in os.listdir(job_state.RUN):
+            os.unlink(os.path.join(job_state.RUN, name))
+        os.rmdir(job_state.RUN)
     return result
 
 
@@ -120,23 +127,23 @@ def _is_all(wrapper: str, patterns: Sequence[str]) -> bool:
 
 def holder_of() -> str | None:
     """The job that has its daemon on this tray now."""
-    state = job.state()
-    return str(state.get("job") or "unknown") if state is not None and job.daemons() else None
+    state = job_state.state()
+    return str(state.get("job") or "unknown") if state is not None and job_daemon.daemons() else None
 
 
 def _leave_to_prolog(unit: Mapping[str, str], result: Result, check: bool) -> None:
     """Nothing but the prolog starts the unit: not enabled, not masked, and not run by an owner before."""
     state = unit.get("UnitFileState", "")
     if state.startswith("masked"):
-        _do(["systemctl", "unmask", job.UNIT], f"unmask {job.UNIT}", result, check)
+        _do(["systemctl", "unmask", job_state.UNIT], f"unmask {job_state.UNIT}", result, check)
     elif state.startswith("enabled"):
-        _do(["systemctl", "disable", "--quiet", job.UNIT], f"disable {job.UNIT}", result, check)
-    if job.daemons() and job.state() is None:
-        _do(["systemctl", "stop", job.UNIT], f"stop {job.UNIT}, which no job has started", result, check)
+        _do(["systemctl", "disable", "--quiet", job_state.UNIT], f"disable {job_state.UNIT}", result, check)
+    if job_daemon.daemons() and job_state.state() is None:
+        _do(["systemctl", "stop", job_state.UNIT], f"stop {job_state.UNIT}, which no job has started", result, check)
 
 
 def _unit() -> dict[str, str]:
-    done = child.run(["systemctl", "show", "--property=UnitFileState,ActiveState", job.UNIT], _TIMEOUT)
+    done = child.run(["systemctl", "show", "--property=UnitFileState,ActiveState", job_state.UNIT], _TIMEOUT)
     return dict(line.partition("=")[::2] for line in done.stdout.splitlines())
 
 

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job, job_files, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
+    files,
+    job,
+    job_failed,
+    job_files,
+    job_state,
+    slurm_conf,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,55 +68,55 @@ GOOD = {
     ],
 )
 def test_who_has_its_trays_alone(environ: dict[str, str], shares: str | None, whole_blocks: bool) -> None:
-    assert job.shares_its_trays(environ) == shares
-    assert job.holds_whole_blocks(environ) is whole_blocks
+    assert job_state.shares_its_trays(environ) == shares
+    assert job_state.holds_whole_blocks(environ) is whole_blocks
 
 
 @given(
     st.permutations([node for node, _line in TRAYS]).flatmap(lambda names: st.integers(0, 18).map(lambda n: names[:n]))
 )
 def test_every_tray_of_a_job_makes_the_same_list(names: list[str]) -> None:
-    settings = job.Settings("r01", TRAYS)
-    members = job.members_of(settings, [*names, "r02t01"])
+    settings = job_state.Settings("r01", TRAYS)
+    members = job_state.members_of(settings, [*names, "r02t01"])
     assert members == tuple(member for member in TRAYS if member[0] in names)
 
 
 @given(
     st.builds(
-        job.Settings,
+        job_state.Settings,
         clique=st.text(max_size=9),
         members=st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=5).map(tuple),
-        policy=st.sampled_from(job.POLICIES),
-        scope=st.sampled_from(job.SCOPES),
+        policy=st.sampled_from(job_state.POLICIES),
+        scope=st.sampled_from(job_state.SCOPES),
         wait=st.floats(1, 3600),
         stop_wait=st.floats(1, 3600),
         channel0=st.booleans(),
         path=st.text(max_size=9),
     )
 )
-def test_settings_come_back_as_they_were_written(settings: job.Settings) -> None:
-    assert job.settings_of(job_files.render_settings(settings)) == settings
+def test_settings_come_back_as_they_were_written(settings: job_state.Settings) -> None:
+    assert job_state.settings_of(job_files.render_settings(settings)) == settings
 
 
 @given(st.text(max_size=99) | st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps))
 def test_what_are_no_settings_is_one_sentence(text: str) -> None:
-    with pytest.raises(job.Failure, match="run the role on this tray"):
-        job.settings_of(text)
+    with pytest.raises(job_state.Failure, match="run the role on this tray"):
+        job_state.settings_of(text)
 
 
 @pytest.mark.parametrize("change", [{"policy": "hold"}, {"scope": "rack"}, {"wait": 0}, {"more": 1}, {"wait": "x"}])
 def test_settings_with_something_else_in_them(change: dict[str, Any]) -> None:
-    data = {**json.loads(job_files.render_settings(job.Settings("r01", TRAYS))), **change}
-    with pytest.raises(job.Failure):
-        job.settings_of(json.dumps(data))
+    data = {**json.loads(job_files.render_settings(job_state.Settings("r01", TRAYS))), **change}
+    with pytest.raises(job_state.Failure):
+        job_state.settings_of(json.dumps(data))
 
 
 FIELDS = {"WorkDir": "/home/u", "JobName": "train", "BatchHost": "r01t01"}
 
 
-def _job(**environ: str) -> job.Job:
+def _job(**environ: str) -> job_state.Job:
     known = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "r01t01", "SLURM_JOB_NODELIST": "r01t[01-02]"}
-    return job.job_of({**known, "SLURM_JOB_USER": "u", **environ})
+    return job_state.job_of({**known, "SLURM_JOB_USER": "u", **environ})
 
 
 @pytest.mark.parametrize(
@@ -126,7 +133,7 @@ def _job(**environ: str) -> job.Job:
     ],
 )
 def test_the_file_of_a_jobs_log(pattern: str, fields: dict[str, str], expected: str | None) -> None:
-    assert job._expanded(pattern, _job(), {**FIELDS, **fields}) == expected
+    assert job_failed._expanded(pattern, _job(), {**FIELDS, **fields}) == expected
 
 
 def test_a_line_is_written_as_the_jobs_user_only(tmp_path: Path) -> None:
@@ -142,14 +149,14 @@ def test_a_line_is_written_as_the_jobs_user_only(tmp_path: Path) -> None:
 
 
 def _append_through_a_link(folder: Path) -> None:
-    assert job.child.call(job._append, 5.0, str(folder / "own"), "new\n", "65534").value is True
+    assert job_failed.child.call(job_failed._append, 5.0, str(folder / "own"), "new\n", "65534").value is True
     assert (folder / "own").read_text() == "new\n"
     assert (folder / "own").stat().st_uid == 65534
     secret = folder / "root's"
     secret.write_text("old\n")
     link = folder / "link"
     link.symlink_to(secret)
-    reply = job.child.call(job._append, 5.0, str(link), "new\n", "65534")
+    reply = job_failed.child.call(job_failed._append, 5.0, str(link), "new\n", "65534")
     assert reply.value is None
     assert secret.read_text() == "old\n"
 
@@ -170,7 +177,7 @@ def test_the_program_runs_alone_and_compiles_once(tmp_path: Path) -> None:
     text = job_files.program(sys.executable, parts)
     assert job_files.program(sys.executable, parts) == text
     assert "import subprocess" not in "".join(parts[name] for name in job_files.first(parts))
-    text = text.replace(repr(job.RUN), repr(str(tmp_path / "run")))
+    text = text.replace(repr(job_state.RUN), repr(str(tmp_path / "run")))
     program = tmp_path / "program"
     program.write_text(text)
     for _time in range(2):
@@ -190,10 +197,13 @@ def test_the_program_runs_alone_and_compiles_once(tmp_path: Path) -> None:
 def test_every_part_of_the_program_can_be_loaded(tmp_path: Path) -> None:
     """The parts that only tell why something has failed must be there when it has."""
     parts = job_files.sources()
-    text = job_files.program(sys.executable, parts).replace(repr(job.RUN), repr(str(tmp_path / "run")))
+    text = job_files.program(sys.executable, parts).replace(repr(job_state.RUN), repr(str(tmp_path / "run")))
     ending = "sys.exit(sys.modules[ENTRY]"
     assert ending in text
-    asked = "sys.modules[ENTRY]._look_for_cause(); print('asked'); sys.exit(0)\n"
+    imex = f"{job_files.PACKAGE}.imex"
+    assert f"{imex}.job_failed" not in job_files.first(parts)
+    loaded = f"sys.modules['{imex}.job_failed'].settle; sys.modules['{imex}.job_daemon']._look_for_cause()"
+    asked = f"{loaded}; print('asked'); sys.exit(0)\n"
     program = tmp_path / "program"
     program.write_text(text[: text.index(ending)] + asked)
     done = subprocess.run([sys.executable, "-IS", program], capture_output=True, text=True, check=False, timeout=60)
@@ -203,8 +213,8 @@ def test_every_part_of_the_program_can_be_loaded(tmp_path: Path) -> None:
 def test_the_settings_of_a_tray_are_those_of_its_clique_alone() -> None:
     want = job_files.wanted(OPTIONS, GOOD)
     made = job_files.files_of(want, {f"{job_files.PACKAGE}.imex.job": ""})
-    assert len(made[job.SETTINGS_FILE][0]) < 2500
-    assert job.settings_of(made[job.SETTINGS_FILE][0]).members == TRAYS
+    assert len(made[job_state.SETTINGS_FILE][0]) < 2500
+    assert job_state.settings_of(made[job_state.SETTINGS_FILE][0]).members == TRAYS
     assert "nvidia-imex" in made["/etc/slurm/prolog.d/50-nvlink-imex"][0]  # by which imex_info knows the owner
     assert made["/etc/slurm/epilog.d/50-nvlink-imex"][1] == 0o755
 

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, hands, tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
+    domain,
+    hands,
+    processes,
+    slurm_jobs,
+    starting,
+    tray,
+)
 
 
 def test_what_is_no_file_goes_without_being_read(tmp_path: Path) -> None:
@@ -28,9 +35,9 @@ def test_which_ports_are_closed() -> None:
         closed = other.getsockname()[1]
         other.close()
         ports = (open_port.getsockname()[1], closed)
-        assert tray.closed_ports(["127.0.0.1"], ports) == {"127.0.0.1": [closed]}
-        assert tray.closed_ports(["127.0.0.1"], ports[:1]) == {}
-        assert tray.closed_ports([], ports) == {}
+        assert starting.closed_ports(["127.0.0.1"], ports) == {"127.0.0.1": [closed]}
+        assert starting.closed_ports(["127.0.0.1"], ports[:1]) == {}
+        assert starting.closed_ports([], ports) == {}
 
 
 def squeue(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +49,7 @@ def squeue(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_slurm_is_asked_once_for_the_whole_clique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, f'echo "$@" >> {tmp_path}/asked; printf "8 (ann)\\n9 (bob)\\n8 (ann)\\n"', monkeypatch)
-    assert tray.running_jobs(["a", "b"]) == (["8 (ann)", "9 (bob)"], None)
+    assert slurm_jobs.running_on(["a", "b"]) == (["8 (ann)", "9 (bob)"], None)
     asked = (tmp_path / "asked").read_text().splitlines()
     assert len(asked) == 1
     assert "--nodelist=a,b" in asked[0]
@@ -50,17 +57,17 @@ def test_slurm_is_asked_once_for_the_whole_clique(tmp_path: Path, monkeypatch: p
 
 def test_a_slurm_that_does_not_answer_is_no_slurm_without_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", monkeypatch)
-    jobs, why = tray.running_jobs(["a"])
+    jobs, why = slurm_jobs.running_on(["a"])
     assert (jobs, why) == ([], "slurm_load_jobs error: Unable to contact slurm controller")
     squeue(tmp_path, "sleep 60", monkeypatch)
-    assert tray.running_jobs(["a"], 0.3) == ([], "squeue gave no answer in time")
+    assert slurm_jobs.running_on(["a"], 0.3) == ([], "squeue gave no answer in time")
 
 
 def test_a_client_without_a_cluster_is_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, "echo 'fatal: Could not establish a configuration source' >&2; exit 1", monkeypatch)
     # This machine may run the steps of a lab.
-    monkeypatch.setattr(tray, "_pids", list)
-    assert tray.running_jobs(["a"]) == ([], None)
+    monkeypatch.setattr(processes, "pids", list)
+    assert slurm_jobs.running_on(["a"]) == ([], None)
 
 
 def test_the_program_of_a_tray_is_the_check_itself() -> None:

@@ -1,0 +1,109 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The daemon of a job: started and stopped by nvidia-imex.service, whose cgroup outlives a prolog."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state import (
+    DAEMON,
+    RUN,
+    SLURM_TIMEOUT,
+    UNIT,
+    Failure,
+    Settings,
+    list_path,
+    log,
+    read_text,
+    reason_of,
+    remove,
+    state,
+)
+
+_LOOK_TIMEOUT = 12.0
+
+
+def start_daemon(deadline: float) -> None:
+    left = max(0.5, deadline - time.monotonic())
+    done = child.run(["systemctl", "start", UNIT], left)
+    if done.timed_out:
+        raise Failure(cause(f"{UNIT} did not start within {left:.0f} s; see its log"))
+    if done.rc != 0:
+        raise Failure(cause(f"{UNIT} did not start ({reason_of(done)}); see its log"))
+
+
+def stop_daemon(settings: Settings, others: bool = True) -> None:
+    """End the daemon by systemd, which sends SIGTERM, and SIGKILL only after the unit's TimeoutStopSec; then verify.
+
+    ``others``: whether a daemon that is not of the unit is a Failure. It is never ended, for it has an owner.
+    """
+    running = daemons()
+    strangers = [pid for pid, ours in running if not ours]
+    if strangers and others:
+        raise Failure(
+            f"process {strangers[0]} is an IMEX daemon that no job and no {UNIT} started; stop its owner, or give the"
+            " trays to that owner by imex_owner"
+        )
+    if len(strangers) == len(running):
+        return
+    # systemd itself kills after stop_wait; what is then left is in the kernel.
+    done = child.run(["systemctl", "stop", UNIT], settings.stop_wait + 10)
+    left = [pid for pid, ours in daemons() if ours]
+    if left or done.rc != 0:
+        why = f"process {left[0]} is left" if left else reason_of(done)
+        raise Failure(f"{UNIT} could not be stopped ({why}); reboot the tray")
+    if "Result=timeout" in child.run(["systemctl", "show", "--property=Result", UNIT], SLURM_TIMEOUT).stdout:
+        log(f"{UNIT} did not end by SIGTERM within {settings.stop_wait:g} s and was killed; see its log", warning=True)
+
+
+def clear(settings: Settings) -> None:
+    started = state() or {}
+    stop_daemon(settings, others=False)
+    remove(files.PERSIST_FILE)
+    remove(list_path())
+    if started.get("channel0"):
+        remove("/dev/nvidia-caps-imex-channels/channel0")
+    remove(os.path.join(RUN, "state.json"))
+
+
+def daemons() -> list[tuple[int, bool]]:
+    """The IMEX daemons: (pid, whether it is of nvidia-imex.service)."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal() and read_text(f"/proc/{entry}/comm", 64).strip() == DAEMON:
+            fields = read_text(f"/proc/{entry}/stat", 4096).rpartition(")")[2].split()
+            if fields and fields[0] not in "ZX":
+                found.append((int(entry), f"/{UNIT}" in read_text(f"/proc/{entry}/cgroup", 65536)))
+    return found
+
+
+def call_peers() -> None:
+    import signal
+
+    for pid, ours in daemons():
+        if ours:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGUSR1)
+
+
+def cause(otherwise: str) -> str:
+    """What imex_info would call the reason, the log's word first; asked only when something has failed."""
+    found = child.call(_look_for_cause, _LOOK_TIMEOUT).value
+    return str(found) if found else otherwise
+
+
+def _look_for_cause() -> str | None:
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, survey
+
+    read = survey.survey(timeout=2.0, prolog_files=())
+    notes = [note for note in facts.assemble(read)["findings"] if note["severity"] == "error"]
+    general = ("imex_unit_failed", "imex_unit_down", "imex_not_ready", "imex_ctl_failed")
+    notes.sort(key=lambda note: note["code"] in general)
+    wanted = [note for note in notes if note["code"] not in ("imex_channels_off", "imex_channel_missing")]
+    return wanted[0]["message"].rstrip(".") if wanted else None

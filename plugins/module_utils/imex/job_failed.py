@@ -1,0 +1,148 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What becomes of a job that gets no IMEX domain, by the site's policy, and who is told. Loaded only then."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_daemon import clear
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state import (
+    JOB,
+    PEER,
+    SLURM_TIMEOUT,
+    TRAY,
+    Failure,
+    Job,
+    Lock,
+    Settings,
+    job_of,
+    log,
+    note_path,
+    state,
+    write_text,
+)
+
+_NOTE_TIMEOUT = 5.0
+_ACTIVE = ("RUNNING", "CONFIGURING", "SUSPENDED")
+
+
+def settle(settings: Settings, environ: Mapping[str, str], failure: Failure) -> int:
+    """Tell why, then do as the policy says; the exit status of the prolog.
+
+    drain is exit 1: Slurm drains the tray and gives the job back. Where the tray is not at fault (a job that shares its
+    trays, a clique that is taken), draining would only take away a good tray: such a job is cancelled or given back.
+    A job that another tray has given back, or that its user has cancelled, is left so.
+    """
+    job = job_of(environ)
+    reason = f"IMEX on {job.node} for job {job.id}: {failure}"
+    log(reason, warning=True)
+    try:
+        with Lock(time.monotonic() + 1):
+            started = state()
+            if started is not None and started.get("job") == job.id:
+                clear(settings)
+    except Failure as second:
+        log(f"job {job.id}: {second}", warning=True)
+    seen = _ask(job)
+    if settings.policy == "run":
+        # A batch job's log is emptied when its script starts, so TaskProlog says it there.
+        write_text(note_path(job), f"{reason}; the job runs without IMEX\n")
+        _tell(job, seen, f"{reason}; the job runs without IMEX")
+        return 0
+    drain = settings.policy == "drain"
+    # Members of a job that has ended stop their daemons, which says nothing against any tray.
+    if seen.get("JobState", "RUNNING") not in _ACTIVE and not (drain and failure.fault == TRAY):
+        _tell(job, seen, f"{reason}; the job is {seen['JobState'].lower()} already")
+        return 0
+    if drain and failure.fault in (TRAY, PEER):
+        _tell(job, seen, f"{reason}; the tray is drained")
+        _scontrol("update", f"NodeName={job.node}", "State=DRAIN", f"Reason=IMEX: {str(failure)[:900]}")
+        return 1
+    if failure.fault != JOB:
+        held = job.restarts >= settings.most_requeues
+        _tell(job, seen, f"{reason}; the job is {'held' if held else 'requeued'}")
+        done = _scontrol("requeuehold" if held else "requeue", job.id)
+        # Every tray of the job may have asked for it at this moment.
+        if done.rc == 0 or any(word in done.stdout + done.stderr for word in ("pending", "complet")):
+            return 0
+        # Only batch jobs can be given back.
+    else:
+        _tell(job, seen, f"{reason}; the job is cancelled")
+    if child.run(["scancel", job.id], SLURM_TIMEOUT).rc == 0:
+        return 0
+    log(f"job {job.id}: it could not be cancelled, so the prolog fails and Slurm drains the tray", warning=True)
+    return 1
+
+
+def _scontrol(*arguments: str) -> child.Result:
+    return child.run(["scontrol", *arguments], SLURM_TIMEOUT)
+
+
+def _ask(job: Job) -> dict[str, str]:
+    """What Slurm says of the job now; nothing where it does not answer."""
+    found = _scontrol("show", "job", job.id).stdout
+    lines = [line.strip() for line in found.splitlines()]
+    fields = dict(word.partition("=")[::2] for line in lines for word in line.split() if "=" in word)
+    # These have a line of their own, and may hold blanks.
+    fields.update(line.partition("=")[::2] for line in lines if line.startswith(("StdOut=", "WorkDir=")))
+    fields["JobName"] = found.partition("JobName=")[2].partition("\n")[0]
+    return fields
+
+
+def _tell(job: Job, seen: Mapping[str, str], text: str) -> None:
+    """A line in the job's log: to srun and salloc by Slurm's notify, to a batch job's file as its user."""
+    if seen.get("BatchFlag", "0") == "0":
+        _scontrol("notify", job.id, text)
+        return
+    path = _expanded(seen.get("StdOut", ""), job, seen)
+    if path:
+        # On a tray without the user's file system the line stands in a file of that tray.
+        child.call(_append, _NOTE_TIMEOUT, path, f"{text}\n", job.environ.get("SLURM_JOB_UID", ""))
+
+
+def _expanded(path: str, job: Job, fields: Mapping[str, str]) -> str | None:
+    """The file of the pattern, as far as it can be told here; None where it cannot, or is none to write into."""
+    task = fields.get("ArrayTaskId", "")
+    known = {
+        "j": job.id,
+        "J": job.id,
+        "A": fields.get("ArrayJobId", job.id),
+        "a": task if task.isdecimal() else "4294967294",
+        "N": fields.get("BatchHost", job.node),
+        "n": "0",
+        "t": "0",
+        "s": "batch",
+        "u": job.environ.get("SLURM_JOB_USER", ""),
+        "x": fields.get("JobName", ""),
+        "%": "%",
+    }
+    made, rest = "", path
+    while "%" in rest:
+        before, _mark, rest = rest.partition("%")
+        digits = len(rest) - len(rest.lstrip("0123456789"))
+        letter = rest[digits : digits + 1]
+        if not known.get(letter):
+            return None
+        made += before + known[letter].zfill(min(int(rest[:digits] or 0), 10))
+        rest = rest[digits + 1 :]
+    made = os.path.join(fields.get("WorkDir", "/"), made + rest)
+    return made if made.startswith("/") and not made.startswith("/dev/") else None
+
+
+def _append(path: str, text: str, uid: str) -> bool:
+    """In a child, as the job's user: what that user may not write, root does not write for him."""
+    import pwd
+
+    user = pwd.getpwuid(int(uid))
+    os.initgroups(user.pw_name, user.pw_gid)
+    os.setgid(user.pw_gid)
+    os.setuid(user.pw_uid)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CREAT
+    with open(os.open(path, flags, 0o644), "a", encoding="utf-8") as file:
+        file.write(text)
+    return True

@@ -1,0 +1,146 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The wait of a prolog until its tray is ready and sees every tray of the job in its clique."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_daemon import (
+    call_peers,
+    cause,
+    daemons,
+    start_daemon,
+    stop_daemon,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state import (
+    DAEMON,
+    PEER,
+    Failure,
+    Job,
+    Settings,
+    listed,
+    read_text,
+    reason_of,
+)
+
+# A ctl that answers needs much less; one that hangs takes this from the wait.
+_CTL_TIMEOUT = 6.0
+# A daemon comes back to a peer that was not up yet after 15, 31, 62 s; SIGUSR1 makes it call again at once.
+_FIRST_NUDGE = 4.0
+# A pair whose lists differed stays apart until both daemons are new, so both must be down at one time.
+_MISMATCH_PAUSE = 3.0
+
+
+def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, str]], deadline: float) -> None:
+    """Until this tray's own row says READY, and CONNECTED of every member; Failure when that is vain, or too late.
+
+    A member that comes late is called anew by SIGUSR1. A member with another list may have the daemon of an earlier
+    job still: then this daemon is started anew, with a pause in which the other's is new too.
+    """
+    own = [node for node, _line in members].index(job.node)
+    others = [line for number, (_node, line) in enumerate(members) if number != own]
+    pause, patience, nudge, started, seen = 0.1, 1.0, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
+    while True:
+        # The ctl asks every member: asked again and again, it keeps all these daemons from their start.
+        _until_connected(others, min(time.monotonic() + patience, deadline))
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _verdict(settings, members, own, seen)
+        seen = _look(own, min(_CTL_TIMEOUT, max(0.5, left)), seen)
+        words = {seen.row.get(number) for number in range(len(members)) if number != own}
+        if seen.state == "ready":
+            if words <= {"connected"}:
+                return
+            if "map_mismatch" in words and deadline - time.monotonic() > 2 * _MISMATCH_PAUSE:
+                stop_daemon(settings)
+                time.sleep(_MISMATCH_PAUSE)
+                start_daemon(deadline)
+                pause, patience, nudge, started = 0.1, 1.0, _FIRST_NUDGE, time.monotonic()
+                continue
+            if "version_mismatch" in words and time.monotonic() - started > _MISMATCH_PAUSE:
+                raise _verdict(settings, members, own, seen)
+            if time.monotonic() - started > nudge:
+                nudge = 2 * nudge + 2
+                call_peers()
+        elif seen.state is None and not daemons():
+            raise Failure(cause(f"{DAEMON} has ended right after its start; see its log"))
+        time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+        pause, patience = min(pause * 1.6, 1.0), min(patience * 2, 2.0)
+
+
+def _until_connected(addresses: Sequence[str], deadline: float) -> None:
+    """Until the kernel has a connection to or from IMEX of each address, a hint that costs nobody else anything.
+
+    Only for IPv4. Where a release connects in another way, until the deadline.
+    """
+    try:
+        wanted = {b"%02X%02X%02X%02X" % tuple(map(int, reversed(address.split(".")))) for address in addresses}
+    except (ValueError, TypeError):
+        return
+    port = b"%04X" % int(files.Config(read_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
+    while time.monotonic() < deadline:
+        with open("/proc/net/tcp", "rb") as table:
+            rows = [row.split(None, 4)[1:4] for row in table.readlines()[1:]]
+        # 01 is ESTABLISHED.
+        seen = {there[:8] for here, there, state in rows if state == b"01" and port in (here[9:], there[9:])}
+        if wanted <= seen:
+            return
+        time.sleep(0.03)
+
+
+class _View(NamedTuple):
+    """This tray's own row: its state, id -> connection, and what is wrong with the answer."""
+
+    state: str | None
+    row: dict[int, str]
+    wrong: str
+
+
+def _look(own: int, timeout: float, before: _View) -> _View:
+    done = child.run(["nvidia-imex-ctl", "-N", "-j"], timeout)
+    if done.timed_out:
+        return before._replace(state=None, wrong=f"nvidia-imex-ctl gave no answer within {timeout:.0f} s")
+    try:
+        row = status.parse_domain(done.stdout).nodes.get(own)
+    except status.StatusError as error:
+        return _View(None, {}, f"{error} ({reason_of(done)})")
+    return (
+        _View(row.state, row.connections, "") if row else _View(None, {}, "nvidia-imex-ctl says nothing of this tray")
+    )
+
+
+def _verdict(settings: Settings, members: Sequence[tuple[str, str]], own: int, seen: _View) -> Failure:
+    """What the wait has ended with, in one sentence."""
+    if seen.wrong:
+        return Failure(f"{seen.wrong} though the daemon runs; restart the daemon, and reboot the tray if that recurs")
+    if seen.state != "ready":
+        word = seen.state or "unknown"
+        return Failure(cause(f"the daemon is {word}, not ready, after {settings.wait:g} s; see its log"))
+    found: dict[str, list[str]] = {}
+    for number, (node, _line) in enumerate(members):
+        word = seen.row.get(number) or "unknown"
+        if number != own and word != "connected":
+            found.setdefault(word, []).append(node)
+    if "map_mismatch" in found:
+        text = (
+            f"{listed(found['map_mismatch'])} has another list than this tray (!M!); run the imex role on all trays of"
+            f" clique {settings.clique}, which gives them one map"
+        )
+    elif "version_mismatch" in found:
+        text = (
+            f"{listed(found['version_mismatch'])} runs another version of IMEX than this tray (!V!); bring driver and"
+            " package to one version"
+        )
+    else:
+        parts = [f"{listed(nodes)} {word.replace('_', ' ')}" for word, nodes in sorted(found.items())]
+        text = (
+            f"not connected to all trays of the job in clique {settings.clique} after {settings.wait:g} s:"
+            f" {', '.join(parts)}; see that it is up, that its prolog ran, and that IMEX's ports are open between trays"
+        )
+    return Failure(text, PEER)

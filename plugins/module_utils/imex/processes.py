@@ -1,0 +1,50 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The processes of this tray, by their names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, survey
+
+
+def pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]
+
+
+def name(pid: int) -> str:
+    return (disk.read_text(f"/proc/{pid}/comm") or "").strip()
+
+
+def has_word(pid: int, word: str) -> bool:
+    return word in (disk.read_text(f"/proc/{pid}/cmdline") or "")
+
+
+def strangers() -> list[dict[str, Any]]:
+    """The finding where an IMEX daemon runs that is not the DRA driver's."""
+    found = []
+    for pid in pids():
+        if name(pid) == survey.DAEMON:
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
+                    if "kubepods" in file.read() or has_word(pid, "/imexd/"):
+                        continue
+                found.append(pid)
+    return [
+        finding(
+            "imex_two_owners",
+            f"{survey.UNIT} is masked, and process {pid} is an IMEX daemon that is not the DRA driver's; stop it.",
+        )
+        for pid in found[:1]
+    ]
+
+
+def job_steps() -> list[str]:
+    """How many steps of Slurm's jobs run here, in words."""
+    steps = [pid for pid in pids() if name(pid) == "slurmstepd" and not has_word(pid, "infinity")]
+    return [f"{len(steps)} job steps on this tray"] if steps else []
