@@ -68,8 +68,22 @@ msg:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "fabric_file": {"type": "path", "required": True},
     "rename": {"type": "dict", "default": {}},
     "remove": {"type": "list", "elements": "str", "default": []},
 }
+
+
+def main() -> None:
+    """Fail: without the action plugin there is nothing that this could do on a host."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.fail_json(
+        msg="rackscale.nvlink.fabric_edit works on the controller, by its action plugin; run it from a playbook"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -129,6 +129,8 @@ left:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {
         "type": "str",
@@ -144,3 +146,15 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "why": {"type": "str", "default": ""},
     "refused": {"type": "dict", "default": {}},
 }
+
+
+def main() -> None:
+    """Fail: without the action plugin there is nothing that this could do on a host."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.fail_json(
+        msg="rackscale.nvlink.rollout works on the controller, by its action plugin; run it from a playbook"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -131,7 +131,8 @@ def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool
 
 
 def _busy(slurm: Slurm, names: Iterable[str]) -> dict[str, list[str]]:
-    wanted, found = set(names), {}
+    wanted = set(names)
+    found: dict[str, list[str]] = {}
     for job in slurm.jobs():
         for node in wanted.intersection(job.nodes):
             found.setdefault(node, []).append(job.id)
