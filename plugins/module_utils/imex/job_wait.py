@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -35,6 +36,9 @@ _CTL_TIMEOUT = 6.0
 _FIRST_NUDGE = 4.0
 # A pair whose lists differed stays apart until both daemons are new, so both must be down at one time.
 _MISMATCH_PAUSE = 3.0
+# Words of /proc/net/tcp and tcp6; the second is ::ffff: before an IPv4 address.
+_ESTABLISHED = b"01"
+_MAPPED = b"0000000000000000FFFF0000"
 
 
 def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, str]], deadline: float) -> None:
@@ -75,23 +79,34 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
 
 
 def _until_connected(addresses: Sequence[str], deadline: float) -> None:
-    """Until the kernel has a connection to or from IMEX of each address, a hint that costs nobody else anything.
+    """Until the kernel has this tray's connections to IMEX of each address, a hint that costs nobody else anything.
 
-    Only for IPv4. Where a release connects in another way, until the deadline.
+    A daemon calls every other, and its row tells of its own calls. Only for IPv4. Where a release connects in another
+    way, until the deadline.
     """
     try:
         wanted = {b"%02X%02X%02X%02X" % tuple(map(int, reversed(address.split(".")))) for address in addresses}
     except (ValueError, TypeError):
         return
-    port = b"%04X" % int(files.Config(read_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
-    while time.monotonic() < deadline:
-        with open("/proc/net/tcp", "rb") as table:
-            rows = [row.split(None, 4)[1:4] for row in table.readlines()[1:]]
-        # 01 is ESTABLISHED.
-        seen = {there[:8] for here, there, state in rows if state == b"01" and port in (here[9:], there[9:])}
-        if wanted <= seen:
-            return
+    port = int(files.Config(read_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
+    while time.monotonic() < deadline and not wanted <= _connected_to(port):
         time.sleep(0.03)
+
+
+def _connected_to(port: int) -> set[bytes]:
+    """The IPv4 addresses, as /proc/net/tcp writes them, to whose port this host has a connection.
+
+    gRPC makes sockets of IPv6 that have IPv4 addresses within.
+    """
+    found = set()
+    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(FileNotFoundError), open(name, "rb") as table:
+            for row in table.readlines()[1:]:
+                there, state = row.split(None, 4)[2:4]
+                address, _colon, number = there.rpartition(b":")
+                if state == _ESTABLISHED and number == b"%04X" % port:
+                    found.add(address.removeprefix(_MAPPED))
+    return found
 
 
 class _View(NamedTuple):

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     job_failed,
     job_files,
     job_state,
+    job_wait,
     slurm_conf,
 )
 from hypothesis import given
@@ -167,6 +169,20 @@ def test_a_port_that_listens_is_told_from_one_that_does_not() -> None:
         listener.listen()
         port = listener.getsockname()[1]
         assert job._listening(["127.0.0.1", "127.0.0.2", "::1", "not an address"], port) == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_connection_is_seen_by_who_made_it(family: socket.AddressFamily) -> None:
+    """Also where the socket is one of IPv6, as gRPC's are; who was called has none."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as link:
+        port = server.getsockname()[1]
+        assert job_wait._connected_to(port) == set()
+        link.connect(("127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1", port))
+        assert job_wait._connected_to(port) == {b"0100007F"}
+        assert job_wait._connected_to(link.getsockname()[1]) == {b"0100007F"}  # that of the server's own end
+        before = time.monotonic()
+        job_wait._until_connected(["192.0.2.1"], before + 0.2)
+        assert time.monotonic() - before >= 0.2
 
 
 # --- Files.
