@@ -425,8 +425,8 @@ def test_the_watch_is_a_timer_that_comes_and_goes(site: Site) -> None:
     """On a host of the lab, with a stand-in for ansible-playbook that notes what it is called with."""
     site.on(
         {
-            "ctl": 'printf \'#!/bin/sh\\nprintf "%%s\\\\n" "$@" > /var/lib/nvlink-verify/said\\n\' > /root/play;'
-            " chmod +x /root/play"
+            "ctl": 'printf \'#!/bin/sh\\nprintf "%%s\\\\n" "$@" > /var/lib/nvlink-verify/"$5"\\nexit 1\\n\''
+            " > /root/play && chmod +x /root/play"
         }
     )
     play = site.folder / "watch.yml"
@@ -450,8 +450,9 @@ def test_the_watch_is_a_timer_that_comes_and_goes(site: Site) -> None:
     assert run() == 0
     assert site.lab.exec("ctl", "systemctl", "is-active", "nvlink-verify.timer").stdout.strip() == "active"
     site.lab.exec("ctl", "systemd-analyze", "verify", "/etc/systemd/system/nvlink-verify.timer")
-    site.lab.exec("ctl", "systemctl", "start", "nvlink-verify.service")
-    said = site.lab.exec("ctl", "cat", "/var/lib/nvlink-verify/said").stdout.splitlines()
+    # The verdict is not ok, and the numbers are written all the same.
+    assert site.lab.exec("ctl", "systemctl", "start", "nvlink-verify.service", check=False).returncode != 0
+    said = site.lab.exec("ctl", "cat", "/var/lib/nvlink-verify/rackscale.nvlink.verify").stdout.splitlines()
     assert said[:7] == [
         "-i",
         "/srv/cluster.nvlink.yml",
@@ -461,10 +462,17 @@ def test_the_watch_is_a_timer_that_comes_and_goes(site: Site) -> None:
         "--tags",
         "quick",
     ]
-    assert json.loads(said[-1]) == {
+    assert json.loads(said[8]) == {
         "fabric_file": "/srv/it's 100%/$fabric.json",
         "verdict_file": "/var/lib/nvlink-verify/verdict.json",
         "acceptance_kubeconfig": "/srv/kube",
+    }
+    said = site.lab.exec("ctl", "cat", "/var/lib/nvlink-verify/rackscale.nvlink.render").stdout.splitlines()
+    assert json.loads(said[8]) == {
+        "fabric_file": "/srv/it's 100%/$fabric.json",
+        "verdict_file": "/var/lib/nvlink-verify/verdict.json",
+        "render_dir": "/var/lib/nvlink-verify",
+        "fabric_renderers": ["metrics"],
     }
     assert run(acceptance_watch_state="absent") > 0
     assert run(acceptance_watch_state="absent") == 0
