@@ -63,7 +63,7 @@ def _open_ports(firewall: str, ports: Sequence[int]) -> set[int]:
     """Those of the ports that the firewall lets through now; of firewalld in its default zone."""
     if firewall == UFW:
         rules = child.run(["ufw", "status"], SECONDS).stdout
-        return {port for port in ports if re.search(rf"(?m)^{port}/tcp +ALLOW +Anywhere *$", rules)}
+        return {port for port in ports if re.search(rf"(?m)^{port}/tcp +ALLOW +Anywhere *(#.*)?$", rules)}
     return {port for port in ports if child.run(["firewall-cmd", f"--query-port={port}/tcp"], SECONDS).rc == 0}
 
 

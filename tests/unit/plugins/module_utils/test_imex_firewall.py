@@ -1,0 +1,52 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What ufw's own words mean; that ufw and firewalld themselves are told rightly is shown on trays of the lab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import firewall
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import Hands
+
+RULES = (
+    ("22/tcp", "ALLOW", "Anywhere", ""),
+    ("50000/tcp", "DENY", "Anywhere", ""),
+    ("50005/tcp", "ALLOW", "Anywhere", "# the site's"),
+    ("50006/tcp", "ALLOW", "198.51.100.0/24", ""),
+    ("50100/tcp (v6)", "ALLOW", "Anywhere (v6)", ""),
+)
+# As ufw 0.36.2 prints them, blanks at the end included.
+STATUS = "Status: active\n\n" + "".join(f"{to:<26} {verb:<11} {who:<25} {note}\n" for to, verb, who, note in RULES)
+
+
+@pytest.fixture
+def ufw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    program = tmp_path / "ufw"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{STATUS}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(firewall, "OPENED", str(tmp_path / "opened.json"))
+    return tmp_path
+
+
+def test_a_port_is_open_where_a_rule_lets_everybody_in(ufw: Path) -> None:
+    assert firewall._open_ports(firewall.UFW, [22, 50000, 50005, 50006, 50100]) == {22, 50005}
+
+
+def test_what_the_site_has_opened_is_never_closed(ufw: Path) -> None:
+    (ufw / "opened.json").write_text('{"ufw": [22]}')
+    hands = Hands(check=True)
+    firewall.settle(hands, [50000, 50005])
+    assert hands.done[:2] == ["close port 22/tcp in ufw", "open port 50000/tcp in ufw"]
+    assert hands.after == {str(ufw / "opened.json"): '{"ufw": [50000]}\n'}
+
+
+def test_a_record_that_is_none_stands_in_nobodys_way(ufw: Path) -> None:
+    (ufw / "opened.json").write_text("[1]")
+    hands = Hands(check=True)
+    firewall.settle(hands, [50005])
+    assert hands.done == [f"remove {ufw / 'opened.json'}"]
