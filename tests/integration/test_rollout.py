@@ -1,0 +1,126 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Waves by real runs of the playbook, on trays that are no more than names on this machine: no root, no lab.
+
+A tray's change is a line in a file; the trays of `broken` fail before they write theirs, those of `away` do not answer.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
+
+from .commands import ansible
+
+HOOK = """\
+- name: Break
+  ansible.builtin.fail:
+    msg: it is broken
+  when: inventory_hostname in broken | default([])
+
+- name: Change
+  ansible.builtin.lineinfile:
+    path: "{{ changed_trays }}"
+    line: "{{ inventory_hostname }}"
+    create: true
+    mode: "0600"
+  throttle: 1
+"""
+# The first rack has two cliques of one tray, the others one clique of two.
+FIRST, SECOND = ["r01t01"], ["r01t02"]
+RACK_2, RACK_3 = ["r02t01", "r02t02"], ["r03t01", "r03t02"]
+
+
+class Fleet:
+    """Three racks of an inventory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "fabric.json"
+        self.file.write_text(json.dumps(fabric(racks=3, trays=2, split=(1,)).as_dict()))
+        self.left_file = folder / "fabric.rollout-hook.json"
+        (folder / "hook.yml").write_text(HOOK)
+
+    def run(self, *options: str, away: str = "", **variables: Any) -> subprocess.CompletedProcess[str]:
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        hosts: dict[str, Any] = {name: dict(local) for name in (*FIRST, *SECOND, *RACK_2, *RACK_3)}
+        if away:
+            hosts[away] = {"ansible_connection": "ssh", "ansible_ssh_executable": "/bin/false"}
+        inventory = self.folder / "hosts.json"
+        # What a site says in group_vars counts for the waves too.
+        inventory.write_text(
+            json.dumps({"all": {"hosts": hosts, "vars": {"fabric_file": str(self.file), **variables}}})
+        )
+        given = {"rollout_hook": str(self.folder / "hook.yml"), "rollout_steps": ["hook"]}
+        given.update(rollout_name="hook", changed_trays=str(self.folder / "changed"))
+        command = ("ansible-playbook", "-i", inventory, "rackscale.nvlink.rollout", "-e", json.dumps(given))
+        return ansible(*command, *options, check=False)
+
+    @property
+    def changed(self) -> list[str]:
+        """The trays that were changed, in that order."""
+        path = self.folder / "changed"
+        return path.read_text().split() if path.exists() else []
+
+    @property
+    def left(self) -> dict[str, str]:
+        if not self.left_file.exists():
+            return {}
+        return {name: row["state"] for name, row in json.loads(self.left_file.read_text())["left"].items()}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def test_the_canary_goes_alone_and_a_wave_ends_before_the_next_begins(fleet: Fleet) -> None:
+    done = fleet.run(rollout_canary="r02", rollout_racks=[1, 2])
+    assert done.returncode == 0, said(done)
+    order = fleet.changed
+    assert (set(order[:2]), set(order[2:4]), set(order[4:])) == (set(RACK_2), {*FIRST, *SECOND}, set(RACK_3))
+    assert fleet.left == {}
+    assert "changed=0" in fleet.run().stdout
+
+
+def test_a_canary_that_fails_stops_everything_and_the_next_run_goes_on_with_what_is_left(fleet: Fleet) -> None:
+    stopped = fleet.run(broken=FIRST)
+    assert stopped.returncode != 0
+    assert "r01a (failed: r01t01, Break: it is broken), r01b (waiting)" in said(stopped)
+    assert (fleet.changed, fleet.left) == ([], {"r01a": "failed", **dict.fromkeys(("r01b", "r02", "r03"), "waiting")})
+    # Mended, and only a part of it goes on: the rest stays in the list.
+    assert fleet.run("--limit", "r01t01", "-e", f"rollout_resume={fleet.left_file}").returncode == 0 or fleet.left
+    assert (fleet.changed, fleet.left) == (FIRST, dict.fromkeys(("r01b", "r02", "r03"), "waiting"))
+    assert fleet.run("-e", f"rollout_resume={fleet.left_file}").returncode == 0
+    assert (len(fleet.changed), fleet.left) == (6, {})
+
+
+def test_it_stops_after_so_many_failed_cliques_and_a_rack_away_is_none(fleet: Fleet) -> None:
+    stopped = fleet.run(broken=["r02t02"], away="r01t02", rollout_stop_after=1)
+    assert stopped.returncode != 0
+    assert fleet.left == {"r01b": "absent", "r02": "failed", "r03": "waiting"}
+    on = fleet.run(broken=["r02t02"], away="r01t02", rollout_stop_after=2)
+    assert on.returncode != 0
+    assert fleet.left == {"r01b": "absent", "r02": "failed"}
+    assert set(fleet.changed) == {*FIRST, "r02t01", *RACK_3}
+
+
+def test_check_mode_and_a_wrong_name_change_nothing(fleet: Fleet) -> None:
+    assert fleet.run("--check").returncode == 0
+    assert (fleet.changed, fleet.left_file.exists()) == ([], False)
+    wrong = fleet.run("-e", "rollout_trays=r02t03")
+    assert "rollout_trays: 'r02t03' is no tray, clique or domain of the fabric file; did you mean r02t0" in said(wrong)
+    assert fleet.changed == []
+    some = fleet.run("-e", "rollout_trays=r01b,r03t01")
+    assert (some.returncode, set(fleet.changed)) == (0, {*SECOND, *RACK_3}), "the whole clique of a tray"
