@@ -217,7 +217,6 @@ class Site:
             "slurm_tiers_manage_conf": True,
             "slurm_topology_rehearse": "never",
             "slurm_tiers_rehearse": "never",
-            "slurm_tiers": self.tiers,
             "verify_hosts": "trays",
             "verdict_file": str(self.verdict_file),
             "junit_file": str(self.junit_file),
@@ -226,15 +225,11 @@ class Site:
             "acceptance_imex_timeout": 2,
             **variables,
         }
-        command = (
-            "-i",
-            self.lab.inventory,
-            "--forks=12",
-            f"rackscale.nvlink.{name}",
-            "-e",
-            json.dumps(given),
-            *arguments,
-        )
+        # Tiers belong to the controllers, as a site has them in group_vars.
+        of_slurm = self.folder / "slurm.yml"
+        of_slurm.write_text(json.dumps({"slurm_controller": {"vars": {"slurm_tiers": self.tiers}}}))
+        where = ("-i", self.lab.inventory, "-i", of_slurm, "--forks=12")
+        command = (*where, f"rackscale.nvlink.{name}", "-e", json.dumps(given), *arguments)
         return ansible("ansible-playbook", *command, check=check, ANSIBLE_TIMEOUT="5")
 
     def verify(self, *arguments: str, **variables: Any) -> dict[str, Any]:
