@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, ERROR, INFO, WARNING
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.evidence import Evidence
@@ -20,9 +20,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.audit.failure imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Identity, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as imex_lists
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped, sentence
-
-# With one of these no GPU is attached as a whole tray's are, so that nothing of its place can be told.
-_SAYS_NO_PLACE = "tray_not_attached"
 
 
 def check(seen: Evidence) -> Iterator[Failure]:
@@ -54,7 +51,7 @@ def _own_findings(seen: Evidence, tray: str) -> Iterator[Failure]:
 
 def _places(seen: Evidence) -> Iterator[Failure]:
     owner_of = {gpu: name for name, tray in seen.fabric.trays.items() for gpu in tray["gpu_uuids"]}
-    moved: dict[tuple[str, Identity], list[str]] = defaultdict(list)
+    moved: dict[str, dict[Identity, list[str]]] = defaultdict(lambda: defaultdict(list))
     swapped: set[str] = set()
     for tray, now in seen.observations.items():
         place = seen.fabric.trays[tray]
@@ -66,19 +63,18 @@ def _places(seen: Evidence) -> Iterator[Failure]:
                 swapped |= {tray, other}
             continue
         if now.identity is None:
-            if now.gpu_uuids or now.reachable:
-                message = f"The GPUs of {tray} name no clique that they share, and the fabric file has it in {clique}."
-                yield failure(_SAYS_NO_PLACE, HARDWARE, message, tray, clique, severity=ERROR)
+            message = f"The GPUs of {tray} name no clique that they share, and the fabric file has it in {clique}."
+            yield failure("tray_not_attached", HARDWARE, message, tray, clique, severity=ERROR)
         elif now.identity != _identity(seen, clique):
-            moved[clique, now.identity].append(tray)
+            moved[clique][now.identity].append(tray)
         if known and now.gpu_uuids:
             yield from _gpus(tray, clique, known, set(now.gpu_uuids))
         slots = (place["tray_index"], now.tray_index)
         if None not in slots and slots[0] != slots[1]:
             message = f"{tray} stands at tray index {slots[1]}, and the fabric file has it at {slots[0]}."
             yield failure("tray_slot_differs", FABRIC_FILE, message, tray, clique)
-    for (clique, identity), trays in moved.items():
-        yield from _moved(seen, clique, identity, trays)
+    for clique, groups in moved.items():
+        yield from _moved(seen, clique, groups)
 
 
 def _identity(seen: Evidence, clique: str) -> Identity:
@@ -116,20 +112,32 @@ def _gpus(tray: str, clique: str, known: set[str], now: set[str]) -> Iterator[Fa
         yield failure("gpu_missing", HARDWARE, message, tray, clique, severity=ERROR)
 
 
-def _moved(seen: Evidence, clique: str, identity: Identity, trays: list[str]) -> Iterator[Failure]:
-    """One failure for a whole clique that moved, else one a tray."""
-    names = {_identity(seen, name): name for name in seen.fabric.cliques}
-    there = names.get(identity)
-    where = f"in clique {there}" if there else f"in {identity[0]}.{identity[1]}, which no clique of the fabric file is"
-    answered = [tray for tray in seen.answered(clique) if seen.observations[tray].identity is not None]
-    if len(trays) == len(answered) > 1:
-        message = f"All {len(trays)} trays of clique {clique} that answer are {where}."
-        yield failure("clique_moved", FABRIC_FILE, message, None, clique, trays=trays)
+def _moved(seen: Evidence, clique: str, groups: Mapping[Identity, list[str]]) -> Iterator[Failure]:
+    """One failure for a whole clique that is elsewhere, perhaps cut in several; else one for trays that went together."""
+    places = [tray for tray in seen.answered(clique) if tray in seen.observations and seen.observations[tray].identity]
+    moved = [tray for trays in groups.values() for tray in trays]
+    if len(moved) == len(places) > 1:
+        told = "; ".join(f"{len(trays)} {_where(seen, identity)}" for identity, trays in groups.items())
+        message = f"All {len(moved)} trays of clique {clique} that answer are elsewhere: {told}."
+        yield failure("clique_moved", FABRIC_FILE, message, None, clique, trays=moved)
         return
+    for identity, trays in groups.items():
+        are = "are" if len(trays) > 1 else "is"
+        message = f"By its GPUs {some(trays)} {are} {_where(seen, identity)}, and by the fabric file in {clique}."
+        tray = trays[0] if len(trays) == 1 else None
+        yield failure("tray_moved", FABRIC_FILE, message, tray, clique, trays=trays, cause=_rack(seen, clique, trays))
+
+
+def _where(seen: Evidence, identity: Identity) -> str:
+    names = {_identity(seen, name): name for name in seen.fabric.cliques}
+    known = names.get(identity)
+    return f"in clique {known}" if known else f"in {identity[0]}.{identity[1]}, which no clique of the fabric file is"
+
+
+def _rack(seen: Evidence, clique: str, trays: Sequence[str]) -> str | None:
+    """The cause where these trays stand in another rack than the clique's, None where they name no other one."""
     serials = {serial: name for name, row in seen.fabric.domains.items() for serial in row["chassis_serials"]}
-    for tray in trays:
-        rack = serials.get(seen.observations[tray].chassis_serial or "")
-        home = seen.fabric.cliques[clique]["domain"]
-        cause = f"the tray was put into the rack of NVLink domain {rack}" if rack and rack != home else None
-        message = f"The GPUs of {tray} are {where}, and the fabric file has it in {clique}."
-        yield failure("tray_moved", FABRIC_FILE, message, tray, clique, cause=cause)
+    racks = {serials.get(seen.observations[tray].chassis_serial or "") for tray in trays}
+    rack = racks.pop() if len(racks) == 1 else None
+    here = rack is None or rack == seen.fabric.cliques[clique]["domain"]
+    return None if here else f"put into the rack of NVLink domain {rack}"

@@ -84,6 +84,23 @@ def whole_clique_moved(world: World) -> None:
         world.attach(tray, identity(world, "r01")[0], 5)
 
 
+def clique_cut_in_two(world: World) -> None:
+    for number, tray in enumerate(A):
+        world.attach(tray, identity(world, "r01")[0], 1 + number // 2)
+
+
+def two_moved_together(world: World) -> None:
+    """Beside one that could not be read at all."""
+    for tray in A[:2]:
+        world.attach(tray, identity(world, "r01")[0], 5)
+    world.trays[A[3]]["fabric"] = None
+
+
+def put_into_the_other_rack(world: World) -> None:
+    moved_and_nobody_followed(world)
+    world.trays[A[1]]["fabric"]["chassis_serial"] = world.fabric.domains["r02"]["chassis_serials"][0]
+
+
 def swapped(world: World) -> None:
     one, other = world.trays[A[0]], world.trays[B[3]]
     one["fabric"], other["fabric"] = other["fabric"], one["fabric"]
@@ -314,6 +331,9 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (moved, "fabric_file", "tray_moved", A[1:2]),
     (moved_and_nobody_followed, "fabric_file", "tray_moved", A[1:2]),
     (whole_clique_moved, "fabric_file", "clique_moved", A),
+    (clique_cut_in_two, "fabric_file", "clique_moved", A),
+    (two_moved_together, "fabric_file", "tray_moved", A[:2]),
+    (put_into_the_other_rack, "fabric_file", "tray_moved", A[1:2]),
     (swapped, "fabric_file", "trays_swapped", [A[0], B[3]]),
     (swapped_in_one_clique, "fabric_file", "trays_swapped", [A[0], A[3]]),
     (replaced, "fabric_file", "tray_replaced", B[:1]),
@@ -380,7 +400,15 @@ def test_five_faults_at_once_on_trays_of_their_own_are_five_failures(seed: int) 
     world = copy.deepcopy(HOME)
     chosen: list[tuple[Change, str, str, list[str]]] = []
     taken: set[str] = set()
-    alone = {whole_clique_moved, no_topology, block_gone, renamed_block, blind_pair}
+    alone = {
+        whole_clique_moved,
+        clique_cut_in_two,
+        two_moved_together,
+        no_topology,
+        block_gone,
+        renamed_block,
+        blind_pair,
+    }
     subjects = {
         broken_part,
         hanging_daemon,
@@ -471,6 +499,11 @@ def test_a_root_is_as_severe_as_what_follows_from_it(world: World) -> None:
     assert CATALOGUE["fabric_uuid_zero"].severity == "warning"
     assert [row["severity"] for row in verdict["failures"]] == ["error"]
     assert verdict["ok"] is False
+
+
+def test_a_tray_in_another_rack_is_said_to_be_there(world: World) -> None:
+    put_into_the_other_rack(world)
+    assert "rack of NVLink domain r02" in world.verdict()["failures"][0]["cause"]
 
 
 def test_a_rack_that_agrees_is_not_accused_of_its_neighbours_faults(world: World) -> None:
