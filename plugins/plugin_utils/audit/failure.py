@@ -56,12 +56,20 @@ REASONS: dict[str, Reason] = {
         HARDWARE, "nvidia-persistenced does not run", "ansible {tray} -a 'systemctl restart nvidia-persistenced'"
     ),
     "fabric_in_progress": Reason(
-        HARDWARE, "the NMX controller does not answer, or no NVLink partition holds the GPU", "nv show sdn partition"
+        HARDWARE,
+        "the NMX controller does not answer, or no NVLink partition holds the GPU",
+        "on the NVLink switch: nv show sdn partition",
     ),
-    "fabric_refused": Reason(HARDWARE, "no NVLink partition holds the GPU", "nv show sdn partition"),
-    "fabric_uuid_zero": Reason(HARDWARE, "the NMX controller gave the rack no domain", "nv show cluster apps"),
+    "fabric_refused": Reason(
+        HARDWARE, "no NVLink partition holds the GPU", "on the NVLink switch: nv show sdn partition"
+    ),
+    "fabric_uuid_zero": Reason(
+        HARDWARE, "the NMX controller gave the rack no domain", "on the NVLink switch: nv show cluster apps"
+    ),
     "fabric_unhealthy": Reason(
-        HARDWARE, "links or switches of the rack failed", "nv show interface --view link-diagnostics"
+        HARDWARE,
+        "links or switches of the rack failed",
+        "on the NVLink switch: nv show interface --view link-diagnostics",
     ),
     "tray_not_attached": Reason(
         HARDWARE, "the tray has no place in the NVLink fabric", "ansible {tray} -a 'nvidia-smi -q'"
