@@ -58,6 +58,9 @@ class ActionModule(ActionBase):
     def _looked(self) -> Result:
         if self.options["absent"]:
             self._say({"state": progress.ABSENT})
+            if all(self._rows().get(tray, {}).get("state") == progress.ABSENT for tray in self.wave):
+                # Nobody is left to end the wave, so the last who is noted does.
+                self._ended()
             return {"changed": False}
         self._say({"state": "looked", "due": self.options["due"]})
         return {"changed": False}

@@ -106,7 +106,9 @@ def write(path: str, rollout: str, left: Mapping[str, Left], now: str) -> None:
 
 def told(left: Mapping[str, Left], path: str, rollout: str) -> str:
     """One sentence of what is left and how to go on."""
-    parts = [f"{name} ({_why(row)})" for name, row in list(left.items())[:5]]
+    # What failed before what only waits.
+    rows = sorted(left.items(), key=lambda item: item[1].state == WAITING)
+    parts = [f"{name} ({_why(row)})" for name, row in rows[:5]]
     more = f" and {len(left) - 5} more" if len(left) > 5 else ""
     return (
         f"The rollout {rollout} has left {_counted(left)}: {', '.join(parts)}{more}; mend what is wrong and run it"
