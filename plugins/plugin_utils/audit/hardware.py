@@ -113,7 +113,7 @@ def _gpus(tray: str, clique: str, known: set[str], now: set[str]) -> Iterator[Fa
 
 
 def _moved(seen: Evidence, clique: str, groups: Mapping[Identity, list[str]]) -> Iterator[Failure]:
-    """One failure for a whole clique that is elsewhere, even where it was cut; else one for trays that went together."""
+    """One failure for a whole clique that is elsewhere, even where it was cut; else one for trays that moved as one."""
     places = [tray for tray in seen.answered(clique) if tray in seen.observations and seen.observations[tray].identity]
     moved = [tray for trays in groups.values() for tray in trays]
     if len(moved) == len(places) > 1:
