@@ -96,11 +96,12 @@ class Site:
             **homes, **proxies, **quiet, **trust,
         )  # fmt: skip
 
-    def install(self, *options: str | Path) -> None:
+    def install(self) -> None:
         """The release as the role has it, by Helm alone, which is quicker."""
-        label = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled=true"
-        common = (NAME, self.chart, "--namespace", NAME, "--create-namespace", "--set", label)
-        self.running.helm("install", *common, *ONLY_DOMAINS, "--set", "resourceApiVersion=resource.k8s.io/v1", *options)
+        values = self.folder / "values.json"
+        values.write_text(json.dumps(world.LABELLED))
+        common = (NAME, self.chart, "--namespace", NAME, "--create-namespace", "--values", values)
+        self.running.helm("install", *common)
         until("what the driver publishes", lambda: len(self.running.api().items(domains.SLICES)) == len(TRAYS))
 
     def work(self, *trays: str) -> None:
