@@ -24,7 +24,6 @@ import pytest
 from . import pages
 from .commands import environment
 from .conftest import CHECKOUT, LAB, RunningLab, lab_command, running_lab
-from .test_documented_commands import Shell
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 from nvlab import imex
@@ -52,7 +51,7 @@ PAUSE = """\
 """
 
 
-class Site(Shell):
+class Site(pages.Shell):
     """An operator's folder, made as the page of day two says, and the world around it."""
 
     def __init__(self, folder: Path, racks: RunningLab) -> None:
@@ -142,6 +141,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(folder, racks)
 
 
+@pytest.fixture
+def whole(site: Site) -> Site:
+    """All four trays in their places, with nothing held; whichever test comes first brings them there."""
+    site.start(NEW)
+    if not (site.folder / "fabric.json").exists() or NEW not in site.fabric["trays"]:
+        site.type(texts(ENTRY)[0])
+    site.racks.exec("ctl", "scontrol", "update", "nodename=r01t[01-04]", "state=resume", check=False)
+    site.type("git add -A && git commit -qm 'The fabric' --allow-empty")
+    return site
+
+
 def test_site_is_the_one_entry_and_its_second_run_changes_nothing(site: Site) -> None:
     first, check, again, waves = texts(ENTRY)
     told = site.type(first).stdout
@@ -175,7 +185,9 @@ def test_a_new_tray_and_a_replaced_one_pass_the_gate(site: Site) -> None:
     assert "DRAIN" not in site.type(show).stdout
 
 
-def test_a_tray_that_fails_its_test_stays_drained(site: Site) -> None:
+@pytest.mark.minutes
+def test_a_tray_that_fails_its_test_stays_drained(whole: Site) -> None:
+    site = whole
     site.type("ansible-playbook rackscale.nvlink.hold -e trays=r01t04")
     told = site.fails("""ansible-playbook rackscale.nvlink.admit -e trays=r01t04 -e '{"rollout_test": ["false"]}'""")
     assert "r01b (failed: r01t04, its test false failed" in told
@@ -185,7 +197,9 @@ def test_a_tray_that_fails_its_test_stays_drained(site: Site) -> None:
     assert (site.drained(), site.left("admit")) == ({}, {})
 
 
-def test_a_driver_goes_on_where_a_killed_run_and_a_dead_tray_have_left_it(site: Site) -> None:
+@pytest.mark.minutes
+def test_a_driver_goes_on_where_a_killed_run_and_a_dead_tray_have_left_it(whole: Site) -> None:
+    site = whole
     rollout, resume = texts("docs/day-two/driver.md")
     # The first clique's driver is new and nothing else is done when the run is killed.
     site.hook(PAUSE)
@@ -235,20 +249,6 @@ def killed(site: Site, command: str, until: Any) -> None:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
-
-
-# The other pages, which nothing else in this file builds upon.
-
-
-@pytest.fixture
-def whole(site: Site) -> Site:
-    """All four trays in their places, with nothing held; whichever test comes first brings them there."""
-    site.start(NEW)
-    if not (site.folder / "fabric.json").exists() or NEW not in site.fabric["trays"]:
-        site.type(texts(ENTRY)[0])
-    site.racks.exec("ctl", "scontrol", "update", "nodename=r01t[01-04]", "state=resume", check=False)
-    site.type("git add -A && git commit -qm 'The fabric' --allow-empty")
-    return site
 
 
 @pytest.mark.minutes
