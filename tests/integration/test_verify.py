@@ -317,17 +317,8 @@ def found_and_nobody_else_is_accused(site: Site, fault: Fault) -> None:
 
 
 BY_NAME = {fault.name: fault for fault in [*FAULTS, *MORE]}
-# One in each layer; all of them one by one are in `make test-all`.
-ALONE = [
-    "a lost GPU",
-    "a moved clique",
-    "a wrong driver",
-    "a missing channel",
-    "a foreign list",
-    "a tray in the wrong block",
-    "slurmctld is down",
-    "a QoS edited by hand",
-]
+# The others one by one are in `make test-all`; five at once they are all here.
+ALONE = ["a moved clique", "a foreign list", "a tray in the wrong block", "slurmctld is down"]
 TOGETHER = [
     ["a lost GPU", "a missing channel", "a stopped daemon", "a tray in two blocks", "a QoS edited by hand"],
     [
