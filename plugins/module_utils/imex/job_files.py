@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job_state, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job, job_state, slurm_conf
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"
@@ -178,7 +178,8 @@ def program(python: str, parts: Mapping[str, str]) -> str:
 def sources() -> dict[str, str]:
     """Module -> source of job.py and all that it imports of module_utils, wherever this collection is loaded from."""
     found: dict[str, str] = {}
-    waiting = [f"{PACKAGE}.imex.job"]
+    # Named by the module itself: what a module does not import is not there on a tray.
+    waiting = [job.__name__]
     while waiting:
         name = waiting.pop()
         if name in found:
@@ -194,7 +195,7 @@ def sources() -> dict[str, str]:
 def first(parts: Mapping[str, str]) -> list[str]:
     """The parts that are imported by the start itself, not within functions."""
     found: list[str] = []
-    waiting = [f"{PACKAGE}.imex.job"]
+    waiting = [job.__name__]
     while waiting:
         name = waiting.pop()
         if name not in found:
