@@ -97,6 +97,7 @@ def test_a_terminal_gets_colour_and_its_width_and_a_pipe_neither(folder: Path) -
     )
     assert "r01t01" in done.stdout
     assert "\033" not in done.stdout
+    assert done.stderr == ""
 
 
 @pytest.mark.lab
