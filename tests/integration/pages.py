@@ -1,17 +1,33 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads the documentation as an operator does: which commands a page tells to type, which files it tells to write."""
+"""Reads the documentation as an operator does: writes what a page tells to write, types what it tells to type."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import textwrap
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from .commands import environment
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = "ansible(?:-[a-z]+)?|make|scontrol|sacctmgr|sbatch|srun|kubectl|helm|systemctl|journalctl|git|tests/lab/lab"
+# Commands that are run as they stand by something else than a test that follows their page.
+RUN_BY = {
+    "make demo": "tests/integration/test_demo.py",
+    "make test": ".ci/run",
+    "ansible-galaxy collection install rackscale.nvlink": "tests/tools/artifact.py",
+}
+# An operator puts in what the run before has printed.
+PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"
+# Who commits a fabric file.
+IDENTITY = {"GIT_AUTHOR_NAME": "op", "GIT_COMMITTER_NAME": "op", "EMAIL": "op@example.com"}
 _COMMAND = re.compile(rf"^(?: *)((?:{PROGRAMS}) .*?)(?: {{2,}}#.*)?$")
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^(?: {4,}.*)?\n)+", re.MULTILINE)
@@ -51,3 +67,42 @@ def commands(page: str) -> list[Command]:
 def files(page: str) -> dict[str, str]:
     """The files that a page tells to write: blocks whose first line is a comment with the file's name."""
     return {found[1]: block for block in _blocks(page) if (found := _FILE_NAME.match(block))}
+
+
+class Shell:
+    """An operator's shell in one folder, with the environment's programs on its path."""
+
+    def __init__(self, folder: Path, **more: str) -> None:
+        self.folder = folder
+        self.more = more
+        self.said = ""
+
+    def type(self, command: str) -> subprocess.CompletedProcess[str]:
+        if PLACEHOLDER in command:
+            command = command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.said)[-1])
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=environment(
+                PATH=path, GIT_AUTHOR_NAME="op", GIT_COMMITTER_NAME="op", EMAIL="op@example.com", **self.more
+            ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+        assert done.returncode == 0, f"`{command}` ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        self.said += done.stdout
+        return done
+
+    def follow(self, page: str, keep: Collection[str] = ("hosts.yml",)) -> None:
+        """Write what a page tells to write, but for the files that the test has written with the lab's own names."""
+        for name, text in files(page).items():
+            if name not in keep:
+                (self.folder / name).parent.mkdir(exist_ok=True)
+                (self.folder / name).write_text(text)
+        for command in commands(page):
+            if command.text not in RUN_BY:
+                self.type(command.text)

@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from . import pages
-from .commands import environment
 from .conftest import RunningLab, lab_command, running_lab
 
 sys.path.insert(0, str(pages.CHECKOUT / "tests" / "lab"))
@@ -24,44 +20,10 @@ from nvlab import imex
 # What this module follows on the lab: from a folder with hosts.yml alone, and from one with a fabric file.
 FROM_NOTHING = ("README.md", "docs/quick-start.md")
 WITH_A_FABRIC = ("docs/imex.md", "docs/imex-domain.md", "docs/report.md", "docs/monitoring.md")
-# Commands that are run as they stand by something else than a test that follows their page.
-RUN_BY = {
-    "make demo": "tests/integration/test_demo.py",
-    "make test": ".ci/run",
-    "ansible-galaxy collection install rackscale.nvlink": "tests/tools/artifact.py",
-}
-# An operator puts in what the run before has printed.
-PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"
 DISCOVER = (
     "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
     " -e fabric_hosts=trays -e fabric_file=$PWD/fabric.json -e accept=gates"
 )
-
-
-class Shell:
-    """An operator's shell in one folder, with the environment's programs on its path."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.said = ""
-
-    def type(self, command: str) -> subprocess.CompletedProcess[str]:
-        if PLACEHOLDER in command:
-            command = command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.said)[-1])
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.folder,
-            env=environment(PATH=path, GIT_AUTHOR_NAME="op", GIT_COMMITTER_NAME="op", EMAIL="op@example.com"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, f"`{command}` ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-        self.said += done.stdout
-        return done
 
 
 @pytest.fixture(scope="module")
@@ -73,44 +35,34 @@ def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 
 
 @pytest.fixture
-def shell(racks: RunningLab, tmp_path: Path) -> Shell:
+def shell(racks: RunningLab, tmp_path: Path) -> pages.Shell:
     """In a folder that holds the lab's own names."""
     (tmp_path / "hosts.yml").write_text(racks.inventory.read_text())
-    return Shell(tmp_path)
-
-
-def follow(shell: Shell, page: str) -> None:
-    """Write what a page tells to write, then type what it tells to type."""
-    for name, text in pages.files(page).items():
-        if name != "hosts.yml":
-            (shell.folder / name).write_text(text)
-    for command in pages.commands(page):
-        if command.text not in RUN_BY:
-            shell.type(command.text)
+    return pages.Shell(tmp_path)
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize("page", FROM_NOTHING)
-def test_a_page_leads_from_bare_hosts_to_blocks_in_slurm(racks: RunningLab, shell: Shell, page: str) -> None:
+def test_a_page_leads_from_bare_hosts_to_blocks_in_slurm(racks: RunningLab, shell: pages.Shell, page: str) -> None:
     shell.type("git init -q")
-    follow(shell, page)
+    shell.follow(page)
     assert shell.type("ansible-inventory -i cluster.nvlink.yml --graph").stdout.count("@nvlink_clique_") == 2
     assert "r01a" in racks.exec("ctl", "scontrol", "show", "topology").stdout
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize("page", WITH_A_FABRIC)
-def test_a_page_is_followed_where_there_is_a_fabric_file(shell: Shell, page: str) -> None:
+def test_a_page_is_followed_where_there_is_a_fabric_file(shell: pages.Shell, page: str) -> None:
     shell.type(DISCOVER)
     (shell.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
-    follow(shell, page)
+    shell.follow(page)
 
 
 @pytest.mark.parametrize("command", [c for page in pages.pages() for c in pages.commands(page)], ids=str)
 def test_no_command_is_left_to_hope(command: pages.Command) -> None:
     """A new command in a page fails here until some test follows that page."""
-    if command.text in RUN_BY:
-        assert (pages.CHECKOUT / RUN_BY[command.text]).exists()
+    if command.text in pages.RUN_BY:
+        assert (pages.CHECKOUT / pages.RUN_BY[command.text]).exists()
         return
     followers = [
         test.name
