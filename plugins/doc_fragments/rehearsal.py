@@ -45,6 +45,20 @@ options:
         description: Whether the module stops where it would wait for ever.
         type: bool
         default: false
+      user:
+        description:
+          - Whose job it is. With a user the job meets QoS, accounts and their limits, as slurmctld has last saved them,
+            where the site has slurmdbd; what keeps it from that is listed under C(left_out).
+        type: str
+        default: ""
+      account:
+        description: The account of that user's job, the user's default one if empty.
+        type: str
+        default: ""
+      qos:
+        description: The QoS of that user's job, the default one if empty.
+        type: str
+        default: ""
   rehearse_timeout:
     description: Seconds that the rehearsal may take.
     type: int

@@ -357,6 +357,7 @@ rehearsal:
           blocks: [r01]
           reason: ""
           required: false
+          user: ""
       contains:
         kind:
           description: What the job asks.
@@ -389,6 +390,9 @@ rehearsal:
         required:
           description: Whether the site requires it to run.
           type: bool
+        user:
+          description: Whose job it is, empty where it meets no accounting records.
+          type: str
     left_out:
       description: What the rehearsal left out of the site's settings, so that nobody takes it for more than it is.
       type: list

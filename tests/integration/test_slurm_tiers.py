@@ -319,6 +319,43 @@ def test_tiers_are_rehearsed_over_the_blocks_that_run(cluster: Cluster) -> None:
     assert cluster.records() == before
 
 
+def test_jobs_of_users_are_rehearsed_with_the_records_that_slurmctld_has_saved(tiers: Cluster) -> None:
+    limited = {**GOLD, "users": MEMBERS, "max_nodes": 2, "partition_qos": {"max_tres_per_user": {"node": 1}}}
+    limited["partition_qos"]["flags"] = ["DenyOnLimit"]
+    tiers.apply([limited, BRONZE])
+    jobs = [
+        {"nodes": 1, "partition": "gold", "qos": "gold", "user": "alice"},
+        {"nodes": 2, "partition": "gold", "qos": "gold", "user": "alice"},
+        {"nodes": 1, "partition": "gold", "qos": "gold", "user": "bob"},
+        {"nodes": 1, "partition": "bronze", "qos": "bronze", "user": "alice"},
+        {"nodes": 2, "partition": "bronze", "qos": "bronze", "account": "students", "user": "bob"},
+    ]
+    changed = [limited, {**BRONZE, "max_nodes": 2}]
+    before = tiers.records()
+    held = tiers.apply(changed, "--check", rehearse_jobs=jobs)["rehearsal"]
+    said = [(job["user"], job["nodes"], job["outcome"]) for job in held["outcomes"] if job["kind"] == "site"]
+    assert said == [
+        ("alice", 1, "placed"),
+        ("alice", 2, "refused"),  # a limit of a QoS
+        ("bob", 1, "refused"),  # not granted
+        ("alice", 1, "refused"),
+        ("bob", 2, "placed"),
+    ]
+    assert records_of(held).endswith("but for jobs that name a user")
+    # slurmdbd does not have this QoS yet, so slurmctld refuses the partition that names it.
+    coming = [*changed, {"name": "new", "blocks": ["r01a"], "partition_qos": {"max_jobs_per_user": 1}}]
+    held = tiers.apply(coming, "--check", rehearse_jobs=jobs[:1])["rehearsal"]
+    assert [(job["user"], job["outcome"]) for job in held["outcomes"] if job["kind"] == "site"] == [("", "placed")]
+    assert records_of(held).startswith("slurmctld does not start with the records that it has saved (")
+    assert tiers.records() == before
+
+
+def records_of(held: dict[str, Any]) -> str:
+    (row,) = (row for row in held["left_out"] if row["where"] == "accounting")
+    why: str = row["why"]
+    return why
+
+
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True)
 def test_what_was_changed_by_hand_is_mended_and_what_is_the_sites_is_not(tiers: Cluster) -> None:
     before = tiers.records()

@@ -22,12 +22,13 @@ allow; a job longer than its list is refused even where it could be placed, so s
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -43,7 +44,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import Plan
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal_conf import OPEN_PARTITION
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey, read_file
 
 Finding = dict[str, Any]
 # Up to so many blocks or partitions each gets every size; beyond, each its full size, and one of each shape the others.
@@ -87,6 +88,7 @@ class TestJob:
     kind: ``block`` (the trays of one block by name), ``spread`` (no block has so many free trays), ``larger`` (one tray
     more than a block), ``partition`` (a partition's own sizes), ``site`` (the site's list). block: the block that the
     question is about. trays, without: node lists that the job requires or excludes. required: refusing it is an error.
+    user: whose job it is, with account and qos; such a job meets the accounting records, others do not.
     """
 
     __test__ = False  # no test class of pytest's
@@ -99,10 +101,18 @@ class TestJob:
     trays: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     required: bool = False
+    user: str = ""
+    account: str = ""
+    qos: str = ""
 
     def arguments(self) -> list[str]:
         said = ["--test-only", "--exclusive", f"--nodes={self.nodes}", "--chdir=/", "--output=/dev/null"]
-        for option, value in (("partition", self.partition), ("segment", str(self.segment or ""))):
+        for option, value in (
+            ("partition", self.partition),
+            ("segment", str(self.segment or "")),
+            ("account", self.account),
+            ("qos", self.qos),
+        ):
             said += [f"--{option}={value}"] if value else []
         for option, nodes in (("nodelist", self.trays), ("exclude", self.without)):
             said += [f"--{option}={fold(nodes)}"] if nodes else []
@@ -123,6 +133,7 @@ class Outcome:
     blocks: list[str] = field(default_factory=list)
     reason: str = ""
     required: bool = False
+    user: str = ""
 
 
 @dataclass
@@ -153,8 +164,10 @@ class Rehearsal:
 _NOT_THERE = (
     {"setting": "jobs and reservations", "where": "state", "why": "a rehearsal is an empty cluster"},
     {"setting": "states of nodes", "where": "state", "why": "in a rehearsal every tray is up"},
-    {"setting": "QoS, accounts and limits", "where": "accounting", "why": "a rehearsal has no accounting records"},
 )
+_NO_RECORDS = "a rehearsal has no accounting records but for jobs that name a user"
+# What slurmctld has saved of slurmdbd, which it goes by when it starts and slurmdbd does not answer.
+_RECORDS = ("assoc_mgr_state", "last_tres", "clustername")
 
 
 @dataclass(frozen=True)
@@ -169,6 +182,12 @@ class Wanted:
     jobs: tuple[TestJob, ...] = ()
     segments: tuple[int, ...] = ()
     records: tuple[Mapping[str, str], ...] = ()
+    state_dir: str = ""
+
+    @property
+    def users(self) -> dict[str, int]:
+        """Whose jobs are asked for, with their numbers: slurmctld's records hold these too."""
+        return {job.user: _number(job.user) for job in self.jobs if job.user}
 
 
 # What a module that rehearses has as options; their words are the documentation fragment ``rehearsal``.
@@ -183,6 +202,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
             "segment": {"type": "int", "default": 0},
             "partition": {"type": "str", "default": ""},
             "required": {"type": "bool", "default": False},
+            "user": {"type": "str", "default": ""},
+            "account": {"type": "str", "default": ""},
+            "qos": {"type": "str", "default": ""},
         },
     },
     "rehearse_timeout": {"type": "int", "default": 120},
@@ -216,6 +238,10 @@ def before_apply(
                 f"rehearse_jobs has a job of {job.nodes} nodes with segment {job.segment}: use at least one node, and 0"
                 " for no segment."
             )
+        if (job.account or job.qos) and not job.user:
+            raise SlurmError("rehearse_jobs has a job with an account or a QoS and no user: name whose job it is.")
+        if job.user and not _number(job.user):
+            raise SlurmError(f"rehearse_jobs has a job of {job.user!r}, who is root or no user of this host: name one.")
     blocks = seen.style == files.YAML or loads or settings.satisfies("TopologyPlugin", seen.plugin)
     if mode == "never" or seen.acting or topology is None or not blocks or not (loads or mode == "always"):
         return None, []
@@ -228,9 +254,18 @@ def before_apply(
         jobs=jobs,
         segments=tuple(params.get("segments", ())),
         records=tuple(files.parse_records(seen.slurm.ask("-a", "-o", "show", "nodes"))),
+        state_dir=seen.config.get("statesavelocation", ""),
     )
     held = rehearse(seen.slurm, wanted, timeout)
     return held, findings(held, wanted, demanded=mode == "always")
+
+
+def _number(user: str) -> int:
+    """The number of a user of this host; 0 of root, and where there is no such user."""
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):
+        return 0
 
 
 def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
@@ -259,10 +294,17 @@ def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
         # What is there now, without any topology.
         bare = rehearsal_conf.derive(wanted.conf_dir, records=wanted.records, bare=True)
 
-        def work(place: sandbox.Place) -> dict[str, Any]:
-            return _work(place, derived, bare, wanted)
+        accounting = derived
+        if wanted.users:
+            accounting = rehearsal_conf.derive(
+                wanted.conf_dir, wanted.writes, blocks, topology, wanted.records, accounting=True
+            )
+        saved = {name: read_file(os.path.join(wanted.state_dir, name)) for name in _RECORDS if wanted.users}
 
-        said = sandbox.inside(work, programs, timeout)
+        def work(place: sandbox.Place) -> dict[str, Any]:
+            return _work(place, derived, bare, accounting, saved, wanted)
+
+        said = sandbox.inside(work, programs, timeout, wanted.users)
     except sandbox.TooLate as error:
         held.why, held.complete = str(error), False
     except sandbox.Impossible as error:
@@ -276,6 +318,9 @@ def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
         held.fatal = said["fatal"] if held.ran else said["control"]
         held.complete = said.get("complete", True)
         held.outcomes = [Outcome(**outcome) for outcome in said.get("outcomes", ())]
+        held.left_out.append(
+            {"setting": "QoS, accounts and limits", "where": "accounting", "why": said.get("records") or _NO_RECORDS}
+        )
     held.seconds = time.monotonic() - started
     return held
 
@@ -284,7 +329,12 @@ def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
 
 
 def _work(
-    place: sandbox.Place, derived: rehearsal_conf.Derived, bare: rehearsal_conf.Derived, wanted: Wanted
+    place: sandbox.Place,
+    derived: rehearsal_conf.Derived,
+    bare: rehearsal_conf.Derived,
+    accounting: rehearsal_conf.Derived,
+    saved: Mapping[str, bytes | None],
+    wanted: Wanted,
 ) -> dict[str, Any]:
     fatal = _load(place, derived)
     if fatal:
@@ -292,9 +342,32 @@ def _work(
         return {"loaded": False, "fatal": fatal, "control": _load(place, bare)}
     partitions = _partitions(place)
     jobs = make_jobs(wanted, partitions, derived.nodes)
-    outcomes = _ask(place, jobs, wanted.topology)
+    outcomes = _ask(place, [job for job in jobs if not job.user], wanted.topology)
+    personal = [job for job in jobs if job.user]
+    why = ""
+    if personal:
+        place.end()
+        why = _load_records(place, accounting, saved)
+        if why:
+            place.end()
+            _load(place, derived)
+            personal = [replace(job, user="", account="", qos="") for job in personal]
+        outcomes += _ask(place, personal, wanted.topology)
     complete = all(outcome.outcome != "unanswered" for outcome in outcomes)
-    return {"loaded": True, "fatal": "", "complete": complete, "outcomes": [asdict(outcome) for outcome in outcomes]}
+    told = [asdict(outcome) for outcome in outcomes]
+    return {"loaded": True, "fatal": "", "complete": complete, "outcomes": told, "records": why}
+
+
+def _load_records(place: sandbox.Place, accounting: rehearsal_conf.Derived, saved: Mapping[str, bytes | None]) -> str:
+    """Start slurmctld with the accounting records that the site's has saved; empty once it answers, else why not."""
+    for name, data in saved.items():
+        if data is None:
+            return f"the site's slurmctld has saved no {name}"
+        path = place.write(f"state/{name}", data)
+        os.chmod(path, 0o600)
+        os.chown(path, sandbox.DAEMON, sandbox.DAEMON)
+    fatal = _load(place, accounting)
+    return f"slurmctld does not start with the records that it has saved ({fatal})" if fatal else ""
 
 
 def _load(place: sandbox.Place, derived: rehearsal_conf.Derived) -> str:
@@ -323,8 +396,9 @@ def _load(place: sandbox.Place, derived: rehearsal_conf.Derived) -> str:
     return _last_words(place) or f"it ended with {daemon.returncode}"
 
 
-def _client(place: sandbox.Place, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return place.run(name, *arguments, SLURM_CONF=place.path("client/slurm.conf"))
+def _client(place: sandbox.Place, name: str, *arguments: str, user: str = "") -> subprocess.CompletedProcess[str]:
+    number = place.users.get(user, sandbox.USER)
+    return place.run(name, *arguments, user=number, SLURM_CONF=place.path("client/slurm.conf"))
 
 
 def _read(place: sandbox.Place, name: str, start: int = 0) -> str:
@@ -365,7 +439,7 @@ def _ask(place: sandbox.Place, jobs: Sequence[TestJob], topology: Topology) -> l
         if place.left <= 0:
             return judge(job, None, "", where)
         try:
-            done = _client(place, "sbatch", *job.arguments())
+            done = _client(place, "sbatch", *job.arguments(), user=job.user)
         except (subprocess.TimeoutExpired, OSError):
             return judge(job, None, "", where)
         return judge(job, done.returncode, f"{done.stdout}\n{done.stderr}", where)
@@ -390,7 +464,9 @@ _TESTED = re.compile(r"Job \d+ to start at (\S+)(?: a)? using \d+ processors on 
 
 def judge(job: TestJob, status: int | None, said: str, where: Mapping[str, str]) -> Outcome:
     """What sbatch's words mean; status None where it did not end in time. where: node -> block."""
-    outcome = Outcome(job.kind, job.nodes, job.partition, job.segment, job.block, "unanswered", required=job.required)
+    outcome = Outcome(
+        job.kind, job.nodes, job.partition, job.segment, job.block, "unanswered", required=job.required, user=job.user
+    )
     found = _TESTED.search(said)
     if found and status == 0:
         outcome.outcome, outcome.on = "placed", found[2]
@@ -528,6 +604,8 @@ def _verdict(said: Outcome, sizes: Mapping[str, int], base: int) -> Iterable[Fin
     job = f"a job of {said.nodes} {'tray' if said.nodes == 1 else 'trays'}"
     if said.segment:
         job += f" with --segment={said.segment}"
+    if said.user:
+        job += f" of {said.user}"
     if said.kind == "block":
         outside = [block for block in said.blocks if block != said.block]
         if said.outcome == "refused" or outside:

@@ -60,6 +60,14 @@ _OURS = _words(
     logtimeformat debugflags proctracktype taskplugin include enforcepartlimits
     """
 )
+# What counts only with the accounting records.
+_OF_RECORDS = _words("qos allowqos denyqos allowaccounts denyaccounts accountingstorageenforce accountingstoragetres")
+# Nobody answers there, so slurmctld takes the records that the site's has saved.
+_NO_DATABASE = (
+    "AccountingStorageType=accounting_storage/slurmdbd",
+    "AccountingStorageHost=127.0.0.1",
+    "AccountingStoragePort=9",
+)
 _REASONS = (
     (
         "programs of the site are never run in a rehearsal",
@@ -111,8 +119,9 @@ class Derived:
 
 @dataclass
 class _Reading:
-    """What is gathered line by line."""
+    """What is gathered line by line. more: the settings that are kept beside those that always are."""
 
+    more: frozenset[str] = frozenset()
     settings: dict[str, tuple[str, str]] = field(default_factory=dict)
     nodes: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
@@ -135,15 +144,17 @@ def derive(
     topology: str = "",
     records: Sequence[Mapping[str, str]] = (),
     bare: bool = False,
+    accounting: bool = False,
 ) -> Derived:
     """The rehearsal's slurm.conf out of the site's, as it would be after ``writes`` (path -> new bytes).
 
     topology: the name for the open partition's Topology=, empty where the version has none. records: the running
     nodes (``scontrol show nodes``); those that stand in no file, as dynamic nodes do, are added. bare: without any
-    topology, to see whether the rest loads. SlurmError where slurm.conf cannot be read.
+    topology, to see whether the rest loads. accounting: with what the accounting records make count. SlurmError where
+    slurm.conf cannot be read.
     """
     changed = {os.path.realpath(path): data for path, data in (writes or {}).items()}
-    read = _Reading()
+    read = _Reading(more=_OF_RECORDS if accounting else frozenset())
     for line in _lines(conf_dir, changed, read.problems):
         _take(line, read, bare)
     added = _dynamic(read, records, bare)
@@ -156,6 +167,7 @@ def derive(
         for key in ("topologyplugin", "topologyparam"):
             read.settings.pop(key, None)
     text = [f"{name}={_quoted(value)}" for name, value in read.settings.values()]
+    text += _NO_DATABASE if accounting else ()
     # Before the site's, whose PartitionName=DEFAULT lines hold for all that follow.
     text += [*read.nodes, *read.sets, *open_partition, *read.partitions]
     return Derived(
@@ -211,11 +223,12 @@ def _take(line: str, read: _Reading, bare: bool) -> None:
         read.nodes.append(_node(pairs, read, bare))
     elif first == "partitionname":
         name = pairs[0][1]
-        kept = [(key, value) for key, value in pairs if key.lower() in _KEPT_OF_PARTITIONS]
+        known = _KEPT_OF_PARTITIONS | read.more
+        kept = [(key, value) for key, value in pairs if key.lower() in known]
         if bare:
             kept = [(key, value) for key, value in kept if key.lower() != "topology"]
         for key, _value in pairs:
-            if key.lower() not in _KEPT_OF_PARTITIONS:
+            if key.lower() not in known:
                 read.leave(key, "partition", name)
         read.partitions.append(_joined(kept))
     elif first == "nodeset":
@@ -224,7 +237,7 @@ def _take(line: str, read: _Reading, bare: bool) -> None:
         read.leave(pairs[0][0], "slurm.conf", "")
     else:
         for key, value in pairs:
-            if key.lower() in _KEPT:
+            if key.lower() in _KEPT | read.more:
                 read.settings[key.lower()] = (key, value)
             elif key.lower() not in _OURS:
                 read.leave(key, "slurm.conf", "")

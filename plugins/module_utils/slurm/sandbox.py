@@ -72,8 +72,9 @@ class Place:
     slurmctld-wlm.
     """
 
-    def __init__(self, deadline: float, programs: Mapping[str, str]) -> None:
+    def __init__(self, deadline: float, programs: Mapping[str, str], users: Mapping[str, int] | None = None) -> None:
         self.folder = FOLDER
+        self.users = dict(users or {})
         self.deadline = deadline
         self.programs = programs
         self.daemons: list[subprocess.Popen[bytes]] = []
@@ -150,16 +151,18 @@ class Place:
         )
 
 
-def inside(work: Callable[[Place], Any], programs: Mapping[str, str], timeout: float) -> Any:
+def inside(
+    work: Callable[[Place], Any], programs: Mapping[str, str], timeout: float, users: Mapping[str, int] | None = None
+) -> Any:
     """What ``work`` returns, called in a new place; it must be JSON. At most ``timeout`` seconds and a little more.
 
-    programs: name -> path of what it may run. Raises Impossible where this host does not let us, TooLate where ``work``
-    did not come back in time.
+    programs: name -> path of what it may run. users: further users that exist inside, name -> number. Raises Impossible
+    where this host does not let us, TooLate where ``work`` did not come back in time.
     """
     if os.geteuid() != 0:
         raise Impossible("it needs root")
     caller = os.getpid()
-    reply = child.call(_outside, timeout + _MARGIN, work, dict(programs), timeout, caller)
+    reply = child.call(_outside, timeout + _MARGIN, work, dict(programs), timeout, caller, dict(users or {}))
     if not isinstance(reply.value, dict):
         if reply.result.timed_out:
             raise TooLate("it did not end in time")
@@ -175,7 +178,9 @@ def inside(work: Callable[[Place], Any], programs: Mapping[str, str], timeout: f
 # ------------------------------------------------------------------------------------------------- before the place
 
 
-def _outside(work: Callable[[Place], Any], programs: dict[str, str], timeout: float, caller: int) -> dict[str, Any]:
+def _outside(
+    work: Callable[[Place], Any], programs: dict[str, str], timeout: float, caller: int, users: dict[str, int]
+) -> dict[str, Any]:
     """In a child of the caller: make the namespaces, and wait for their first process."""
     deadline = time.monotonic() + timeout
     _die_with_parent()
@@ -191,7 +196,7 @@ def _outside(work: Callable[[Place], Any], programs: dict[str, str], timeout: fl
     if pid == 0:
         os.close(mine)
         os.close(held)
-        _first(work, programs, deadline, theirs, alive)
+        _first(work, Place(deadline, programs, users), theirs, alive)
     os.close(theirs)
     os.close(alive)
     with os.fdopen(mine, "rb") as pipe:
@@ -210,7 +215,7 @@ def _die_with_parent() -> None:
 # ------------------------------------------------------------------------------------------------------ in the place
 
 
-def _first(work: Callable[[Place], Any], programs: dict[str, str], deadline: float, out: int, alive: int) -> None:
+def _first(work: Callable[[Place], Any], place: Place, out: int, alive: int) -> None:
     """The first process of the place: furnish it, do the work, say what came of it. Never returns."""
     answer: dict[str, Any]
     try:
@@ -220,8 +225,7 @@ def _first(work: Callable[[Place], Any], programs: dict[str, str], deadline: flo
             os.read(alive, 1)
             os._exit(1)  # the maker ended before we asked to be told
         os.close(alive)
-        _furnish()
-        place = Place(deadline, programs)
+        _furnish(place.users)
         answer = {"value": work(place)}
         place.end()
     except TooLate as error:
@@ -240,7 +244,7 @@ def _first(work: Callable[[Place], Any], programs: dict[str, str], deadline: flo
         os._exit(0)
 
 
-def _furnish() -> None:
+def _furnish(users: Mapping[str, int]) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
     os.nice(10)
@@ -252,7 +256,7 @@ def _furnish() -> None:
     with contextlib.suppress(Impossible):  # some containers forbid it
         _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None, "a /proc of its own")
     os.mkdir(FOLDER, 0o755)
-    for name, text in _names().items():
+    for name, text in _names(users).items():
         path = os.path.join(FOLDER, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -265,10 +269,10 @@ def _furnish() -> None:
     _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "programs without privileges")
 
 
-def _names() -> dict[str, str]:
+def _names(guests: Mapping[str, int]) -> dict[str, str]:
     with contextlib.suppress(KeyError):
         pwd.getpwuid(0)  # loads the name service before its files change
-    users = (("root", 0), ("nvlink-daemon", DAEMON), ("nvlink-user", USER))
+    users = (("root", 0), ("nvlink-daemon", DAEMON), ("nvlink-user", USER), *guests.items())
     return {
         "passwd": "".join(f"{name}:x:{number}:{number}::/:/bin/sh\n" for name, number in users),
         "group": "".join(f"{name}:x:{number}:\n" for name, number in users),
