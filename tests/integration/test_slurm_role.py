@@ -163,7 +163,7 @@ class Site:
 
     def submit(self, *arguments: str) -> str:
         """The id of a job that runs by now and sleeps."""
-        done = self.racks.exec("ctl", "sbatch", "--parsable", "--output=/dev/null", *arguments, "--wrap=sleep 600")
+        done = self.racks.exec("ctl", "sbatch", "--parsable", "--output=/dev/null", *arguments, "--wrap=sleep 1800")
         job = done.stdout.strip()
         deadline = time.monotonic() + 30
         while self.job(job)["JobState"] != "RUNNING":
