@@ -54,7 +54,7 @@ class Job:
         if slurm.conf:
             environment["SLURM_CONF"] = slurm.conf
         self.seconds = seconds
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # pylint: disable=ansible-bad-function  # two run side by side
             [slurm.program("srun"), *arguments, "bash", "-c", command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
