@@ -359,29 +359,24 @@ def test_a_new_driver_brings_its_package_to_the_whole_clique(up: Racks) -> None:
     assert up.role("--check").changed == 0
 
 
-def test_running_jobs_stop_a_change(up: Racks) -> None:
-    # Of a Slurm whose prologs have nothing to do with IMEX.
-    nothing = " ".join(f"/etc/slurm/{kind}.d/10-nothing" for kind in ("prolog", "epilog"))
-    up.on(
-        TRAYS,
-        f"mkdir -p /etc/slurm/prolog.d /etc/slurm/epilog.d; echo '#!/bin/sh' | tee {nothing}; chmod 755 {nothing}",
-    )
-    job = up.ask("ctl", "sbatch --parsable --nodelist=r01t01 --output=/dev/null --wrap 'sleep 600'")
-    try:
-        wait_until(lambda: up.ask("ctl", "squeue --noheader --states=R --format=%i") == job, "the job runs")
-        before = up.pids()
-        up.cliques({"r01": TRAYS[:2], "r02": TRAYS[2:]})
-        play = up.role()
+def test_running_jobs_stop_a_change(tmp_path: Path) -> None:
+    """In a lab of its own, whose Slurm runs no prolog."""
+    with running_lab(tmp_path, "four.yml") as running:
+        lab_command("packages", "--name", running.name, str(imex.packages()))
+        site = Racks(running, tmp_path)
+        site.cliques(ONE)
+        assert site.role().rc == 0
+        job = site.ask("ctl", "sbatch --parsable --nodelist=r01t01 --output=/dev/null --wrap 'sleep 600'")
+        wait_until(lambda: site.ask("ctl", "squeue --noheader --states=R --format=%i") == job, "the job runs")
+        before = site.pids()
+        site.cliques({"r01": TRAYS[:2], "r02": TRAYS[2:]})
+        play = site.role()
         assert f"Jobs run on this clique ({job} (root))" in play.text
         assert play.failed == set(TRAYS[:2]), play.text
         # The other clique has no job; its list has changed all the same.
-        assert [a == b for a, b in zip(before, up.pids())] == [True, True, False, False]
-        assert up.role(imex_allow_jobs=True).rc == 0
-        assert up.is_up()
-    finally:
-        up.ask("ctl", f"scancel {job}")
-        wait_until(lambda: up.ask("ctl", "squeue --noheader") == "", "the job has ended")
-        up.on(TRAYS, f"rm {nothing}")
+        assert [a == b for a, b in zip(before, site.pids())] == [True, True, False, False]
+        assert site.role(imex_allow_jobs=True).rc == 0
+        assert site.is_up()
 
 
 # Faults: each is named on the tray that has it, and no other clique waits for it.

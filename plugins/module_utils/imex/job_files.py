@@ -162,7 +162,7 @@ def _drop_in(settings: job_state.Settings) -> str:
 
 def program(python: str, parts: Mapping[str, str]) -> str:
     """The program's text: equal for equal parts."""
-    entry = f"{PACKAGE}.imex.job"
+    entry = job.__name__
     digest = hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()[:16]
     names = {
         "SOURCES": dict(sorted(parts.items())),
