@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import own_source
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     files,
     job,
@@ -27,6 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     job_wait,
     slurm_conf,
 )
+from ansible_collections.rackscale.nvlink.plugins.modules import imex_job
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,6 +211,18 @@ def test_the_program_runs_alone_and_compiles_once(tmp_path: Path) -> None:
         [sys.executable, "-IS", program, "x"], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 2, done.stderr
+
+
+def test_ansible_packs_every_part_with_the_module() -> None:
+    """What no import leads to from the module is not on the tray, where the program is made."""
+    found: set[str] = set()
+    waiting = list(job_files._imported(ast.parse(Path(imex_job.__file__).read_text())))
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += job_files._imported(ast.parse(own_source.read(name) or ""))
+    assert set(job_files.sources()) <= found
 
 
 def test_every_part_of_the_program_can_be_loaded(tmp_path: Path) -> None:
