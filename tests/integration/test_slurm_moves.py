@@ -228,9 +228,11 @@ def test_partitions_choose_among_blocks_a_tree_and_a_flat_topology(forky: Slurmc
     assert placed(forky, "-p", "net", "-N36")
     told = plan(forky, RACKS, others=(TREE, FLAT)).findings
     assert [(found["code"], "partition all" in found["message"]) for found in told] == [("slurm_node_uncovered", True)]
-    # Another default, another tree; what nobody lists any more stays.
+    # Another default, another tree; what is in use cannot leave the list.
     other = Topology("scaleout", "tree", False, body={"switches": [{"switch": "all", "nodes": slurm_corpus.GPU_NODES}]})
-    second = plan(forky, RACKS, others=(other,), cluster_default="flat")
+    stopped = plan(forky, RACKS, others=(other,), cluster_default="flat").stopped_by()
+    assert {found["code"] for found in stopped} == {"slurm_cluster_default", "slurm_partition_topology"}
+    second = plan(forky, RACKS, others=(other, FLAT), cluster_default="flat")
     applying.apply(second)
     running = slurm_of(forky).topologies((26, 5, 5))
     # slurmctld shows the default first, wherever the file has it.
@@ -240,7 +242,7 @@ def test_partitions_choose_among_blocks_a_tree_and_a_flat_topology(forky: Slurmc
         ("scaleout", False),
     ]
     assert "SwitchName=all " in forky.run("scontrol", "show", "topology", "scaleout").stdout
-    assert not plan(forky, RACKS, others=(other,), cluster_default="flat").changed
+    assert not plan(forky, RACKS, others=(other, FLAT), cluster_default="flat").changed
 
 
 def test_a_tree_is_made_of_the_inventory(forky: Slurmctld, tmp_path: Path) -> None:
