@@ -232,9 +232,7 @@ def _take_control(host: Host, slurm: Slurm, since: Since) -> None:
             host.call("systemctl", "reset-failed", UNIT)
             host.call("systemctl", "start", UNIT)
         if time.monotonic() > deadline:
-            raise SlurmError(
-                f"slurmctld does not answer after {allowed:.0f} s: look at its log."
-            )
+            raise SlurmError(f"slurmctld does not answer after {allowed:.0f} s: look at its log.")
         time.sleep(0.3)
 
 

@@ -7,7 +7,7 @@ The shape, every key optional::
 
     suite: trixie            # or forky
     controller: true         # a host `ctl`
-    backup: false            # true: a host `ctl2` too, for a second slurmctld; both have the folder /opt/nvlink-lab-shared
+    backup: false            # true: a host `ctl2` too, for a second slurmctld, and a folder that both have
     slurm: true              # or packages (hosts without it, that can install it), or a map: topology_plugin,
                              # prolog_flags, select_type, accounting (true: slurmdbd and MariaDB on ctl), conf (lines
                              # for slurm.conf), files (topology.conf: TEXT)
@@ -126,7 +126,7 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
     backup = top.take("backup", bool, False)
     empty = top.peek("slurm") == "packages"
     if backup and not (controller and empty):
-        raise LabError(f"{source}: backup needs the controller host and slurm: packages, as the lab's own Slurm has one.")
+        raise LabError(f"{source}: backup needs the controller host and slurm: packages, the lab's own Slurm has one.")
     slurm = _slurm(top, source)
     if slurm and not controller:
         raise LabError(f"{source}: slurm needs the controller host, set controller to true.")
