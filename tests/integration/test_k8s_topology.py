@@ -504,6 +504,10 @@ def test_slinky_gets_its_annotations_beside_the_label(site: Site) -> None:
         assert site.api.get(f"{NODES}/r02t02")["metadata"]["annotations"][schedulers.SLINKY] == "a:b"
     finally:
         site.api.delete(f"{CRDS}/nodesets.slinky.slurm.net")
+    # Slinky is gone, and what was written for it goes all the same; what is somebody else's stays.
+    site.apply(present=False)
+    left = {row["metadata"]["name"]: row["metadata"].get("annotations", {}) for row in site.api.items(NODES)}
+    assert [name for name, annotations in left.items() if schedulers.SLINKY in annotations] == ["r02t02"]
 
 
 def test_a_scheduler_that_is_not_there_is_told_and_nothing_written(site: Site) -> None:
@@ -557,6 +561,7 @@ class Playbook:
 def test_the_playbook_changes_once_and_shows_no_secret(site: Site, tmp_path: Path) -> None:
     playbook = Playbook(site, tmp_path, "topology", [users.rule("*", ["*"], ["*"])])
     assert playbook.run(k8s_topology_enabled="false")[0] == 0
+    assert "No fabric file is named" in playbook.run(code=2, fabric_file="")[1]
     assert playbook.run(dra_driver_state="absent")[0] == 0
     changed, output = playbook.run("--check", "--diff", "-vvv")
     assert changed == 1
