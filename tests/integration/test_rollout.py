@@ -130,3 +130,12 @@ def test_check_mode_and_a_wrong_name_change_nothing(fleet: Fleet) -> None:
     assert fleet.changed == []
     some = fleet.run("-e", "rollout_trays=r01b,r03t01")
     assert (some.returncode, set(fleet.changed)) == (0, {*SECOND, *RACK_3}), "the whole clique of a tray"
+
+
+def test_what_a_killed_run_had_begun_is_gone_through_again_even_where_it_looks_done(fleet: Fleet) -> None:
+    rows = {"r02": {"state": "begun", "trays": {}}, "r03": {"state": "waiting", "trays": {}}}
+    document = {"schema_version": 1, "rollout": "hook", "written_at": "2026-11-21T04:00:00Z", "left": rows}
+    fleet.left_file.write_text(json.dumps(document))
+    done = fleet.run("-e", f"rollout_resume={fleet.left_file}", "-e", '{"rollout_due": false}')
+    assert done.returncode == 0, said(done)
+    assert (set(fleet.changed), fleet.left) == (set(RACK_2), {})
