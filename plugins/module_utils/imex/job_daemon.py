@@ -105,5 +105,7 @@ def _look_for_cause() -> str | None:
     notes = [note for note in facts.assemble(read)["findings"] if note["severity"] == "error"]
     general = ("imex_unit_failed", "imex_unit_down", "imex_not_ready", "imex_ctl_failed")
     notes.sort(key=lambda note: note["code"] in general)
-    wanted = [note for note in notes if note["code"] not in ("imex_channels_off", "imex_channel_missing")]
+    # Of a start that hangs the caller knows more: for how long.
+    beside = ("imex_channels_off", "imex_channel_missing", "imex_unit_starting")
+    wanted = [note for note in notes if note["code"] not in beside]
     return wanted[0]["message"].rstrip(".") if wanted else None
