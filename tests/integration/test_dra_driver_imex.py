@@ -17,6 +17,7 @@ from nvlab import imex
 from nvlab.kubernetes import chart, domains, programs
 from nvlab.kubernetes.plane import ControlPlane
 
+from . import pages
 from .commands import ansible
 from .conftest import RunningLab, lab_command, running_lab
 from .test_dra_driver_role import DOMAIN, LABELLED, said
@@ -42,7 +43,11 @@ class Racks:
             lab.exec(tray, "sh", "-c", offered)
 
     def run(self, *options: str, check: bool = True, **variables: Any) -> subprocess.CompletedProcess[str]:
-        given = {
+        return self._ansible("rackscale.nvlink.kubernetes", {**self.variables(), **variables}, *options, check=check)
+
+    def variables(self) -> dict[str, Any]:
+        """What the site says of itself."""
+        return {
             "fabric_file": str(self.fabric),
             "dra_driver_tray_hosts": "trays",
             "dra_driver_trays": TRAYS,
@@ -52,19 +57,19 @@ class Racks:
             "dra_driver_values": {**LABELLED, "altProcDevices": DEVICES},
             "dra_driver_wait": 60,
             "k8s_topology_kubeconfig": str(self.cluster.outside),
-            **variables,
         }
-        return self._ansible("rackscale.nvlink.kubernetes", given, *options, check=check)
 
     def _ansible(
         self, playbook: str, given: dict[str, Any], *options: str, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        homes = {f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
-        # kubernetes.core.helm calls one of its own return values deprecated at every use.
-        more = {"ANSIBLE_DEPRECATION_WARNINGS": "false", **homes}
-        more |= {name: "" for name in os.environ if name.lower().endswith("_proxy")}
         arguments = ["-i", self.lab.inventory, playbook, "-e", json.dumps(given), *options]
-        return ansible("ansible-playbook", *arguments, check=check, timeout=600, **more)
+        return ansible("ansible-playbook", *arguments, check=check, timeout=600, **self.environment())
+
+    def environment(self) -> dict[str, str]:
+        homes = {f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
+        direct = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
+        # kubernetes.core.helm calls one of its own return values deprecated at every use.
+        return {"ANSIBLE_DEPRECATION_WARNINGS": "false", **homes, **direct}
 
     def units(self) -> set[str]:
         """What systemd says of nvidia-imex.service on the trays."""
@@ -114,3 +119,15 @@ def test_imex_changes_hands_in_the_right_order_and_never_under_a_compute_domain(
         assert (racks.units(), racks.mode()) == after, said(done)
     again = racks.run()
     assert all("changed=0 " in line for line in again.stdout.partition("PLAY RECAP")[2].splitlines()[1:] if line)
+
+
+def test_the_pages_of_kubernetes_are_followed_word_for_word(racks: Racks) -> None:
+    """One after the other, as a site does: the driver first, then what schedulers are told, and that taken back."""
+    shell = pages.Shell(racks.folder, **racks.environment())
+    (racks.folder / "hosts.yml").write_text(racks.lab.inventory.read_text())
+    (racks.folder / "group_vars").mkdir()
+    (racks.folder / "group_vars" / "all.yml").write_text(json.dumps(racks.variables()))
+    (racks.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
+    for page in ("docs/dra-driver.md", "docs/k8s-topology.md"):
+        shell.follow(page, keep=pages.files(page))
+    assert racks.units() == {"masked inactive"}
