@@ -229,7 +229,9 @@ CATALOGUE: dict[str, Entry] = {
     # Jobs that try a block: plugin_utils/audit/trials.py.
     "trial_held": Entry(WARNING, "Slurm does not give a block up for its trial", "wait for the jobs on it"),
     "trial_failed": Entry(ERROR, "a program that tries a block failed or found a fault", "see what it says of it"),
-    "trial_slow": Entry(ERROR, "a bandwidth is below what the site wants", "look at the NVLink switches and the fabric"),
+    "trial_slow": Entry(
+        ERROR, "a bandwidth is below what the site wants", "look at the NVLink switches and the fabric"
+    ),
     "trial_misplaced": Entry(ERROR, "a job ran on other trays or in another block than it asked for", "run verify"),
     "trial_no_channel": Entry(ERROR, "a job has no IMEX channel on a tray", "see SwitchType and the role imex"),
     "trial_channel_shared": Entry(

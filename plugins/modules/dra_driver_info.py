@@ -24,7 +24,7 @@ options:
       - V(upgrade) tells what an upgrade of a 25.x release drops.
       - V(crds) judges the CRDs alone.
       - V(checks) judges the installed driver, and whether claims that were in use still are.
-      - V(probe) judges whether the channels of O(probe_objects) reach their pods, and V(probe_left) what those have left.
+      - V(probe) judges whether the channels of O(probe_objects) reach their pods, V(probe_left) what those have left.
       - V(uninstall) tells what must go before the driver does.
     type: str
     choices: [preflight, imex, upgrade, crds, checks, probe, probe_left, uninstall]
@@ -220,7 +220,7 @@ claims:
   elements: dict
   sample: [{namespace: jobs, name: train-0, uid: 0b1c..., reserved: true}]
 probe_objects:
-  description: What to make for a trial, a ComputeDomain and a DaemonSet for each clique with nodes that no other one holds.
+  description: What to make for a trial, a ComputeDomain and a DaemonSet for each clique with nodes that none else has.
   returned: success
   type: list
   elements: dict

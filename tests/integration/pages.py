@@ -28,7 +28,7 @@ RUN_BY = {
 PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"
 # Who commits a fabric file.
 IDENTITY = {"GIT_AUTHOR_NAME": "op", "GIT_COMMITTER_NAME": "op", "EMAIL": "op@example.com"}
-_COMMAND = re.compile(rf"^(?: *)((?:{PROGRAMS}) .*?)(?: {{2,}}#.*)?$")
+_COMMAND = re.compile(rf"^(?: *)((?:[A-Z_]+=\S+ )*(?:{PROGRAMS}) .*?)(?: {{2,}}#.*)?$")
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^(?: {4,}.*)?\n)+", re.MULTILINE)
 _FILE_NAME = re.compile(r"# ([\w./-]+\.(?:ya?ml|json|conf|cfg|sh))\n")
