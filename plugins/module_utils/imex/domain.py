@@ -89,6 +89,11 @@ class Wanted:
         return self.settings.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
 
     @property
+    def leaves_config(self) -> bool:
+        """Whether config.cfg is no concern of this owner."""
+        return self.owner not in (*SERVICE_OWNERS, JOB)
+
+    @property
     def ports(self) -> tuple[int, ...]:
         """What members ask each other on: peers, the command service, the record of the list."""
         named = (("SERVER_PORT", 50000), ("IMEX_CMD_PORT", 50005))
@@ -288,6 +293,8 @@ def gap(
     if offer is not None and (facts["package"] or {}) != offer._asdict():
         had = "{name} {version}".format(**facts["package"]) if facts["package"] else "nothing"
         found.restart_clique.append(f"package {offer.name} {offer.version} in place of {had}")
+    if want.leaves_config and without_own_tls(files.Config(config_text or "")):
+        found.changes.append("take the TLS files out of config.cfg")
     for path, (text, _mode) in sorted(then.items()):
         if text != now.get(path):
             word = "remove" if text is None else "write" if now.get(path) is None else "change"
@@ -322,6 +329,15 @@ def changed_keys(config: files.Config, settings: Mapping[str, str]) -> list[str]
     return [
         key for key, value in settings.items() if (present[key] != value if key in present else _must_add(key, value))
     ]
+
+
+def without_own_tls(config: files.Config) -> dict[str, str]:
+    """What becomes of the keys that name the role's TLS files, under an owner that has none; empty without such keys.
+
+    The files go, and a daemon whose config.cfg names files that are gone does not start under anybody.
+    """
+    named = [key for key, value in config.settings().items() if value in TLS_FILES.values()]
+    return {**dict.fromkeys(named, ""), "IMEX_ENABLE_AUTH_ENCRYPTION": "0"} if named else {}
 
 
 def _must_add(key: str, value: str) -> bool:

@@ -217,17 +217,17 @@ class Tray:
                     self.hands.write(path, None, 0)
 
     def _write_config(self) -> None:
-        """Under driver_managed and none config.cfg is left alone."""
-        if self.want.owner not in (*domain.SERVICE_OWNERS, domain.JOB):
-            return
+        """Under driver_managed and none config.cfg is left alone, but for the TLS files that go."""
         text = disk.read_text(files.CONFIG_FILE)
-        if text is None and not self.check:
+        if text is None and not self.check and not self.want.leaves_config:
             raise TrayError(f"{files.CONFIG_FILE} is missing, which the package brings; reinstall nvidia-imex.")
         config = files.Config(text or "")
-        keys = domain.changed_keys(config, self.want.settings)
-        if keys:
-            changed = config.changed({key: self.want.settings[key] for key in keys})
-            self.hands.write(files.CONFIG_FILE, changed.text, domain.PLAIN_MODE)
+        if self.want.leaves_config:
+            values = domain.without_own_tls(config)
+        else:
+            values = {key: self.want.settings[key] for key in domain.changed_keys(config, self.want.settings)}
+        if values:
+            self.hands.write(files.CONFIG_FILE, config.changed(values).text, domain.PLAIN_MODE)
 
     def _write_list(self, generation: int, owing: Sequence[str]) -> None:
         record = domain.render_record(self.want, generation, owing)

@@ -252,3 +252,15 @@ def test_defaults_specs_and_readme_name_the_same_variables() -> None:
     assert set(specs) - no_default == set(load("defaults/main.yml"))
     rows = re.findall(r"(?m)^\| `(imex_[a-z0-9_]+)` \|", (ROLE / "README.md").read_text())
     assert rows == list(specs)
+
+
+def test_config_names_no_tls_file_of_the_role_once_they_are_gone() -> None:
+    """A daemon that somebody else starts would look for them in vain."""
+    ours = {key: value for key, value in want(tls=TLS).settings.items() if key.startswith("IMEX_")}
+    config = files.Config("".join(f"{key}={value}\n" for key, value in ours.items()))
+    left = config.changed(domain.without_own_tls(config))
+    assert not set(left.settings().values()) & set(domain.TLS_FILES.values())
+    assert left.get("IMEX_ENABLE_AUTH_ENCRYPTION") == "0"
+    assert domain.without_own_tls(left) == {}
+    site = files.Config("IMEX_ENABLE_AUTH_ENCRYPTION=1\nIMEX_SERVER_KEY=/etc/pki/site.pem\n")
+    assert domain.without_own_tls(site) == {}, "what the site has written itself stays"
