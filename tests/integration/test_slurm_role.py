@@ -88,7 +88,9 @@ BOTH = ["ctl", "ctl2"]
 day_two = pytest.mark.parametrize("site", ["empty.yml munge"], indirect=True)
 # On 26.05 giving back takes half a minute.
 shared = pytest.mark.parametrize(
-    "site", ["empty.yml munge", pytest.param("empty-forky.yml munge", marks=pytest.mark.minutes)], indirect=True
+    "site",
+    [pytest.param(f"{scenario} munge", marks=pytest.mark.minutes) for scenario in ("empty.yml", "empty-forky.yml")],
+    indirect=True,
 )
 newer = pytest.mark.parametrize("site", ["empty-forky.yml slurm"], indirect=True)
 
