@@ -400,15 +400,15 @@ class Client:
             return make(
                 f"shows a certificate that cannot be accepted ({reason})", "set ca_file to its CA's certificate"
             )
+        if isinstance(error, ConnectionRefusedError):
+            return make("refuses the connection", "start the server, or correct the address", passing=True)
+        if isinstance(error, (ConnectionError, ssl.SSLEOFError, http.client.IncompleteRead)):
+            return make("broke off before the end of its answer", "look at the server's log", passing=True)
         if isinstance(error, ssl.SSLError):
             remedy = "check that it speaks TLS, and whether it wants client_cert"
             return make(f"broke off TLS ({(error.reason or 'no reason').lower()})", remedy)
         if isinstance(error, socket.gaierror):
             return make("has a name that cannot be resolved", "correct the address", passing=True)
-        if isinstance(error, ConnectionRefusedError):
-            return make("refuses the connection", "start the server, or correct the address", passing=True)
-        if isinstance(error, (ConnectionError, http.client.IncompleteRead)):
-            return make("broke off before the end of its answer", "look at the server's log", passing=True)
         if isinstance(error, OSError):
             return make(f"cannot be reached ({_why(error)})", "check the network and the address", passing=True)
         return make("does not answer in HTTP", "correct the address")

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib
 import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,23 @@ def test_a_slow_tls_handshake_ends_at_the_timeout() -> None:
         message = refused(f"https://127.0.0.1:{listening.getsockname()[1]}/", timeout=0.5)
         assert time.monotonic() - start < 1.5
     assert "gave no whole answer in 0.5 seconds" in message
+
+
+def test_a_server_that_goes_in_the_middle_of_a_tls_handshake_is_asked_again() -> None:
+    """As one that is stopped just then; it may be back in a moment."""
+
+    def take_and_leave(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _address = listening.accept()
+                connection.recv(65536)
+                connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=take_and_leave, args=(listening,), daemon=True).start()
+        message = refused(f"https://127.0.0.1:{listening.getsockname()[1]}/")
+        listening.shutdown(socket.SHUT_RDWR)
+    assert "broke off before the end of its answer, 3 times" in message
 
 
 def test_the_deadline_holds_for_all_requests_together() -> None:
