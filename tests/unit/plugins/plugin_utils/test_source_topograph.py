@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import suppress
 from typing import Any
@@ -143,7 +144,8 @@ def test_an_endless_pending_ends_at_the_deadline() -> None:
     start = time.monotonic()
     message = refused(Topograph(pending=10_000), deadline=0.5)
     assert time.monotonic() - start < 1.5
-    assert "has no topology yet after 0.5 seconds; raise deadline" in message
+    # On a busy machine the deadline may come in the middle of an answer as well as between two.
+    assert re.search(r"(has no topology yet after|gave no whole answer in) 0\.5 seconds; .*raise deadline", message)
 
 
 def test_a_forgotten_request_is_told_apart_from_a_failed_one() -> None:
