@@ -80,7 +80,7 @@ class Soak:
         return len(changed)
 
     def round(self) -> Round:
-        events = [self.world.happen() for _ in range(self.world.random.randint(1, 3))]
+        events = [self.world.happen() for _again in range(self.world.random.randint(1, 3))]
         return self._follow(events)
 
     def heal(self) -> Round:

@@ -20,6 +20,6 @@ def test_after_every_round_site_comes_to_rest_and_nobody_is_lost(tmp_path: Path)
     with running_lab(tmp_path, scenario(tmp_path, racks=2, trays=2)) as racks:
         soak = Soak(racks, tmp_path, seed=4, phases=("discover", "slurm"))
         soak.settle()
-        rounds = [soak.round() for _ in range(ROUNDS)]
+        rounds = [soak.round() for _again in range(ROUNDS)]
         assert sum(one.changed for one in rounds) > 0, "some of what happened was to be followed"
         soak.heal()

@@ -41,7 +41,7 @@ class Simulated:
     def follow(self, event: Event) -> None:
         for name, changes in event.settings.items():
             for change in changes:
-                key, _, value = change.partition("=")
+                key, _equals, value = change.partition("=")
                 self.hardware[name] = settings.apply_setting(self.hardware[name], key, value)
 
     def observations(self) -> list[Observation]:
@@ -97,7 +97,7 @@ def test_whatever_happens_no_tray_is_lost_and_everything_renders(racks: int, tra
     site.accept(site.discover())
     happened: list[str] = []
     for number in range(ROUNDS):
-        for _ in range(site.world.random.randint(1, 3)):
+        for _again in range(site.world.random.randint(1, 3)):
             event = site.world.happen()
             site.follow(event)
             happened.append(event.what)

@@ -100,7 +100,7 @@ def _judged(served: Served, domain: Mapping[str, Any]) -> Iterator[Finding]:
     wanted, missing = served.channels(domain), served.waiting(domain)
     if missing:
         count = f"{len(wanted) - len(missing)} of {len(wanted)}"
-        node, reason = next(iter(sorted(missing.items())))
+        node, reason = min(missing.items())
         message = f"ComputeDomain {name} has {count} daemons ready: on node {node} {reason}; see kubectl describe"
         yield finding("dra_domain_unready", f"{message} and the log of the driver's pods there.", domain=name)
     blind = [node for node, member in joined.items() if not member.clique]
