@@ -33,15 +33,27 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 # What the generated reference names of Ansible's own site, as an inventory of ours, since a build asks no network.
 ANSIBLE = {
-    "action_plugins": ("plugins/action.html#action-plugins", "Action plugins"),
-    "ansible_collections.ansible.builtin.local_connection": (
+    "label action_plugins": ("plugins/action.html#action-plugins", "Action plugins"),
+    "label ansible_collections.ansible.builtin.debug_module": (
+        "collections/ansible/builtin/debug_module.html",
+        "ansible.builtin.debug",
+    ),
+    "label ansible_collections.ansible.builtin.local_connection": (
         "collections/ansible/builtin/local_connection.html",
         "ansible.builtin.local",
     ),
-    "ansible_configuration_settings": ("reference_appendices/config.html", "Ansible configuration settings"),
-    "common_return_values": ("reference_appendices/common_return_values.html", "Common return values"),
+    "label ansible_configuration_settings": ("reference_appendices/config.html", "Ansible configuration settings"),
+    "label callback_plugins": ("plugins/callback.html#callback-plugins", "Callback plugins"),
+    "label common_return_values": ("reference_appendices/common_return_values.html", "Common return values"),
+    "envvar ANSIBLE_STDOUT_CALLBACK": (
+        "reference_appendices/config.html#envvar-ANSIBLE_STDOUT_CALLBACK",
+        "ANSIBLE_STDOUT_CALLBACK",
+    ),
 }
-_ROWS = "".join(f"{label} std:label -1 {page} {name}\n" for label, (page, name) in ANSIBLE.items())
+_ROWS = "".join(
+    f"{target} std:{kind} -1 {page} {name}\n"
+    for (kind, target), (page, name) in ((key.split(), value) for key, value in ANSIBLE.items())
+)
 _INVENTORY = Path(__file__).parent / "ansible.inv"
 _INVENTORY.write_bytes(
     b"# Sphinx inventory version 2\n# Project: Ansible\n# Version: latest\n"
