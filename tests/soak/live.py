@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from nvlab import paths
 
 # A tray without power costs no more than this; nothing of the lab is far away.
-CONNECT = {"ANSIBLE_TIMEOUT": "2", "ANSIBLE_FORKS": "20"}
+CONNECT = {"ANSIBLE_TIMEOUT": "4", "ANSIBLE_FORKS": "20"}
 _BLOCK = re.compile(r"BlockName=(\S+) .*?Nodes=(\S*)")
 
 
