@@ -7,8 +7,8 @@
 `gates.py check` runs the quick ones, `gates.py test` all that CI runs, `gates.py all` the long ones too, and
 `gates.py NAME...` the named ones. Every gate writes its own log under build/gates; a failed one shows its end here.
 A gate that this machine cannot run is named on the last lines; with CI=true it counts as failed.
-A test on daemons that fails is tried once more when nothing else runs: on a busy machine they do miss their time now
-and then. What passed at the second try only is named on the last lines too.
+A lab's test that fails is tried once more when nothing else runs: real daemons on a busy machine do miss their time
+now and then. What passed at the second try only is named on the last lines too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Gate:
     level: str
     command: list[str]
     is_pytest: bool = False
-    on_daemons: bool = False
+    on_lab: bool = False
     blocked: Callable[[], str | None] = field(default=lambda: None)
 
 
@@ -72,7 +72,7 @@ def _lab(name: str, level: str, marks: str, only: tuple[str, ...] = ("test_*.py"
         for file in (CHECKOUT / "tests" / folder).iterdir()
         if any(map(file.match, only)) and not any(map(file.match, but))
     )
-    return Gate(name, level, _pytest(" ".join(files), marks), is_pytest=True, on_daemons=True, blocked=_not_root)
+    return Gate(name, level, _pytest(" ".join(files), marks), is_pytest=True, on_lab=True, blocked=_not_root)
 
 
 LINT_DOCS = "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck --validate-collection-refs=self ."
@@ -91,13 +91,7 @@ GATES = [
     _lab("kubernetes", "test", "kubernetes and not two_racks and not minutes"),
     Gate("molecule", "test", _tool("python tests/tools/molecule_scenarios.py"), blocked=_not_root),
     Gate("cores", "test", _tool("python tests/tools/cores.py"), blocked=_not_root),
-    Gate(
-        "integration",
-        "test",
-        _pytest("tests/integration", "not lab and not two_racks"),
-        is_pytest=True,
-        on_daemons=True,
-    ),
+    Gate("integration", "test", _pytest("tests/integration", "not lab and not two_racks"), is_pytest=True),
     Gate("artifact", "test", _tool("python tests/tools/artifact.py")),
     Gate("ansible-test-units", "test", _tool("python tests/tools/run_ansible_test.py units"), blocked=_no_compiler),
     Gate("ansible-test-sanity", "check", _tool("python tests/tools/run_ansible_test.py sanity")),
@@ -203,7 +197,7 @@ def show(outcome: Outcome) -> None:
 
 def try_again(first: Outcome, environment: dict[str, str]) -> tuple[Outcome, list[str]]:
     """The outcome with what passes at a second try, and its names."""
-    if not first.gate.on_daemons or not 0 < first.failed <= SECOND_TRIES:
+    if not first.gate.on_lab or not 0 < first.failed <= SECOND_TRIES:
         return first, []
     before = _failed(first.gate)
     second = run(first.gate, environment, "--last-failed", "--last-failed-no-failures=none")

@@ -47,15 +47,13 @@ def gates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def gate(gates: Any, directory: Path, on_daemons: bool) -> Any:
+def gate(gates: Any, directory: Path, on_lab: bool) -> Any:
     (directory / "test_it.py").write_text(TESTS)
-    return gates.Gate(
-        "it", "test", [sys.executable, "-m", "pytest", "-q", "test_it.py"], is_pytest=True, on_daemons=on_daemons
-    )
+    return gates.Gate("it", "test", [sys.executable, "-m", "pytest", "-q", "test_it.py"], is_pytest=True, on_lab=on_lab)
 
 
 def test_a_labs_test_that_passes_at_its_second_try_is_counted_and_named(gates: Any, tmp_path: Path) -> None:
-    first = gates.run(gate(gates, tmp_path, on_daemons=True), ENVIRONMENT)
+    first = gates.run(gate(gates, tmp_path, on_lab=True), ENVIRONMENT)
     assert (first.passed, first.failed) == (2, 1)
     outcome, mended = gates.try_again(first, ENVIRONMENT)
     assert (outcome.passed, outcome.failed) == (3, 0)
@@ -64,20 +62,20 @@ def test_a_labs_test_that_passes_at_its_second_try_is_counted_and_named(gates: A
 
 def test_what_fails_twice_stays_failed(gates: Any, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
-    first = gates.run(gate(gates, tmp_path, on_daemons=True), ENVIRONMENT)
+    first = gates.run(gate(gates, tmp_path, on_lab=True), ENVIRONMENT)
     assert (first.passed, first.failed) == (1, 2)
     outcome, mended = gates.try_again(first, ENVIRONMENT)
     assert (outcome.passed, outcome.failed, len(mended)) == (2, 1, 1)
 
 
 def test_only_a_lab_gets_a_second_try(gates: Any, tmp_path: Path) -> None:
-    first = gates.run(gate(gates, tmp_path, on_daemons=False), ENVIRONMENT)
+    first = gates.run(gate(gates, tmp_path, on_lab=False), ENVIRONMENT)
     assert gates.try_again(first, ENVIRONMENT) == (first, [])
 
 
 def test_many_failures_are_no_accident(gates: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "SECOND_TRIES", 0)
-    first = gates.run(gate(gates, tmp_path, on_daemons=True), ENVIRONMENT)
+    first = gates.run(gate(gates, tmp_path, on_lab=True), ENVIRONMENT)
     assert gates.try_again(first, ENVIRONMENT) == (first, [])
 
 
