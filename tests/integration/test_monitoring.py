@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import met
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from nvlab import viewers
 
 from .conftest import CHECKOUT
@@ -97,9 +102,7 @@ def test_alerts_and_dashboard_ask_only_for_what_is_written() -> None:
 
 def test_the_dashboard_is_laid_out_as_grafana_wants_it() -> None:
     """Held against Grafana's own schema (kinds/dashboard/dashboard_kind.cue); no Grafana was at hand to load it."""
-    assert {"style", "editable", "graphTooltip", "schemaVersion", "title", "uid", "panels", "templating"} <= set(
-        DASHBOARD
-    )
+    assert {"editable", "graphTooltip", "schemaVersion", "title", "uid", "panels", "templating"} <= set(DASHBOARD)
     assert DASHBOARD["id"] is None
     assert 8 <= len(DASHBOARD["uid"]) <= 40
     (source,) = DASHBOARD["templating"]["list"]
@@ -122,6 +125,43 @@ def test_the_dashboard_is_laid_out_as_grafana_wants_it() -> None:
         steps = panel["fieldConfig"]["defaults"].get("thresholds", {"steps": [{"value": None}]})["steps"]
         assert steps[0]["value"] is None
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+def test_grafanas_own_model_gives_every_field_of_the_dashboard_back() -> None:
+    plugins.register_default_plugins()
+    # An import gives it a number, so the file has none; the model leaves out what is null.
+    mine = {key: value for key, value in DASHBOARD.items() if key != "id"}
+    assert list(_lost(mine, _through_grafana(mine))) == []
+    # Grafana would drop what it does not know as silently.
+    wrong = copy.deepcopy(mine)
+    wrong["style"] = "dark"
+    wrong["panels"][0]["gridpos"] = wrong["panels"][0].pop("gridPos")
+    wrong["panels"][1]["options"]["colourMode"] = "value"
+    wrong["panels"][2]["targets"][0]["exprs"] = "nvlink_trays"
+    assert list(_lost(wrong, _through_grafana(wrong))) == [
+        "/panels/0/gridpos",
+        "/panels/1/options/colourMode",
+        "/panels/2/targets/0/exprs",
+        "/style",
+    ]
+
+
+def _through_grafana(dashboard: dict[str, Any]) -> dict[str, Any]:
+    """Read into Grafana's types and written again."""
+    again: dict[str, Any] = json.loads(JSONEncoder().encode(Dashboard.from_json(copy.deepcopy(dashboard))))
+    return again
+
+
+def _lost(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """Where something is gone or has changed; defaults that Grafana adds are well."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted(before):
+            yield from _lost(before[key], after[key], f"{path}/{key}") if key in after else [f"{path}/{key}"]
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, (one, other) in enumerate(zip(before, after)):
+            yield from _lost(one, other, f"{path}/{number}")
+    elif before != after:
+        yield path
 
 
 def _queries() -> list[Any]:
