@@ -54,8 +54,10 @@ def gather(
     and a quarter of it where NVML has hung, because both stand on one driver.
     """
     check_options(backend, nvidia_smi, timeout)
-    readings, used, notes = _read(backend, nvidia_smi, timeout)
-    own, more = addresses(ip)
+    # One child for both: whatever becomes of it at the addresses, NVML has answered before.
+    asked = () if backend == "nvidia_smi" else child.calls((nvml.ask, interfaces.read)[: 1 if ip else 2], timeout)
+    readings, used, notes = _read(backend, nvidia_smi, timeout, asked)
+    own, more = addresses(ip, asked[1].value if len(asked) > 1 else None)
     return assemble(
         readings,
         backend=used,
@@ -78,14 +80,19 @@ def check_options(backend: Any, nvidia_smi: Any, timeout: Any) -> None:
         raise FabricFactsError(f"timeout is {timeout:g}, use seconds above 0 and up to {LONGEST_TIMEOUT}.")
 
 
-def _read(backend: str, program: str, timeout: float) -> tuple[Readings | None, str | None, list[dict[str, Any]]]:
-    """The readings, the backend that gave them, and the findings about the backends themselves."""
+def _read(
+    backend: str, program: str, timeout: float, asked: Sequence[child.Reply]
+) -> tuple[Readings | None, str | None, list[dict[str, Any]]]:
+    """The readings, the backend that gave them, and the findings about the backends themselves.
+
+    ``asked``: NVML's reply first, none where it is not to be asked.
+    """
     notes: list[dict[str, Any]] = []
     reserve: Readings | None = None
     smi_timeout = timeout
-    if backend != "nvidia_smi":
+    if asked:
         try:
-            readings = nvml.read(timeout)
+            readings = nvml.understand(asked[0], timeout)
         except nvml.NvmlError as failure:
             if backend == "nvml":
                 return None, None, [failure.finding, *failure.others]
@@ -351,16 +358,18 @@ def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     return notes
 
 
-def addresses(ip: str | None = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def addresses(
+    ip: str | None = None, found: list[dict[str, Any]] | None = None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings).
 
-    From the C library, or from the program ``ip`` where one is named.
+    From the C library, or from the program ``ip`` where one is named. ``found``: what the C library has said already.
 
     In a child as well, since a network driver in trouble can hold the kernel's lock on addresses for ever.
     """
-    if ip:
+    if found is None and ip:
         found = interfaces.parse(child.run([ip, "-j", "address", "show"], _ADDRESSES_TIMEOUT).stdout)
-    else:
+    elif found is None:
         found = child.call(interfaces.read, _ADDRESSES_TIMEOUT).value
     if found:
         return found, []

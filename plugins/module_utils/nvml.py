@@ -308,7 +308,11 @@ def _uuid_text(raw: bytes) -> str:
 
 def read(timeout: float) -> Readings:
     """Ask NVML for at most ``timeout`` seconds. Raises NvmlError, whose finding says why there is nothing to read."""
-    reply = child.call(ask, timeout)
+    return understand(child.call(ask, timeout), timeout)
+
+
+def understand(reply: child.Reply, timeout: float) -> Readings:
+    """What became of ask() in a child that had ``timeout`` seconds, as Readings. Raises NvmlError like read()."""
     result = reply.result
     if result.timed_out:
         where = result.stderr.rstrip("\n").rpartition("\n")[2]

@@ -169,6 +169,24 @@ def test_a_function_that_crashes_its_process_is_a_signal() -> None:
     assert child.call(lambda: os.kill(os.getpid(), signal.SIGSEGV), 10).result.rc == -signal.SIGSEGV
 
 
+@pytest.mark.parametrize(
+    ("last", "ended"),
+    [
+        (lambda: time.sleep(60), (None, True, None)),
+        (lambda: 1 // 0, (127, False, "ZeroDivisionError: integer division or modulo by zero")),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), (-signal.SIGSEGV, False, None)),
+    ],
+)
+def test_what_functions_of_one_child_said_before_another_failed_counts(last: Any, ended: tuple[Any, ...]) -> None:
+    replies = child.calls([os.getpid, lambda: None, last, os.getpid], 0.5)
+    said, nothing, failed, never = replies
+    assert (said.value, said.result.rc, said.result.timed_out) == (said.value, 0, False)
+    assert said.value not in (None, os.getpid())
+    assert (nothing.value, nothing.result.rc) == (None, 0)
+    assert (failed.value, failed.result.rc, failed.result.timed_out, failed.result.error) == (None, *ended)
+    assert never == failed
+
+
 def test_a_system_without_files_in_memory_serves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: Any) -> int:
         raise PermissionError

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -463,12 +464,38 @@ def test_a_chosen_backend_is_the_only_one_asked(tools: Callable[..., str], backe
     assert fabric_facts.gather(other, broken, 20)["backend"] == other
 
 
+def test_one_child_asks_nvml_and_the_addresses(tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    forks: list[int] = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: forks.append(0) or fork())
+    facts = fabric_facts.gather("auto", tools(), 20)
+    assert (facts["backend"], facts["addresses"]) == ("nvml", interfaces.read())
+    assert len(forks) == 1
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash"])
+def test_the_addresses_are_told_although_nvml_takes_the_child_with_it(tools: Callable[..., str], fault: str) -> None:
+    facts = fabric_facts.gather("nvml", tools(fault), 0.6)
+    assert (facts["backend"], facts["addresses"]) == (None, interfaces.read())
+
+
+@pytest.mark.parametrize("broken", [lambda: time.sleep(60), lambda: os.abort()], ids=["hang", "crash"])
+def test_addresses_that_are_not_told_take_nothing_of_nvml_with_them(
+    tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch, broken: Callable[[], None]
+) -> None:
+    monkeypatch.setattr(interfaces, "read", broken)
+    monkeypatch.setattr(fabric_facts, "_ADDRESSES_TIMEOUT", 0.3)
+    facts = fabric_facts.gather("auto", tools(), 1)
+    assert (facts["backend"], facts["attached"], facts["addresses"]) == ("nvml", True, [])
+    assert trays.codes(facts) == ["addresses_unknown"]
+
+
 @pytest.mark.parametrize("backend", ["nvml", "nvidia_smi"])
 def test_a_child_stuck_in_the_kernel_is_named(
     tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     stuck = child.Result(None, "", "nvmlInitWithFlags\n", timed_out=True, survivor_pid=4242)
-    monkeypatch.setattr(child, "call", lambda *_arguments: child.Reply(None, stuck))
+    monkeypatch.setattr(child, "calls", lambda functions, _timeout: [child.Reply(None, stuck)] * len(functions))
     monkeypatch.setattr(child, "run", lambda *_arguments, **_named: stuck)
     facts = fabric_facts.gather(backend, tools(), 20)
     assert "child_stuck" in trays.codes(facts)
