@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from . import pages
 from .commands import ansible
 from .test_discover import Site
 
@@ -25,7 +26,9 @@ class Verified(Site):
         self.discover("-e", "accept=gates")
         self.verdict_file = directory / "verdict.json"
 
-    def verify(self, *arguments: str, **more: Any) -> tuple[subprocess.CompletedProcess[str], list[tuple[str, Any]]]:
+    def verify(
+        self, *arguments: str, playbook: str | Path = "rackscale.nvlink.verify", **more: Any
+    ) -> tuple[subprocess.CompletedProcess[str], list[tuple[str, Any]]]:
         """The run, and code and tray of each failure.
 
         The trays share this machine's processes, so daemons of a lab beside them would be theirs: IMEX is left out.
@@ -39,7 +42,7 @@ class Verified(Site):
             "acceptance_ip": "ip",
             **more,
         }
-        command = ("-i", inventory, "rackscale.nvlink.verify", "-e", json.dumps(given), *arguments)
+        command = ("-i", inventory, playbook, "-e", json.dumps(given), *arguments)
         done = ansible("ansible-playbook", *command, check=False)
         rows = self.verdict()["failures"] if self.verdict_file.exists() else []
         return done, [(row["code"], row["tray"]) for row in rows if not row["code"].startswith("imex_")]
@@ -95,6 +98,15 @@ def test_quick_touches_no_tray_and_a_limit_judges_those_that_it_asks(site: Verif
 
     done, rows = site.verify("--limit", "r02t02,localhost")
     assert (done.returncode, rows, site.verdict()["asked"]) == (2, [("tray_moved", "r02t02")], 1)
+
+
+def test_the_file_that_a_project_of_awx_needs_is_the_quick_verify(site: Verified) -> None:
+    playbook = site.directory / "verify.yml"
+    playbook.write_text(pages.files("docs/verify.md")["verify.yml"])
+    for name in site.facts:
+        site.move(name, 9)
+    _done, rows = site.verify("--tags", "quick", playbook=playbook)
+    assert (rows, site.verdict()["asked"]) == ([], 0)
 
 
 def test_what_a_person_wrote_wrongly_fails_with_one_sentence(site: Verified) -> None:
