@@ -53,18 +53,12 @@ options:
     description: Seconds that the test of one node may take.
     type: float
     default: 120
-  conf_dir:
-    description: The folder of C(slurm.conf).
-    type: path
-    default: /etc/slurm
-  bin_dir:
-    description: The folder of scontrol, squeue and srun, where they are not in C(PATH) or a usual place.
-    type: path
   timeout:
     description: Seconds that one call of scontrol may take, and that resumed nodes may take to answer slurmctld.
     type: int
     default: 60
 extends_documentation_fragment:
+  - rackscale.nvlink.slurm
   - rackscale.nvlink.attributes
 attributes:
   check_mode:

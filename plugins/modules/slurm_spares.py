@@ -22,9 +22,6 @@ options:
       - Path of the fabric file on the Ansible controller. The action plugin hands its blocks to the module.
       - One of O(fabric_file) and O(blocks) is required.
     type: path
-  cluster:
-    description: The Slurm cluster whose blocks are meant, where several share the fabric file.
-    type: str
   blocks:
     description: Name of a block to its NodeNames in their order, instead of a fabric file.
     type: dict
@@ -36,18 +33,13 @@ options:
     description: Who may run jobs on spares.
     type: str
     default: root
-  conf_dir:
-    description: The folder of C(slurm.conf).
-    type: path
-    default: /etc/slurm
-  bin_dir:
-    description: The folder of scontrol and squeue, where they are not in C(PATH) or a usual place.
-    type: path
   timeout:
     description: Seconds that one call of scontrol may take.
     type: int
     default: 60
 extends_documentation_fragment:
+  - rackscale.nvlink.slurm
+  - rackscale.nvlink.slurm.cluster
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
 attributes:

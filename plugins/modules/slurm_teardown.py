@@ -22,18 +22,12 @@ options:
     description: Name of the topology in C(topology.yaml).
     type: str
     default: nvlink
-  conf_dir:
-    description: The folder of C(slurm.conf).
-    type: path
-    default: /etc/slurm
-  bin_dir:
-    description: The folder of scontrol, where it is not in C(PATH) or a usual place.
-    type: path
   timeout:
     description: Seconds that one call of scontrol may take.
     type: int
     default: 60
 extends_documentation_fragment:
+  - rackscale.nvlink.slurm
   - rackscale.nvlink.attributes
 attributes:
   check_mode:

@@ -400,12 +400,10 @@ findings:
       type: str
 """
 
-import signal
 from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     programs,
     rehearsal,
@@ -414,6 +412,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     tier_plan,
     tiers,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.edge import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 
 COUNTS = {"type": "dict"}
@@ -515,26 +514,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    # A connection that breaks must not leave half of the tiers: the way out goes through the rollback.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupted)
     if not module.params["clusters"]:
         module.fail_json(msg="Neither fabric_file nor clusters is given: name the fabric file.", findings=[])
-    findings: list[dict[str, Any]] = []
-    try:
-        result = run(module, findings)
-    except NvlinkError as error:
-        module.fail_json(msg=str(error), findings=findings)
-    for found in [found for found in findings if found["severity"] == "warning"][:20]:
-        module.warn(found["message"])
-    errors = [found["message"] for found in findings if found["severity"] == "error"]
-    if errors:
-        more = f" (and {len(errors) - 1} more, see findings)" if len(errors) > 1 else ""
-        module.fail_json(msg=errors[0] + more, **result)
-    module.exit_json(**result)
+    run_and_exit(module, run)
 
 
-def run(module: AnsibleModule, findings: list[dict[str, Any]]) -> dict[str, Any]:
+def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     """Look, plan, apply; findings are filled on the way, so that they are told even where an error ends it."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
@@ -613,10 +598,6 @@ def _cluster(clusters: list[dict[str, Any]], here: str) -> dict[str, Any]:
             " slurm_tiers_cluster to the one that runs here."
         )
     return found[0]
-
-
-def _interrupted(number: int, _frame: Any) -> None:
-    raise SystemExit(f"ended by signal {number}")
 
 
 if __name__ == "__main__":

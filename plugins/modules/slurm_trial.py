@@ -68,13 +68,6 @@ options:
     type: str
     choices: [own, any, none]
     default: any
-  conf_dir:
-    description: The folder of C(slurm.conf).
-    type: path
-    default: /etc/slurm
-  bin_dir:
-    description: The folder of scontrol and srun, where they are not in C(PATH) or a usual place.
-    type: path
   timeout:
     description: Seconds that a call of scontrol may take.
     type: int
@@ -94,6 +87,7 @@ options:
         elements: str
         required: true
 extends_documentation_fragment:
+  - rackscale.nvlink.slurm
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
 attributes:
