@@ -18,18 +18,15 @@ _LETTERS = ALPHANUMERIC + "_.:@-"
 
 
 class Ifaddrs(ctypes.Structure):
-    pass
-
-
-Ifaddrs._fields_ = (
-    ("next", ctypes.POINTER(Ifaddrs)),
-    ("name", ctypes.c_char_p),
-    ("flags", ctypes.c_uint),
-    ("address", ctypes.c_void_p),
-    ("mask", ctypes.c_void_p),
-    ("broadcast", ctypes.c_void_p),
-    ("data", ctypes.c_void_p),
-)
+    _fields_ = (
+        ("next", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("flags", ctypes.c_uint),
+        ("address", ctypes.c_void_p),
+        ("mask", ctypes.c_void_p),
+        ("broadcast", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+    )
 
 
 def read() -> list[dict[str, Any]]:
@@ -38,26 +35,30 @@ def read() -> list[dict[str, Any]]:
     By interface, in the order in which the kernel has them, IPv4 before IPv6.
     """
     library = ctypes.CDLL(None, use_errno=True)
-    first = ctypes.POINTER(Ifaddrs)()
+    first = ctypes.c_void_p()
     if library.getifaddrs(ctypes.byref(first)):
         raise OSError(ctypes.get_errno(), "getifaddrs failed")
     rows: dict[str, list[dict[str, Any]]] = {}
     try:
-        at = first
+        at = first.value
         while at:
-            entry = at.contents
+            entry = Ifaddrs.from_address(at)
             # An alias of an address, as in eth0:1, is no interface.
             name = entry.name.decode("ascii", "replace").partition(":")[0]
             of_interface = rows.setdefault(name, [])
             for family, offset, size in ((AF_INET, 4, 4), (AF_INET6, 8, 16)):
                 if entry.address and ctypes.c_ushort.from_address(entry.address).value == family:
-                    raw = ctypes.string_at(entry.address + offset, size)
-                    mask = ctypes.string_at(entry.mask + offset, size) if entry.mask else b"\xff" * size
+                    raw = _bytes(entry.address + offset, size)
+                    mask = _bytes(entry.mask + offset, size) if entry.mask else b"\xff" * size
                     of_interface += usable(name, raw, bin(int.from_bytes(mask, "big")).count("1"))
             at = entry.next
     finally:
         library.freeifaddrs(first)
     return [row for of_interface in rows.values() for row in of_interface]
+
+
+def _bytes(address: int, size: int) -> bytes:
+    return bytes((ctypes.c_uint8 * size).from_address(address))
 
 
 def parse(text: str) -> list[dict[str, Any]]:

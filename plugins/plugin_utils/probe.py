@@ -30,14 +30,15 @@ BEGIN, END = "nvlink-facts-1:", ":nvlink-facts-end"
 
 # Read by python3 -c, so that standard input stays free for the program itself. No character that any shell would read
 # within single quotes. -I and -S: nothing of the tray's own environment, site-packages or home directory counts.
-BOOTSTRAP = "import marshal,sys,zlib;a=marshal.loads(zlib.decompress(sys.stdin.buffer.read()));exec(a[0],a[1])"
+BOOTSTRAP = "import marshal,sys;a=marshal.loads(sys.stdin.buffer.read());exec(a[0],a[1])"
 FLAGS = ("-I", "-S")
 
 # A module runs when something of it is first asked for: nvidia_smi, for one, only where NVML does not answer.
 # Half of a probe's time would go into importing what these modules hardly use, so they see less of it here: signal
-# without its enums, typing without anything but names, the abstract collections without the concrete ones.
+# without its enums, os without what is not the system's own, and only names where they want no more than types. ctypes
+# is made of the same _ctypes as the library's own, as far as these modules use it; where that fails it is imported.
 _PROGRAM = """
-import _collections_abc, _signal, gc, marshal, sys
+import _signal, gc, marshal, posix, sys
 gc.disable()
 _signal.alarm(limit)
 
@@ -47,11 +48,43 @@ class NamedTuple:
     def _replace(self, **named):
         return type(self)(**{**self.__dict__, **named})
 
-typing = type(sys)("typing")
-typing.Any = typing.Callable = None
-typing.NamedTuple = NamedTuple
-light = {"collections.abc": _collections_abc, "signal": _signal, "typing": typing}
+class Os(type(sys)):
+    def __getattr__(self, name):
+        return getattr(posix if hasattr(posix, name) else full("os"), name)
+
+types = type(sys)("types")
+types.annotations = types.Any = types.Callable = types.Mapping = types.Sequence = None
+types.NamedTuple = NamedTuple
+def foreign():
+    import _ctypes
+
+    class Function(_ctypes.CFuncPtr):
+        _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+
+    class CDLL:
+        def __init__(self, name, use_errno=True):
+            self._handle = _ctypes.dlopen(name, _ctypes.RTLD_LOCAL)
+        def __getattr__(self, name):
+            return Function((name, self))
+
+    ctypes = type(sys)("ctypes")
+    for name, letter in simple.items():
+        setattr(ctypes, name, type(_ctypes._SimpleCData)(name, (_ctypes._SimpleCData,), {"_type_": letter}))
+    Function._restype_ = ctypes.c_int
+    ctypes.CDLL = CDLL
+    ctypes.create_string_buffer = lambda size: (ctypes.c_char * size)()
+    for name in ("Structure", "byref", "get_errno", "sizeof"):
+        setattr(ctypes, name, getattr(_ctypes, name))
+    return ctypes
+
+simple = {"c_char": "c", "c_char_p": "z", "c_int": "i", "c_longlong": "q", "c_uint": "I", "c_uint8": "B"}
+simple.update({"c_ulonglong": "Q", "c_ushort": "H", "c_void_p": "P"})
+light = {"__future__": types, "collections.abc": types, "os": Os("os"), "signal": _signal, "typing": types}
 full = __import__
+try:
+    light["ctypes"] = foreign()
+except (AttributeError, ImportError, TypeError, ValueError):
+    pass
 
 def load(name, *rest):
     return light[name] if name in light else full(name, *rest)
@@ -60,11 +93,11 @@ builtins = {**vars(sys.modules["builtins"]), "__import__": load}
 
 class Module(type(sys)):
     def __getattr__(self, name):
-        source, code = parts.pop(self.__name__, (None, None))
-        if source is None:
+        part = parts.pop(self.__name__, None)
+        if part is None:
             raise AttributeError(name)
         self.__builtins__ = builtins
-        exec(marshal.loads(code) if same else compile(source, self.__name__, "exec"), self.__dict__)
+        exec(marshal.loads(part) if same else compile(part, self.__name__, "exec"), self.__dict__)
         return getattr(self, name)
 
 package = sys.modules[PACKAGE] = type(sys)(PACKAGE)
@@ -82,18 +115,23 @@ except Exception:
     text = json.dumps(facts, separators=(",", ":"))
 sys.stdout.write("\\n" + BEGIN + text + END + "\\n")
 sys.stdout.flush()
-sys.modules["os"]._exit(0)
+posix._exit(0)
 """
 _START = """
-import _frozen_importlib_external, marshal
+import _frozen_importlib_external, marshal, zlib
 same = magic == _frozen_importlib_external.MAGIC_NUMBER
-exec(marshal.loads(program[1]) if same else program[0])
+program, parts = marshal.loads(zlib.decompress(code if same else source))
+exec(marshal.loads(program) if same else program)
 """
 
 
 @functools.lru_cache(maxsize=4)
 def packed(backend: str, nvidia_smi: str, timeout: float, limit: int) -> bytes:
     """The probe as BOOTSTRAP reads it; it ends itself after `limit` seconds. Equal calls give equal bytes."""
+    source, code = (
+        _squeezed((program, {name: both[kind] for name, both in parts()}))
+        for kind, program in enumerate(_both(_PROGRAM, "probe"))
+    )
     names = {
         "PACKAGE": PACKAGE,
         "BEGIN": BEGIN,
@@ -101,11 +139,19 @@ def packed(backend: str, nvidia_smi: str, timeout: float, limit: int) -> bytes:
         "magic": importlib.util.MAGIC_NUMBER,
         "limit": limit,
         "options": (backend, nvidia_smi, timeout),
-        "program": _both(_PROGRAM, "probe"),
-        "parts": dict(parts()),
+        "source": source,
+        "code": code,
     }
-    # Version 2 of the format has no references, so equal values give equal bytes, and every Python 3 reads it.
-    return zlib.compress(marshal.dumps((_START, names), 2), 9)
+    return _plain((_START, names))
+
+
+def _plain(value: Any) -> bytes:
+    """Version 2 of the format has no references, so equal values give equal bytes, and every Python 3 reads it."""
+    return marshal.dumps(value, 2)
+
+
+def _squeezed(value: Any) -> bytes:
+    return zlib.compress(_plain(value), 9)
 
 
 @functools.cache
@@ -135,6 +181,9 @@ def _both(source: str, name: str) -> tuple[str, bytes]:
             node.returns = None
         if isinstance(node, ast.arg):
             node.annotation = None
+        # Of the catalogue of findings, two thirds of all code, a tray needs no more than the severities.
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Entry":
+            del node.args[1:]
     return source, marshal.dumps(_without_lines(compile(tree, name, "exec", dont_inherit=True, optimize=2)))
 
 

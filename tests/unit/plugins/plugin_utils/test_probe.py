@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts, simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts, interfaces, nvml, simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,35 @@ def test_the_probe_runs_on_every_python_of_this_machine(python: str, nvidia_smi:
     facts = probe.facts_in(done.stdout)
     assert facts, done.stderr
     assert (facts["attached"], done.stderr) == (True, b"")
+
+
+@pytest.mark.parametrize("fault", [None, "only_v4"])
+@pytest.mark.parametrize("python", PYTHONS)
+def test_nvml_says_the_probe_on_every_python_what_it_says_the_module(
+    python: str, fault: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe brings its own ctypes, so every struct and call of NVML counts, not only that there is an answer."""
+    facts = next(iter(simulation.fleet().values()))
+    (tmp_path / "gpus").write_text(simulation.nvml_standin_text(facts, fault, (2,)))
+    (tmp_path / nvml.LIBRARY).symlink_to(trays.library())
+    monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    done = run(probe.packed("nvml", "nvidia-smi", 20.0, 60), python)
+    said = probe.facts_in(done.stdout)
+    assert said, done.stderr
+    monkeypatch.setattr(nvml, "LIBRARY", str(trays.library()))
+    gathered = fabric_facts.gather("nvml", "nvidia-smi", 20.0)
+    assert said.pop("observed_at") <= gathered.pop("observed_at")
+    assert said == gathered
+    assert [found["code"] for found in said["findings"]] == ["gpu_lost"]
+
+
+def test_a_python_whose_ctypes_is_another_imports_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_PROGRAM", probe._PROGRAM.replace("_ctypes._SimpleCData,", "_ctypes.Gone,"))
+    said = probe.facts_in(run(probe.packed("nvml", "nvidia-smi", 20.0, 60)).stdout)
+    assert said is not None
+    assert said["addresses"] == interfaces.read()
+    assert [found["code"] for found in said["findings"]] == ["library_missing"]
 
 
 def test_equal_calls_give_equal_bytes() -> None:
