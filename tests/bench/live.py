@@ -4,13 +4,16 @@
 """The source ssh against clush and against Ansible, on trays of the lab (root): hosts per second.
 
 Many names share a tray, and all trays share this machine's CPUs with the controller. So the time is that of all their
-work together, most of which is ssh's own key exchange; the last two columns tell whose CPU it was. On real racks the
-trays' part happens on the trays.
+work together; the last two columns tell whose CPU it was. On real racks the trays' part happens on the trays.
+
+The ssh of all commands is the one of the trays' own release, out of the lab's base tree: what an older machine spends
+on one connection may be three times of everything else, and then that is all that would be measured.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,7 +22,12 @@ from pathlib import Path
 
 from measure import Cost, once
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+from nvlab import image
+
 NAME = "live"
+# Whose ssh is the client.
+TRAYS, MACHINE = "trays", "machine"
 FANOUT = 64
 FORKS = 50
 SMI, FLOOR, OURS, ANSIBLE = "clush nvidia-smi -q -x", "clush python3 -c pass", "source ssh", "ansible fabric_facts"
@@ -33,9 +41,10 @@ sys.exit(not all(row.identity for row in seen))
 """
 
 
-def table(targets: int, rounds: int, scratch: Path) -> str:
+def table(targets: int, rounds: int, scratch: Path, ssh: str) -> str:
     """The whole comparison as a Markdown table; the slow Ansible runs in the first round only."""
     scratch.mkdir(parents=True, exist_ok=True)
+    environment = _environment(scratch, ssh)
     lines = [
         f"| {targets} ssh targets | wall s | hosts/s | against {SMI} | the same, of CPU | aim | against Ansible "
         "| the same, of CPU | aim | controller CPU ms/host | trays' |",
@@ -48,7 +57,7 @@ def table(targets: int, rounds: int, scratch: Path) -> str:
             for command, argv in commands.items():
                 if not number or command != ANSIBLE:
                     before = _seconds_of_trays(name)
-                    cost = once(argv, _environment(scratch), scratch / "output")
+                    cost = once(argv, environment, scratch / "output")
                     measured[command].append((cost, _seconds_of_trays(name) - before))
     # The best run of each: whatever else the machine did can only have made it slower.
     best = {command: min(runs, key=lambda run: run[0].wall) for command, runs in measured.items()}
@@ -60,7 +69,19 @@ def table(targets: int, rounds: int, scratch: Path) -> str:
             columns.append(aim if command == OURS else "")
         columns += [f"{cost.cpu / targets * 1e3:.0f}", f"{trays / targets * 1e3:.0f}"]
         lines.append(f"| {' | '.join(columns)} |")
-    return "\n".join(lines)
+    version = subprocess.run(["ssh", "-V"], env=environment, check=True, capture_output=True, text=True).stderr
+    return "\n".join([*lines, "", f"The ssh of all of them: {version.split(',')[0].strip()}."])
+
+
+def _ssh_of_trays(folder: Path) -> None:
+    """Make a program `ssh` there that runs the base tree's, with the tree's own libraries."""
+    tree = image.ensure_base("trixie")
+    loader = next((tree / "usr" / "lib").glob("*/ld-linux-*.so.*"))
+    command = [str(loader), "--library-path", str(loader.parent), str(tree / "usr" / "bin" / "ssh")]
+    folder.mkdir(exist_ok=True)
+    program = folder / "ssh"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    program.chmod(0o755)
 
 
 def _commands(name: str, targets: int, scratch: Path) -> dict[str, list[str]]:
@@ -103,11 +124,14 @@ def _seconds_of_trays(name: str) -> float:
     return int(found[found.index("usage_usec") + 1]) / 1e6
 
 
-def _environment(scratch: Path) -> Mapping[str, str]:
+def _environment(scratch: Path, ssh: str) -> Mapping[str, str]:
     """Ansible's defaults; its kept connections are no help to the one run that it does."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "CLUSTERSHELL_"))}
     empty = scratch / "ansible.cfg"
     empty.touch()
+    if ssh == TRAYS:
+        _ssh_of_trays(scratch / "bin")
+        kept["PATH"] = f"{scratch / 'bin'}{os.pathsep}{kept['PATH']}"
     return {
         **kept,
         "ANSIBLE_CONFIG": str(empty),

@@ -41,6 +41,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="measured runs of each command (7)")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
     parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab instead (root)")
+    whose = "whose ssh --live uses, that of the trays' release or this machine's own (trays)"
+    parser.add_argument("--ssh", choices=(live.TRAYS, live.MACHINE), default=live.TRAYS, help=whose)
     parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld instead (root)")
     parser.add_argument("--kubernetes", action="store_true", help="measure reading an API server instead (root)")
     parser.add_argument("--kubernetes-labels", action="store_true", help="measure writing labels instead (root)")
@@ -60,7 +62,7 @@ def main() -> int:
 def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str]]:
     """Each table by its name, as soon as it is measured."""
     if options.live:
-        yield live.NAME, live.table(options.live, options.rounds, scratch / live.NAME)
+        yield live.NAME, live.table(options.live, options.rounds, scratch / live.NAME, options.ssh)
     elif options.rehearsal:
         yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
     elif options.imex:
