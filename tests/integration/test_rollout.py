@@ -19,6 +19,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
 
 from .commands import ansible
+from .conftest import CHECKOUT
 
 HOOK = """\
 - name: Break
@@ -139,3 +140,11 @@ def test_what_a_killed_run_had_begun_is_gone_through_again_even_where_it_looks_d
     done = fleet.run("-e", f"rollout_resume={fleet.left_file}", "-e", '{"rollout_due": false}')
     assert done.returncode == 0, said(done)
     assert (set(fleet.changed), fleet.left) == (set(RACK_2), {})
+
+
+def test_no_playbook_warns_before_it_begins(fleet: Fleet) -> None:
+    """As Ansible does of a key that stands twice in one mapping."""
+    books = sorted((CHECKOUT / "playbooks").glob("*.yml"))
+    given = ("-e", f"fabric_file={fleet.file}", "-e", "trays=r01t01")
+    done = ansible("ansible-playbook", "--syntax-check", "-i", "localhost,", *given, *books)
+    assert done.stderr == ""
