@@ -83,7 +83,6 @@ KEYS: dict[str, Key] = {
 # May hold a secret where IMEX_AUTH_SOURCE is ENV_VAL and somebody has mistaken the value for the variable's name.
 SENSITIVE = tuple(key for key in KEYS if key.startswith(("IMEX_SERVER_", "IMEX_CLIENT_")))
 
-_LINE = re.compile(r"[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(.*?)[ \t]*\Z")
 _KEY = re.compile(r"[A-Z][A-Z0-9_]{0,79}")
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 _SCOPE = re.compile(r"%[A-Za-z0-9_.@-]{1,16}\Z")
@@ -106,7 +105,7 @@ class Config:
 
     def settings(self) -> dict[str, str]:
         """Every key that the file sets; of a key that stands twice the last line."""
-        return {match.group(1): match.group(2).rstrip("\r") for match in map(_LINE.match, self._lines) if match}
+        return dict(filter(None, map(_setting, self._lines)))
 
     def get(self, key: str) -> str:
         """The value in force: the file's, else the default, else empty."""
@@ -122,15 +121,24 @@ class Config:
         for key, value in values.items():
             found = False
             for number, line in enumerate(lines):
-                match = _LINE.match(line)
-                if match and match.group(1) == key:
+                set_here = _setting(line)
+                if set_here and set_here[0] == key:
                     found = True
-                    if match.group(2).rstrip("\r") != value:
+                    if set_here[1] != value:
                         lines[number] = f"{key}={value}" + ("\r" if line.endswith("\r") else "")
             if not found and not (key in KEYS and KEYS[key].only_where_present):
                 lines.append(f"{key}={value}")
         grown = len(lines) > len(self._lines)
         return Config("\n".join(lines) + ("\n" if lines and (grown or self._ends_with_newline) else ""))
+
+
+def _setting(line: str) -> tuple[str, str] | None:
+    """(key, value) of a line; without a regular expression, for a job's prolog would wait for the import."""
+    key, equals, value = line.partition("=")
+    key = key.strip(" \t")
+    if not equals or not key.isascii() or not key.isidentifier():
+        return None
+    return key, value.strip(" \t").rstrip("\r")
 
 
 def check_settings(settings: Mapping[str, Any], where: str = "imex_config") -> dict[str, str]:

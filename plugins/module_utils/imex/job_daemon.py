@@ -76,11 +76,25 @@ def daemons() -> list[tuple[int, bool]]:
     """The IMEX daemons: (pid, whether it is of nvidia-imex.service)."""
     found = []
     for entry in os.listdir("/proc"):
-        if entry.isdecimal() and read_text(f"/proc/{entry}/comm", 64).strip() == DAEMON:
+        if entry.isdecimal() and _name_of(entry) == DAEMON.encode():
             fields = read_text(f"/proc/{entry}/stat", 4096).rpartition(")")[2].split()
             if fields and fields[0] not in "ZX":
                 found.append((int(entry), f"/{UNIT}" in read_text(f"/proc/{entry}/cgroup", 65536)))
     return found
+
+
+def _name_of(pid: str) -> bytes:
+    """Its comm; read as bytes and at once, for a tray has thousands of processes."""
+    try:
+        file = os.open(f"/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, 64).rstrip(b"\n")
+    except OSError:  # it has ended
+        return b""
+    finally:
+        os.close(file)
 
 
 def call_peers() -> None:

@@ -4,7 +4,8 @@
 """The files of imex_owner job on a tray, and what slurm.conf there must say for them to be of use: pure, but sources().
 
 The program is job.py with all of module_utils that it imports, as one text of Python. What it imports at its start is
-compiled once a boot; the rest, which only tells why something has failed, when it is asked for.
+compiled once a boot; the rest, which only tells why something has failed, when it is asked for. The sources stand
+behind it as comments, which Python passes over eight times as fast as texts.
 """
 
 from __future__ import annotations
@@ -31,21 +32,153 @@ NOTHING = "#!/bin/sh\n# Slurm fails every job where its Prolog or Epilog finds n
 # slurm.conf's word for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 
+# What the parts of every start see in place of a few modules of Python, whose import takes longer than all that these
+# parts do: no more than they use, and the module itself where that is not enough. The other parts see Python's own.
 _LOADER = '''
 import marshal
 import os
 import sys
+import _collections
+import _signal
+import _socket
+
+
+class Names(type(sys)):
+    """A module of which only some names are there at once."""
+
+    def __init__(self, name, **names):
+        type(sys).__init__(self, name)
+        self.__dict__.update(names)
+
+    def __getattr__(self, name):
+        return getattr(__import__(self.__name__, None, None, ["*"]), name)
+
+
+class Fields(type):
+    """What makes a class of fields a tuple."""
+
+    def __new__(kind, name, bases, space):
+        if not bases:
+            return type.__new__(kind, name, (tuple,), space)
+        fields = tuple(space["__annotations__"])
+        defaults = {field: space.pop(field) for field in fields if field in space}
+
+        def new(cls, *values, **named):
+            values += tuple(named.pop(field) if field in named else defaults[field] for field in fields[len(values):])
+            if named or len(values) != len(fields):
+                raise TypeError("no such field")
+            return tuple.__new__(cls, values)
+
+        for number, field in enumerate(fields):
+            space[field] = _collections._tuplegetter(number, field)
+        return type.__new__(kind, name, bases, {**space, "_fields": fields, "__slots__": (), "__new__": new})
+
+
+class NamedTuple(metaclass=Fields):
+    __slots__ = ()
+
+    def _asdict(self):
+        return dict(zip(self._fields, self))
+
+    def _replace(self, **named):
+        return type(self)(**{**self._asdict(), **named})
+
+
+class suppress:
+    def __init__(self, *kinds):
+        self.kinds = kinds
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, *_rest):
+        return kind is not None and issubclass(kind, self.kinds)
+
+
+class Pattern:
+    """Compiled at its first use."""
+
+    def __init__(self, *arguments):
+        self.arguments = arguments
+
+    def __getattr__(self, name):
+        import re
+
+        return getattr(re.compile(*self.arguments), name)
+
+
+class Scan:
+    """What the scanner of json, in C, wants to know of its caller."""
+
+    strict, parse_float, parse_int, parse_constant = True, float, int, float
+    object_hook = object_pairs_hook = None
+    memo = {}
+
+
+def loads(text):
+    try:
+        import _json
+
+        value, end = _json.make_scanner(Scan)(text.strip(" \\t\\n\\r"), 0)
+        if end == len(text.strip(" \\t\\n\\r")):
+            return value
+    except Exception:
+        pass
+    import json
+
+    return json.loads(text)
+
+
+def dumps(value, sort_keys=False, **how):
+    try:
+        import _json
+
+        quote = _json.encode_basestring_ascii
+        if not how:
+            return "".join(_json.make_encoder(None, None, quote, None, ": ", ", ", sort_keys, False, True)(value, 0))
+    except Exception:
+        pass
+    import json
+
+    return json.dumps(value, sort_keys=sort_keys, **how)
+
+
+LIGHT = {
+    "__future__": Names("__future__", annotations=None),
+    "collections.abc": Names("collections.abc", Mapping=None, Sequence=None, Iterable=None, Iterator=None),
+    "contextlib": Names("contextlib", suppress=suppress),
+    "functools": Names("functools", lru_cache=lambda **_size: lambda function: function),
+    "json": Names("json", loads=loads, dumps=dumps),
+    "re": Names("re", compile=Pattern),
+    "signal": _signal,
+    "socket": _socket,
+    "typing": Names("typing", Any=None, Callable=None, NamedTuple=NamedTuple),
+}
+
+
+def light(name, *rest):
+    return LIGHT[name] if name in LIGHT else __import__(name, *rest)
 
 
 class Part(type(sys)):
     """A module that runs when something of it is first asked for."""
 
     def __getattr__(self, name):
-        source = None if name.startswith("__") else SOURCES.pop(self.__name__, None)
-        if source is None:
+        if name.startswith("__") or self.__name__ not in NAMES:
             raise AttributeError(name)
-        exec(CODE.get(self.__name__) or compile(source, self.__name__, "exec"), self.__dict__)
+        NAMES.remove(self.__name__)
+        code = CODE.get(self.__name__)
+        if code is not None:
+            self.__builtins__ = {**vars(sys.modules["builtins"]), "__import__": light}
+        exec(code or compile(source(self.__name__), self.__name__, "exec"), self.__dict__)
         return getattr(self, name)
+
+
+def source(name):
+    """The text of the part, from the comments at this file's end."""
+    with open(__file__, encoding="utf-8") as file:
+        text = file.read().partition("\\n#@ %s\\n" % name)[2].partition("\\n#@")[0]
+    return "".join(line[2:] + "\\n" for line in text.split("\\n"))
 
 
 def compiled():
@@ -56,7 +189,7 @@ def compiled():
             return marshal.loads(file.read())
     except (OSError, EOFError, ValueError, TypeError):
         pass
-    code = {name: compile(SOURCES[name], name, "exec") for name in FIRST}
+    code = {name: compile(source(name), name, "exec", optimize=2) for name in FIRST}
     try:
         os.makedirs(RUN, mode=0o755, exist_ok=True)
         new = "%s.%d" % (path, os.getpid())
@@ -69,7 +202,6 @@ def compiled():
 
 
 CODE = compiled()
-NAMES = list(SOURCES)
 for name in NAMES:
     sys.modules[name] = Part(name)
 for name in NAMES:
@@ -78,7 +210,11 @@ for name in NAMES:
         sys.modules[parent] = type(sys)(parent)
 for name in NAMES:
     setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], sys.modules[name])
-sys.exit(sys.modules[ENTRY].main(sys.argv[1:], dict(os.environ)))
+status = sys.modules[ENTRY].main(sys.argv[1:], dict(os.environ))
+try:
+    sys.stdout.flush()
+finally:
+    os._exit(status)  # nothing is left that Python would have to tidy
 '''
 
 
@@ -165,14 +301,19 @@ def program(python: str, parts: Mapping[str, str]) -> str:
     entry = job.__name__
     digest = hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()[:16]
     names = {
-        "SOURCES": dict(sorted(parts.items())),
+        "NAMES": sorted(parts),
         "FIRST": first(parts),
         "ENTRY": entry,
         "DIGEST": digest,
         "RUN": job_state.RUN,
     }
     # Isolated, and without site: nothing of a user's or of the site's Python counts, and it starts faster.
-    return f"#!{python} -IS\n{_MARK}" + "".join(f"{name} = {value!r}\n" for name, value in names.items()) + _LOADER
+    head = f"#!{python} -IS\n{_MARK}" + "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    return head + _LOADER + "".join(f"#@ {name}\n{_commented(source)}" for name, source in sorted(parts.items()))
+
+
+def _commented(source: str) -> str:
+    return "".join(f"# {line}\n" if line else "#\n" for line in source.rstrip("\n").split("\n"))
 
 
 def sources() -> dict[str, str]:

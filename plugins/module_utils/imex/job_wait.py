@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
@@ -36,9 +37,14 @@ _CTL_TIMEOUT = 6.0
 _FIRST_NUDGE = 4.0
 # A pair whose lists differed stays apart until both daemons are new, so both must be down at one time.
 _MISMATCH_PAUSE = 3.0
-# Words of /proc/net/tcp and tcp6; the second is ::ffff: before an IPv4 address.
-_ESTABLISHED = b"01"
-_MAPPED = b"0000000000000000FFFF0000"
+# Between two looks at the kernel's sockets; the kernel itself answers within microseconds.
+_FIRST_PAUSE, _LONGEST_PAUSE, _KERNEL_TIMEOUT = 0.02, 0.1, 2.0
+# Of sock_diag(7): the kernel names sockets by it six times as fast as in /proc/net/tcp, whose reading walks through
+# tables that grow with a host's memory.
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, _DONE, _ERROR = 4, 20, 0x301, 3, 2
+_ESTABLISHED, _HEADER = 1, 16
+# Before an IPv4 address in a socket of IPv6.
+_MAPPED = bytes(10) + b"\xff\xff"
 
 
 def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, str]], deadline: float) -> None:
@@ -85,28 +91,57 @@ def _until_connected(addresses: Sequence[str], deadline: float) -> None:
     way, until the deadline.
     """
     try:
-        wanted = {b"%02X%02X%02X%02X" % tuple(map(int, reversed(address.split(".")))) for address in addresses}
-    except (ValueError, TypeError):
+        wanted = {bytes(map(int, address.split("."))) for address in addresses}
+    except ValueError:
         return
     port = int(files.Config(read_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
+    pause = _FIRST_PAUSE
     while time.monotonic() < deadline and not wanted <= _connected_to(port):
-        time.sleep(0.03)
+        time.sleep(pause)
+        pause = min(pause * 1.2, _LONGEST_PAUSE)
 
 
 def _connected_to(port: int) -> set[bytes]:
-    """The IPv4 addresses, as /proc/net/tcp writes them, to whose port this host has a connection.
+    """The IPv4 addresses, of four bytes, to whose port this host has a connection; none where the kernel does not say.
 
     gRPC makes sockets of IPv6 that have IPv4 addresses within.
     """
+    import socket
+
     found = set()
-    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(FileNotFoundError), open(name, "rb") as table:
-            for row in table.readlines()[1:]:
-                there, state = row.split(None, 4)[2:4]
-                address, _colon, number = there.rpartition(b":")
-                if state == _ESTABLISHED and number == b"%04X" % port:
-                    found.add(address.removeprefix(_MAPPED))
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            for row in _sockets(family):
+                # struct inet_diag_msg: four bytes, then ports in network order, then the addresses of 16 bytes.
+                there = row[24:40]
+                address = there[:4] if family == socket.AF_INET else there.removeprefix(_MAPPED)
+                if int.from_bytes(row[6:8], "big") == port:
+                    found.add(address)
     return found
+
+
+def _sockets(family: int) -> Iterator[bytes]:
+    """struct inet_diag_msg of each established connection of TCP; OSError where the kernel does not say."""
+    import socket
+
+    order = sys.byteorder
+    # struct inet_diag_req_v2: family, protocol, extensions, states; of which socket, that is of any.
+    asked = bytes((family, socket.IPPROTO_TCP, 0, 0)) + (1 << _ESTABLISHED).to_bytes(4, order) + bytes(48)
+    head = (_HEADER + len(asked)).to_bytes(4, order) + _SOCK_DIAG_BY_FAMILY.to_bytes(2, order)
+    link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
+    try:
+        link.settimeout(_KERNEL_TIMEOUT)
+        link.send(head + _REQUEST_DUMP.to_bytes(2, order) + bytes(8) + asked)
+        while True:
+            said = link.recv(1 << 17)
+            while said:
+                length, kind = int.from_bytes(said[:4], order), int.from_bytes(said[4:6], order)
+                if kind in (_DONE, _ERROR) or length < _HEADER:
+                    return
+                yield said[_HEADER:length]
+                said = said[(length + 3) & ~3 :]
+    finally:
+        link.close()
 
 
 class _View(NamedTuple):
@@ -122,12 +157,10 @@ def _look(own: int, timeout: float, before: _View) -> _View:
     if done.timed_out:
         return before._replace(state=None, wrong=f"nvidia-imex-ctl gave no answer within {timeout:.0f} s")
     try:
-        row = status.parse_domain(done.stdout).nodes.get(own)
+        row = status.parse_row(done.stdout, own)
     except status.StatusError as error:
         return _View(None, {}, f"{error} ({reason_of(done)})")
-    return (
-        _View(row.state, row.connections, "") if row else _View(None, {}, "nvidia-imex-ctl says nothing of this tray")
-    )
+    return _View(*row, "") if row else _View(None, {}, "nvidia-imex-ctl says nothing of this tray")
 
 
 def _verdict(settings: Settings, members: Sequence[tuple[str, str]], own: int, seen: _View) -> Failure:

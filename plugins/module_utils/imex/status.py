@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
@@ -39,9 +38,9 @@ CELLS = {
     "!M!": "map_mismatch",
 }
 MOST_NODES = 4096
+_MOST_OF_A_WORD = 48
 NOT_CONFIGURED = "Failed to read node configuration file"
 
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_ ]{0,47}")
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
 _VERSION = re.compile(r"NO_GPU|[0-9]{1,6}(\.[0-9A-Za-z]{1,16}){0,5}")
 _STAMP = re.compile(r"[0-9]{1,2}/[0-9]{1,2}/[0-9]{4} [0-9:.]{5,15}")
@@ -88,17 +87,34 @@ def parse_domain(text: str) -> Domain:
     return parse_json(text) if text.lstrip().startswith("{") else parse_table(text)
 
 
-def parse_json(text: str) -> Domain:
+def parse_row(text: str, number: int) -> tuple[str | None, dict[int, str]] | None:
+    """State and connections of one node alone, of -N with or without -j; None where it has no row there.
+
+    This is what a job's prolog asks again and again, so it does without regular expressions.
+    """
+    if not text.lstrip().startswith("{"):
+        node = parse_table(text).nodes.get(number)
+        return (node.state, node.connections) if node else None
+    row = _read_json(text)["nodes"].get(str(number))
+    return (_word(row.get("status")), _connections(row.get("connections"))) if isinstance(row, dict) else None
+
+
+def _read_json(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
         raise StatusError("nvidia-imex-ctl -N -j printed no JSON") from None
-    if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), Mapping):
+    if not isinstance(data, dict) or not isinstance(data.get("nodes"), dict):
         raise StatusError("nvidia-imex-ctl -N -j printed JSON without nodes")
+    return data
+
+
+def parse_json(text: str) -> Domain:
+    data = _read_json(text)
     nodes: dict[int, Node] = {}
     for key, value in data["nodes"].items():
         number = _number(key)
-        if number is not None and isinstance(value, Mapping):
+        if number is not None and isinstance(value, dict):
             nodes[number] = Node(
                 number,
                 _matching(_HOST, value.get("host")),
@@ -155,9 +171,9 @@ def _node_line(number: int, found: re.Match[str]) -> Node:
 
 def _connections(value: Any) -> dict[int, str]:
     found: dict[int, str] = {}
-    for key, cell in value.items() if isinstance(value, Mapping) else ():
+    for key, cell in value.items() if isinstance(value, dict) else ():
         number = _number(key)
-        word = _connection(cell.get("status") if isinstance(cell, Mapping) else cell)
+        word = _connection(cell.get("status") if isinstance(cell, dict) else cell)
         if number is not None and word is not None:
             found[number] = word
     return found
@@ -176,9 +192,14 @@ def _connection(value: Any) -> str | None:
 
 
 def _word(value: Any) -> str | None:
-    if not isinstance(value, str) or not value.isascii() or not _WORD.fullmatch(value):
+    if not isinstance(value, str) or not value.isascii() or len(value) > _MOST_OF_A_WORD:
         return None
-    return re.sub(r"[ _]+", "_", value.strip()).lower()
+    if not value[:1].isalpha() or not value.replace("_", "").replace(" ", "").isalnum():
+        return None
+    word = value.strip().replace(" ", "_").lower()
+    while "__" in word:
+        word = word.replace("__", "_")
+    return word
 
 
 def _matching(pattern: re.Pattern[str], value: Any) -> str | None:
@@ -187,4 +208,5 @@ def _matching(pattern: re.Pattern[str], value: Any) -> str | None:
 
 def _number(key: Any) -> int | None:
     text = str(key)
-    return int(text) if re.fullmatch(r"[0-9]{1,6}", text) and int(text) < MOST_NODES else None
+    plain = text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_NODES)) + 2
+    return int(text) if plain and int(text) < MOST_NODES else None

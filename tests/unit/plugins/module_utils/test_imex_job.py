@@ -181,8 +181,8 @@ def test_a_connection_is_seen_by_who_made_it(family: socket.AddressFamily) -> No
         port = server.getsockname()[1]
         assert job_wait._connected_to(port) == set()
         link.connect(("127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1", port))
-        assert job_wait._connected_to(port) == {b"0100007F"}
-        assert job_wait._connected_to(link.getsockname()[1]) == {b"0100007F"}  # that of the server's own end
+        assert job_wait._connected_to(port) == {b"\x7f\x00\x00\x01"}
+        assert job_wait._connected_to(link.getsockname()[1]) == {b"\x7f\x00\x00\x01"}  # that of the server's own end
         before = time.monotonic()
         job_wait._until_connected(["192.0.2.1"], before + 0.2)
         assert time.monotonic() - before >= 0.2
@@ -229,16 +229,79 @@ def test_every_part_of_the_program_can_be_loaded(tmp_path: Path) -> None:
     """The parts that only tell why something has failed must be there when it has."""
     parts = job_files.sources()
     text = job_files.program(sys.executable, parts).replace(repr(job_state.RUN), repr(str(tmp_path / "run")))
-    ending = "sys.exit(sys.modules[ENTRY]"
+    ending = "status = sys.modules[ENTRY]"
     assert ending in text
     imex = f"{job_files.PACKAGE}.imex"
     assert f"{imex}.job_failed" not in job_files.first(parts)
     loaded = f"sys.modules['{imex}.job_failed'].settle; sys.modules['{imex}.job_daemon']._look_for_cause()"
     asked = f"{loaded}; print('asked'); sys.exit(0)\n"
     program = tmp_path / "program"
-    program.write_text(text[: text.index(ending)] + asked)
+    program.write_text(text.replace(ending, asked + ending))
     done = subprocess.run([sys.executable, "-IS", program], capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout == "asked\n", done.stderr
+
+
+_ASKED = """
+import sys
+PARTS = "PACKAGE.imex."
+job_state, status, files = (sys.modules[PARTS + name] for name in ("job_state", "status", "files"))
+sys.modules[PARTS + "job"].main
+given, answer, job_state.RUN = sys.argv[1:]
+found = job_state.settings_of(given)
+told = [found._asdict(), found == job_state.Settings(*found), found._replace(policy="run").policy]
+told += [status.parse_row(answer, 3), status.parse_row(answer, 9)]
+told.append(files.Config("LOG_LEVEL=4\\n SERVER_PORT = 50010\\n").get("SERVER_PORT"))
+job_state.write_state({"job": "7", "clique": "r\\u00e4ck", "trays": ["a", "b"]})
+job_state.remove("/nonexistent/file")
+told.append(job_state.state())
+told.append([name for name in ("collections", "enum", "functools", "json", "re", "typing") if name in sys.modules])
+for wrong in ('{"clique": "x"}', given.replace("wait", "more"), "[1]", "{", "{} {}", "NaN", ""):
+    try:
+        job_state.settings_of(wrong)
+    except job_state.Failure:
+        told.append("refused")
+told.append(files.check_settings({"LOG_LEVEL": 3}))
+import json
+print(json.dumps(told))
+sys.exit(0)
+"""
+
+
+def test_the_start_sees_little_of_python_and_the_same_of_files(tmp_path: Path) -> None:
+    """What stands in for typing, json and their like in the program says what they say, and none of them is loaded."""
+    settings = job_state.Settings("r01", TRAYS, policy="requeue", wait=7.5)
+    row = {"status": "READY", "connections": {str(number): {"status": "CONNECTED"} for number in range(18)}}
+    answer = {"nodes": {"3": row, "4": {"status": "INIT_GPU"}}, "status": "UP"}
+    text = job_files.program(sys.executable, job_files.sources())
+    text = text.replace(repr(job_state.RUN), repr(str(tmp_path / "run")))
+    program = tmp_path / "program"
+    ending = "status = sys.modules[ENTRY]"
+    assert text.count(ending) == 1
+    program.write_text(text[: text.index(ending)] + _ASKED.replace("PACKAGE", job_files.PACKAGE) + _behind(text))
+    given = [job_files.render_settings(settings), json.dumps(answer, indent=1), str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-IS", program, *given], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    known = {"job": "7", "clique": "r\u00e4ck", "trays": ["a", "b"]}
+    assert json.loads(done.stdout) == [
+        json.loads(json.dumps(settings._asdict())),
+        True,
+        "run",
+        ["ready", {str(number): "connected" for number in range(18)}],
+        None,
+        "50010",
+        known,
+        [],
+        *["refused"] * 7,
+        {"LOG_LEVEL": "3"},
+    ]
+    assert (tmp_path / "state.json").read_text() == json.dumps(known, sort_keys=True) + "\n"
+
+
+def _behind(program: str) -> str:
+    """The sources that stand behind the program's own lines."""
+    return program[program.index("\n#@ ") :]
 
 
 def test_the_settings_of_a_tray_are_those_of_its_clique_alone() -> None:
