@@ -44,9 +44,9 @@ options:
       kind:
         description:
           - How its output is read. V(nvbandwidth) and V(nccl_tests) print on the first task, V(dcgmi_diag) is
-            C(dcgmi diag -j) on each tray.
+            C(dcgmi diag -j) on each tray, V(dcgmi_mndiag) is C(dcgmi mndiag --json) on the first.
         type: str
-        choices: [nvbandwidth, nccl_tests, dcgmi_diag]
+        choices: [nvbandwidth, nccl_tests, dcgmi_diag, dcgmi_mndiag]
         required: true
       command:
         description: What each task runs in bash.
@@ -147,7 +147,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import prog
 
 TRIAL = {
     "name": {"type": "str", "required": True},
-    "kind": {"type": "str", "choices": ["nvbandwidth", "nccl_tests", "dcgmi_diag"], "required": True},
+    "kind": {"type": "str", "choices": ["nvbandwidth", "nccl_tests", "dcgmi_diag", "dcgmi_mndiag"], "required": True},
     "command": {"type": "str", "required": True},
     "seconds": {"type": "int", "default": 600},
     "least": {"type": "float"},

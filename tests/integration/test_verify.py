@@ -490,7 +490,27 @@ DIAG = """\
 """
 
 
+# What dcgmi mndiag --json prints, by its source; the hosts are those that it was told.
+MNDIAG = """\
+{"DCGM Diagnostic": "DCGM Multi-Node Diagnostic", "metadata": {"num_entities": 2, "num_hosts": 3}, "hosts": [
+  {"host_id": 0, "hostname": "$1", "dcgm_version": "4.3.1", "driver_version": "580.82.07", "num_entities": 4},
+  {"host_id": 2, "hostname": "$3", "dcgm_version": "4.3.1", "driver_version": "580.82.07", "num_entities": 4}],
+ "test_categories": [{"category": "Multi-Node Tests", "tests": [{"name": "MNUBERGEMM", "status": "Fail",
+  "test_summary": {"status": "Fail"}, "results": [
+   {"host_id": 0, "entity_group": "GPU", "entity_group_id": 1, "entity_id": 0, "status": "Pass"},
+   {"host_id": 2, "entity_group": "GPU", "entity_group_id": 1, "entity_id": 3, "status": "Fail", "warnings": [
+    {"warning": "NVLINK error", "error_id": 85, "error_category": 2, "error_severity": 2}]}]}]}]}
+"""
+MNDIAG_COMMAND = (
+    "[ $SLURM_PROCID -gt 0 ] || "
+    "mndiag --hostList \"$(scontrol show hostnames | paste -sd ';' -)\" --run mnubergemm --json"
+)
+
+
 def test_a_block_is_tried_below_a_reservation_and_given_back(site: Site) -> None:
+    split = """#!/bin/sh\nIFS=';'\nset -- $2\ncat <<SAID\n%sSAID\n"""
+    write = f"cat > /usr/local/bin/mndiag <<'WRITTEN'\n{split % MNDIAG}WRITTEN\nchmod +x /usr/local/bin/mndiag"
+    site.on(dict.fromkeys(TRAYS[:3], write))
     for name, text in (("nvbandwidth", NVBANDWIDTH), ("nccl", NCCL), ("dcgmi", DIAG % "Pass")):
         path = f"/usr/local/bin/{name}"
         write = f"cat > {path} <<'WRITTEN'\n#!/bin/sh\ncat <<'SAID'\n{text}SAID\nWRITTEN\nchmod +x {path}"
@@ -500,13 +520,15 @@ def test_a_block_is_tried_below_a_reservation_and_given_back(site: Site) -> None
         {"name": "nvbandwidth", "kind": "nvbandwidth", "command": "nvbandwidth", "seconds": 60, "least": 700},
         {"name": "all_reduce", "kind": "nccl_tests", "command": "nccl", "seconds": 60, "least": 800},
         {"name": "dcgmi", "kind": "dcgmi_diag", "command": "dcgmi diag -r 2 -j", "seconds": 60},
+        {"name": "mndiag", "kind": "dcgmi_mndiag", "command": MNDIAG_COMMAND, "seconds": 60},
     ]
     done = site.play("trial", check=False, acceptance_trials=trials, acceptance_trial_cliques=["r01a"])
     assert done.returncode != 0
     told = " ".join(done.stdout.split())
     assert "trial_slow: nvbandwidth on clique r01a reached 612.1 GB/s, and the site wants 700 GB/s." in told
     assert "trial_failed: dcgmi on r01t02 of clique r01a: software (row remap failure)." in told
-    assert told.count("likely cause") == 2, told
+    assert "trial_failed: mndiag on clique r01a: MNUBERGEMM, GPU 3 of r01t03 (NVLINK error)." in told
+    assert told.count("likely cause") == 3, told
     assert site.lab.exec("ctl", "scontrol", "-o", "show", "reservation").stdout.startswith("No reservations")
 
     whole = site.play("trial", acceptance_trial_cliques=["r01b"])

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What test programs print, as numbers: nvbandwidth, nccl-tests and ``dcgmi diag -j``. Pure.
+"""What test programs print, as numbers: nvbandwidth, nccl-tests, ``dcgmi diag -j`` and ``dcgmi mndiag --json``. Pure.
 
 The formats are those that the programs' own sources and published runs show. A number that is not there is None, never
 a guess; what has no result at all raises ToolError.
@@ -74,12 +74,7 @@ def nccl_tests(text: str) -> Result:
 
 def dcgmi_diag(text: str) -> Result:
     """The tests that failed on any GPU. DCGM 3 and 4 nest them differently, so they are looked for at any depth."""
-    start = text.find("{")
-    try:
-        document, _end = json.JSONDecoder().raw_decode(text[start:]) if start >= 0 else (None, 0)
-    except (ValueError, RecursionError):
-        document = None
-    tests = list(_tests(document, 0))
+    tests = list(_tests(_document(text), 0))
     if not tests:
         raise ToolError("dcgmi diag -j printed no test; see its output on the trays.")
     failed = []
@@ -89,6 +84,43 @@ def dcgmi_diag(text: str) -> Result:
                 why = "; ".join(_warnings(result)) or "without a reason"
                 failed.append(f"{test['name']} ({why})")
     return Result(failed=tuple(dict.fromkeys(failed)))
+
+
+def dcgmi_mndiag(text: str) -> Result:
+    """What failed on which GPU of which host, by the JSON of DCGM 4.3 and later (dcgmi/MnDiag.cpp there).
+
+    A test that failed on no GPU has its reason in mpi_error, a run that never began in runtime_error.
+    """
+    document = mapped(_document(text))
+    hosts = {row.get("host_id"): row.get("hostname") for row in map(mapped, listed(document.get("hosts")))}
+    categories = map(mapped, listed(document.get("test_categories")))
+    tests = [mapped(test) for category in categories for test in listed(category.get("tests"))]
+    broken = document.get("runtime_error")
+    if not tests and not broken:
+        raise ToolError("dcgmi mndiag --json printed no test; see its output on the first tray.")
+    failed = [str(broken)] if broken else []
+    for test in tests:
+        name, found = test.get("name"), []
+        for result in map(mapped, listed(test.get("results"))):
+            if str(result.get("status", "")).lower() in _BAD:
+                where = f"{result.get('entity_group')} {result.get('entity_id')}"
+                host = hosts.get(result.get("host_id"), f"host {result.get('host_id')}")
+                why = "; ".join(_warnings(result)) or "without a reason"
+                found.append(f"{name}, {where} of {host} ({why})")
+        if not found and str(test.get("status", "")).lower() != "pass":
+            why = mapped(test.get("mpi_error")).get("warning") or "without a reason"
+            found.append(f"{name}: {test.get('status')} ({why})")
+        failed += found
+    return Result(failed=tuple(dict.fromkeys(failed)))
+
+
+def _document(text: str) -> Any:
+    """The first JSON document in what was printed; None without one."""
+    start = text.find("{")
+    try:
+        return json.JSONDecoder().raw_decode(text[start:])[0] if start >= 0 else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _tests(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
@@ -113,5 +145,10 @@ def _warnings(result: Mapping[str, Any]) -> list[str]:
     return found
 
 
-PARSERS = {"nvbandwidth": nvbandwidth, "nccl_tests": nccl_tests, "dcgmi_diag": dcgmi_diag}
+PARSERS = {
+    "nvbandwidth": nvbandwidth,
+    "nccl_tests": nccl_tests,
+    "dcgmi_diag": dcgmi_diag,
+    "dcgmi_mndiag": dcgmi_mndiag,
+}
 """The kind of a trial and who reads its output; dcgmi_diag is read of each tray, the others of the first task."""

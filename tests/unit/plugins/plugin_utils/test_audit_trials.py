@@ -58,6 +58,29 @@ WARNING: something on the way
   {"entity_group": "GPU", "entity_id": 1, "status": "Fail", "warnings": [{"error_id": 7, "warning": "row remap"}]},
   {"entity_group": "GPU", "entity_id": 2, "status": "Skip"}], "test_summary": {"status": "Fail"}}]}]}}
 """
+# As DCGM 4.3's dcgmi/MnDiag.cpp writes it, the name of the run in the place of a head included.
+MNDIAG = """\
+{"DCGM Diagnostic": "DCGM Multi-Node Diagnostic", "metadata": {"num_entities": 2, "num_hosts": 2}, "hosts": [
+  {"host_id": 0, "hostname": "r01t01", "dcgm_version": "4.3.1", "driver_version": "580.82.07", "num_entities": 1,
+   "entities": [{"entity_group": "GPU", "entity_group_id": 1, "entity_id": 0, "device_id": "2941"}]},
+  {"host_id": 1, "hostname": "r01t02", "dcgm_version": "4.3.1", "driver_version": "580.82.07", "num_entities": 1,
+   "entities": [{"entity_group": "GPU", "entity_group_id": 1, "entity_id": 3, "device_id": "2941"}]}],
+ "test_categories": [{"category": "Multi-Node Tests", "tests": [{"name": "MNUBERGEMM", "status": "Fail",
+  "test_summary": {"status": "Fail"}, "results": [
+   {"host_id": 0, "entity_group": "GPU", "entity_group_id": 1, "entity_id": 0, "status": "Pass"},
+   {"host_id": 1, "entity_group": "GPU", "entity_group_id": 1, "entity_id": 3, "status": "Fail", "warnings": [
+    {"warning": "T:8 NVLINK error", "error_id": 85, "error_category": 2, "error_severity": 2}]}]}]}]}
+"""
+# Without an error of a GPU the reason stands apart, and no results are there.
+MNDIAG_MPI = """\
+{"DCGM Diagnostic": "DCGM Multi-Node Diagnostic", "metadata": {"num_entities": 0, "num_hosts": 0}, "test_categories": [
+ {"category": "Multi-Node Tests", "tests": [{"name": "MNUBERGEMM", "status": "Fail", "test_summary": {"status": "Fail"},
+  "mpi_error": {"error_category": "MPI", "warning": "Error: mpirun was unable to launch"}}]}]}
+"""
+MNDIAG_NEVER = """\
+{"DCGM Diagnostic": "DCGM Multi-Node Diagnostic", "metadata": {"num_entities": 0, "num_hosts": 0},
+ "runtime_error": "Error: Unable to complete multi-node diagnostic on host localhost. Return: (...) -52"}
+"""
 TRAY_OF = {"n1": "r01t01", "n2": "r01t02", "n3": "r01t03"}
 ASKED = [{"name": "bw", "kind": "nvbandwidth", "least": 700}, {"name": "diag", "kind": "dcgmi_diag", "least": None}]
 
@@ -89,6 +112,17 @@ def test_a_diagnosis_tells_its_failed_tests_in_every_version(text: str, said: st
 def test_no_diagnosis_is_no_pass(text: str) -> None:
     with pytest.raises(tools.ToolError):
         tools.dcgmi_diag(text)
+
+
+def test_a_diagnosis_over_several_nodes_names_host_and_gpu_or_what_kept_it_from_running() -> None:
+    assert tools.dcgmi_mndiag(MNDIAG).failed == ("MNUBERGEMM, GPU 3 of r01t02 (T:8 NVLINK error)",)
+    assert tools.dcgmi_mndiag(MNDIAG.replace('"Fail"', '"Pass"')) == tools.Result()
+    assert tools.dcgmi_mndiag(MNDIAG_MPI).failed == ("MNUBERGEMM: Fail (Error: mpirun was unable to launch)",)
+    assert tools.dcgmi_mndiag(MNDIAG_MPI.replace('"Fail"', '"Skip"')).failed != ()
+    assert tools.dcgmi_mndiag(MNDIAG_NEVER).failed[0].startswith("Error: Unable to complete multi-node diagnostic")
+    for text in ("", "PARSE ERROR: Argument: --hostList", '{"DCGM Diagnostic": "DCGM Multi-Node Diagnostic"}'):
+        with pytest.raises(tools.ToolError):
+            tools.dcgmi_mndiag(text)
 
 
 @given(st.sampled_from(sorted(tools.PARSERS)), st.text())
