@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    asking,
     checks,
     crds,
     domains,
@@ -22,10 +23,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     upgrade,
     values,
     versions,
+    waves,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 
 PHASES = ("preflight", "imex", "upgrade", "crds", "checks", "probe", "probe_left", "uninstall")
 PAUSE = 2.0
@@ -43,22 +44,13 @@ class ActionModule(ActionBase):
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "phase": {"type": "str", "choices": list(PHASES), "required": True},
-                "kubeconfig": {"type": "path", "required": True},
-                "context": {"type": "str", "default": ""},
-                "timeout": {"type": "float", "default": 30.0},
-                "shape": {"type": "str", "default": "compute_domains"},
-                "values": {"type": "dict", "default": {}},
-                "chart_version": {"type": "str", "default": "0.5.0"},
-                "release": {"type": "str", "default": "dra-driver-nvidia-gpu"},
-                "namespace": {"type": "str", "default": "dra-driver-nvidia-gpu"},
+                **asking.SPEC,
                 "kubelet_root": {"type": "path", "default": "/var/lib/kubelet"},
                 "cdi_enabled": {"type": "bool", "default": False},
-                "label_writer": {"type": "str", "choices": ["", "site"], "default": ""},
                 "extra_keys": {"type": "list", "elements": "str", "default": []},
                 "crd_managers": {"type": "list", "elements": "str", "default": []},
                 "wanted_crds": {"type": "list", "elements": "dict", "default": []},
                 "imex_follows": {"type": "bool", "default": False},
-                "trays": {"type": "list", "elements": "str", "default": []},
                 "claims_before": {"type": "list", "elements": "dict", "default": []},
                 "old_values": {"type": "dict", "default": {}},
                 "old_manifest": {"type": "str", "default": ""},
@@ -67,7 +59,6 @@ class ActionModule(ActionBase):
                 "probe_image": {"type": "str", "default": "docker.io/library/busybox:1.37"},
                 "probe_objects": {"type": "list", "elements": "dict", "default": []},
                 "probe_domains": {"type": "list", "elements": "str", "default": []},
-                "wait": {"type": "float", "default": 0.0},
                 "fail": {"type": "bool", "default": True},
             }
         )
@@ -81,19 +72,22 @@ class ActionModule(ActionBase):
         version = versions.pinned(options["chart_version"])
         # A wrong shape fails before anything is asked.
         values.build(options["shape"], options["values"])
-        reader = Reader(*kubeconfig.way(_connection(options)))
-        trays = _trays(options["trays"], task_vars.get("hostvars") or {})
+        reader = Reader(*kubeconfig.way(asking.connection(options)))
+        trays = asking.trays(options["trays"], task_vars.get("hostvars") or {})
         ends = time.monotonic() + options["wait"]
         while True:
             seen = reader.snapshot()
             plan = self._plan(options, version, seen)
-            found = _findings(options, seen, trays, plan)
+            looked_at = _of_waves(options, seen, trays, plan)
+            found = _findings(options, *looked_at, plan)
             errors = [row for row in found if row["severity"] == ERROR]
             if not errors or time.monotonic() + PAUSE > ends:
                 break
             time.sleep(PAUSE)
             # Each look has the whole deadline of a client.
-            reader = Reader(*kubeconfig.way(_connection(options)))
+            reader = Reader(*kubeconfig.way(asking.connection(options)))
+        if plan.waves and options["phase"] == "checks":
+            found += waves.to_come(seen, trays, plan)
         live = preflight.release_version(seen, plan)
         result: dict[str, Any] = {
             "changed": False,
@@ -106,7 +100,8 @@ class ActionModule(ActionBase):
             "nodes": sorted(preflight.expected_nodes(seen, trays)),
             "upgrades_old_chart": bool(live and live.is_old_chart),
             "claims": [claim._asdict() for claim in checks.claims(seen)],
-            "probe_objects": probe.objects(seen, trays, options["probe_namespace"], options["probe_image"]),
+            "waiting": waves.waiting(seen, trays) if plan.waves else [],
+            "probe_objects": probe.objects(*looked_at, options["probe_namespace"], options["probe_image"]),
             "probe_domains": _uids(seen, options["probe_objects"]),
             "crds": sorted(name for name, crd in seen["crds"].items() if crd is not None),
             "crds_shared": bool(seen["gpu_clusters"])
@@ -126,24 +121,26 @@ class ActionModule(ActionBase):
         return result
 
     def _plan(self, options: Mapping[str, Any], version: versions.Version, seen: Mapping[str, Any]) -> preflight.Plan:
-        blank = preflight.Plan({}, version, options["namespace"], options["release"])
-        made = values.build(
-            options["shape"], options["values"], api_version(seen), preflight.keeps_old_name(seen, blank)
-        )
-        wanted = {str(row.get("metadata", {}).get("name")): row for row in options["wanted_crds"]}
-        return preflight.Plan(
-            values=None if options["shape"] == "gpu_cluster" else made,
-            version=version,
-            namespace=options["namespace"],
-            release=options["release"],
+        return asking.plan(
+            options,
+            version,
+            seen,
             kubelet_root=options["kubelet_root"],
             cdi_enabled=options["cdi_enabled"],
-            label_writer=options["label_writer"],
             extra_keys=options["extra_keys"],
             crd_managers=options["crd_managers"],
-            wanted_crds=wanted,
+            wanted_crds={str(row.get("metadata", {}).get("name")): row for row in options["wanted_crds"]},
             imex_follows=options["imex_follows"],
         )
+
+
+def _of_waves(
+    options: Mapping[str, Any], seen: Mapping[str, Any], trays: Mapping[str, preflight.Tray], plan: preflight.Plan
+) -> tuple[Mapping[str, Any], Mapping[str, preflight.Tray]]:
+    """What a phase is to look at: of a driver in waves the nodes that it is on, but before its install all of them."""
+    if not plan.waves:
+        return seen, trays
+    return (waves.all_let_in(seen), trays) if options["phase"] == "preflight" else waves.let_in(seen, trays)
 
 
 def _findings(
@@ -177,25 +174,3 @@ def _uids(seen: Mapping[str, Any], made: list[dict[str, Any]]) -> list[str]:
     """The UIDs of the ComputeDomains among what was made for a trial."""
     names = {preflight.name_of(row) for row in made}
     return [domains.uid_of(item) for item in seen["compute_domains"] if preflight.name_of(item) in names]
-
-
-def _connection(options: Mapping[str, Any]) -> Options:
-    given = {"kubeconfig": options["kubeconfig"], "timeout": options["timeout"]}
-    if options["context"]:
-        given["context"] = options["context"]
-    return Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "dra_driver")
-
-
-def _trays(names: list[str], hostvars: Mapping[str, Any]) -> dict[str, preflight.Tray]:
-    """What the trays said of themselves earlier in this run, or in a cache of facts."""
-    found = {}
-    for name in names:
-        known = hostvars.get(name) or {}
-        facts = known.get("ansible_facts") or {}
-        found[name] = preflight.Tray(
-            node=str(known.get("nvlink_kubernetes_node") or name),
-            fabric=facts.get("nvlink_fabric") or known.get("nvlink_fabric"),
-            imex=facts.get("nvlink_imex") or known.get("nvlink_imex"),
-            root=known.get("dra_driver_root_found"),
-        )
-    return found

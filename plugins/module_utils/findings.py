@@ -713,6 +713,7 @@ CATALOGUE: dict[str, Entry] = {
     "dra_release_old": Entry("info", "The release is of a 25.x chart.", "None, its names are kept."),
     "dra_runtime_cdi": Entry("error", "A node's container runtime has no CDI by itself.", "Upgrade the runtime."),
     "dra_upgrade_drops": Entry("warning", "An upgrade from 25.x drops something.", "Write it into dra_driver_values."),
+    "dra_waves_waiting": Entry("info", "Nodes wait for the wave that brings the driver.", "Go on with the rollout."),
 }
 
 

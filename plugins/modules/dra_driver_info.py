@@ -93,6 +93,10 @@ options:
     description: Whether IMEX of the trays is still to be given to its owner, so that nothing is said of it.
     type: bool
     default: false
+  waves:
+    description: Whether the plugin comes onto nodes in waves. V(checks) then judges those that it has come to.
+    type: bool
+    default: false
   trays:
     description: The trays, by their inventory names. Without any, they are the nodes that a label says GPUs of.
     type: list
@@ -208,6 +212,12 @@ nodes:
   type: list
   elements: str
   sample: [r01t01, r01t02]
+waiting:
+  description: With O(waves), the nodes to which the plugin has still to come.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 upgrades_old_chart:
   description: Whether the release is of a 25.x chart now.
   returned: success

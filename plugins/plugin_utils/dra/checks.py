@@ -84,6 +84,11 @@ def check(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
     return found
 
 
+def published(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
+    """What these trays' nodes lack of V3 and V4."""
+    return [*_slices(seen, trays, plan), *(_labels(seen, trays, plan) if plan.compute_domains else ())]
+
+
 def in_the_way(seen: Seen) -> list[Finding]:
     """What must go before the driver does: its controller alone can remove the finalizers of ComputeDomains."""
     found = []
@@ -126,6 +131,9 @@ def _pods(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
             f"Kubernetes has not yet looked at the DaemonSet {name_of(item)}; see that the controller manager runs."
         )
         yield finding("dra_plugin_unready", message)
+    elif plan.waves and not expected:
+        # The first wave is still to come.
+        return
     elif desired == 0:
         yield finding("dra_plugin_empty", _empty(item, expected, plan))
     elif desired < len(expected):
@@ -134,7 +142,7 @@ def _pods(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         first = next((f": node {name}: {reason}" for name, reason in sorted(reasons.items()) if reason), "")
         message = f"The DaemonSet {name_of(item)} runs on {desired} of {len(expected)} nodes{first}"
         yield finding("dra_plugin_short", f"{message}; label or untaint the others.")
-    elif ready < desired or updated < desired:
+    elif ready < desired or (updated < desired and not plan.waves):
         message = (
             f"Of {desired} pods of the DaemonSet {name_of(item)} {ready} are ready and {updated} of the new kind; see"
         )

@@ -59,6 +59,7 @@ class Plan:
 
     label_writer: who else is to write the label nvidia.com/gpu.clique, as site (the role k8s_topology), or nobody.
     imex_follows: whether the imex role is still to give IMEX to its owner, so that nobody need say it is not there yet.
+    waves: whether the plugin comes onto nodes in waves, so that some may still be without it, or have an old one.
     """
 
     values: Mapping[str, Any] | None
@@ -72,6 +73,7 @@ class Plan:
     crd_managers: Sequence[str] = ()
     wanted_crds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     imex_follows: bool = False
+    waves: bool = False
 
     def get(self, path: str, default: Any) -> Any:
         return value(self.values or {}, path, default)

@@ -1,0 +1,147 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The DRA driver in waves on a real control plane: its DaemonSet controller, and a stand-in for the driver's own pods.
+
+The trays of the rollout are names on this machine, as in test_rollout.py; what changes are the nodes of those names.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import waves
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabrics import fabric
+from nvlab import scenario
+from nvlab.kubernetes import domains, driver, nodes, plane
+from nvlab.kubernetes.plane import ControlPlane
+
+from .test_dra_driver_role import NAME, Site, changed, said, until
+
+pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
+
+RACKS = {"racks": [{"trays": 2}] * 3}
+FIRST, SECOND, THIRD = ({f"r{rack:02d}t{tray:02d}" for tray in (1, 2)} for rack in (1, 2, 3))
+PODS = f"api/v1/namespaces/{NAME}/pods"
+
+
+class Fleet(Site):
+    """Three racks of two trays, each a clique."""
+
+    def __init__(self, running: ControlPlane, folder: Path) -> None:
+        super().__init__(running, folder)
+        facts = {"nvlink_fabric": world.fabric(), "nvlink_imex": world.imex(), "dra_driver_root_found": True}
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        hosts = {name: {**facts, **local} for name in sorted(FIRST | SECOND | THIRD)}
+        self.fabric_file = folder / "fabric.json"
+        self.fabric_file.write_text(json.dumps(fabric(racks=3, trays=2, split=()).as_dict()))
+        (folder / "inventory.yml").write_text(json.dumps({"nvlink": {"hosts": hosts}}))
+        self.left_file = folder / "fabric.rollout-dra.json"
+
+    def install_held_back(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        # The label of cliques is the site's here, for a tray that is no more than a name has no GPUs to compare.
+        return self.run(*arguments, dra_driver_values={}, dra_driver_label_writer="site", dra_driver_waves=True, **more)
+
+    def rollout(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        play = self.folder / "play.yml"
+        kept = play.read_text()
+        play.write_text(json.dumps([{"import_playbook": "rackscale.nvlink.rollout"}]))
+        try:
+            given = {"rollout_name": "dra", "fabric_file": str(self.fabric_file), "dra_driver_wait": 20, **more}
+            values = {"dra_driver_values": {}, "dra_driver_label_writer": "site", "dra_driver_waves": True}
+            return self.run(*arguments, check=False, **{**values, **given})
+        finally:
+            play.write_text(kept)
+
+    @property
+    def left(self) -> dict[str, str]:
+        if not self.left_file.exists():
+            return {}
+        return {name: row["state"] for name, row in json.loads(self.left_file.read_text())["left"].items()}
+
+    @property
+    def let_in(self) -> set[str]:
+        return {row["metadata"]["name"] for row in self.running.api().items(nodes.PATH) if waves.is_let_in(row)}
+
+    def pods(self) -> dict[str, str]:
+        """Node -> UID of the plugin's pod there."""
+        rows = [row for row in self.running.api().items(PODS) if "kubelet-plugin" in row["metadata"]["name"]]
+        return {row["spec"]["nodeName"]: row["metadata"]["uid"] for row in rows}
+
+    def published(self) -> set[str]:
+        return {row["spec"]["nodeName"] for row in self.running.api().items(domains.SLICES)}
+
+
+@pytest.fixture
+def fleet(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Fleet]:
+    plane.add_trays(control_plane, scenario.parse(RACKS))
+    made = Fleet(control_plane, tmp_path)
+    yield made
+    made.clear()
+
+
+def test_it_goes_out_canary_first_stops_at_a_failed_clique_and_goes_on_with_what_is_left(fleet: Fleet) -> None:
+    without = fleet.rollout()
+    assert "run the playbook kubernetes with -e dra_driver_waves=true first" in said(without)
+    assert (without.returncode != 0, fleet.let_in) == (True, set())
+
+    assert changed(fleet.install_held_back()) > 0
+    assert (fleet.let_in, fleet.pods(), fleet.published()) == (set(), {}, set())
+    again = fleet.install_held_back()
+    assert changed(again) == 0
+    assert "dra_waves_waiting" in said(again)
+
+    looked = fleet.rollout("--check", "--diff")
+    assert (looked.returncode, fleet.let_in) == (0, set()), said(looked)
+    assert "+r01t01: rackscale.nvlink/dra-driver=true" in looked.stdout
+
+    driver.set_faults(fleet.running.directory, "r02t01", {"plugin": "crash"})
+    stopped = fleet.rollout(rollout_stop_after=1)
+    assert stopped.returncode != 0
+    assert fleet.left == {"r02": "failed", "r03": "waiting"}
+    assert "is not ready: compute-domains CrashLoopBackOff, ordered; see kubectl" in said(stopped), said(stopped)
+    # What did not come up is held back again, what came up stays, and nothing else was begun.
+    until("no plugin on the node that failed", lambda: "r02t01" not in fleet.pods())
+    assert fleet.let_in == {*FIRST, "r02t02"}
+    assert fleet.published() == {*FIRST, "r02t02"}
+
+    driver.set_faults(fleet.running.directory, "r02t01", {"plugin": "ok"})
+    first = {name: uid for name, uid in fleet.pods().items() if name in FIRST}
+    on = fleet.rollout(rollout_resume=str(fleet.left_file))
+    assert (on.returncode, fleet.left) == (0, {}), said(on)
+    assert fleet.let_in == fleet.published() == {*FIRST, *SECOND, *THIRD}
+    assert first.items() <= fleet.pods().items()
+    assert "changed=0" in fleet.rollout().stdout
+    assert "dra_waves_waiting" not in said(fleet.install_held_back())
+
+
+def test_a_running_release_stays_where_it_is_and_its_next_value_comes_in_waves(fleet: Fleet) -> None:
+    fleet.running.helm(
+        "install", NAME, fleet.chart, "--namespace", NAME, "--create-namespace", "--set", "resources.gpus.enabled=false"
+    )
+    until("what the driver publishes", lambda: len(fleet.published()) == 6)
+    before = fleet.pods()
+    verbose = {"dra_driver_values": {"logVerbosity": "6"}}
+    fleet.run(dra_driver_label_writer="site", dra_driver_waves=True, **verbose)
+    assert (fleet.let_in, fleet.pods()) == ({*FIRST, *SECOND, *THIRD}, before)
+
+    canary = fleet.rollout("--limit", "r01t01,r01t02,localhost", **verbose)
+    now = fleet.pods()
+    assert canary.returncode == 0, said(canary)
+    assert {name for name, uid in now.items() if uid != before[name]} == FIRST
+    assert "has 4 pods of the old kind" in said(
+        fleet.run(dra_driver_label_writer="site", dra_driver_waves=True, **verbose)
+    )
+    rest = fleet.rollout(**verbose)
+    assert rest.returncode == 0, said(rest)
+    assert {name for name, uid in fleet.pods().items() if uid != now[name]} == {*SECOND, *THIRD}
+
+    fleet.run(dra_driver_state="absent", dra_driver_waves=True)
+    assert fleet.let_in == set()
