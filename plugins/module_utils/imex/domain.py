@@ -105,6 +105,17 @@ class Wanted:
         return self.ports if self.runs_service else self.ports[:2] if self.owner == JOB else ()
 
 
+# Option of imex_domain -> the role's variable, the least and the most that it may be.
+RANGES = {
+    "boot_wait": ("imex_boot_wait", 3, 3600),
+    "channel_count": ("imex_channel_count", 0, (1 << 20) - 1),
+    "ctl_timeout": ("imex_ctl_timeout", 1, 600),
+    "list_port": ("imex_list_port", 1, 65535),
+    "start_timeout": ("imex_start_timeout", 1, 3600),
+    "timeout": ("imex_wait_timeout", 1, 3600),
+}
+
+
 def wanted(options: Mapping[str, Any]) -> Wanted:
     """The options of imex_domain, checked; ImexError for what a person wrote wrong."""
     owner = options["owner"]
@@ -141,8 +152,10 @@ def wanted(options: Mapping[str, Any]) -> Wanted:
         raise files.ImexError(
             f"imex_channels: {list(channels)} has a number that no channel can have, use 0 to 1048575."
         )
-    if not 3 <= float(options.get("boot_wait") or 30) <= 3600:
-        raise files.ImexError(f"imex_boot_wait is {options['boot_wait']}, use seconds from 3 to 3600.")
+    for name, (variable, least, most) in RANGES.items():
+        value = options.get(name)
+        if value is not None and not least <= value <= most:
+            raise files.ImexError(f"{variable} is {value}, use a number from {least} to {most}.")
     return Wanted(
         owner=owner,
         clique=options.get("clique") or "",

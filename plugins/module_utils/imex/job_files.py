@@ -29,6 +29,8 @@ NAME = "50-nvlink-imex"
 _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its nvidia-imex.\n"
 # A Prolog that does nothing, for where slurm.conf would find none.
 NOTHING = "#!/bin/sh\n# Slurm fails every job where its Prolog or Epilog finds no file.\nexit 0\n"
+# Option -> the least and the most that it may be.
+RANGES = {"wait": (5, 3600), "stop_wait": (1, 600), "least_trays": (1, 65536), "most_requeues": (0, 1000)}
 # slurm.conf's word for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 
@@ -230,10 +232,9 @@ class Wanted:
 
 def wanted(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> Wanted:
     """The options of imex_job with what slurm.conf says; ImexError for what a person wrote wrong."""
-    _range(options, "wait", 5, 3600)
-    _range(options, "stop_wait", 1, 600)
-    _range(options, "least_trays", 1, 65536)
-    _range(options, "most_requeues", 0, 1000)
+    for name, (least, most) in RANGES.items():
+        if not least <= options[name] <= most:
+            raise files.ImexError(f"imex_job_{name} is {options[name]}, use a number from {least} to {most}.")
     members = tuple((str(entry["node"]), str(entry["address"])) for entry in options["members"] or ())
     if any(not line.strip() for _node, line in members):
         raise files.ImexError("members: a tray has no address for IMEX, give it one in the fabric file.")
@@ -260,11 +261,6 @@ def wanted(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> Wa
         proc_devices=options["proc_devices"],
     )
     return Wanted(settings, options["prolog_dir"], options["epilog_dir"], options["python"])
-
-
-def _range(options: Mapping[str, Any], name: str, least: int, most: int) -> None:
-    if not least <= options[name] <= most:
-        raise files.ImexError(f"imex_job_{name} is {options[name]}, use a number from {least} to {most}.")
 
 
 def files_of(want: Wanted, parts: Mapping[str, str]) -> dict[str, tuple[str, int]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex_fleet import addresses, tray
 from hypothesis import given
@@ -50,6 +50,14 @@ def gap(given: domain.Wanted, facts: dict[str, Any], config: str = "IMEX_CMD_ENA
         ({"version": "newest"}, "imex_version"),
         ({"channels": [-1]}, "imex_channels"),
         ({"boot_wait": 1}, "imex_boot_wait"),
+        ({"boot_wait": 0}, "imex_boot_wait"),
+        ({"list_port": 0}, "imex_list_port"),
+        ({"list_port": 65536}, "imex_list_port is 65536, use a number from 1 to 65535"),
+        ({"channel_count": 1 << 20}, "imex_channel_count"),
+        ({"channel_count": -1}, "imex_channel_count"),
+        ({"timeout": 0}, "imex_wait_timeout"),
+        ({"start_timeout": -1}, "imex_start_timeout"),
+        ({"ctl_timeout": 601}, "imex_ctl_timeout"),
         ({"tls": {"key": "x"}}, "authority, certificate is missing"),
         ({"owner": "host_managed", "config": {"IMEX_CMD_ENABLED": False}}, "the DRA driver needs '1'"),
     ],
@@ -244,6 +252,27 @@ def test_every_key_that_an_operator_may_set_is_a_variable_with_its_default() -> 
         variable = re.fullmatch(r"\{\{ (imex_[a-z0-9_]+) \}\}", template).group(1)  # type: ignore[union-attr]
         assert files.check_settings({key: defaults[variable]}) == {key: files.KEYS[key].default}
         assert specs[variable]["default"] == defaults[variable]
+
+
+def test_the_ranges_of_the_roles_variables_are_those_that_are_checked() -> None:
+    """Each number says its range in the specification, and what lies outside is refused by what the role calls."""
+    known = load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    keys = {text.strip("{} "): key for key, text in load("vars/main.yml")["imex_config_wanted"].items()}
+    checked = {variable: (least, most) for variable, least, most in domain.RANGES.values()}
+    checked.update({f"imex_job_{name}": limits for name, limits in job_files.RANGES.items()})
+    checked["imex_tls_days"] = (1, 36500)  # by an assertion of the role's own
+    for name, option in known.items():
+        if option["type"] not in ("int", "float") or "choices" in option:
+            continue
+        said = re.search(r"from (-?[0-9]+)(?: \([^)]*\))?(?: to ([0-9]+))?", " ".join(option["description"]))
+        assert said, name
+        if name in keys:
+            key = files.KEYS[keys[name]]
+            assert (key.kind, key.least) == ("number", int(said[1])), name
+            assert key.most == int(said[2] or 2**31 - 1), name
+        else:
+            assert checked.pop(name) == (int(said[1]), int(said[2])), name
+    assert not checked
 
 
 def test_defaults_specs_and_readme_name_the_same_variables() -> None:
