@@ -43,6 +43,11 @@ class Node:
     def drained(self) -> bool:
         return "DRAIN" in self.words
 
+    @property
+    def cause(self) -> str:
+        """Why it was drained; slurmctld adds what befell the node since, as in ``nvlink: hold : Not responding``."""
+        return self.reason.partition(" : ")[0]
+
 
 @dataclass(frozen=True)
 class Test:
@@ -88,7 +93,7 @@ def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool
     known = survey(slurm)
     outcome = Outcome(missing=[name for name in names if name not in known])
     here = [name for name in names if name in known]
-    outcome.kept = {name: known[name].reason for name in here if known[name].drained and known[name].reason != why}
+    outcome.kept = {name: known[name].reason for name in here if known[name].drained and known[name].cause != why}
     fresh = [name for name in here if not known[name].drained]
     outcome.changes = [f"{name}: drained ({why})" for name in fresh]
     if fresh and not check:
@@ -104,7 +109,7 @@ def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool
 def take_over(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
     """Give this reason to nodes that are drained for another one of ours; all others stay as they are."""
     known = survey(slurm)
-    drained = {name: known[name].reason for name in names if name in known and known[name].drained}
+    drained = {name: known[name].cause for name in names if name in known and known[name].drained}
     others = [name for name, old in drained.items() if old.startswith(OURS) and old != why]
     if others and not check:
         _update(slurm, others, "state=drain", f"reason={why}")
@@ -120,7 +125,7 @@ def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool
     known = survey(slurm)
     outcome = Outcome(missing=[name for name in names if name not in known])
     drained = {name: known[name] for name in names if name in known and known[name].drained}
-    mine = [name for name, node in drained.items() if node.reason in (why, UNPROVEN)]
+    mine = [name for name, node in drained.items() if node.cause in (why, UNPROVEN)]
     outcome.kept = {name: node.reason for name, node in drained.items() if name not in mine}
     if mine and test.command and not check:
         outcome.refused = _prove(slurm, mine, test, {name: known[name] for name in mine})

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from hypothesis import given
@@ -60,3 +64,39 @@ def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
     found = nodes.parse(text)
     assert (found["r01t01"].drained, found["r01t01"].reason) == (True, "nvlink: admit x=1")
     assert (found["r01t02"].drained, found["r01t02"].reason) == (False, "")
+
+
+class OneNode:
+    """Of Slurm's programs what giving a node back needs: a node that died while it was drained, as 24.11.5 shows it."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason, self.called = reason, list[tuple[str, ...]]()
+        self.state = "IDLE+DRAIN"
+
+    def ask(self, *_arguments: str) -> str:
+        return f"NodeName=r01t04 State={self.state} Reason={self.reason} [root@2026-11-21T15:10:00]\n"
+
+    def jobs(self) -> list[Any]:
+        return []
+
+    def call(self, *command: str) -> Any:
+        self.called.append(command)
+        return SimpleNamespace(rc=0, timed_out=False)
+
+
+@pytest.mark.parametrize("reason", ["nvlink: driver", "nvlink: driver : Not responding", "nvlink: test failed : gone"])
+def test_what_slurmctld_adds_to_a_reason_makes_the_drain_nobody_elses(reason: str) -> None:
+    slurm: Any = OneNode(reason)
+    outcome = nodes.resume(slurm, ["r01t04"], "nvlink: driver", nodes.Test(), check=False)
+    assert (outcome.changes, outcome.kept) == (["r01t04: resumed"], {})
+    assert slurm.called == [("scontrol", "update", "nodename=r01t04", "state=undrain")]
+    again = nodes.drain(slurm, ["r01t04"], reason.partition(" : ")[0], 0, check=False)
+    assert (again.changes, again.kept) == ([], {})
+    same = nodes.take_over(slurm, ["r01t04"], reason.partition(" : ")[0], check=False)
+    assert same.changes == []
+
+
+def test_what_a_person_has_written_stays_theirs() -> None:
+    slurm: Any = OneNode("broken fan : Not responding")
+    outcome = nodes.resume(slurm, ["r01t04"], "nvlink: driver", nodes.Test(), check=False)
+    assert (outcome.changes, outcome.kept) == ([], {"r01t04": "broken fan : Not responding"})
