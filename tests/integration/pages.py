@@ -77,9 +77,14 @@ class Shell:
         self.more = more
         self.said = ""
 
+    def filled(self, command: str) -> str:
+        """The command with what the run before has printed."""
+        if PLACEHOLDER not in command:
+            return command
+        return command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.said)[-1])
+
     def type(self, command: str) -> subprocess.CompletedProcess[str]:
-        if PLACEHOLDER in command:
-            command = command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.said)[-1])
+        command = self.filled(command)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "-c", command],

@@ -8,6 +8,7 @@ One lab serves all of them. A command that is new in a page, or gone from it, fa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -32,6 +33,9 @@ pytestmark = pytest.mark.lab
 
 ENTRY = "docs/day-two.md"
 NEW = "r01t04"
+# What a run may change on the controller of Slurm and on a tray, without what changes by itself.
+SLURM = "sinfo -hNo '%N %E'; scontrol -o show reservation; scontrol show topology; cat /etc/slurm/*.*"
+TRAY = "systemctl is-active nvidia-imex; cat /etc/nvidia-imex/*; nvidia-smi -q -x | grep driver_ver; ls /etc/apt/*.d"
 CHANGED = re.compile(r"changed=(\d+)")
 PIPE = '#!/bin/sh\nexec {python} {lab} exec --name {name} ctl -- {program} "$@"\n'
 # What the site does on a tray, here with the lab's command line in the place of a package manager.
@@ -54,8 +58,8 @@ PAUSE = """\
 class Site(pages.Shell):
     """An operator's folder, made as the page of day two says, and the world around it."""
 
-    def __init__(self, folder: Path, racks: RunningLab) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, racks: RunningLab, **more: str) -> None:
+        super().__init__(folder, **more)
         self.racks = racks
         (folder / "group_vars").mkdir()
         for name, text in pages.files(ENTRY).items():
@@ -92,6 +96,24 @@ class Site(pages.Shell):
             {name: row["state"] for name, row in json.loads(path.read_text())["left"].items()} if path.exists() else {}
         )
 
+    def world(self) -> dict[str, str]:
+        """What a run may change: the files of the fabric, Slurm, and the trays of the fabric file."""
+        files = {path.name: path.read_text() for path in self.folder.glob("fabric*")}
+        asked = {"ctl": SLURM, **dict.fromkeys(self.fabric["trays"], TRAY)}
+        return files | {
+            host: self.racks.exec(host, "sh", "-c", asked[host], check=False).stdout for host in sorted(asked)
+        }
+
+    def promised(self, command: str) -> subprocess.CompletedProcess[str]:
+        """A command that does what each page promises: a check touches nothing, and again it changes nothing."""
+        command = self.filled(command)
+        before = self.world()
+        self.type(f"{command} --check --diff")
+        assert self.world() == before
+        done = self.type(command)
+        assert changed(self.type(command)) == 0
+        return done
+
     def fails(self, command: str) -> str:
         """What a command says that must not end well."""
         with pytest.raises(AssertionError) as failure:
@@ -126,19 +148,24 @@ def texts(page: str) -> list[str]:
     return [command.text for command in pages.commands(page)]
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Four trays with Slurm, one of them not there yet."""
-    folder = tmp_path_factory.mktemp("site")
-    programs = tmp_path_factory.mktemp("bin")
-    with running_lab(tmp_path_factory.mktemp("lab")) as racks, pytest.MonkeyPatch.context() as patch:
+@contextlib.contextmanager
+def running_site(factory: pytest.TempPathFactory, scenario: str, new: str, **more: str) -> Iterator[Site]:
+    """A scenario's trays with Slurm, one of them not there yet."""
+    folder, programs = factory.mktemp("site"), factory.mktemp("bin")
+    with running_lab(factory.mktemp("lab"), scenario) as racks, pytest.MonkeyPatch.context() as patch:
         lab_command("packages", "--name", racks.name, str(imex.packages()))
         pipe = programs / "scontrol"
         pipe.write_text(PIPE.format(python=sys.executable, lab=LAB, name=racks.name, program="scontrol"))
         pipe.chmod(0o755)
         patch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-        racks.stop(NEW)
-        yield Site(folder, racks)
+        racks.stop(new)
+        yield Site(folder, racks, **more)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with running_site(tmp_path_factory, "four.yml", NEW) as running:
+        yield running
 
 
 @pytest.fixture
@@ -188,12 +215,12 @@ def test_a_new_tray_and_a_replaced_one_pass_the_gate(site: Site) -> None:
 @pytest.mark.minutes
 def test_a_tray_that_fails_its_test_stays_drained(whole: Site) -> None:
     site = whole
-    site.type("ansible-playbook rackscale.nvlink.hold -e trays=r01t04")
+    site.promised("ansible-playbook rackscale.nvlink.hold -e trays=r01t04")
     told = site.fails("""ansible-playbook rackscale.nvlink.admit -e trays=r01t04 -e '{"rollout_test": ["false"]}'""")
     assert "r01b (failed: r01t04, its test false failed" in told
     assert site.drained() == {NEW: "nvlink: test failed"}
     assert site.racks.exec("ctl", "scontrol", "show", "reservation").stdout.strip() == "No reservations in the system"
-    site.type("ansible-playbook rackscale.nvlink.admit -e trays=r01t04")
+    site.promised("ansible-playbook rackscale.nvlink.admit -e trays=r01t04")
     assert (site.drained(), site.left("admit")) == ({}, {})
 
 
@@ -201,6 +228,9 @@ def test_a_tray_that_fails_its_test_stays_drained(whole: Site) -> None:
 def test_a_driver_goes_on_where_a_killed_run_and_a_dead_tray_have_left_it(whole: Site) -> None:
     site = whole
     rollout, resume = texts("docs/day-two/driver.md")
+    before = site.world()
+    site.type(f"{rollout} --check --diff")
+    assert site.world() == before
     # The first clique's driver is new and nothing else is done when the run is killed.
     site.hook(PAUSE)
     killed(site, rollout, until=lambda: driver(site, "r01t02") == "595.58.03")
@@ -229,7 +259,7 @@ def driver(site: Site, tray: str) -> str:
     return found[1]
 
 
-def killed(site: Site, command: str, until: Any) -> None:
+def killed(site: Site, command: str, until: Any, seconds: float = 120) -> None:
     """Start a command and kill it, and all that it has started, once something has happened."""
     process = subprocess.Popen(
         ["bash", "-c", f"exec {command}"],
@@ -241,7 +271,7 @@ def killed(site: Site, command: str, until: Any) -> None:
         start_new_session=True,
     )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + seconds
         while not until():
             assert process.poll() is None
             assert time.monotonic() < deadline
@@ -254,7 +284,7 @@ def killed(site: Site, command: str, until: Any) -> None:
 @pytest.mark.minutes
 def test_a_rack_goes_and_comes_back_while_the_others_work(whole: Site) -> None:
     hold, discover, admit = texts("docs/day-two/rack.md")
-    whole.type(hold)
+    whole.promised(hold)
     assert whole.drained() == dict.fromkeys(("r01t03", NEW), "nvlink: moved")
     before = (whole.folder / "fabric.json").read_bytes()
     for tray in ("r01t03", NEW):
@@ -264,7 +294,7 @@ def test_a_rack_goes_and_comes_back_while_the_others_work(whole: Site) -> None:
     assert "ran" in whole.racks.exec("ctl", "srun", "-N2", "-w", "r01t[01-02]", "echo", "ran").stdout
     for tray in ("r01t03", NEW):
         whole.start(tray)
-    whole.type(admit)
+    whole.promised(admit)
     assert (whole.drained(), whole.imex("r01t03"), whole.left("admit")) == ({}, "active", {})
 
 
@@ -272,16 +302,16 @@ def test_a_rack_goes_and_comes_back_while_the_others_work(whole: Site) -> None:
 def test_a_partition_is_joined_and_cut_again(whole: Site) -> None:
     page = texts("docs/day-two/partition.md")
     before = {tray: whole.clique(tray) for tray in whole.fabric["trays"]}
-    for clique in ({"r01t03": 1, NEW: 1}, {"r01t03": 2, NEW: 2}):
+    for take, clique in ((whole.promised, {"r01t03": 1, NEW: 1}), (whole.type, {"r01t03": 2, NEW: 2})):
         hold, discover, accept, commit, admit = page
-        whole.type(hold)
+        take(hold)
         for tray, number in clique.items():
             whole.racks.set(tray, f"clique={number}")
-        told = whole.type(discover).stdout
-        whole.said = told
-        whole.type(accept)
+        whole.said = ""
+        take(discover)
+        take(accept)
         whole.type(commit)
-        whole.type(admit)
+        take(admit)
         assert whole.drained() == {}
     assert {tray: whole.clique(tray) for tray in whole.fabric["trays"]} == before
 
@@ -304,11 +334,12 @@ def test_trays_in_another_partition_than_the_fabric_file_has_stay_drained(whole:
 @pytest.mark.minutes
 def test_imex_changes_hands_and_back(whole: Site) -> None:
     check, away, back = texts("docs/day-two/imex-owner.md")
+    before = whole.world()
     whole.type(check)
-    assert whole.imex("r01t01") == "active"
-    whole.type(away)
+    assert whole.world() == before
+    whole.promised(away)
     assert whole.imex("r01t01") == "inactive"
-    whole.type(back)
+    whole.promised(back)
     assert (whole.imex("r01t01"), whole.drained()) == ("active", {})
 
 
@@ -321,10 +352,13 @@ def test_yesterdays_fabric_file_comes_back(whole: Site) -> None:
     (whole.folder / "fabric.json").write_text(json.dumps(document, sort_keys=True, indent=1) + "\n")
     whole.type("git commit -qam 'A mistake'")
     told = whole.fails("ansible-playbook rackscale.nvlink.site --skip-tags discover")
-    assert NEW in told, "the verdict of a wrong file names the tray"
+    end = told.partition("Fail if a layer disagrees")[2]
+    assert all(word in end for word in (NEW, "r01a", "r01b")), "the verdict of a wrong file names the tray"
     whole.type(back)
     assert (whole.folder / "fabric.json").read_bytes() == yesterday
+    before = whole.world()
     whole.type(check)
+    assert whole.world() == before
     whole.type(apply)
     assert changed(whole.type(apply)) == 0
 
@@ -332,17 +366,17 @@ def test_yesterdays_fabric_file_comes_back(whole: Site) -> None:
 @pytest.mark.minutes
 def test_a_spare_works_where_a_tray_breaks(whole: Site) -> None:
     check, keep, promote, admit, again = texts("docs/day-two/spares.md")
+    before = whole.world()
     whole.type(check)
-    assert spares(whole) == {}
-    whole.type(keep)
+    assert (whole.world(), spares(whole)) == (before, {})
+    whole.promised(keep)
     assert spares(whole) == {"r01a": "r01t02", "r01b": NEW}
-    assert changed(whole.type(keep)) == 0
-    whole.type(promote)
+    whole.promised(promote)
     assert (spares(whole), whole.drained()) == ({"r01a": "r01t02"}, {"r01t03": "nvlink: broken"})
     whole.type(admit)
     whole.type(again)
     assert (spares(whole), whole.drained()) == ({"r01a": "r01t02", "r01b": NEW}, {})
-    whole.type("ansible-playbook rackscale.nvlink.spares -e spares_active=0")
+    whole.promised("ansible-playbook rackscale.nvlink.spares -e spares_active=0")
     assert spares(whole) == {}
 
 
@@ -357,16 +391,17 @@ def test_a_tray_gets_another_name_and_is_gone_for_good(whole: Site) -> None:
     check, rename, discover, rollout, remove, slurm, last = texts("docs/day-two/rename.md")
     hosts = (whole.folder / "hosts.yml").read_text()
     before = whole.fabric["trays"][NEW]
+    world = whole.world()
     whole.type(check)
-    assert whole.fabric["trays"][NEW] == before
-    whole.type(rename)
+    assert whole.world() == world
+    whole.promised(rename)
     names = f"tray4:\n          fabric_slurm_node: {NEW}\n          fabric_kubernetes_node: {NEW}"
     (whole.folder / "hosts.yml").write_text(hosts.replace(f"{NEW}:", names))
     for command in (discover, rollout):
         assert changed(whole.type(command)) == 0, command
     assert {**whole.fabric["trays"]["tray4"], "why": ""} == {**before, "why": ""}
     for command in (remove, slurm, last):
-        whole.type(command)
+        whole.promised(command)
     assert sorted(whole.fabric["trays"]) == ["r01t01", "r01t02", "r01t03"]
     (whole.folder / "hosts.yml").write_text(hosts)
 
@@ -374,9 +409,9 @@ def test_a_tray_gets_another_name_and_is_gone_for_good(whole: Site) -> None:
 @pytest.mark.minutes
 def test_teardown_leaves_slurm_as_it_was(whole: Site) -> None:
     check, teardown = texts("docs/day-two/teardown.md")
-    before = contents(whole)
+    before = whole.world()
     whole.type(check)
-    assert contents(whole) == before
+    assert whole.world() == before
     whole.type(teardown)
     after = contents(whole)
     assert not [line for line in after.splitlines() if "nvlink" in line or "topology." in line]
