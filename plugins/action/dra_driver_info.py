@@ -57,6 +57,7 @@ class ActionModule(ActionBase):
                 "new_manifest": {"type": "str", "default": ""},
                 "probe_namespace": {"type": "str", "default": "default"},
                 "probe_image": {"type": "str", "default": "docker.io/library/busybox:1.37"},
+                "probe_across": {"type": "bool", "default": False},
                 "probe_objects": {"type": "list", "elements": "dict", "default": []},
                 "probe_domains": {"type": "list", "elements": "str", "default": []},
                 "fail": {"type": "bool", "default": True},
@@ -101,7 +102,9 @@ class ActionModule(ActionBase):
             "upgrades_old_chart": bool(live and live.is_old_chart),
             "claims": [claim._asdict() for claim in checks.claims(seen)],
             "waiting": waves.waiting(seen, trays) if plan.waves else [],
-            "probe_objects": probe.objects(*looked_at, options["probe_namespace"], options["probe_image"]),
+            "probe_objects": probe.objects(
+                *looked_at, options["probe_namespace"], options["probe_image"], options["probe_across"]
+            ),
             "probe_domains": _uids(seen, options["probe_objects"]),
             "crds": sorted(name for name, crd in seen["crds"].items() if crd is not None),
             "crds_shared": bool(seen["gpu_clusters"])

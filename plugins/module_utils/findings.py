@@ -684,6 +684,7 @@ CATALOGUE: dict[str, Entry] = {
     "dra_plugin_missing": Entry("error", "The driver's DaemonSet is not there.", "Install the release."),
     "dra_plugin_short": Entry("error", "The driver runs on too few nodes.", "Label or untaint the others."),
     "dra_plugin_unready": Entry("error", "Pods of the driver are not ready.", "See their log."),
+    "dra_probe_crossed": Entry("error", "A trial across two cliques was not two cliques.", "Compare label and GPUs."),
     "dra_probe_failed": Entry("error", "A trial's channel does not reach its pods.", "See what the finding names."),
     "dra_probe_left": Entry("error", "A trial left something behind.", "See that the driver's controller runs."),
     "dra_release_pending": Entry("error", "A Helm operation was cut off.", "Roll it back, or uninstall."),

@@ -127,6 +127,10 @@ options:
     description: The image of their pods, with C(sleep) and C(test).
     type: str
     default: docker.io/library/busybox:1.37
+  probe_across:
+    description: Whether RV(probe_objects) are of the negative trial, a ComputeDomain on a node of each of two cliques.
+    type: bool
+    default: false
   probe_objects:
     description: With V(probe), the objects that were made for a trial.
     type: list

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A ComputeDomain for a trial in each clique, and whether its channel reached a pod on every node: pure functions.
 
-A pod of a DaemonSet claims a channel and is ready when it sees channel0, so nobody need read its log.
+A pod of a DaemonSet claims a channel and is ready when it sees channel0, so nobody need read its log. The negative
+trial has one ComputeDomain on a node of each of two cliques: it must come up, and stay two cliques.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 PREFIX = "nvlink-probe-"
+ACROSS = f"{PREFIX}across"
+"""The name of the negative trial's objects."""
 LABEL = "app.kubernetes.io/name"
 CLIQUE, HOSTNAME = "nvidia.com/gpu.clique", "kubernetes.io/hostname"
 CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
@@ -40,11 +43,18 @@ def free_cliques(seen: Seen, trays: Trays) -> dict[str, list[str]]:
     return found
 
 
-def objects(seen: Seen, trays: Trays, namespace: str, image: str) -> list[dict[str, Any]]:
-    """What is applied for the trial: a ComputeDomain and a DaemonSet for each clique with a free node."""
+def objects(seen: Seen, trays: Trays, namespace: str, image: str, across: bool = False) -> list[dict[str, Any]]:
+    """What is applied for the trial: a ComputeDomain and a DaemonSet for each clique with a free node.
+
+    across: one for a free node of each of the first two cliques instead; nothing where there are no two.
+    """
     known = {str(mapped(node.get("metadata")).get("name")): placing.labels(node) for node in seen["nodes"]}
     made: list[dict[str, Any]] = []
-    for clique, nodes in sorted(free_cliques(seen, trays).items()):
+    free = sorted(free_cliques(seen, trays).items())
+    if across:
+        hosts = [str(known[nodes[0]].get(HOSTNAME, nodes[0])) for _clique, nodes in free[:2]]
+        return [_domain(ACROSS, namespace), _daemon_set(ACROSS, namespace, image, hosts)] if len(hosts) == 2 else []
+    for clique, nodes in free:
         hosts = [str(known[node].get(HOSTNAME, node)) for node in nodes]
         made += [_domain(_name(clique), namespace), _daemon_set(_name(clique), namespace, image, hosts)]
     return made
@@ -96,12 +106,36 @@ def judge(seen: Seen, made: Sequence[Mapping[str, Any]], plan: Plan) -> list[Fin
     served, names = domains.Served(seen), {name_of(row) for row in made}
     sets = {name_of(item): item for item in seen["daemon_sets"]}
     live = {name_of(item): item for item in seen["compute_domains"]}
-    return [
-        finding("dra_probe_failed", f"The trial {name} does not get through: {trouble}.", domain=name)
-        for name in sorted(names)
-        for trouble in [_trouble(served, live.get(name), mapped(sets.get(name)), plan)]
-        if trouble
-    ]
+    found = []
+    for name in sorted(names):
+        trouble = _trouble(served, live.get(name), mapped(sets.get(name)), plan)
+        if trouble:
+            message = f"The trial {name} does not get through: {trouble}."
+            found.append(finding("dra_probe_failed", message, domain=name))
+        elif name.endswith(f"/{ACROSS}") and not plan.host_managed:
+            found += _crossed(served, live[name], seen)
+    return found
+
+
+def _crossed(served: domains.Served, domain: Mapping[str, Any], seen: Seen) -> list[Finding]:
+    """What is wrong where a domain over two cliques is not two cliques, each that of its node's label."""
+    joined = served.members(domain)
+    labels = {name_of(node): str(placing.labels(node).get(CLIQUE)) for node in seen["nodes"]}
+    wrong = {node: member.clique for node, member in joined.items() if member.clique != labels.get(node)}
+    if wrong:
+        node, clique = min(wrong.items())
+        message = (
+            f"The trial across two cliques has the daemon of node {node} in {clique or 'no clique'}, and the node's"
+            f" label {CLIQUE} says {labels.get(node)}; restart the label's writer there, or discover again."
+        )
+        return [finding("dra_probe_crossed", message, domain=name_of(domain))]
+    if len({member.clique for member in joined.values()}) < len(joined):
+        message = (
+            f"The nodes {named(list(joined))} of the trial across two cliques have joined one clique, so they would be"
+            f" taken to have NVLink; compare the label {CLIQUE} with the GPUs of both."
+        )
+        return [finding("dra_probe_crossed", message, domain=name_of(domain))]
+    return []
 
 
 def _trouble(

@@ -223,6 +223,56 @@ def test_what_a_trial_leaves_is_named_until_nothing_is_left() -> None:
     assert probe.left(seen, ["uid-other"]) == []
 
 
+def crossing() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A cluster of two cliques with the negative trial under way, as it should be."""
+    seen = world.installed()
+    label(seen, CLIQUE, OTHER, 1)
+    made = probe.objects(seen, world.trays(), "default", "busybox", across=True)
+    working = world.working()
+    label(working, CLIQUE, OTHER, 1)
+    name = made[0]["metadata"]["name"]
+    working["compute_domains"] = [{"metadata": {"name": name, "namespace": "default", "uid": "uid-cd"}}]
+    working["daemon_sets"].append({**made[1], "status": {"desiredNumberScheduled": 2, "numberReady": 2}})
+    working["compute_domain_cliques"] = [
+        world.members(r01t01="Ready"),
+        world.members(clique=OTHER, r01t02="Ready"),
+    ]
+    return working, made
+
+
+def test_a_trial_across_two_cliques_comes_up_and_stays_two() -> None:
+    seen, made = crossing()
+    assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"]
+    assert json.dumps(made[1]).count('"r01t0') == 2
+    assert probe.judge(seen, made, world.plan()) == []
+    assert probe.objects(world.installed(), world.trays(), "default", "busybox", across=True) == [], "one clique alone"
+    late = {**seen, "compute_domain_cliques": seen["compute_domain_cliques"][:1]}
+    assert [row["code"] for row in probe.judge(late, made, world.plan())] == ["dra_probe_failed"]
+
+
+@pytest.mark.parametrize(
+    ("joined", "words"),
+    [
+        ([world.members(r01t01="Ready", r01t02="Ready")], "the daemon of node r01t02 in 9f3c"),
+        ([world.members(r01t01="Ready"), world.members(clique="", r01t02="Ready")], "of node r01t02 in no clique"),
+    ],
+)
+def test_a_trial_across_two_cliques_that_became_one_is_told(joined: list[Any], words: str) -> None:
+    seen, made = crossing()
+    found = probe.judge({**seen, "compute_domain_cliques": joined}, made, world.plan())
+    assert [row["code"] for row in found] == ["dra_probe_crossed"]
+    assert words in found[0]["message"]
+
+
+def test_two_nodes_whose_labels_have_become_one_clique_are_told() -> None:
+    seen, made = crossing()
+    label(seen, CLIQUE, world.CLIQUE, 1)
+    seen["compute_domain_cliques"] = [world.members(r01t01="Ready", r01t02="Ready")]
+    found = probe.judge(seen, made, world.plan())
+    assert [row["code"] for row in found] == ["dra_probe_crossed"]
+    assert "have joined one clique" in found[0]["message"]
+
+
 # The upgrade from 25.x.
 
 NEW = "kind: DaemonSet\nmetadata: {name: nvidia-dra-driver-gpu-kubelet-plugin}\n"
