@@ -347,16 +347,22 @@ def test_a_list_that_was_edited_never_starts(up: Racks) -> None:
 
 
 def test_a_new_driver_brings_its_package_to_the_whole_clique(up: Racks) -> None:
-    """And keys that the role does not know stay in the file."""
+    """On two trays the package that is named after the branch. Keys that the role does not know stay in the file."""
     up.on(TRAYS, f"echo IMEX_NEWER_KEY=kept >> {files.CONFIG_FILE}")
     for tray in TRAYS:
         up.order(tray, driver_version=imex.versions()[2])
-    play = up.role()
+    plain, branch = "nvidia-imex", f"nvidia-imex-{imex.versions()[2].partition('.')[0]}"
+    names = {"imex_package": f"{{{{ '{branch}' if inventory_hostname in {TRAYS[2:]} else '' }}}}"}
+    play = up.role(**names)
     assert play.rc == 0, play.text
     assert up.is_up()
-    assert up.on(TRAYS, "dpkg-query -W -f '${Version}' nvidia-imex") == [f"{imex.versions()[2]}-1"] * 4
+    has = "dpkg-query -W -f '${db:Status-Abbrev}${Package} ${Version}\\n' 'nvidia-imex*' | sed -n 's/^ii *//p'"
+    wanted = [f"{name} {imex.versions()[2]}-1" for name in (plain, plain, branch, branch)]
+    assert [said.strip() for said in up.on(TRAYS, has)] == wanted
+    for package, pin in zip(wanted, up.on(TRAYS, f"cat {packages.APT_PIN}")):
+        assert "Package: {}\nPin: version {}\n".format(*package.split()) in pin
     assert all("IMEX_NEWER_KEY=kept\n" in text for text in up.on(TRAYS, f"cat {files.CONFIG_FILE}"))
-    assert up.role("--check").changed == 0
+    assert up.role("--check", **names).changed == 0
 
 
 def test_running_jobs_stop_a_change(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -35,6 +34,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state im
 _CTL_TIMEOUT = 6.0
 # A daemon comes back to a peer that was not up yet after 15, 31, 62 s; SIGUSR1 makes it call again at once.
 _FIRST_NUDGE = 4.0
+# How long the ctl is not asked while a connection is missing: all daemons of a rack start within it.
+_PATIENCE, _LATER_PATIENCE = 3.0, 2.0
 # A pair whose lists differed stays apart until both daemons are new, so both must be down at one time.
 _MISMATCH_PAUSE = 3.0
 # Between two looks at the kernel's sockets; the kernel itself answers within microseconds.
@@ -55,7 +56,7 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
     """
     own = [node for node, _line in members].index(job.node)
     others = [line for number, (_node, line) in enumerate(members) if number != own]
-    pause, patience, nudge, started, seen = 0.1, 1.0, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
+    pause, patience, nudge, started, seen = 0.1, _PATIENCE, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
     while True:
         # The ctl asks every member: asked again and again, it keeps all these daemons from their start.
         _until_connected(others, min(time.monotonic() + patience, deadline))
@@ -71,7 +72,7 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
                 stop_daemon(settings)
                 time.sleep(_MISMATCH_PAUSE)
                 start_daemon(deadline)
-                pause, patience, nudge, started = 0.1, 1.0, _FIRST_NUDGE, time.monotonic()
+                pause, patience, nudge, started = 0.1, _PATIENCE, _FIRST_NUDGE, time.monotonic()
                 continue
             if "version_mismatch" in words and time.monotonic() - started > _MISMATCH_PAUSE:
                 raise _verdict(settings, members, own, seen)
@@ -81,14 +82,14 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
         elif seen.state is None and not daemons():
             raise Failure(cause(f"{DAEMON} has ended right after its start; see its log"))
         time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
-        pause, patience = min(pause * 1.6, 1.0), min(patience * 2, 2.0)
+        pause, patience = min(pause * 1.6, 1.0), _LATER_PATIENCE
 
 
 def _until_connected(addresses: Sequence[str], deadline: float) -> None:
     """Until the kernel has this tray's connections to IMEX of each address, a hint that costs nobody else anything.
 
-    A daemon calls every other, and its row tells of its own calls. Only for IPv4. Where a release connects in another
-    way, until the deadline.
+    A daemon calls every other, and its row tells of its own calls. Only for IPv4, and at once where the kernel does not
+    say. Where a release connects in another way, until the deadline.
     """
     try:
         wanted = {bytes(map(int, address.split("."))) for address in addresses}
@@ -96,27 +97,31 @@ def _until_connected(addresses: Sequence[str], deadline: float) -> None:
         return
     port = int(files.Config(read_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
     pause = _FIRST_PAUSE
-    while time.monotonic() < deadline and not wanted <= _connected_to(port):
+    while time.monotonic() < deadline:
+        found = _connected_to(port)
+        if found is None or wanted <= found:
+            return
         time.sleep(pause)
         pause = min(pause * 1.2, _LONGEST_PAUSE)
 
 
-def _connected_to(port: int) -> set[bytes]:
-    """The IPv4 addresses, of four bytes, to whose port this host has a connection; none where the kernel does not say.
+def _connected_to(port: int) -> set[bytes] | None:
+    """The IPv4 addresses, of four bytes, to whose port this host has a connection; None where the kernel does not say.
 
     gRPC makes sockets of IPv6 that have IPv4 addresses within.
     """
     import socket
 
     found = set()
-    for family in (socket.AF_INET, socket.AF_INET6):
-        with contextlib.suppress(OSError):
+    try:
+        for family in (socket.AF_INET, socket.AF_INET6):
             for row in _sockets(family):
                 # struct inet_diag_msg: four bytes, then ports in network order, then the addresses of 16 bytes.
                 there = row[24:40]
-                address = there[:4] if family == socket.AF_INET else there.removeprefix(_MAPPED)
                 if int.from_bytes(row[6:8], "big") == port:
-                    found.add(address)
+                    found.add(there[:4] if family == socket.AF_INET else there.removeprefix(_MAPPED))
+    except OSError:
+        return None
     return found
 
 
@@ -136,8 +141,10 @@ def _sockets(family: int) -> Iterator[bytes]:
             said = link.recv(1 << 17)
             while said:
                 length, kind = int.from_bytes(said[:4], order), int.from_bytes(said[4:6], order)
-                if kind in (_DONE, _ERROR) or length < _HEADER:
+                if kind == _DONE:
                     return
+                if kind == _ERROR or length < _HEADER:
+                    raise OSError("no sock_diag")
                 yield said[_HEADER:length]
                 said = said[(length + 3) & ~3 :]
     finally:

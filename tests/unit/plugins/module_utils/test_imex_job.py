@@ -188,6 +188,21 @@ def test_a_connection_is_seen_by_who_made_it(family: socket.AddressFamily) -> No
         assert time.monotonic() - before >= 0.2
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("_SOCK_DIAG_BY_FAMILY", 9999), ("_NETLINK_SOCK_DIAG", 4000)],
+)
+def test_where_the_kernel_does_not_tell_of_connections_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: int
+) -> None:
+    """As without its module tcp_diag: it answers with an error, or there is no such socket."""
+    monkeypatch.setattr(job_wait, name, value)
+    assert job_wait._connected_to(50000) is None
+    before = time.monotonic()
+    job_wait._until_connected(["192.0.2.1"], before + 30)
+    assert time.monotonic() - before < 10
+
+
 # --- Files.
 
 
