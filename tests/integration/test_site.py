@@ -1,0 +1,65 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which phases a run of the playbook site consists of; what the phases do is in test_day_two.py."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+from .commands import ansible
+
+INVENTORY = "plugin: rackscale.nvlink.fabric\nsources: [fabric_file]\nfabric_file: fabric.json\n"
+SHARED = [
+    "Look before any host is touched",
+    "Know the fabric file as it is now",
+    "Say how the site stands",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The inventory of two racks and a Slurm controller, none of which can be reached."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric()))
+    (folder / "cluster.nvlink.yml").write_text(INVENTORY)
+    (folder / "hosts.yml").write_text("slurm_controller: {hosts: {ctl: {}}}\n")
+    nowhere = folder / "ssh-to-nowhere"
+    nowhere.write_text("#!/bin/sh\nexit 255\n")
+    nowhere.chmod(0o755)
+    variables = folder / "group_vars"
+    variables.mkdir()
+    (variables / "all.json").write_text(json.dumps({"ansible_ssh_executable": str(nowhere)}))
+    return folder
+
+
+def plays_with_hosts(folder: Path, *phases: str) -> list[str]:
+    """The plays of a run in which a host took part, in their order."""
+    variables = {"fabric_file": str(folder / "fabric.json"), "site_phases": phases, "site_tray_hosts": "nvlink"}
+    done = ansible(
+        "ansible-playbook",
+        *("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml", "rackscale.nvlink.site"),
+        *("-e", json.dumps(variables)),
+        check=False,
+    )
+    plays = re.findall(r"^PLAY \[(.+?)\] \**\n(.*?)(?=^PLAY )", done.stdout, re.MULTILINE | re.DOTALL)
+    return [name for name, told in plays if "skipping: no hosts matched" not in told]
+
+
+def test_a_phase_that_is_not_in_this_run_costs_no_tray_a_task(folder: Path) -> None:
+    assert plays_with_hosts(folder, "report") == [*SHARED[:2], "Show the racks of a fabric file", SHARED[2]]
+
+
+@pytest.mark.parametrize(
+    ("way", "play"),
+    [("existing", "Give the fabric's blocks to Slurm"), ("managed", "Bring Slurm up on controller and trays")],
+)
+def test_the_controllers_group_may_say_whether_slurm_is_managed(folder: Path, way: str, play: str) -> None:
+    (folder / "group_vars" / "slurm_controller.json").write_text(json.dumps({"site_slurm": way}))
+    assert set(plays_with_hosts(folder, "slurm")) - set(SHARED) == {play}
