@@ -191,6 +191,7 @@ class Client:
         passed: Collection[int] = (),
         kind: str = "application/json",
         repeatable: bool = False,
+        accept: str = "*/*",
     ) -> Answer:
         """The answer to a request that changes something; kind is the Content-Type of the document.
 
@@ -202,7 +203,7 @@ class Client:
 
         def ask() -> Answer:
             ends = time.monotonic() + self._way.timeout
-            answer = self._exchange(method, url, ends, "*/*", body, headers, keep=repeatable)
+            answer = self._exchange(method, url, ends, accept, body, headers, keep=repeatable)
             if answer.status in _REDIRECTS:
                 raise _Trouble(f"redirects a {method}", "write the address that it leads to")
             return answer

@@ -220,7 +220,7 @@ class Gate:
 
     def ours(self) -> list[Mapping[str, Any]]:
         """The nodes of which we own the label."""
-        rows = self._cluster.items(NODE, f"{LABEL}={VALUE}")
+        rows = self._cluster.items(NODE, f"{LABEL}={VALUE}", metadata=True)
         return [row for row in rows if LABEL in k8s_labels.owned(row, "labels", MANAGER)]
 
     def _write(self, nodes: Collection[Mapping[str, Any]], labels: Mapping[str, str], done: set[str]) -> None:
@@ -230,7 +230,7 @@ class Gate:
             # With the uid the server makes no node of that name should this one have gone.
             metadata = {"name": name, "uid": node["metadata"]["uid"], **({"labels": dict(labels)} if labels else {})}
             body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-            works.append(Work(name, partial(self._cluster.apply, NODE, body, MANAGER, force=True)))
+            works.append(Work(name, partial(self._cluster.apply, NODE, body, MANAGER, force=True, metadata=True)))
             names.append(name)
         written, errors = side_by_side(works)
         done.update(names[position] for position in written)

@@ -30,6 +30,8 @@ DEADLINE = 1800
 LANES = 8
 """Requests that are under way at one time where many objects are written."""
 
+# Of an object the metadata alone, which is half of a Node; who does not know it answers with the whole object.
+_METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 # What the server says in words of its own, rather than what any HTTP server could say.
@@ -139,14 +141,15 @@ class Cluster:
         rows = listed(self._get(f"/apis/{api}", f"the resources of {api}").get("resources"))
         return {str(mapped(row).get("name")) for row in rows}
 
-    def items(self, kind: Kind, selector: str = "") -> list[Any]:
-        """All objects of a kind, or those that a label selector selects."""
+    def items(self, kind: Kind, selector: str = "", metadata: bool = False) -> list[Any]:
+        """All objects of a kind, or those that a label selector selects; of each its metadata alone if that will do."""
         what = f"{kind.plural}{' of ' + kind.group if kind.group else ''}"
         for _attempt in (1, 2):
             rows: list[Any] = []
             query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
             for _page in range(MAX_PAGES):
-                answer = self._answer(f"{kind.path}?{urllib.parse.urlencode(query)}")
+                accept = _METADATA.format("List") if metadata else "application/json"
+                answer = self._answer(f"{kind.path}?{urllib.parse.urlencode(query)}", accept)
                 if answer.status == 410:
                     # The list that the token belongs to is forgotten, so it is read anew, once.
                     break
@@ -164,13 +167,23 @@ class Cluster:
         return None if answer.status == 404 else dict(self._body(answer, "get", f"{kind.name} {name}"))
 
     def apply(
-        self, kind: Kind, body: Mapping[str, Any], manager: str, force: bool = False, dry_run: bool = False
+        self,
+        kind: Kind,
+        body: Mapping[str, Any],
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+        metadata: bool = False,
     ) -> dict[str, Any]:
-        """The object after a server-side apply of `body`, which holds every field that `manager` is to own."""
+        """The object after a server-side apply of `body`, which holds every field that `manager` is to own.
+
+        metadata: whether the object's metadata alone will do for an answer.
+        """
         name = str(body["metadata"]["name"])
         query = {"fieldManager": manager, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
         path = f"{self._path(kind, name)}?{urllib.parse.urlencode(query)}"
-        return dict(self._body(self._patched(path, body, _APPLY), "patch", f"{kind.name} {name}"))
+        accept = _METADATA.format("") if metadata else "*/*"
+        return dict(self._body(self._patched(path, body, _APPLY, accept), "patch", f"{kind.name} {name}"))
 
     def merge(self, kind: Kind, name: str, patch: Mapping[str, Any], manager: str) -> dict[str, Any]:
         """The object after a merge patch, in which null removes a field."""
@@ -191,12 +204,13 @@ class Cluster:
     def _get(self, path: str, what: str) -> Mapping[str, Any]:
         return self._body(self._answer(path), "get", what)
 
-    def _answer(self, path: str) -> http.Answer:
-        return self._client.get(f"{self._server}{path}", _SPOKEN)
+    def _answer(self, path: str, accept: str = "application/json") -> http.Answer:
+        return self._client.get(f"{self._server}{path}", _SPOKEN, accept)
 
-    def _patched(self, path: str, body: Any, kind: str) -> http.Answer:
+    def _patched(self, path: str, body: Any, kind: str, accept: str = "*/*") -> http.Answer:
         # Either patch, done twice, leaves what it leaves done once.
-        return self._client.send("PATCH", f"{self._server}{path}", body, _SPOKEN, kind, repeatable=True)
+        url = f"{self._server}{path}"
+        return self._client.send("PATCH", url, body, _SPOKEN, kind, repeatable=True, accept=accept)
 
     def _body(self, answer: http.Answer, verb: str, what: str) -> Mapping[str, Any]:
         try:

@@ -10,7 +10,6 @@ first, many at one time, then the schedulers' objects one after the other.
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -134,7 +133,7 @@ class Planner:
     def plan(self) -> Plan:
         """What is to be done; nothing is written."""
         served = self._cluster.served()
-        self._nodes = self._cluster.items(NODE)
+        self._nodes = self._cluster.items(NODE, metadata=True)
         plan = self._plan
         plan.schedulers = self._installed(served)
         # What an untold scheduler has matters to the end of a migration alone, and needs a right of its own.
@@ -294,13 +293,11 @@ class Planner:
             if name in texts:
                 if not own or labels.get(CLIQUE) != texts[name]:
                     self._node(node, manager, "labels", {CLIQUE: texts[name]}, True)
-                node = copy.deepcopy(node)
-                node["metadata"].setdefault("labels", {})[CLIQUE] = texts[name]
+                node = _labelled(node, {**labels, CLIQUE: texts[name]})
             elif own and name not in placed:
                 self._node(node, manager, "labels", {}, False)
                 if set(k8s_labels.label_managers(node, CLIQUE)) == {manager}:
-                    node = copy.deepcopy(node)
-                    node["metadata"]["labels"].pop(CLIQUE, None)
+                    node = _labelled(node, {key: value for key, value in labels.items() if key != CLIQUE})
             after.append(node)
         return after
 
@@ -346,7 +343,7 @@ class Planner:
             Step(UPDATE, f"Node {name}", why),
             {part: before},
             {part: after},
-            partial(self._cluster.apply, NODE, body, manager, force=force),
+            partial(self._cluster.apply, NODE, body, manager, force=force, metadata=True),
             name,
         )
 
@@ -393,3 +390,8 @@ class Planner:
 
     def _add(self, step: Step, before: Any, after: Any, make: Callable[[], Any], node: str | None = None) -> None:
         self._plan.changes.append(Change(step, before, after, make, node))
+
+
+def _labelled(node: Any, labels: Mapping[str, Any]) -> Any:
+    """The node with these labels; of the rest nothing is copied, since there may be ten thousand."""
+    return {**node, "metadata": {**node["metadata"], "labels": labels}}

@@ -121,3 +121,22 @@ def test_the_refusals_of_single_objects_are_all_collected(monkeypatch: pytest.Mo
         del cluster
     assert done == {0, 2, 4}
     assert sorted(str(error).partition(" patch ")[2].partition(" (")[0] for error in errors) == ["Node n1", "Node n3"]
+
+
+def test_where_the_metadata_will_do_nothing_else_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a Node need then neither be written by the server nor read; who does not know it may send it all."""
+    http_servers.ask_directly(monkeypatch)
+    node = {"metadata": {"name": "n1"}}
+
+    def answer(asked: Asked, reply: Reply) -> None:
+        reply.json({"items": [node]} if asked.method == "GET" else node)
+
+    with http_servers.served(answer, keep=True) as server:
+        cluster = Cluster({"api_url": server.url}, "k8s_topology")
+        assert cluster.items(NODE) == cluster.items(NODE, metadata=True) == [node]
+        assert cluster.apply(NODE, node, "x") == cluster.apply(NODE, node, "x", metadata=True) == node
+        del cluster
+    accepted = [asked.headers["accept"].split(",") for asked in server.asked]
+    part = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+    whole = "application/json"
+    assert accepted == [[whole], [part.format("List"), whole], ["*/*"], [part.format(""), whole]]
