@@ -25,38 +25,10 @@ requirements:
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.facts_module
+  - rackscale.nvlink.tray.gpus
 attributes:
   platform:
     support: full
-options:
-  backend:
-    description:
-      - Where the facts are read from. Both backends give the same facts for the same tray.
-      - With V(auto) NVML is read, and C(nvidia-smi) where NVML cannot be used; a finding then says why.
-    type: str
-    choices:
-      - auto
-      - nvml
-      - nvidia_smi
-    default: auto
-  nvidia_smi:
-    description:
-      - The program C(nvidia-smi); looked up in C(PATH) when it has no slash.
-    type: path
-    default: nvidia-smi
-  ip:
-    description:
-      - A program that answers to C(-j address show) as iproute2's C(ip) does; looked up in C(PATH) when it has no
-        slash.
-      - Name one where the addresses that the C library tells are not the tray's own, as in a container or a simulation.
-    type: path
-  timeout:
-    description:
-      - Seconds that a backend may take, above 0 and up to 3600.
-      - With O(backend=auto), C(nvidia-smi) gets as long again where NVML has failed, and a quarter of it where NVML has
-        hung.
-    type: float
-    default: 20
 """
 
 EXAMPLES = r"""

@@ -22,6 +22,7 @@ description:
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.facts_module
+  - rackscale.nvlink.tray.imex
 attributes:
   platform:
     support: full
@@ -45,19 +46,6 @@ options:
         asked for.
     type: float
     default: 10
-  prolog_files:
-    description: Patterns of Slurm's prolog files. One that speaks of C(nvidia-imex) makes the prolog an owner of IMEX.
-    type: list
-    elements: str
-    default:
-      - /etc/slurm/*prolog*
-      - /etc/slurm/prolog.d/*
-      - /etc/slurm/prolog_slurmd.d/*
-      - /opt/slurm/etc/prolog.d/*
-  proc_devices:
-    description: The file in which the kernel names the major numbers of devices.
-    type: path
-    default: /proc/devices
 seealso:
   - module: rackscale.nvlink.fabric_facts
 """

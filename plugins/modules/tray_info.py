@@ -20,30 +20,13 @@ description:
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.facts_module
+  - rackscale.nvlink.tray.gpus
+  - rackscale.nvlink.tray.imex
 attributes:
   platform:
     support: full
     platforms: linux
 options:
-  backend:
-    description: Where the facts of the GPUs are read from, as in M(rackscale.nvlink.fabric_facts).
-    type: str
-    choices:
-      - auto
-      - nvml
-      - nvidia_smi
-    default: auto
-  nvidia_smi:
-    description: The program C(nvidia-smi); looked up in C(PATH) when it has no slash.
-    type: path
-    default: nvidia-smi
-  ip:
-    description: A program that answers to C(-j address show), where the C library does not tell the tray's addresses.
-    type: path
-  timeout:
-    description: Seconds that a backend of the GPUs may take, above 0 and up to 3600.
-    type: float
-    default: 20
   imex_config:
     description: The configuration of the IMEX daemon.
     type: path
@@ -60,19 +43,6 @@ options:
     description: Seconds that each of its two answers may take, above 0 and up to 600.
     type: float
     default: 10
-  prolog_files:
-    description: Patterns of Slurm's prolog files. One that speaks of C(nvidia-imex) makes the prolog an owner of IMEX.
-    type: list
-    elements: str
-    default:
-      - /etc/slurm/*prolog*
-      - /etc/slurm/prolog.d/*
-      - /etc/slurm/prolog_slurmd.d/*
-      - /opt/slurm/etc/prolog.d/*
-  proc_devices:
-    description: The file in which the kernel names the major numbers of devices.
-    type: path
-    default: /proc/devices
   slurmd:
     description: The program C(slurmd); looked up in C(PATH) and the usual places when it has no slash.
     type: path

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments import tray
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 from ansible_collections.rackscale.nvlink.plugins.modules import imex_info
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import imex_fleet
@@ -92,6 +93,6 @@ def test_every_key_of_the_facts_is_documented() -> None:
 
 
 def test_the_documented_defaults_are_the_real_ones() -> None:
-    documented = yaml.safe_load(imex_info.DOCUMENTATION)["options"]
+    documented = yaml.safe_load(tray.ModuleDocFragment.IMEX)["options"]
     assert tuple(documented["prolog_files"]["default"]) == survey.PROLOG_FILES
     assert documented["proc_devices"]["default"] == survey.PROC_DEVICES

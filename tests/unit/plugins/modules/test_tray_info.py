@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.rackscale.nvlink.plugins.doc_fragments import tray
 from ansible_collections.rackscale.nvlink.plugins.module_utils import tray_info as parts
 from ansible_collections.rackscale.nvlink.plugins.modules import tray_info
 
@@ -103,7 +104,8 @@ def test_a_wrong_option_fails_with_one_sentence(run: Run, options: dict[str, Any
 
 
 def test_every_option_of_the_documentation_is_one_of_the_module(run: Run) -> None:
-    documented = yaml.safe_load(tray_info.DOCUMENTATION)["options"]
+    texts = (tray_info.DOCUMENTATION, tray.ModuleDocFragment.GPUS, tray.ModuleDocFragment.IMEX)
+    documented = {name: option for text in texts for name, option in yaml.safe_load(text)["options"].items()}
     assert set(documented) == set(parts.Options._fields)
     for name, default in parts.Options()._asdict().items():
         wanted = list(default) if isinstance(default, tuple) else default
