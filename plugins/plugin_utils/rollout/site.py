@@ -58,6 +58,8 @@ def _phases(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) 
             yield f"site_phases: {shown(name)} is no phase{nearest(name, PHASES)}"
     if "slurm" in wanted and not inventory.controllers:
         yield "slurm_controller: is empty; put the host of slurmctld into this group, or leave slurm out of site_phases"
+    if {"imex", "kubernetes"} <= set(wanted) and inventory.variables.get("dra_driver_shape"):
+        yield "site_phases: leave imex out, for with the DRA driver the phase kubernetes gives IMEX to its owner"
     if "kubernetes" in wanted and not inventory.kubeconfig:
         yield "dra_driver_kubeconfig: there is no such file on the controller; name the cluster's kubeconfig"
 

@@ -51,6 +51,15 @@ def test_everything_is_told_at_once() -> None:
     ]
 
 
+def test_imex_is_given_to_one_owner_in_a_run() -> None:
+    """By its own phase and by that of the DRA driver in turn, it would change hands twice a run."""
+    driver = replace(WELL, variables={"dra_driver_shape": "compute_domains"}, kubeconfig=True)
+    assert "leave imex out" in site.problems(driver, ["imex", "kubernetes"], TWO)[0]
+    assert site.problems(driver, site.phases(driver), TWO) == []
+    labels = replace(driver, variables={"k8s_topology_schedulers": ["kai"]})
+    assert site.problems(labels, ["imex", "kubernetes"], TWO) == []
+
+
 def test_a_controller_is_no_tray_and_a_site_has_trays() -> None:
     both = replace(WELL, trays={**WELL.trays, "ctl": "10.0.0.9"})
     assert "ctl would be asked as trays too" in site.problems(both, ["slurm"], None)[0]
