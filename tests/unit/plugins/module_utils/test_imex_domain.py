@@ -180,6 +180,7 @@ def owned(*owners: str) -> dict[str, Any]:
         (["prolog"], "domain", True),
         (["prolog"], "job", False),
         ([], "host_managed", False),
+        *((["foreign"], owner, True) for owner in domain.OWNERS),
     ],
 )
 def test_two_owners_stop_the_run(owners: list[str], owner: str, stops: bool) -> None:

@@ -186,11 +186,15 @@ def _is_clean(value: Any) -> bool:
 @settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 5000).map(str) | st.text(max_size=3), NODE | JSON, max_size=4), JSON, JSON)
 def test_whatever_json_says_is_null_or_clean(nodes: dict[str, Any], state: Any, timestamp: Any) -> None:
-    found = status.parse_domain(json.dumps({"nodes": nodes, "status": state, "timestamp": timestamp}))
+    text = json.dumps({"nodes": nodes, "status": state, "timestamp": timestamp})
+    found = status.parse_domain(text)
     assert all(map(_is_clean, (found.status, found.timestamp)))
     for number, node in found.nodes.items():
         assert 0 <= number == node.id < status.MOST_NODES
         assert all(map(_is_clean, (node.host, node.host_name, node.state, node.version, *node.connections.values())))
+        if [key for key in nodes if key.isdecimal() and int(key) == number] == [str(number)]:
+            assert status.parse_row(text, number) == (node.state, node.connections)
+    assert status.parse_row(text, status.MOST_NODES + 1000) is None
 
 
 @settings(deadline=None)
@@ -222,3 +226,13 @@ def test_table_and_json_of_one_domain_say_the_same(matrix: list[list[str]]) -> N
     table = status.parse_table("\n".join([*lines, "", "Domain State: UP"]))
     cells = {(a, b): WORDS[cell] for a, row in enumerate(matrix) for b, cell in enumerate(row)}
     assert table.nodes == status.parse_json(imex_fleet.domain_json(entries, cells)).nodes
+    rows = [status.parse_row(imex_fleet.domain_json(entries, cells), number) for number in range(len(matrix) + 1)]
+    assert rows == [*((node.state, node.connections) for node in table.nodes.values()), None]
+
+
+def test_a_row_of_a_table_and_of_what_is_no_answer() -> None:
+    assert status.parse_row(TABLE_570, 0) == ("ready", {0: "connected", 1: "version_mismatch", 2: "never_connected"})
+    assert status.parse_row(TABLE_570, 9) is None
+    for text in ("", "{", "[]", '{"nodes": 1}', "terminate called"):
+        with pytest.raises(status.StatusError):
+            status.parse_row(text, 0)
