@@ -1,0 +1,66 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one entry, site, on what has nothing yet: empty hosts get their Slurm, nodes of Kubernetes the DRA driver."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvlab import imex
+from nvlab.kubernetes import domains
+
+from .conftest import lab_command, running_lab
+from .test_dra_driver_imex import DRIVERS, TRAYS, Racks
+from .test_slurm_role import Site, _remove_cgroups, unchanged
+
+pytestmark = [pytest.mark.lab, pytest.mark.minutes]
+
+
+def test_it_brings_slurm_up_on_empty_hosts(tmp_path: Path) -> None:
+    with running_lab(tmp_path, "empty.yml") as racks:
+        site = Site(racks, tmp_path, "trixie", "munge")
+        site.set(site_slurm="managed", site_tray_hosts="trays", imex_owner="none")
+        site.prepare("r01t01", "r01t02", "r01t03", "r01t04")
+        phases = ("-e", json.dumps({"site_phases": ["discover", "slurm", "verify"]}))
+        site.playbook("site", *phases, "--check", "--diff")
+        assert not site.fabric_file.exists()
+        assert "slurm" not in site.on("r01t01", "dpkg-query -W; ls /etc").stdout
+
+        site.playbook("site", *phases)
+        site.wait_for(dict.fromkeys(json.loads(site.fabric_file.read_text())["trays"], "idle"))
+        assert "BlockName=r01a" in site.ctl("scontrol show topology")
+        assert site.ctl("timeout 60 srun --nodes=2 --time=1 hostname").split()
+        assert unchanged(site.playbook("site", *phases))
+    _remove_cgroups(racks.name)
+
+
+@pytest.mark.kubernetes
+def test_it_installs_the_dra_driver_and_verifies_what_it_published(tmp_path: Path) -> None:
+    with running_lab(tmp_path, "kubernetes.yml") as lab:
+        lab_command("packages", "--name", lab.name, str(imex.packages()))
+        racks = Racks(lab, tmp_path)
+        racks.fabric.unlink()
+        given: dict[str, Any] = {
+            **racks.variables(),
+            "site_tray_hosts": "trays",
+            # The lab has a controller, on which there is no Slurm.
+            "site_phases": ["discover", "kubernetes", "verify"],
+            "slurm_controller_hosts": "nobody",
+            "dra_driver_shape": "compute_domains",
+            "acceptance_kubeconfig": racks.variables()["dra_driver_kubeconfig"],
+            "verdict_file": str(tmp_path / "verdict.json"),
+            # The groups of the fabric file are not there before it is.
+            "verify_hosts": "trays",
+        }
+        first = racks._ansible("rackscale.nvlink.site", given)
+        assert (racks.units(), racks.mode()) == DRIVERS
+        assert {row["spec"]["nodeName"] for row in racks.cluster.api().items(domains.SLICES)} == set(TRAYS)
+        verdict = json.loads((tmp_path / "verdict.json").read_text())
+        assert (verdict["ok"], verdict["layers"]["kubernetes"]) == (True, "checked"), first.stdout
+        assert verdict["asked"] == len(TRAYS)
+        again = racks._ansible("rackscale.nvlink.site", given)
+        assert unchanged(again)

@@ -1,0 +1,172 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The DRA driver held back, let in and judged node by node; test_dra_driver_waves.py has real DaemonSet controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
+    DraError,
+    asking,
+    checks,
+    values,
+    versions,
+    waves,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import preflight
+
+from . import dra_cluster as world
+
+UID = "uid-plugin"
+OWNED = [{"uid": UID, "kind": "DaemonSet"}]
+Change = Callable[[dict[str, Any]], Any]
+
+
+def held_back(**more: Any) -> Any:
+    return world.plan(waves.held_back(world.LABELLED), waves=True, **more)
+
+
+def plugin() -> dict[str, Any]:
+    made = world.daemon_set()
+    made["metadata"]["uid"] = UID
+    return dict(made)
+
+
+def pod(node: str, revision: str = "new", **status: Any) -> dict[str, Any]:
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
+    labels = {waves.HASH: revision}
+    metadata = {"name": f"plugin-{node}", "namespace": world.NAMESPACE, "labels": labels, "ownerReferences": OWNED}
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": status or ready}
+
+
+def world_of_two() -> dict[str, Any]:
+    """Both nodes let in, each with its pod of the newest kind."""
+    seen = world.installed()
+    for node in seen["nodes"]:
+        node["metadata"]["labels"][waves.LABEL] = waves.VALUE
+    return {"seen": seen, "pods": [pod(name) for name in world.names()]}
+
+
+def judged(given: dict[str, Any], revision: str | None = "new") -> dict[str, str]:
+    pods = waves.on_nodes(plugin(), given["pods"])
+    return waves.judge(given["seen"], world.trays(), held_back(), pods, revision)
+
+
+def test_a_persons_own_values_stay_but_for_the_way_of_updates() -> None:
+    own = {"kubeletPlugin": {"nodeSelector": {"site": "x"}, "updateStrategy": {"type": "RollingUpdate"}}}
+    made = waves.held_back(own)["kubeletPlugin"]
+    assert made["nodeSelector"] == {"site": "x", waves.LABEL: waves.VALUE}
+    assert made["updateStrategy"]["type"] == "OnDelete"
+    assert values.lint(waves.held_back(world.LABELLED), versions.pinned("0.5.0"), world.NAMESPACE) == []
+
+
+def test_a_wave_that_came_up_has_no_complaint() -> None:
+    assert judged(world_of_two()) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda given: given["seen"]["nodes"].pop(0), "It should be node r01t01, which the cluster lacks"),
+        (lambda given: given["pods"].pop(0), "No pod of the driver's plugin is on node r01t01."),
+        (
+            lambda given: (given["pods"].pop(0), given["seen"]["nodes"][0]["metadata"]["labels"].pop(waves.LABEL)),
+            f"on node r01t01: it lacks the label {waves.LABEL}=true",
+        ),
+        (lambda given: given["pods"].__setitem__(0, pod("r01t01", "old")), "is not of the new kind"),
+        (
+            lambda given: given["pods"].__setitem__(
+                0,
+                pod(
+                    "r01t01",
+                    containerStatuses=[
+                        {"name": "gpus", "state": {"running": {}}},
+                        {
+                            "name": "compute-domains",
+                            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "x"}},
+                        },
+                    ],
+                ),
+            ),
+            "is not ready: compute-domains CrashLoopBackOff, x; see kubectl describe",
+        ),
+        (
+            lambda given: given["pods"].__setitem__(
+                0,
+                pod("r01t01", conditions=[{"type": "PodScheduled", "status": "False", "message": "0/9 nodes fit."}]),
+            ),
+            "is not ready: 0/9 nodes fit; see",
+        ),
+        (lambda given: given["pods"][0].update(status={"phase": "Pending"}), "is not ready: Pending; see"),
+        (lambda given: given["seen"]["slices"].pop(0), "no ResourceSlice of compute-domain.nvidia.com on r01t01"),
+        (
+            lambda given: given["seen"]["nodes"][0]["metadata"]["labels"].pop("nvidia.com/gpu.clique"),
+            "The label nvidia.com/gpu.clique is not on r01t01",
+        ),
+    ],
+)
+def test_what_a_node_lacks_is_one_sentence_and_its_neighbour_is_not_accused(change: Change, words: str) -> None:
+    given = world_of_two()
+    change(given)
+    found = judged(given)
+    assert list(found) == ["r01t01"]
+    assert words in found["r01t01"]
+    assert found["r01t01"].endswith(".")
+
+
+def test_a_pod_that_is_about_to_go_counts_no_more_and_one_of_another_set_never_did() -> None:
+    given = world_of_two()
+    given["pods"][0]["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    given["pods"][1]["metadata"]["ownerReferences"] = [{"uid": "uid-other"}]
+    assert waves.on_nodes(plugin(), given["pods"]) == {}
+
+
+def test_the_newest_revision_is_that_of_the_highest_number_once_the_controller_has_looked() -> None:
+    def row(number: int, name: str, owner: str = UID) -> dict[str, Any]:
+        metadata = {"labels": {waves.HASH: name}, "ownerReferences": [{"uid": owner}]}
+        return {"metadata": metadata, "revision": number}
+
+    rows = [row(2, "rolled-back-to"), row(1, "first"), row(9, "other", "uid-other")]
+    assert waves.newest(plugin(), rows) == "rolled-back-to"
+    late = plugin()
+    late["metadata"]["generation"] = 2
+    assert waves.newest(late, rows) is None
+    assert judged(world_of_two(), None).keys() == set(world.names())
+
+
+def test_before_the_first_wave_nothing_is_missing_and_the_preflight_sees_the_end() -> None:
+    seen, plan = world.installed(), held_back()
+    seen["daemon_sets"][0]["status"].update(dict.fromkeys(("desiredNumberScheduled", "numberReady"), 0))
+    assert checks.check(*waves.let_in(seen, world.trays()), plan) == []
+    assert waves.waiting(seen, world.trays()) == world.names()
+    assert [row["code"] for row in waves.to_come(seen, world.trays(), plan)] == ["dra_waves_waiting"]
+    codes = {row["code"] for row in preflight(world.virgin(), world.trays(), plan)}
+    assert "dra_node_not_selected" in codes
+    assert "dra_node_not_selected" not in {
+        row["code"] for row in preflight(waves.all_let_in(world.virgin()), world.trays(), plan)
+    }
+
+
+def test_old_pods_are_told_and_are_no_error_between_waves() -> None:
+    given, plan = world_of_two(), held_back()
+    given["seen"]["daemon_sets"][0]["status"]["updatedNumberScheduled"] = 1
+    assert checks.check(*waves.let_in(given["seen"], world.trays()), plan) == []
+    (told,) = waves.to_come(given["seen"], world.trays(), plan)
+    assert "has 1 pods of the old kind" in told["message"]
+
+
+def test_gpu_operators_driver_is_none_for_waves() -> None:
+    options = {
+        "shape": "gpu_cluster",
+        "values": {},
+        "waves": True,
+        "namespace": "x",
+        "release": "x",
+        "label_writer": "",
+    }
+    with pytest.raises(DraError, match="GPU Operator rolls its own driver out"):
+        asking.plan(options, versions.pinned("0.5.0"), world.virgin())
