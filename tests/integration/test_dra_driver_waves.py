@@ -54,7 +54,9 @@ class Fleet(Site):
         kept = play.read_text()
         play.write_text(json.dumps([{"import_playbook": "rackscale.nvlink.rollout"}]))
         try:
+            # That a site names the trays of the whole driver widens no wave.
             given = {"rollout_name": "dra", "fabric_file": str(self.fabric_file), "dra_driver_wait": 20, **more}
+            given["dra_driver_trays"] = sorted(FIRST | SECOND | THIRD)
             values = {"dra_driver_values": {}, "dra_driver_label_writer": "site", "dra_driver_waves": True}
             return self.run(*arguments, check=False, **{**values, **given})
         finally:
