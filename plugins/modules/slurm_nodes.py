@@ -40,6 +40,10 @@ options:
     description: With V(drained), seconds to wait for running jobs. Nodes that still have some are told in RV(busy).
     type: float
     default: 0
+  unless_up:
+    description: With V(drained), leave nodes alone that answer slurmctld, which work already.
+    type: bool
+    default: false
   test:
     description: With V(resumed), the program and its arguments that a job runs on each node, one node after the other.
     type: list
@@ -132,6 +136,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["drained", "resumed", "taken_over"], "required": True},
     "reason": {"type": "str", "required": True},
     "wait": {"type": "float", "default": 0},
+    "unless_up": {"type": "bool", "default": False},
     "test": {"type": "list", "elements": "str", "default": []},
     "test_user": {"type": "str", "default": "root"},
     "test_timeout": {"type": "float", "default": 120},
@@ -150,7 +155,7 @@ def main() -> None:
         if not params["nodes"]:
             outcome = nodes.Outcome()
         elif params["state"] == "drained":
-            outcome = nodes.drain(slurm, params["nodes"], why, params["wait"], module.check_mode)
+            outcome = nodes.drain(slurm, params["nodes"], why, params["wait"], module.check_mode, params["unless_up"])
         elif params["state"] == "taken_over":
             outcome = nodes.take_over(slurm, params["nodes"], why, module.check_mode)
         else:

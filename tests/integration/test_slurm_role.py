@@ -93,6 +93,7 @@ shared = pytest.mark.parametrize(
     indirect=True,
 )
 newer = pytest.mark.parametrize("site", ["empty-forky.yml slurm"], indirect=True)
+in_waves = pytest.mark.parametrize("site", [pytest.param("empty.yml slurm", marks=pytest.mark.minutes)], indirect=True)
 
 
 class Site:
@@ -196,6 +197,8 @@ def _remove_cgroups(lab: str) -> None:
 
 
 def unchanged(done: subprocess.CompletedProcess[str]) -> bool:
+    # pytest shows it where an assertion fails on the answer.
+    print(done.stdout)
     recap = done.stdout.partition("PLAY RECAP")[2]
     return 0 < recap.count("changed=") == recap.count("changed=0 ")
 
@@ -368,6 +371,34 @@ def test_the_first_run_has_given_tiers_their_partitions_qos_and_users(site: Site
         job = f"cd /tmp; runuser -u {user} -- timeout 30 srun --nodes={nodes} {asks} {patience} hostname 2>&1"
         told = site.on("ctl", f"({job}) & sleep 2; squeue -h -o %r; wait", check=False).stdout
         assert re.search(answer, told, re.MULTILINE), told
+
+
+@in_waves
+def test_trays_get_their_slurm_in_waves(site: Site) -> None:
+    for tray in ("r01t01", "r01t03"):
+        site.on(tray, "systemctl stop slurmd; rm /etc/slurm/prolog.d/00-nvlink")
+    wave = ("rollout", "-e", "rollout_name=slurm")
+    site.playbook(*wave, "--check", "--diff")
+    assert site.on("r01t03", "systemctl is-active slurmd", check=False).stdout == "inactive\n"
+    done = site.playbook(*wave)
+    assert done.stdout.index("Wave of r01a with 2 trays") < done.stdout.index("Wave of r01b with 1 trays")
+    site.wait_for({"r01t01": "idle", "r01t02": "idle", "r01t03": "idle"})
+    assert site.on("r01t01", "stat /etc/slurm/prolog.d/00-nvlink").returncode == 0
+    assert unchanged(site.playbook(*wave))
+    assert unchanged(site.bring_up())
+
+
+@in_waves
+def test_a_new_tray_is_drained_before_its_slurmd_starts(site: Site) -> None:
+    site.set(site_slurm="managed", imex_owner="none")
+    command = ("admit", "-e", "trays=r01t04", "--diff")
+    site.playbook(*command, "--check")
+    assert "r01t04" not in site.nodes()
+    told = site.playbook(*command).stdout
+    drained, started = (told.index(text) for text in ("r01t04: drained (nvlink: admit)", "Start slurmd]"))
+    assert drained < started < told.index("r01t04: resumed")
+    site.wait_for({"r01t04": "idle"})
+    assert unchanged(site.playbook(*command))
 
 
 @day_two

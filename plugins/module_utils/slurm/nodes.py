@@ -85,16 +85,17 @@ def survey(slurm: Slurm) -> dict[str, Node]:
     return parse(slurm.ask("-a", "-o", "show", "nodes"))
 
 
-def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool) -> Outcome:
+def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool, unless_up: bool = False) -> Outcome:
     """Keep jobs from these nodes, and wait until those that run have ended; who still has some is ``busy``.
 
-    A node that is drained for another reason stays so: whoever drained it decides when it comes back.
+    A node that is drained for another reason stays so: whoever drained it decides when it comes back. With
+    ``unless_up`` one that answers slurmctld stays as it is too.
     """
     known = survey(slurm)
     outcome = Outcome(missing=[name for name in names if name not in known])
     here = [name for name in names if name in known]
     outcome.kept = {name: known[name].reason for name in here if known[name].drained and known[name].cause != why}
-    fresh = [name for name in here if not known[name].drained]
+    fresh = [name for name in here if not known[name].drained and not (unless_up and not known[name].words & _AWAY)]
     outcome.changes = [f"{name}: drained ({why})" for name in fresh]
     if fresh and not check:
         _update(slurm, fresh, "state=drain", f"reason={why}")

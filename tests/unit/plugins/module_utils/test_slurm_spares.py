@@ -69,9 +69,9 @@ def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
 class OneNode:
     """Of Slurm's programs what giving a node back needs: a node that died while it was drained, as 24.11.5 shows it."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, state: str = "IDLE+DRAIN") -> None:
         self.reason, self.called = reason, list[tuple[str, ...]]()
-        self.state = "IDLE+DRAIN"
+        self.state = state
 
     def ask(self, *_arguments: str) -> str:
         return f"NodeName=r01t04 State={self.state} Reason={self.reason} [root@2026-11-21T15:10:00]\n"
@@ -100,3 +100,12 @@ def test_what_a_person_has_written_stays_theirs() -> None:
     slurm: Any = OneNode("broken fan : Not responding")
     outcome = nodes.resume(slurm, ["r01t04"], "nvlink: driver", nodes.Test(), check=False)
     assert (outcome.changes, outcome.kept) == ([], {"r01t04": "broken fan : Not responding"})
+
+
+@pytest.mark.parametrize("state", ["IDLE", "MIXED", "IDLE+NOT_RESPONDING", "UNKNOWN", "DOWN"])
+def test_a_node_that_is_up_is_not_held_again_where_it_was_let_in_before(state: str) -> None:
+    slurm: Any = OneNode("", state)
+    up = state in ("IDLE", "MIXED")
+    held = nodes.drain(slurm, ["r01t04"], "nvlink: admit", 0, check=False, unless_up=True)
+    assert held.changes == ([] if up else ["r01t04: drained (nvlink: admit)"])
+    assert nodes.drain(slurm, ["r01t04"], "nvlink: admit", 0, check=False).changes != []
