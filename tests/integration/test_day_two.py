@@ -259,7 +259,7 @@ def driver(site: Site, tray: str) -> str:
     return found[1]
 
 
-def killed(site: Site, command: str, until: Any, seconds: float = 120) -> None:
+def killed(site: Site, command: str, until: Any, seconds: float = 300) -> None:
     """Start a command and kill it, and all that it has started, once something has happened."""
     process = subprocess.Popen(
         ["bash", "-c", f"exec {command}"],
@@ -277,8 +277,18 @@ def killed(site: Site, command: str, until: Any, seconds: float = 120) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.5)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        # Ansible's workers are sessions of their own, which the end of their parent does not end.
+        for pid in (process.pid, *descendants(process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait(30)
+
+
+def descendants(pid: int) -> list[int]:
+    shown = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [tuple(map(int, line.split())) for line in shown.splitlines()]
+    children = [child for child, parent in pairs if parent == pid]
+    return [*children, *(other for child in children for other in descendants(child))]
 
 
 @pytest.mark.minutes

@@ -1,0 +1,121 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stories of day two on two racks of 18 trays, while the second has a tray that is dead and one whose NVML hangs.
+
+The commands are those of the pages, with other names. The tests are steps of one story; the driver's mends the rack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from .test_day_two import ENTRY, PAUSE, Site, changed, driver, killed, running_site, texts
+
+pytestmark = [pytest.mark.lab, pytest.mark.two_racks]
+
+NEW, HANGING, DEAD = "r01t18", "r02t01", "r02t18"
+RACK_1 = [f"r01t{tray:02d}" for tray in range(1, 19)]
+RACK_2 = [f"r02t{tray:02d}" for tray in range(1, 19)]
+
+
+def commands(page: str) -> list[str]:
+    """What the page tells to type, for a tray of the first rack or for all of it."""
+    return [text.replace("trays=r01b", "trays=r01").replace("r01t04", NEW) for text in texts(page)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with running_site(tmp_path_factory, "two-racks.yml", NEW, ANSIBLE_FORKS="20", ANSIBLE_TIMEOUT="5") as running:
+        running.type(texts(ENTRY)[0])
+        running.type("git add -A && git commit -qm 'The fabric'")
+        running.racks.stop(DEAD)
+        running.racks.set(HANGING, "nvml=hang", "smi=hang")
+        yield running
+
+
+def test_a_bad_rack_keeps_no_other_from_its_turn(site: Site) -> None:
+    site.racks.exec("r01t01", "systemctl", "stop", "nvidia-imex")
+    told = site.fails(texts(ENTRY)[2])
+    assert site.imex("r01t01") == "active"
+    assert site.left("imex") == {"r02a": "failed", "r02b": "absent"}
+    assert re.search(rf"r02a \(failed: {HANGING}, .*r02b \(absent: {DEAD}, it did not answer", told)
+
+
+def test_a_limit_to_one_rack_asks_and_changes_no_other(site: Site) -> None:
+    site.racks.exec("r02t02", "systemctl", "stop", "nvidia-imex")
+    before = site.world()
+    done = site.type(f"{texts(ENTRY)[2]} --limit nvlink_clique_r01,slurm_controller,localhost")
+    assert changed(done) == 0
+    assert "r02" not in done.stdout.partition("PLAY RECAP")[2]
+    assert site.world() == before
+    site.racks.exec("r02t02", "systemctl", "start", "nvidia-imex")
+
+
+def test_a_tray_comes_and_is_replaced(site: Site) -> None:
+    _check, admit, hold, admit_again, _show = commands("docs/day-two/tray.md")
+    site.start(NEW)
+    site.type(admit)
+    assert (site.clique(NEW), site.imex(NEW), NEW in site.drained()) == ("r01", "active", False)
+    assert {site.imex(tray) for tray in RACK_1} == {"active"}
+    assert changed(site.type(admit)) == 0
+    site.type(hold)
+    assert site.drained()[NEW] == "nvlink: replaced"
+    site.replace(NEW)
+    assert "replaced" in site.type(admit_again).stdout
+    assert (site.clique(NEW), site.imex(NEW), NEW in site.drained()) == ("r01", "active", False)
+
+
+def test_a_rack_goes_and_comes_back(site: Site) -> None:
+    hold, discover, admit = commands("docs/day-two/rack.md")
+    site.type(hold)
+    before = (site.folder / "fabric.json").read_bytes()
+    for tray in RACK_1:
+        site.racks.stop(tray)
+    site.type(discover)
+    assert (site.folder / "fabric.json").read_bytes() == before
+    assert "ran" in site.racks.exec("ctl", "srun", "-N2", "-w", "r02t[02-03]", "echo", "ran").stdout
+    for tray in RACK_1:
+        site.start(tray)
+    site.type(admit)
+    assert not set(RACK_1) & site.drained().keys()
+    assert {site.imex(tray) for tray in RACK_1} == {"active"}
+    assert site.left("admit") == {}
+
+
+def test_a_driver_passes_a_bad_rack_goes_on_after_a_kill_and_ends_when_it_is_mended(site: Site) -> None:
+    rollout, resume = (f"{command} -e rollout_fabric_wait=10" for command in commands("docs/day-two/driver.md"))
+    site.hook(PAUSE)
+    killed(site, rollout, until=lambda: driver(site, "r01t17") == "595.58.03")
+    assert site.left("driver") == {"r01": "begun", "r02a": "waiting", "r02b": "waiting"}
+    site.hook()
+    told = site.fails(resume)
+    assert site.left("driver") == {"r02a": "failed", "r02b": "absent"}
+    assert f"r02a (failed: {HANGING}, " in told
+    assert set(site.drained()) - {DEAD} == {HANGING}
+    assert {driver(site, tray) for tray in (*RACK_1, *RACK_2[1:17])} == {"595.58.03"}
+    site.start(DEAD)
+    site.racks.set(HANGING, "nvml=ok", "smi=ok")
+    site.type(resume)
+    assert (site.left("driver"), site.drained()) == ({}, {})
+    assert {driver(site, tray) for tray in (HANGING, DEAD)} == {"595.58.03"}
+    assert changed(site.type(rollout)) == 0
+    site.type(texts(ENTRY)[2])
+    assert changed(site.type(texts(ENTRY)[2])) == 0
+
+
+def test_a_rack_is_cut_in_two_and_joined_again(site: Site) -> None:
+    hold, discover, accept, commit, admit = commands("docs/day-two/partition.md")
+    for number, cliques in ((2, {"r01", "r01a"}), (32766, {"r01"})):
+        site.type(hold)
+        for tray in RACK_1[9:]:
+            site.racks.set(tray, f"clique={number}")
+        site.said = ""
+        for command in (discover, accept, commit, admit):
+            site.type(command)
+        assert not set(RACK_1) & site.drained().keys()
+        assert {site.clique(tray) for tray in RACK_1} == cliques
+        assert {site.imex(tray) for tray in RACK_1} == {"active"}
