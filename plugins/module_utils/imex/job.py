@@ -5,8 +5,8 @@
 
 The module imex_job packs this file with the others of module_utils that it imports. Its prolog makes one IMEX domain of
 the job's trays in this tray's clique, whose members the settings name, so nobody is asked for them. On the way of
-success it starts three other programs (scontrol show hostnames, which reads but slurm.conf; systemctl; nvidia-imex-ctl)
-and speaks to no controller. Where the domain does not come up in time, the policy decides what becomes of the job.
+success it starts two other programs (systemctl, nvidia-imex-ctl) and speaks to no controller. Where the domain does not
+come up in time, the policy decides what becomes of the job.
 
 What runs stands in RUN, which no boot survives, so an epilog knows whether the daemon is its job's own: it may run
 twice, or without a prolog, or after one that was killed half-way.
@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_daemon import clear, start_daemon, stop_daemon
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state import (
@@ -93,8 +93,15 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 def _members(settings: Settings, job: Job) -> tuple[tuple[str, str], ...]:
+    """Slurm's names are read here, as Slurm reads them; what cannot be, by scontrol, which asks but slurm.conf."""
     if job.trays == 1:
         return members_of(settings, [job.node])
+    try:
+        names = hostlist.expand(job.nodelist)
+    except hostlist.HostlistError:
+        names = []
+    if names:
+        return members_of(settings, names)
     done = child.run(["scontrol", "show", "hostnames", job.nodelist], SLURM_TIMEOUT)
     if done.rc != 0:
         raise Failure(

@@ -39,7 +39,7 @@ _PATIENCE, _LATER_PATIENCE = 3.0, 2.0
 # A pair whose lists differed stays apart until both daemons are new, so both must be down at one time.
 _MISMATCH_PAUSE = 3.0
 # Between two looks at the kernel's sockets; the kernel itself answers within microseconds.
-_FIRST_PAUSE, _LONGEST_PAUSE, _KERNEL_TIMEOUT = 0.02, 0.1, 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _KERNEL_TIMEOUT = 0.03, 0.2, 2.0
 # Of sock_diag(7): the kernel names sockets by it six times as fast as in /proc/net/tcp, whose reading walks through
 # tables that grow with a host's memory.
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, _DONE, _ERROR = 4, 20, 0x301, 3, 2
@@ -102,7 +102,7 @@ def _until_connected(addresses: Sequence[str], deadline: float) -> None:
         if found is None or wanted <= found:
             return
         time.sleep(pause)
-        pause = min(pause * 1.2, _LONGEST_PAUSE)
+        pause = min(pause * 1.4, _LONGEST_PAUSE)
 
 
 def _connected_to(port: int) -> set[bytes] | None:

@@ -86,6 +86,23 @@ def test_every_tray_of_a_job_makes_the_same_list(names: list[str]) -> None:
     assert members == tuple(member for member in TRAYS if member[0] in names)
 
 
+@pytest.mark.parametrize(
+    ("nodelist", "asked"), [("r01t[01-02,17],r02t01", False), ("r01t[01-02", True), ("r01t[x]", True), ("", True)]
+)
+def test_scontrol_reads_what_cannot_be_read_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodelist: str, asked: bool
+) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nprintf "r01t02\\nr01t01\\nr01t17\\n"\n')
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    own = _job(SLURM_JOB_NODELIST=nodelist)
+    assert job._members(job_state.Settings("r01", TRAYS), own) == (TRAYS[0], TRAYS[1], TRAYS[16])
+    assert (tmp_path / "asked").exists() is asked
+    if asked:
+        assert (tmp_path / "asked").read_text() == f"show hostnames {nodelist}\n"
+
+
 @given(
     st.builds(
         job_state.Settings,
