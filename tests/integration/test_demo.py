@@ -163,6 +163,7 @@ def test_report_prints_the_map_and_writes_only_the_page(demo: Demo, tmp_path: Pa
     assert written == [".fabric_render.json", "index.html", "report.json"]
 
 
+@pytest.mark.any_core
 def test_it_starts_clean_and_comes_to_the_same_end(demo: Demo) -> None:
     (demo.directory / "mine.txt").write_text("mine")
     before = demo.json("fabric.json")

@@ -174,6 +174,7 @@ def test_a_move_is_checked_proposed_tampered_with_and_accepted(discovered: Site)
     assert site.path.with_name("fabric.json.previous").read_bytes() == before["fabric.json"]
 
 
+@pytest.mark.any_core
 def test_gates_refuse_when_too_many_trays_move(discovered: Site) -> None:
     before = discovered.path.read_bytes()
     discovered.move("r02t01", 5)
@@ -187,6 +188,7 @@ def test_gates_refuse_when_too_many_trays_move(discovered: Site) -> None:
     assert discovered.fabric()["trays"]["r02t01"]["clique"] == "r02b"
 
 
+@pytest.mark.any_core
 def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> None:
     before = discovered.path.read_bytes()
     discovered.cut_off("r01t01")
@@ -240,6 +242,7 @@ def test_hostile_words_stay_words(site: Site) -> None:
     assert site.fabric()["trays"]["r01t01"]["clique"] == "r01"
 
 
+@pytest.mark.any_core
 def test_what_the_site_names(site: Site) -> None:
     variables = {
         "fabric_slurm_node": "gpu-{{ inventory_hostname[1:3] }}-{{ inventory_hostname[4:] }}",
@@ -281,6 +284,7 @@ def test_what_the_site_names(site: Site) -> None:
     assert site.fabric()["trays"]["r02t02"]["clique"] == "hall_b"
 
 
+@pytest.mark.any_core
 def test_the_second_of_two_runs_is_told_who_holds_the_lock(discovered: Site) -> None:
     with storage.locked(str(discovered.path), "2026-11-21T05:00:00Z"):
         output = discovered.discover(check=False)
@@ -288,6 +292,7 @@ def test_the_second_of_two_runs_is_told_who_holds_the_lock(discovered: Site) -> 
     assert "since 2026-11-21T05:00:00Z); wait for it to end" in output
 
 
+@pytest.mark.any_core
 def test_two_runs_at_once_both_end_well_or_one_is_told(site: Site) -> None:
     codes: list[int] = []
 

@@ -110,6 +110,7 @@ BAD: dict[str, tuple[Answering, str]] = {
 BROKEN_JSON = (lambda _asked, reply: reply.send(200, b'{"items": [{"name": "r01t0'), "that are no whole JSON document")
 
 
+@pytest.mark.any_core
 @pytest.mark.parametrize(
     ("source", "bad"),
     [*((source, bad) for source in OPTIONS for bad in BAD), ("kubernetes", "broken JSON"), ("rest", "broken JSON")],
@@ -120,6 +121,7 @@ def test_a_bad_service_is_one_sentence_in_time_and_changes_no_file(tmp_path: Pat
         check_refusal(site(tmp_path, source, OPTIONS[source](server.url)), said)
 
 
+@pytest.mark.any_core
 @pytest.mark.parametrize("source", OPTIONS)
 def test_a_service_that_is_not_there(tmp_path: Path, source: str) -> None:
     with served(silent) as server:
@@ -127,6 +129,7 @@ def test_a_service_that_is_not_there(tmp_path: Path, source: str) -> None:
     check_refusal(site(tmp_path, source, OPTIONS[source](url)), "refuses the connection")
 
 
+@pytest.mark.any_core
 @pytest.mark.parametrize("source", OPTIONS)
 def test_a_service_with_a_wrong_certificate_gets_no_token(tmp_path: Path, source: str) -> None:
     (tmp_path / "pki").mkdir()

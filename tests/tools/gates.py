@@ -130,8 +130,10 @@ def _environment(sockets: str) -> dict[str, str]:
     sockets: a folder for ssh's control sockets, whose paths may not be longer than about 100 characters.
     """
     collections = next((CHECKOUT / ".venv" / "lib").glob("python3*")) / "site-packages"
+    # A machine that keeps no byte code compiles ansible-core anew in each of thousands of processes.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return dict(
-        os.environ,
+        kept,
         PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}",
         ANSIBLE_COLLECTIONS_PATH=str(collections),
         ANSIBLE_INJECT_FACT_VARS="false",
