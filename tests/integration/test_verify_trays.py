@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,8 @@ def test_only_what_there_is_is_checked(site: Verified) -> None:
     assert all(state.startswith("skipped: ") for state in states.values() if state != "checked")
     assert "changed=0" in done.stdout
     assert "4 trays in 2 cliques, 4 of them asked: " in done.stdout
+    tasks = re.findall(r"(?m)^(r0\dt0\d) +: ok=(\d+) .* skipped=(\d+)", done.stdout)
+    assert tasks == [(name, "1", "0") for name in sorted(site.facts)], "one task on a tray"
 
 
 def test_trays_that_are_silent_broken_and_moved_are_named_and_the_run_goes_on(site: Verified) -> None:
