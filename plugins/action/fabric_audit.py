@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,8 +52,13 @@ class ActionModule(ActionBase):
                 "junit_file": {"type": "path", "default": ""},
             }
         )
+        path = self._loader.path_dwim(options["fabric_file"])
+        if self._task.check_mode and not os.path.exists(path):
+            # On a new site --check of the whole way comes here before anything was accepted.
+            told = f"{path}: is not there yet, so nothing can be judged; discover and accept it first."
+            nothing = {"ok": True, "failures": [], "layers": {}}
+            return {**result, "changed": False, "verdict": nothing, "text": [told], "warnings": [told]}
         try:
-            path = self._loader.path_dwim(options["fabric_file"])
             fabric = fabric_file.load(path)
             verdict = audit.audit(_evidence(fabric, path, options, task_vars or {}), _now())
             if options["verdict_file"]:

@@ -60,6 +60,10 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail("fabric_file: is empty; give its path, as /srv/site/fabric.json")
         if not options["render_dir"] and not options["rack_map"]:
             raise AnsibleActionFail("render_dir: is not set; give the directory to write to, or set rack_map")
+        if self._task.check_mode and not os.path.exists(options["fabric_file"]):
+            # On a new site --check of the whole way comes here before anything was accepted.
+            told = f"{options['fabric_file']}: is not there yet, so nothing can be shown; discover and accept it first."
+            return {**result, "changed": False, "files": [], "removed": [], "findings": [], "warnings": [told]}
         try:
             fabric = fabric_file.load(options["fabric_file"])
             state = fabric_file.load_state(options["fabric_file"]) or model.State()

@@ -25,7 +25,7 @@ def test_it_brings_slurm_up_on_empty_hosts(tmp_path: Path) -> None:
         site = Site(racks, tmp_path, "trixie", "munge")
         site.set(site_slurm="managed", site_tray_hosts="trays", imex_owner="none")
         site.prepare("r01t01", "r01t02", "r01t03", "r01t04")
-        phases = ("-e", json.dumps({"site_phases": ["discover", "slurm", "verify"]}))
+        phases = ("-e", json.dumps({"site_phases": ["discover", "slurm", "verify", "report"]}))
         site.playbook("site", *phases, "--check", "--diff")
         assert not site.fabric_file.exists()
         assert "slurm" not in site.on("r01t01", "dpkg-query -W; ls /etc").stdout

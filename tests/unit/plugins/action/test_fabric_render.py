@@ -87,6 +87,15 @@ def test_check_mode_says_the_same_and_writes_nothing(bench: Bench) -> None:
     assert not bench.render(check=True)["changed"]
 
 
+def test_a_check_of_a_site_that_has_no_fabric_file_yet_says_so_and_a_run_fails(bench: Bench) -> None:
+    bench.file.unlink()
+    looked = bench.render(check=True)
+    assert (looked["changed"], looked["files"]) == (False, [])
+    assert "discover and accept it first" in looked["warnings"][0]
+    with pytest.raises(AnsibleActionFail, match="cannot be read"):
+        bench.render()
+
+
 def test_diff_shows_lines_of_texts_and_only_names_the_report(bench: Bench) -> None:
     bench.render()
     bench.fabric.trays["r01t01"]["imex_address"] = "10.9.9.9"
