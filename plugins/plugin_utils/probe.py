@@ -130,7 +130,7 @@ def packed(backend: str, nvidia_smi: str, timeout: float, limit: int) -> bytes:
     """The probe as BOOTSTRAP reads it; it ends itself after `limit` seconds. Equal calls give equal bytes."""
     source, code = (
         _squeezed((program, {name: both[kind] for name, both in parts()}))
-        for kind, program in enumerate(_both(_PROGRAM, "probe"))
+        for kind, program in enumerate((_PROGRAM, _byte_code(ast.parse(_PROGRAM), "probe")))
     )
     names = {
         "PACKAGE": PACKAGE,
@@ -168,14 +168,14 @@ def parts() -> tuple[tuple[str, tuple[str, bytes]], ...]:
         full = f"{PACKAGE}.{name}"
         if full not in found:
             source = (directory / f"{name}.py").read_text(encoding="utf-8")
-            found[full] = _both(source, full)
-            waiting += _imported(source)
+            tree = ast.parse(source)
+            waiting += _imported(tree)
+            found[full] = (source, _byte_code(tree, full))
     return tuple(sorted(found.items()))
 
 
-def _both(source: str, name: str) -> tuple[str, bytes]:
-    """A source, and its byte code without what only a reader needs: docstrings, types of functions, line numbers."""
-    tree = ast.parse(source)
+def _byte_code(tree: ast.Module, name: str) -> bytes:
+    """Without what only a reader needs: docstrings, types of functions, line numbers."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.returns = None
@@ -184,7 +184,7 @@ def _both(source: str, name: str) -> tuple[str, bytes]:
         # Of the catalogue of findings, two thirds of all code, a tray needs no more than the severities.
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Entry":
             del node.args[1:]
-    return source, marshal.dumps(_without_lines(compile(tree, name, "exec", dont_inherit=True, optimize=2)))
+    return marshal.dumps(_without_lines(compile(tree, name, "exec", dont_inherit=True, optimize=2)))
 
 
 def _without_lines(code: CodeType) -> CodeType:
@@ -192,9 +192,9 @@ def _without_lines(code: CodeType) -> CodeType:
     return code.replace(co_linetable=b"", co_consts=tuple(parts))
 
 
-def _imported(source: str) -> Iterator[str]:
-    """The names, as in `nvml`, of the modules of module_utils that a source text imports."""
-    for node in ast.walk(ast.parse(source)):
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """The names, as in `nvml`, of the modules of module_utils that a source imports."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             if node.module == PACKAGE:
                 yield from (alias.name for alias in node.names)
