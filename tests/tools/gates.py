@@ -235,6 +235,12 @@ def _mended_inside(outcome: Outcome) -> list[str]:
     return [line.split()[1] for line in lines if line.startswith(("FAILED ", "ERROR "))]
 
 
+def _processors() -> tuple[float, float]:
+    """(how long all of them together have worked, and in all) since the machine's start."""
+    spent = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(spent) - spent[3] - spent[4], sum(spent)
+
+
 def select(words: list[str]) -> list[Gate]:
     if len(words) == 1 and words[0] in LEVELS:
         return [gate for gate in GATES if gate.level in LEVELS[words[0]]]
@@ -254,6 +260,7 @@ def main() -> int:
     if not os.geteuid():
         ensure_tools()
     outcomes = []
+    worked, passed = _processors()
     with tempfile.TemporaryDirectory(prefix="nvlink-cp-") as sockets, ThreadPoolExecutor(max_workers=2) as pool:
         environment = _environment(sockets)
         for done in as_completed([pool.submit(run, gate, environment) for gate in gates]):
@@ -261,6 +268,7 @@ def main() -> int:
             show(outcomes[-1])
         tried = [try_again(outcome, environment) for outcome in outcomes]
     outcomes = [outcome for outcome, _mended in tried]
+    print(f"the processors worked {(_processors()[0] - worked) / (_processors()[1] - passed):.0%} of the time")
     skipped = [line for outcome in outcomes for line in outcome.skipped]
     failed = sum(outcome.failed for outcome in outcomes)
     if skipped and os.environ.get("CI") == "true":
