@@ -7,6 +7,8 @@
 `gates.py check` runs the quick ones, `gates.py test` all that CI runs, `gates.py all` the long ones too, and
 `gates.py NAME...` the named ones. Every gate writes its own log under build/gates; a failed one shows its end here.
 A gate that this machine cannot run is named on the last lines; with CI=true it counts as failed.
+The gates on the lab run in two lanes. They wait for daemons much of their time, so those that only compute have a third
+lane, at a lower priority; what is left of them when the lab is done runs in all lanes.
 A lab's test that fails is tried once more when nothing else runs: real daemons on a busy machine do miss their time
 now and then. What passed at the second try only is named on the last lines too.
 """
@@ -18,9 +20,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -89,7 +93,7 @@ GATES = [
     _lab("lab", "test", ON_LAB, but=SLURM + IMEX),
     # Builds the control plane's programs when they are not cached: six minutes on one core, at low priority.
     _lab("kubernetes", "test", "kubernetes and not two_racks and not minutes"),
-    Gate("molecule", "test", _tool("python tests/tools/molecule_scenarios.py"), blocked=_not_root),
+    Gate("molecule", "test", _tool("python tests/tools/molecule_scenarios.py"), on_lab=True, blocked=_not_root),
     Gate("cores", "test", _tool("python tests/tools/cores.py"), blocked=_not_root),
     Gate("integration", "test", _pytest("tests/integration", "not lab and not two_racks"), is_pytest=True),
     Gate("artifact", "test", _tool("python tests/tools/artifact.py")),
@@ -166,7 +170,7 @@ def run(gate: Gate, environment: dict[str, str], *more: str) -> Outcome:
         return Outcome(gate, 0.0, 0, 0, [f"{gate.name}: {reason}"])
     log, report = LOGS / f"{gate.name}.log", LOGS / f"{gate.name}.xml"
     report.unlink(missing_ok=True)
-    command = [*gate.command, *more]
+    command = [*(() if gate.on_lab else ("nice", "-n", "5")), *gate.command, *more]
     if gate.is_pytest:
         command += [f"--junitxml={report}", "-o", f"cache_dir={LOGS / gate.name}.cache"]
     start = time.monotonic()
@@ -199,7 +203,7 @@ def show(outcome: Outcome) -> None:
 
 def try_again(first: Outcome, environment: dict[str, str]) -> tuple[Outcome, list[str]]:
     """The outcome with what passes at a second try, and its names."""
-    if not first.gate.on_lab or not 0 < first.failed <= SECOND_TRIES:
+    if not (first.gate.on_lab and first.gate.is_pytest) or not 0 < first.failed <= SECOND_TRIES:
         return first, []
     before = _failed(first.gate)
     second = run(first.gate, environment, "--last-failed", "--last-failed-no-failures=none")
@@ -254,18 +258,41 @@ def select(words: list[str]) -> list[Gate]:
     return [known[word] for word in words]
 
 
+def run_all(gates: list[Gate], environment: dict[str, str]) -> list[Outcome]:
+    """Run the gates in their lanes and show each when it ends; the outcomes in that order."""
+    on_lab = deque(gate for gate in gates if gate.on_lab)
+    others = deque(gate for gate in gates if not gate.on_lab)
+    outcomes: list[Outcome] = []
+    shown = threading.Lock()
+
+    def lane(*queues: deque[Gate]) -> None:
+        for queue in queues:
+            while True:
+                try:
+                    gate = queue.popleft()
+                except IndexError:
+                    break
+                outcome = run(gate, environment)
+                with shown:
+                    outcomes.append(outcome)
+                    show(outcome)
+
+    lanes = [(on_lab, others), (on_lab, others), *([(others,)] if on_lab else [])]
+    with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
+        for done in [pool.submit(lane, *queues) for queues in lanes]:
+            done.result()
+    return outcomes
+
+
 def main() -> int:
     gates = select(sys.argv[1:])
     LOGS.mkdir(parents=True, exist_ok=True)
     if not os.geteuid():
         ensure_tools()
-    outcomes = []
     worked, passed = _processors()
-    with tempfile.TemporaryDirectory(prefix="nvlink-cp-") as sockets, ThreadPoolExecutor(max_workers=2) as pool:
+    with tempfile.TemporaryDirectory(prefix="nvlink-cp-") as sockets:
         environment = _environment(sockets)
-        for done in as_completed([pool.submit(run, gate, environment) for gate in gates]):
-            outcomes.append(done.result())
-            show(outcomes[-1])
+        outcomes = run_all(gates, environment)
         tried = [try_again(outcome, environment) for outcome in outcomes]
     outcomes = [outcome for outcome, _mended in tried]
     print(f"the processors worked {(_processors()[0] - worked) / (_processors()[1] - passed):.0%} of the time")

@@ -93,3 +93,24 @@ def test_a_failed_gate_shows_the_names_before_anything_else(
     outcome = gates.run(gates.Gate("it", "test", [sys.executable, "-c", f"print({log!r}); exit(1)"]), ENVIRONMENT)
     gates.show(outcome)
     assert capsys.readouterr().out.splitlines()[1] == "    | FAILED test_it.py::test_never - assert False"
+
+
+def test_what_only_computes_has_a_lane_beside_the_lab_and_all_gates_run_once(gates: Any, tmp_path: Path) -> None:
+    # The first two would wait for ever if what they wait for had no lane of its own.
+    wait = "until [ -e {0} ]; do sleep 0.05; done; touch {1}; echo x >> ran"
+    made = [
+        gates.Gate(name, "test", ["timeout", "20", "sh", "-c", wait.format(awaited, name)], on_lab=on_lab)
+        for name, awaited, on_lab in (
+            ("one", "beside", True),
+            ("two", "beside", True),
+            ("three", "one", True),
+            ("beside", "test_it.py", False),
+            ("last", "three", False),
+        )
+    ]
+    (tmp_path / "test_it.py").touch()
+    outcomes = gates.run_all(made, ENVIRONMENT)
+    assert {outcome.gate.name: outcome.failed for outcome in outcomes} == dict.fromkeys(
+        ("one", "two", "three", "beside", "last"), 0
+    )
+    assert len((tmp_path / "ran").read_text().split()) == 5
