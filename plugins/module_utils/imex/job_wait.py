@@ -56,7 +56,9 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
     """
     own = [node for node, _line in members].index(job.node)
     others = [line for number, (_node, line) in enumerate(members) if number != own]
-    pause, patience, nudge, started, seen = 0.1, _PATIENCE, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
+    # With a short wait earlier, for a ctl that meets a dead tray may take some seconds itself.
+    first = min(_PATIENCE, settings.wait / 4)
+    pause, patience, nudge, started, seen = 0.1, first, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
     while True:
         # The ctl asks every member: asked again and again, it keeps all these daemons from their start.
         _until_connected(others, min(time.monotonic() + patience, deadline))
@@ -72,7 +74,7 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
                 stop_daemon(settings)
                 time.sleep(_MISMATCH_PAUSE)
                 start_daemon(deadline)
-                pause, patience, nudge, started = 0.1, _PATIENCE, _FIRST_NUDGE, time.monotonic()
+                pause, patience, nudge, started = 0.1, first, _FIRST_NUDGE, time.monotonic()
                 continue
             if "version_mismatch" in words and time.monotonic() - started > _MISMATCH_PAUSE:
                 raise _verdict(settings, members, own, seen)
@@ -162,6 +164,8 @@ class _View(NamedTuple):
 def _look(own: int, timeout: float, before: _View) -> _View:
     done = child.run(["nvidia-imex-ctl", "-N", "-j"], timeout)
     if done.timed_out:
+        if timeout < _CTL_TIMEOUT and before.state is not None:
+            return before  # the deadline has cut it short, which says nothing against the ctl
         return before._replace(state=None, wrong=f"nvidia-imex-ctl gave no answer within {timeout:.0f} s")
     try:
         row = status.parse_row(done.stdout, own)

@@ -220,6 +220,28 @@ def test_where_the_kernel_does_not_tell_of_connections_nobody_waits_for_it(
     assert time.monotonic() - before < 10
 
 
+@pytest.mark.parametrize(
+    ("full", "before", "wrong"),
+    [
+        (30.0, job_wait._View("ready", {1: "never_connected"}, ""), False),
+        (30.0, job_wait._View(None, {}, ""), True),
+        (0.3, job_wait._View("ready", {1: "never_connected"}, ""), True),
+    ],
+)
+def test_an_answer_that_the_deadline_cuts_short_takes_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: float, before: job_wait._View, wrong: bool
+) -> None:
+    """A ctl that meets a dead tray is slow; only where it has had its whole time, or has never spoken, it hangs."""
+    ctl = tmp_path / "nvidia-imex-ctl"
+    ctl.write_text("#!/bin/sh\nexec sleep 60\n")
+    ctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(job_wait, "_CTL_TIMEOUT", full)
+    seen = job_wait._look(0, 0.3, before)
+    assert ("gave no answer" in seen.wrong) is wrong
+    assert (seen == before) is not wrong
+
+
 # --- Files.
 
 
