@@ -242,9 +242,7 @@ def newer_racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
 
 @pytest.fixture(params=["racks", "newer_racks"], ids=["trixie", "forky"])
 def either(request: pytest.FixtureRequest) -> Racks:
-    found: Racks = request.getfixturevalue(request.param)
-    clean(found)
-    return found
+    return whole(request.getfixturevalue(request.param))
 
 
 def clean(racks: Racks) -> None:
@@ -256,6 +254,10 @@ def clean(racks: Racks) -> None:
 
 @pytest.fixture
 def up(racks: Racks) -> Racks:
+    return whole(racks)
+
+
+def whole(racks: Racks) -> Racks:
     """Four trays of one clique under `domain`, up and of one list."""
     clean(racks)
     racks.cliques(ONE)
