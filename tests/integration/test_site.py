@@ -23,11 +23,11 @@ SHARED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The inventory of two racks and a Slurm controller, none of which can be reached."""
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric()))
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The inventory of a rack of two trays and a Slurm controller, none of which can be reached."""
+    folder = tmp_path
+    (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2, split=())))
     (folder / "cluster.nvlink.yml").write_text(INVENTORY)
     (folder / "hosts.yml").write_text("slurm_controller: {hosts: {ctl: {}}}\n")
     nowhere = folder / "ssh-to-nowhere"
@@ -39,16 +39,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plays_with_hosts(folder: Path, *phases: str) -> list[str]:
-    """The plays of a run in which a host took part, in their order."""
-    variables = {"fabric_file": str(folder / "fabric.json"), "site_phases": phases, "site_tray_hosts": "nvlink"}
-    done = ansible(
+def site(folder: Path, *phases: str, **more: object) -> str:
+    """What a run of these phases printed."""
+    variables = {"fabric_file": str(folder / "fabric.json"), "site_phases": phases, "site_tray_hosts": "nvlink", **more}
+    return ansible(
         "ansible-playbook",
         *("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml", "rackscale.nvlink.site"),
         *("-e", json.dumps(variables)),
         check=False,
-    )
-    plays = re.findall(r"^PLAY \[(.+?)\] \**\n(.*?)(?=^PLAY )", done.stdout, re.MULTILINE | re.DOTALL)
+    ).stdout
+
+
+def plays_with_hosts(folder: Path, *phases: str) -> list[str]:
+    """The plays of a run in which a host took part, in their order."""
+    plays = re.findall(r"^PLAY \[(.+?)\] \**\n(.*?)(?=^PLAY )", site(folder, *phases), re.MULTILINE | re.DOTALL)
     return [name for name, told in plays if "skipping: no hosts matched" not in told]
 
 
@@ -63,3 +67,20 @@ def test_a_phase_that_is_not_in_this_run_costs_no_tray_a_task(folder: Path) -> N
 def test_the_controllers_group_may_say_whether_slurm_is_managed(folder: Path, way: str, play: str) -> None:
     (folder / "group_vars" / "slurm_controller.json").write_text(json.dumps({"site_slurm": way}))
     assert set(plays_with_hosts(folder, "slurm")) - set(SHARED) == {play}
+
+
+def test_a_tray_that_discover_has_found_is_in_the_phases_that_follow(folder: Path) -> None:
+    uuid = "00000001-1111-4222-8333-444444444444"
+    page = folder / "trays.json"
+    page.write_text(json.dumps([{"name": f"r01t{number:02d}", "clique": f"{uuid}.32766"} for number in range(3)]))
+    rest = {"file": str(page), "trays": "@", "fields": {"name": "name", "clique": "clique"}}
+    told = site(
+        folder,
+        "discover",
+        "imex",
+        fabric_sources=[{"rest": rest}],
+        fabric_override=["unknown_trays"],
+        imex_owner="none",
+    )
+    assert "r01t00" in json.loads((folder / "fabric.json").read_text())["trays"], told
+    assert re.search(r"rollout : Ask who is there\] \**\n(.*\n)*?fatal: \[r01t00\]: UNREACHABLE", told), told
