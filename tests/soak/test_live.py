@@ -11,15 +11,19 @@ import pytest
 from ansible_collections.rackscale.nvlink.tests.integration.conftest import running_lab
 
 from .live import Soak, scenario
+from .world import OPERATOR
 
 ROUNDS = 10
+# In these ten rounds everything of OPERATOR happens.
+SEED = 24
 
 
 @pytest.mark.lab
 def test_after_every_round_site_comes_to_rest_and_nobody_is_lost(tmp_path: Path) -> None:
     with running_lab(tmp_path, scenario(tmp_path, racks=2, trays=2)) as racks:
-        soak = Soak(racks, tmp_path, seed=4, phases=("discover", "slurm"))
+        soak = Soak(racks, tmp_path, seed=SEED, phases=("discover", "slurm"), every=3)
         soak.settle()
         rounds = [soak.round() for _again in range(ROUNDS)]
         assert sum(one.changed for one in rounds) > 0, "some of what happened was to be followed"
+        assert {what for one in rounds for what in one.happened} >= set(OPERATOR)
         soak.heal()

@@ -4,8 +4,9 @@
 """A site to which things happen, from a seed: outages, faults of GPUs, new trays, NVLink partitions cut and joined.
 
 What happens is told in the settings of the lab (`lab set TRAY KEY=VALUE`), so that one history serves the model, where
-the settings are applied to simulated facts, and racks that run. What must be true afterwards is kept here, without the
-code under test: which clique every tray has last shown.
+the settings are applied to simulated facts, and racks that run. Those have more that can break: drivers and their
+tools, slurmctld, files, and a run itself. What must be true afterwards is kept here, without the code under test: which
+clique every tray has last shown.
 """
 
 from __future__ import annotations
@@ -28,6 +29,24 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     "another driver": ("driver_version=570.172.08",),
 }
 FAULTS = {**DETACHING, **HARMLESS}
+# The same of the tools that are asked: the model has none.
+MUTE: dict[str, tuple[str, ...]] = {
+    "a GPU off the bus": ("gpu0.lost=true",),
+    "no driver loaded": ("nvml=no_driver", "smi=no_driver"),
+}
+BY_OTHER_MEANS: dict[str, tuple[str, ...]] = {
+    "NVML hangs": ("nvml=hang",),
+    "no NVML": ("nvml=no_library",),
+}
+TOOLS = {**MUTE, **BY_OTHER_MEANS}
+# What happens around the trays, to a run of the playbook and to what it works on.
+OPERATOR = (
+    "site killed on its way",
+    "slurmctld killed",
+    "topology edited by hand",
+    "topology edited by hand and loaded",
+    "state file lost",
+)
 
 
 @dataclass
@@ -47,30 +66,33 @@ class Tray:
 
     @property
     def attached(self) -> bool:
-        return self.on and self.trouble not in DETACHING
+        return self.on and self.trouble not in DETACHING and self.trouble not in MUTE
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened, in words, and what to do on the racks: settings and power by tray."""
+    """What happened, in words, and what to do on the racks: settings and power by tray, or one of OPERATOR."""
 
     what: str
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     off: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
+    operator: str = ""
 
 
 class World:
-    """The racks of one seed."""
+    """The racks of one seed. real: they run, so that their tools and their operator may fail too."""
 
-    def __init__(self, trays: Iterable[Tray], seed: int) -> None:
+    def __init__(self, trays: Iterable[Tray], seed: int, real: bool = False) -> None:
         self.trays = {tray.name: tray for tray in trays}
         self.random = random.Random(seed)
+        self.faults = {**FAULTS, **TOOLS} if real else FAULTS
+        self.operator = OPERATOR if real else ()
 
     def happen(self) -> Event:
         """One thing more; repairs come as often as faults, so that a site neither dies out nor stays whole."""
         kinds = [self._fault, self._repair, self._repair, self._power_off, self._power_on, self._cut_or_join]
-        event = self.random.choice([*kinds, self._replace])()
+        event = self.random.choice([*kinds, self._replace, *([self._operate] if self.operator else [])])()
         return event or self.happen()
 
     def heal(self) -> list[Event]:
@@ -92,8 +114,8 @@ class World:
         tray = self._some(tray for tray in self.trays.values() if tray.on and not tray.trouble)
         if tray is None:
             return None
-        tray.trouble = self.random.choice(sorted(FAULTS))
-        return Event(f"{tray.name}: {tray.trouble}", {tray.name: FAULTS[tray.trouble]})
+        tray.trouble = self.random.choice(sorted(self.faults))
+        return Event(f"{tray.name}: {tray.trouble}", {tray.name: self.faults[tray.trouble]})
 
     def _repair(self) -> Event | None:
         tray = self._some(tray for tray in self.trays.values() if tray.on and tray.trouble)
@@ -107,7 +129,8 @@ class World:
         """What a tray without trouble shows."""
         health = ("route_unhealthy=false", "degraded_bandwidth=false", f"driver_version={tray.driver}")
         place = ("state=completed", "status=success", f"uuid={tray.cluster_uuid}", f"clique={tray.clique_id}")
-        return (*place, *health, *(f"gpu{number}.gpu_uuid={uuid}" for number, uuid in enumerate(tray.gpus)))
+        tools = ("gpu0.lost=false", "nvml=ok", "smi=ok")
+        return (*place, *health, *tools, *(f"gpu{number}.gpu_uuid={uuid}" for number, uuid in enumerate(tray.gpus)))
 
     def _power_off(self) -> Event | None:
         # Half of the trays are up at all times: an outage of all sources is another test's subject.
@@ -134,6 +157,10 @@ class World:
         tray.replaced += 1
         tray.gpus = tuple(f"GPU-{tray.replaced:08x}-{uuid.partition('-')[2].partition('-')[2]}" for uuid in tray.gpus)
         return Event(f"{tray.name}: another tray of the same name", {tray.name: self.settings(tray)})
+
+    def _operate(self) -> Event:
+        what = self.random.choice(self.operator)
+        return Event(what, operator=what)
 
     def _cut_or_join(self) -> Event | None:
         """The fabric's team cuts a rack's partition in two, or joins it; trays that are off follow when they boot."""
