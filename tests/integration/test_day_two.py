@@ -25,6 +25,7 @@ import pytest
 from . import pages
 from .commands import environment
 from .conftest import CHECKOUT, LAB, RunningLab, lab_command, running_lab
+from .test_lab import wait_until
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 from nvlab import imex
@@ -35,7 +36,9 @@ ENTRY = "docs/day-two.md"
 NEW = "r01t04"
 # What a run may change on the controller of Slurm and on a tray, without what changes by itself.
 SLURM = "sinfo -hNo '%N %E'; scontrol -o show reservation; scontrol show topology; cat /etc/slurm/*.*"
-TRAY = "systemctl is-active nvidia-imex; cat /etc/nvidia-imex/*; nvidia-smi -q -x | grep driver_ver; ls /etc/apt/*.d"
+# nvidia-smi may be made to hang.
+DRIVER = "timeout 5 nvidia-smi -q -x | grep driver_ver"
+TRAY = f"systemctl is-active nvidia-imex; cat /etc/nvidia-imex/*; {DRIVER}; ls /etc/apt/*.d"
 CHANGED = re.compile(r"changed=(\d+)")
 PIPE = '#!/bin/sh\nexec {python} {lab} exec --name {name} ctl -- {program} "$@"\n'
 # What the site does on a tray, here with the lab's command line in the place of a package manager.
@@ -129,9 +132,16 @@ class Site(pages.Shell):
         self.start(tray)
         self.racks.set(tray, *(f"gpu{gpu}.gpu_uuid=GPU-11111111-0000-4000-8000-{gpu:012d}" for gpu in range(4)))
 
-    def start(self, tray: str) -> None:
-        """It boots; a node that is drained never gets idle, which the lab waits for and tells."""
-        lab_command("start", "--name", self.racks.name, tray, check=False)
+    def start(self, *trays: str) -> None:
+        """They boot. The lab would wait until Slurm has them idle too, which a node that is drained never gets."""
+        for tray in trays:
+            lab_command("start", "--name", self.racks.name, "--timeout=0.1", tray, check=False)
+        for tray in trays:
+            wait_until(lambda tray=tray: self.booted(tray), f"{tray} has booted", 120)
+
+    def booted(self, tray: str) -> bool:
+        told = self.racks.exec(tray, "systemctl", "is-system-running", check=False).stdout.strip()
+        return told in ("running", "degraded")
 
 
 def changed(done: subprocess.CompletedProcess[str]) -> int:
