@@ -90,14 +90,14 @@ def _is_imex(part: Mapping[str, Any]) -> bool:
         and (nodes.get("sha256") is None or isinstance(nodes["sha256"], str))
         and all(key in nodes for key in ("sha256", "own_id"))
         and all(key in part for key in ("state", "version"))
-        and _are(part.get("peers"), ("host", "connection"))
+        and _are(part.get("peers"), ("host",))
+        and all(peer.get("connection") is None or isinstance(peer["connection"], str) for peer in part["peers"])
         and _are(part.get("findings"), ("code", "severity", "message"))
     )
 
 
 def _are(rows: Any, keys: Sequence[str]) -> bool:
-    """Whether these are mappings with texts, or nothing, under the keys."""
+    """Whether these are mappings with a text under each key."""
     return isinstance(rows, list) and all(
-        isinstance(row, Mapping) and all(row.get(key) is None or isinstance(row[key], str) for key in keys)
-        for row in rows
+        isinstance(row, Mapping) and all(isinstance(row.get(key), str) for key in keys) for row in rows
     )

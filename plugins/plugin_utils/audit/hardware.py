@@ -47,6 +47,9 @@ def _own_findings(seen: Evidence, tray: str) -> Iterator[Failure]:
             said.add(code)
             message = f"{tray}: {sentence(mapped(note).get('message'))}"
             yield failure(code, HARDWARE, message, tray, seen.clique_of(tray))
+    if "tray_part_failed" not in said and seen.imex[tray] is None and seen.trays[tray].get("imex") is not None:
+        message = f"{tray}: what it said of IMEX is not what imex_info says."
+        yield failure("tray_part_failed", HARDWARE, message, tray, seen.clique_of(tray))
 
 
 def _places(seen: Evidence) -> Iterator[Failure]:

@@ -534,6 +534,12 @@ def test_whatever_a_tray_answers_the_others_are_judged(data: st.DataObject) -> N
     ElementTree.fromstring(junit.render(verdict, list(world.fabric.cliques)))
 
 
+def test_a_peer_without_a_name_is_no_answer(world: World) -> None:
+    """Found by the property above."""
+    world.trays[A[1]]["imex"]["peers"][0]["host"] = None
+    assert rows(world.verdict()) == [("hardware", "tray_part_failed", A[1:2])]
+
+
 @given(st.text(), st.text(), st.text())
 def test_junit_holds_any_text(message: str, cause: str, mend: str) -> None:
     row = {**failure.failure("gpu_lost", "hardware", message, "t1", "c1"), "cause": cause, "mend": mend}
