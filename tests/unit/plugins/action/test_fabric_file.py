@@ -440,7 +440,6 @@ def test_two_sources_that_disagree_are_shown_and_the_order_of_trust_decides(site
     assert [row["tray"] for row in found["changes"]] == (["r01t01"] if first == "ansible_facts" else [])
 
 
-@pytest.mark.any_core
 def test_an_outage_is_an_error_only_where_no_fabric_file_stands(site: Site) -> None:
     with pytest.raises(AnsibleActionFail, match=r"^rest: http://127\.0\.0\.1:9/ .*; bring it back"):
         site.run(sources=[DEAD])
