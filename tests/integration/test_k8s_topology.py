@@ -692,14 +692,20 @@ class Interrupting(Cluster):
         self._plane, self._left, self._lock = plane, writes, threading.Lock()
 
     def apply(
-        self, kind: Kind, body: Mapping[str, Any], manager: str, force: bool = False, dry_run: bool = False
+        self,
+        kind: Kind,
+        body: Mapping[str, Any],
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+        metadata: bool = False,
     ) -> dict[str, Any]:
         if not dry_run:
             with self._lock:
                 self._left -= 1
                 if self._left == -1:
                     self._plane.stop()
-        return super().apply(kind, body, manager, force, dry_run)
+        return super().apply(kind, body, manager, force, dry_run, metadata)
 
 
 @pytest.mark.parametrize("writes", [2, 5])
