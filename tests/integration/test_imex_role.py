@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
 
 from .commands import ansible
-from .conftest import CHECKOUT, RunningLab, lab_command, running_lab
+from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
 from .test_lab import wait_until
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
@@ -228,6 +229,22 @@ def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
         yield Racks(running, tmp_path_factory.mktemp("imex"))
 
 
+@pytest.fixture(scope="module")
+def newer_racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
+    """The same on Debian forky."""
+    folder = tmp_path_factory.mktemp("forky")
+    scenario = folder / "jobs.yml"
+    scenario.write_text(yaml.safe_dump({**yaml.safe_load((SCENARIOS / "jobs.yml").read_text()), "suite": "forky"}))
+    with running_lab(folder, scenario) as running:
+        lab_command("packages", "--name", running.name, str(imex.packages()))
+        yield Racks(running, folder)
+
+
+@pytest.fixture(params=["racks", "newer_racks"], ids=["trixie", "forky"])
+def either(request: pytest.FixtureRequest) -> Racks:
+    return whole(request.getfixturevalue(request.param))
+
+
 def clean(racks: Racks) -> None:
     """No fault is left of the test before."""
     for tray in TRAYS:
@@ -237,6 +254,10 @@ def clean(racks: Racks) -> None:
 
 @pytest.fixture
 def up(racks: Racks) -> Racks:
+    return whole(racks)
+
+
+def whole(racks: Racks) -> Racks:
     """Four trays of one clique under `domain`, up and of one list."""
     clean(racks)
     racks.cliques(ONE)
@@ -631,19 +652,19 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
 
 
 @pytest.mark.minutes
-def test_every_owner_after_every_other_leaves_nothing_of_it(up: Racks) -> None:
-    up.on(TRAYS, f"printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}")
+def test_every_owner_after_every_other_leaves_nothing_of_it(either: Racks) -> None:
+    either.on(TRAYS, f"printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}")
     # An initramfs is larger than what a module's other children may write.
-    up.on(
+    either.on(
         TRAYS, f"printf '#!/bin/sh\\nexec truncate --size=20M /root/initrd.img\\n' > {INITRAMFS}; chmod 755 {INITRAMFS}"
     )
-    up.cliques({f"c{number}": [tray] for number, tray in enumerate(TRAYS)})
+    either.cliques({f"c{number}": [tray] for number, tray in enumerate(TRAYS)})
     for step in range(6):
-        walk(up, {tray: way[step] for tray, way in WALKS.items()}, preview=step == 3)
+        walk(either, {tray: way[step] for tray, way in WALKS.items()}, preview=step == 3)
     for owner in LAST:
-        walk(up, {TRAYS[2]: owner})
-    assert up.on(TRAYS, "stat -c %s /root/initrd.img") == ["20971520\n"] * 4
-    up.on(TRAYS, f"rm {INITRAMFS}")
+        walk(either, {TRAYS[2]: owner})
+    assert either.on(TRAYS, "stat -c %s /root/initrd.img") == ["20971520\n"] * 4
+    either.on(TRAYS, f"rm {INITRAMFS}")
 
 
 # Whole racks.
