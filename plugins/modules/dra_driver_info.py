@@ -29,38 +29,6 @@ options:
     type: str
     choices: [preflight, imex, upgrade, crds, checks, probe, probe_left, uninstall]
     required: true
-  kubeconfig:
-    description: A kubeconfig file with a token, a token file or a client certificate.
-    type: path
-    required: true
-  context:
-    description: A context of that file. Empty for its current one.
-    type: str
-    default: ''
-  timeout:
-    description: Seconds that one answer of the API server may take.
-    type: float
-    default: 30
-  shape:
-    description: The shape of the cluster, as the role has it.
-    type: str
-    default: compute_domains
-  values:
-    description: Values of the chart over those of the shape.
-    type: dict
-    default: {}
-  chart_version:
-    description: The one version of the chart, from 0.4.0 on.
-    type: str
-    default: 0.5.0
-  release:
-    description: The release's name.
-    type: str
-    default: dra-driver-nvidia-gpu
-  namespace:
-    description: The release's namespace.
-    type: str
-    default: dra-driver-nvidia-gpu
   kubelet_root:
     description: The kubelet's folder on the trays.
     type: path
@@ -69,11 +37,6 @@ options:
     description: Whether C(enable_cdi) is set in the configuration of every containerd 1.7.
     type: bool
     default: false
-  label_writer:
-    description: V(site) if something of the site writes the label of cliques.
-    type: str
-    choices: ['', site]
-    default: ''
   extra_keys:
     description: Dotted keys that the chart has besides those that are known.
     type: list
@@ -150,6 +113,7 @@ options:
     type: bool
     default: true
 extends_documentation_fragment:
+  - rackscale.nvlink.dra_driver
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.info_module
 attributes:

@@ -26,43 +26,6 @@ options:
     type: str
     choices: [present, kept, absent]
     required: true
-  kubeconfig:
-    description: A kubeconfig file with a token, a token file or a client certificate.
-    type: path
-    required: true
-  context:
-    description: A context of that file. Empty for its current one.
-    type: str
-    default: ''
-  timeout:
-    description: Seconds that one answer of the API server may take.
-    type: float
-    default: 30
-  shape:
-    description: The shape of the cluster, as the role has it.
-    type: str
-    default: compute_domains
-  values:
-    description: Values of the chart over those of the shape.
-    type: dict
-    default: {}
-  chart_version:
-    description: The one version of the chart, from 0.4.0 on.
-    type: str
-    default: 0.5.0
-  release:
-    description: The release's name.
-    type: str
-    default: dra-driver-nvidia-gpu
-  namespace:
-    description: The release's namespace.
-    type: str
-    default: dra-driver-nvidia-gpu
-  label_writer:
-    description: V(site) if something of the site writes the label of cliques.
-    type: str
-    choices: ['', site]
-    default: ''
   waves:
     description: Always true here. It is taken so that one description serves M(rackscale.nvlink.dra_driver_info) too.
     type: bool
@@ -77,6 +40,7 @@ options:
     type: float
     default: 0
 extends_documentation_fragment:
+  - rackscale.nvlink.dra_driver
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
 attributes:
