@@ -23,7 +23,7 @@ import marshal
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -67,15 +67,50 @@ def run(
     input: str | None = None,
     env: Mapping[str, str] | None = None,
     large_files: bool = False,
+    most: int | None = None,
 ) -> Result:
     """Run a program (looked up in PATH when its name has no slash) for at most ``timeout`` seconds.
 
     ``input`` is its standard input, else that is empty; ``env`` replaces its environment. Output is decoded as UTF-8,
-    what is none of it replaced; neither output, nor a file that the program writes, can grow past MOST_OUTPUT, unless
-    ``large_files`` says that it unpacks packages or does the like; of its output then no more is read. What the program
-    leaves running in its session ends with it. Raises ChildError for a call that makes no sense, never for what the
-    program does.
+    what is none of it replaced; neither output, nor a file that the program writes, can grow past ``most`` bytes
+    (MOST_OUTPUT), unless ``large_files`` says that it unpacks packages or does the like; of its output then no more is
+    read. What the program leaves running in its session ends with it. Raises ChildError for a call that makes no sense,
+    never for what the program does.
     """
+    start = _program(argv, env, None if large_files else most or MOST_OUTPUT)
+    result, output = _supervise(start, timeout, (input or "").encode("utf-8", "replace"), most)
+    return result._replace(stdout=output.decode("utf-8", "replace"))
+
+
+def run_each(
+    commands: Sequence[Sequence[str]], timeout: float, at_once: int, env: Mapping[str, str] | None = None
+) -> list[Result]:
+    """``run()`` of each of the programs, so many of them side by side; each has ``timeout`` seconds from its start."""
+    starts = [_program(argv, env, MOST_OUTPUT) for argv in commands]
+    results: dict[int, Result] = {}
+    running: dict[int, _Begun] = {}
+    begun = 0
+    try:
+        while len(results) < len(starts):
+            while begun < len(starts) and len(running) < max(1, at_once):
+                running[begun] = _begin(starts[begun], timeout, b"")
+                begun += 1
+            for number, child in list(running.items()):
+                late = time.monotonic() >= child.deadline
+                if late or _has_ended(child.pid, 0):
+                    result, output = _finish(child, late and not _has_ended(child.pid, 0), None)
+                    results[number] = result._replace(stdout=output.decode("utf-8", "replace"))
+                    _close(running.pop(number).files)
+            time.sleep(0.02)
+    finally:
+        for child in running.values():
+            _finish(child, True, None)
+            _close(child.files)
+    return [results[number] for number in range(len(starts))]
+
+
+def _program(argv: Sequence[str], env: Mapping[str, str] | None, most: int | None) -> Callable[[int, int], None]:
+    """What becomes the program in a child; ChildError for a command that makes no sense."""
     words = [str(word) for word in argv]
     if not words or not words[0]:
         raise ChildError("child: the command to run is empty, name a program.")
@@ -84,11 +119,10 @@ def run(
     environment = dict(os.environ if env is None else env)
 
     def start(_out: int, _err: int) -> None:
-        _limit(None if large_files else MOST_OUTPUT)
+        _limit(most)
         os.execvpe(words[0], words, environment)
 
-    result, output = _supervise(start, timeout, (input or "").encode("utf-8", "replace"))
-    return result._replace(stdout=output.decode("utf-8", "replace"))
+    return start
 
 
 def call(function: Callable[..., Any], timeout: float, *arguments: Any) -> Reply:
@@ -124,8 +158,26 @@ def calls(functions: Sequence[Callable[[], Any]], timeout: float) -> list[Reply]
     return replies
 
 
-def _supervise(start: Callable[[int, int], None], timeout: float, given: bytes) -> tuple[Result, bytes]:
+def _supervise(
+    start: Callable[[int, int], None], timeout: float, given: bytes, most: int | None = None
+) -> tuple[Result, bytes]:
     """What became of the child, and the bytes of its standard output, which the result does not hold."""
+    child = _begin(start, timeout, given)
+    try:
+        return _finish(child, not _has_ended(child.pid, child.deadline), most)
+    finally:
+        _close(child.files)
+
+
+class _Begun(NamedTuple):
+    """A child that runs, and the files that it and its caller share: standard input, output, error, and the fault."""
+
+    pid: int
+    deadline: float
+    files: list[int]
+
+
+def _begin(start: Callable[[int, int], None], timeout: float, given: bytes) -> _Begun:
     if not timeout > 0:
         raise ChildError(f"child: timeout is {timeout!r}, use a number of seconds above 0.")
     files: list[int] = []
@@ -137,23 +189,32 @@ def _supervise(start: Callable[[int, int], None], timeout: float, given: bytes) 
         pid = os.fork()
         if pid == 0:
             _become_child(start, stdin, stdout, stderr, error, timeout)
-        timed_out = not _has_ended(pid, deadline)
-        # The child is not reaped yet, so its process group cannot belong to anybody else.
-        _kill_group(pid)
-        ended = _has_ended(pid, time.monotonic() + GRACE) if timed_out else True
-        rc = _reap(pid) if ended else None
-        result = Result(
-            rc=None if timed_out else rc,
-            stdout="",
-            stderr=_read(stderr).decode("utf-8", "replace"),
-            timed_out=timed_out,
-            survivor_pid=None if ended else pid,
-            error=_read(error).decode("utf-8", "replace") or None,
-        )
-        return result, _read(stdout)
-    finally:
-        for descriptor in files:
-            os.close(descriptor)
+        return _Begun(pid, deadline, files)
+    except BaseException:
+        _close(files)
+        raise
+
+
+def _finish(child: _Begun, timed_out: bool, most: int | None) -> tuple[Result, bytes]:
+    _stdin, stdout, stderr, error = child.files
+    # The child is not reaped yet, so its process group cannot belong to anybody else.
+    _kill_group(child.pid)
+    ended = _has_ended(child.pid, time.monotonic() + GRACE) if timed_out else True
+    rc = _reap(child.pid) if ended else None
+    result = Result(
+        rc=None if timed_out else rc,
+        stdout="",
+        stderr=_read(stderr).decode("utf-8", "replace"),
+        timed_out=timed_out,
+        survivor_pid=None if ended else child.pid,
+        error=_read(error).decode("utf-8", "replace") or None,
+    )
+    return result, _read(stdout, most)
+
+
+def _close(files: Iterable[int]) -> None:
+    for descriptor in files:
+        os.close(descriptor)
 
 
 def _memory_file(name: str) -> int:
@@ -293,11 +354,11 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _read(descriptor: int) -> bytes:
+def _read(descriptor: int, most: int | None = None) -> bytes:
     """All that a child has written; by position, for the child shares the file's offset."""
     parts = []
     at = 0
-    while at < MOST_OUTPUT:
+    while at < (most or MOST_OUTPUT):
         part = os.pread(descriptor, 1 << 20, at)
         if not part:
             break

@@ -16,9 +16,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -27,6 +28,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 # Every reason of ours begins with it, and no other reason is ever taken away.
 OURS = "nvlink: "
 UNPROVEN = f"{OURS}test failed"
+# How many sruns wait for their tests side by side; each is little more than a process that waits.
+TESTS_AT_ONCE = 32
+# Seconds between two looks, which get longer: each asks slurmctld for all jobs or all nodes.
+_FIRST_PAUSE, _PAUSE_GROWS, _LONGEST_PAUSE = 0.3, 1.3, 5.0
 _REASON = re.compile(r" Reason=(.*?) \[[^\]\s]*@[^\]\s]*\]")
 # Base states of a node that runs no job however it is flagged; DOWN ones wait for slurmd.
 _AWAY = frozenset(("DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "POWERED_DOWN"))
@@ -99,12 +104,11 @@ def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool
     outcome.changes = [f"{name}: drained ({why})" for name in fresh]
     if fresh and not check:
         _update(slurm, fresh, "state=drain", f"reason={why}")
-    deadline = time.monotonic() + (0 if check else wait)
-    while True:
+    for _look in _looks(0 if check else wait):
         outcome.busy = _busy(slurm, here)
-        if not outcome.busy or time.monotonic() > deadline:
-            return outcome
-        time.sleep(min(1.0, wait))
+        if not outcome.busy:
+            break
+    return outcome
 
 
 def take_over(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
@@ -148,7 +152,8 @@ def _busy(slurm: Slurm, names: Iterable[str]) -> dict[str, list[str]]:
 def _prove(slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, Node]) -> dict[str, str]:
     """Node -> why it is drained again. Whatever happens, no node is open to others without its test."""
     reservation = f"nvlink_test_{os.getpid()}"
-    minutes = int((test.timeout * len(names) + slurm.timeout) / 60) + 2
+    rounds = -(-len(names) // TESTS_AT_ONCE)
+    minutes = int((test.timeout * rounds + slurm.timeout) / 60) + 2
     made = slurm.call(
         "scontrol",
         "create",
@@ -170,13 +175,12 @@ def _prove(slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, N
         _give_back(slurm, known)
         away = _wait_for(slurm, names)
         refused.update(dict.fromkeys(away, "slurmd does not answer slurmctld"))
-        for name in names:
-            if name not in away:
-                why = _failure(slurm, name, reservation, test)
-                if why:
-                    refused[name] = why
-                else:
-                    del refused[name]
+        here = [name for name in names if name not in away]
+        for name, ran in zip(here, _tested(slurm, here, reservation, test)):
+            if ran.rc == 0:
+                del refused[name]
+            else:
+                refused[name] = f"its test {test.command[0]} failed ({reason(ran).rstrip('.')})"
     finally:
         if refused:
             _update(slurm, sorted(refused), "state=drain", f"reason={UNPROVEN}")
@@ -184,24 +188,44 @@ def _prove(slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, N
     return refused
 
 
-def _failure(slurm: Slurm, name: str, reservation: str, test: Test) -> str:
-    """Why the test of a node failed; empty if it passed."""
+def _tested(slurm: Slurm, names: Sequence[str], reservation: str, test: Test) -> list[child.Result]:
+    """What became of the test on each node. Side by side, or the trays of 576 racks would take hours one by one."""
     limit = int(test.timeout / 60) + 1
-    words = [f"--reservation={reservation}", f"--nodelist={name}", "--nodes=1", "--ntasks=1", f"--time={limit}"]
     who = [] if test.user == "root" else [f"--uid={test.user}"]
-    ran = slurm.call("srun", *who, *words, "--chdir=/", "--", *test.command, timeout=test.timeout)
-    return "" if ran.rc == 0 else f"its test {test.command[0]} failed ({reason(ran).rstrip('.')})"
+    words = [
+        f"--reservation={reservation}",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--time={limit}",
+        "--chdir=/",
+        "--",
+        *test.command,
+    ]
+    return slurm.call_each(
+        "srun", [[*who, f"--nodelist={name}", *words] for name in names], test.timeout, TESTS_AT_ONCE
+    )
 
 
 def _wait_for(slurm: Slurm, names: Sequence[str]) -> list[str]:
     """Those that slurmctld does not see, however long it is asked."""
-    deadline = time.monotonic() + slurm.timeout
-    while True:
+    away: list[str] = []
+    for _look in _looks(slurm.timeout):
         known = survey(slurm)
         away = [name for name in names if known.get(name, Node(frozenset(("DOWN",)))).words & _AWAY]
-        if not away or time.monotonic() > deadline:
-            return away
-        time.sleep(0.3)
+        if not away:
+            break
+    return away
+
+
+def _looks(seconds: float) -> Iterator[None]:
+    """Once at once and again as long as there is time, at its end too, so that what happens last is seen."""
+    deadline = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
+    yield
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause, left))
+        pause = min(pause * _PAUSE_GROWS, _LONGEST_PAUSE)
+        yield
 
 
 def _give_back(slurm: Slurm, nodes: Mapping[str, Node]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
@@ -25,6 +26,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 
 # Where Slurm's programs are when PATH does not say so.
 BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/slurm/sbin", "/opt/slurm/bin")
+
+# An idle node without features is half a kilobyte (24.11.5); system, GRES, TRES and a reason make it a few times that,
+# and the trays of 576 racks come near to what other programs may print.
+MOST_OUTPUT = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,23 @@ class Slurm:
         )
 
     def call(self, name: str, *arguments: str, timeout: float | None = None) -> child.Result:
+        command = [self.program(name), *arguments]
+        return child.run(command, timeout or self.timeout, env=self._environment(), most=MOST_OUTPUT)
+
+    def call_each(
+        self, name: str, arguments: Sequence[Sequence[str]], timeout: float, at_once: int
+    ) -> list[child.Result]:
+        """``call()`` with each of the arguments, so many of them side by side."""
+        path = self.program(name)
+        return child.run_each([[path, *words] for words in arguments], timeout, at_once, env=self._environment())
+
+    def _environment(self) -> dict[str, str]:
         # No limit on the width of what is shown; the site's own variables must not change what is read.
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SCONTROL_"))}
         environment["LC_ALL"] = "C"
         if self.conf:
             environment["SLURM_CONF"] = self.conf
-        return child.run([self.program(name), *arguments], timeout or self.timeout, env=environment)
+        return environment
 
     def ask(self, *arguments: str) -> str:
         """What scontrol says; SlurmError if it fails."""

@@ -22,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     parse_show_topology,
     parse_yaml,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MOST_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
@@ -150,7 +151,7 @@ def _why(told: child.Result) -> str:
 
 def _ask(argv: Sequence[str], timeout: float) -> child.Result:
     try:
-        told = child.run(argv, timeout)
+        told = child.run(argv, timeout, most=MOST_OUTPUT)
     except NvlinkError as error:
         raise OutageError(f"{SOURCE}: {str(error).rstrip('.')}") from None
     words = _words(argv)

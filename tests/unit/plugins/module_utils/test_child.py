@@ -130,6 +130,57 @@ def test_endless_output_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(result.stdout) == 100_000
 
 
+def test_a_caller_may_expect_more_output() -> None:
+    size = child.MOST_OUTPUT + 1000
+    command = ["head", "-c", str(size), "/dev/zero"]
+    assert child.run(command, 30).rc == -signal.SIGXFSZ
+    told = child.run(command, 30, most=2 * size)
+    assert (told.rc, len(told.stdout)) == (0, size)
+
+
+def test_programs_run_side_by_side_but_no_more_than_so_many(tmp_path: Path) -> None:
+    """Each leaves a file while it runs and says how many there were; the answers come in the order of the commands."""
+    script = 'touch "$1/$2"; sleep 0.4; ls "$1" | wc -l; rm "$1/$2"; exit "$2"'
+    commands = [["sh", "-c", script, "sh", str(tmp_path), str(number)] for number in range(7)]
+    results = child.run_each(commands, 30, at_once=3)
+    assert [result.rc for result in results] == list(range(7))
+    seen = [int(result.stdout) for result in results]
+    assert max(seen) in (2, 3)
+
+
+def test_one_that_hangs_or_is_not_there_keeps_no_other_of_many_from_its_end(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    hangs = ["sh", "-c", f"echo $$ > {pid}; echo begun; exec sleep 60"]
+    results = child.run_each([hangs, ["no-such-program"], ["sh", "-c", "sleep 0.2; echo done"]], 2, at_once=3)
+    assert [result.rc for result in results] == [None, 127, 0]
+    assert [result.timed_out for result in results] == [True, False, False]
+    assert (results[0].stdout, results[2].stdout) == ("begun\n", "done\n")
+    assert results[1].error
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    with pytest.raises(child.ChildError, match="empty"):
+        child.run_each([[]], 2, at_once=1)
+    assert child.run_each([], 2, at_once=1) == []
+
+
+def test_what_runs_side_by_side_ends_with_its_caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = f"echo $$ > {tmp_path}/$0; exec sleep 60"
+    asked = 0
+
+    def interrupted(_seconds: float) -> None:
+        nonlocal asked
+        asked += all((tmp_path / name).exists() for name in "ab")
+        if asked:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(child.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        child.run_each([["sh", "-c", script, name] for name in "ab"], 30, at_once=2)
+    for name in "ab":
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / name).read_text()), 0)
+
+
 def test_a_function_is_called_in_a_child_and_its_value_comes_back() -> None:
     def double(value: int) -> dict[str, Any]:
         return {"twice": value * 2, "pid": os.getpid()}

@@ -1,0 +1,105 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes of a large site are asked and tested, by programs in the stead of Slurm's."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
+
+WHY = "nvlink: admit"
+NAMES = [f"r01t{number:02d}" for number in range(1, 19)]
+
+
+class Programs:
+    """scontrol, srun and squeue of one rack whose trays are all drained for their admission."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.called = folder / "called"
+        self.nodes("")
+        self.program("squeue", "exit 0")
+
+    def nodes(self, more: str) -> None:
+        lines = [f"NodeName={name} State=IDLE+DRAIN Reason={WHY} [root@2026-11-21T15:10:00] {more}" for name in NAMES]
+        (self.folder / "nodes").write_text("".join(f"{line}\n" for line in lines))
+        self.program("scontrol", f'echo "$*" >> {self.called}\ncase "$*" in *show*) cat {self.folder}/nodes;; esac')
+
+    def program(self, name: str, script: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def slurm(self) -> Slurm:
+        return Slurm(str(self.folder), 10)
+
+    @property
+    def updates(self) -> list[str]:
+        return [line for line in self.called.read_text().splitlines() if not line.startswith("-a")]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
+
+
+def test_the_nodes_of_a_large_site_are_read_whole(programs: Programs) -> None:
+    """With features, TRES and a system's name a node of GPUs takes over a kilobyte, and there are ten thousand."""
+    programs.nodes("OS=" + "x" * 1024 * 1024)
+    assert (programs.folder / "nodes").stat().st_size > 18 * 1024 * 1024
+    assert nodes.survey(programs.slurm()).keys() == set(NAMES)
+
+
+def test_trays_are_tested_side_by_side_and_only_who_fails_stays_out(programs: Programs) -> None:
+    test = 'case "$*" in *r01t03*) echo "no GPU" >&2; exit 9;; *r01t07*) exec sleep 60;; *) exec sleep 1;; esac'
+    programs.program("srun", test)
+    began = time.monotonic()
+    outcome = nodes.resume(programs.slurm(), NAMES, WHY, nodes.Test(("nvidia-smi", "-q"), timeout=4), check=False)
+    assert time.monotonic() - began < 15, "eighteen of a second each, one after another"
+    assert outcome.refused == {
+        "r01t03": "its test nvidia-smi failed (no GPU)",
+        "r01t07": "its test nvidia-smi failed (no answer in time)",
+    }
+    assert outcome.changes == [f"{name}: resumed" for name in NAMES if name not in outcome.refused]
+    reserved, undrained, drained, gone = programs.updates
+    assert "Nodes=r01t[01-18] " in reserved
+    assert undrained == "update nodename=r01t[01-18] state=undrain"
+    assert drained == f"update nodename=r01t[03,07] state=drain reason={nodes.UNPROVEN}"
+    assert gone.startswith("delete ReservationName=nvlink_test_")
+
+
+def test_a_long_wait_for_jobs_asks_soon_first_and_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look makes slurmctld tell of all jobs of the site, and a drain may wait for hours."""
+    now, looked = 100.0, list[float]()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class Busy(Slurm):
+        def ask(self, *_arguments: str) -> str:
+            return "NodeName=r01t04 State=MIXED+DRAIN\n"
+
+        def jobs(self) -> list[Job]:
+            looked.append(now - 100)
+            return [Job("17", "op", "all", ("r01t04",))]
+
+    monkeypatch.setattr(nodes.time, "monotonic", lambda: now)
+    monkeypatch.setattr(nodes.time, "sleep", sleep)
+    assert nodes.drain(Busy(), ["r01t04"], WHY, 3600, check=False).busy == {"r01t04": ["17"]}
+    assert sum(at <= 2 for at in looked) >= 4
+    assert len(looked) < 800
+    assert looked[-1] == pytest.approx(3600)
+    pauses = [after - before for before, after in zip(looked, looked[1:])]
+    assert max(pauses) <= 5.001, "what waits behind it loses little time"
+
+
+def test_a_drain_that_nothing_holds_up_does_not_wait(programs: Programs) -> None:
+    began = time.monotonic()
+    assert nodes.drain(programs.slurm(), NAMES, WHY, 3600, check=False).busy == {}
+    assert time.monotonic() - began < 60
