@@ -72,6 +72,9 @@ def files(page: str) -> dict[str, str]:
 class Shell:
     """An operator's shell in one folder, with the environment's programs on its path."""
 
+    # A command that takes longer hangs: far more than any on the lab's few trays takes beside other work.
+    seconds = 400.0
+
     def __init__(self, folder: Path, **more: str) -> None:
         self.folder = folder
         self.more = more
@@ -95,7 +98,7 @@ class Shell:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=self.seconds,
             check=False,
         )
         assert done.returncode == 0, f"`{command}` ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"

@@ -30,6 +30,8 @@ def commands(page: str) -> list[str]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with running_site(tmp_path_factory, "two-racks.yml", NEW, ANSIBLE_FORKS="20", ANSIBLE_TIMEOUT="5") as running:
+        # Nine times the trays of the other labs, on the same machine.
+        running.seconds = 3600
         running.type(texts(ENTRY)[0])
         running.type("git add -A && git commit -qm 'The fabric'")
         running.racks.stop(DEAD)
@@ -91,7 +93,7 @@ def test_a_rack_goes_and_comes_back(site: Site) -> None:
 def test_a_driver_passes_a_bad_rack_goes_on_after_a_kill_and_ends_when_it_is_mended(site: Site) -> None:
     rollout, resume = (f"{command} -e rollout_fabric_wait=10" for command in commands("docs/day-two/driver.md"))
     site.hook(PAUSE)
-    killed(site, rollout, until=lambda: driver(site, "r01t17") == "595.58.03")
+    killed(site, rollout, until=lambda: driver(site, "r01t17") == "595.58.03", seconds=1800)
     assert site.left("driver") == {"r01": "begun", "r02a": "waiting", "r02b": "waiting"}
     site.hook()
     told = site.fails(resume)
