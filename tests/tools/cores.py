@@ -106,6 +106,7 @@ def in_tree(core: str) -> int:
         "ANSIBLE_COLLECTIONS_PATH=/opt/collections",
         "ANSIBLE_INJECT_FACT_VARS=false",
         "ANSIBLE_DEPRECATION_WARNINGS=true",
+        "CI=true",  # for hypothesis: the same examples each time
     ]
     with tempfile.TemporaryDirectory(prefix="rackscale-nvlink-") as scratch:
         twice = ["bash", "-c", TRY_TWICE, "cores", "python3", *PYTEST]
