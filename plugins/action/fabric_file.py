@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
@@ -38,6 +39,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 
 Result = dict[str, Any]
+display = Display()
 
 # Percent of the trays of a live source that must answer where the site does not say.
 _LEAST_OF_LIVE = 50.0
@@ -428,7 +430,7 @@ def _observe(
             answer = Answer(name, rows, measured=least is not None)
         else:
             asked = None if name in sources.ASK_TRAYS else known
-            answer = ask(name, functools.partial(sources.observe, name, own, now, known), asked)
+            answer = ask(name, functools.partial(sources.observe, name, own, now, known, display), asked)
             answer = replace(answer, hints=name in sources.HINTS)
         if not answer.hints:
             answer = replace(answer, observations=[site.told(row) for row in answer.observations])

@@ -546,7 +546,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 replace(
                     merging.ask(
                         name,
-                        functools.partial(sources.observe, name, options, now, trays),
+                        functools.partial(sources.observe, name, options, now, trays, self.display),
                         None if name in sources.ASK_TRAYS else trays,
                     ),
                     hints=name in sources.HINTS,

@@ -14,8 +14,9 @@ import functools
 import importlib.util
 import json
 import marshal
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -24,13 +25,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_fac
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 ENTRY = "fabric_facts"
+CATALOGUE = "findings"
 
 # Between these stand the facts as JSON on one line, whatever a login shell has printed before and after.
 BEGIN, END = "nvlink-facts-1:", ":nvlink-facts-end"
 
 # Read by python3 -c, so that standard input stays free for the program itself. No character that any shell would read
 # within single quotes. -I and -S: nothing of the tray's own environment, site-packages or home directory counts.
-BOOTSTRAP = "import marshal,sys;a=marshal.loads(sys.stdin.buffer.read());exec(a[0],a[1])"
+BOOTSTRAP = "import marshal,sys;a=marshal.load(sys.stdin.buffer);exec(a[0],a[1])"
 FLAGS = ("-I", "-S")
 
 # A module runs when something of it is first asked for: nvidia_smi, for one, only where NVML does not answer.
@@ -52,9 +54,14 @@ class Os(type(sys)):
     def __getattr__(self, name):
         return getattr(posix if hasattr(posix, name) else full("os"), name)
 
-types = type(sys)("types")
-types.annotations = types.Any = types.Callable = types.Mapping = types.Sequence = None
+class Types(type(sys)):
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+types = Types("types")
 types.NamedTuple = NamedTuple
+
 def foreign():
     import _ctypes
 
@@ -118,9 +125,9 @@ sys.stdout.flush()
 posix._exit(0)
 """
 _START = """
-import _frozen_importlib_external, marshal, zlib
+import _frozen_importlib_external, marshal, sys, zlib
 same = magic == _frozen_importlib_external.MAGIC_NUMBER
-program, parts = marshal.loads(zlib.decompress(code if same else source))
+program, parts = marshal.loads(zlib.decompress(code if same else marshal.load(sys.stdin.buffer)))
 exec(marshal.loads(program) if same else program)
 """
 
@@ -139,10 +146,10 @@ def packed(backend: str, nvidia_smi: str, timeout: float, limit: int) -> bytes:
         "magic": importlib.util.MAGIC_NUMBER,
         "limit": limit,
         "options": (backend, nvidia_smi, timeout),
-        "source": source,
         "code": code,
     }
-    return _plain((_START, names))
+    # The source comes last, so that a tray that can do with the byte code need not read it.
+    return _plain((_START, names)) + _plain(source)
 
 
 def _plain(value: Any) -> bytes:
@@ -151,7 +158,7 @@ def _plain(value: Any) -> bytes:
 
 
 def _squeezed(value: Any) -> bytes:
-    return zlib.compress(_plain(value), 9)
+    return zlib.compress(_plain(value))
 
 
 @functools.cache
@@ -161,29 +168,36 @@ def parts() -> tuple[tuple[str, tuple[str, bytes]], ...]:
     The byte code serves trays that have the controller's version of Python: it halves the probe's time.
     """
     directory = Path(fabric_facts.__file__).parent
-    found: dict[str, tuple[str, bytes]] = {}
+    sources: dict[str, str] = {}
+    trees: dict[str, ast.Module] = {}
     waiting = [ENTRY]
     while waiting:
         name = waiting.pop()
-        full = f"{PACKAGE}.{name}"
-        if full not in found:
-            source = (directory / f"{name}.py").read_text(encoding="utf-8")
-            tree = ast.parse(source)
-            waiting += _imported(tree)
-            found[full] = (source, _byte_code(tree, full))
-    return tuple(sorted(found.items()))
+        if name not in trees:
+            sources[name] = (directory / f"{name}.py").read_text(encoding="utf-8")
+            trees[name] = ast.parse(sources[name])
+            waiting += _imported(trees[name])
+    _leave_out_rows(trees[CATALOGUE], (text for name, text in sources.items() if name != CATALOGUE))
+    return tuple(
+        (full, (sources[name], _byte_code(tree, full)))
+        for name, tree in sorted(trees.items())
+        for full in [f"{PACKAGE}.{name}"]
+    )
+
+
+def _leave_out_rows(catalogue: ast.Module, others: Iterable[str]) -> None:
+    """Of the catalogue, two thirds of all code, leave the rows that other sources name, with their severities alone."""
+    named = {word for source in others for word in re.findall(r'"(\w+)"', source)}
+    table = next(node for node in ast.walk(catalogue) if isinstance(node, ast.Dict))
+    rows = [row for row in zip(table.keys, table.values) if isinstance(row[0], ast.Constant) and row[0].value in named]
+    table.keys, table.values = map(list, zip(*rows))
+    for entry in table.values:
+        assert isinstance(entry, ast.Call)
+        del entry.args[1:]
 
 
 def _byte_code(tree: ast.Module, name: str) -> bytes:
-    """Without what only a reader needs: docstrings, types of functions, line numbers."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
-        if isinstance(node, ast.arg):
-            node.annotation = None
-        # Of the catalogue of findings, two thirds of all code, a tray needs no more than the severities.
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Entry":
-            del node.args[1:]
+    """Without what only a reader needs: docstrings and line numbers."""
     return marshal.dumps(_without_lines(compile(tree, name, "exec", dont_inherit=True, optimize=2)))
 
 
@@ -193,8 +207,8 @@ def _without_lines(code: CodeType) -> CodeType:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """The names, as in `nvml`, of the modules of module_utils that a source imports."""
-    for node in ast.walk(tree):
+    """The names, as in `nvml`, of the modules of module_utils that a source imports at its top."""
+    for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module:
             if node.module == PACKAGE:
                 yield from (alias.name for alias in node.names)

@@ -12,9 +12,10 @@ observation for each tray that it was asked for, also for those that gave no ans
 whole; a finding about one tray stands in its observation. It raises SourceError, or another NvlinkError, whose sentence
 starts with the option's name, for what a person wrote wrongly.
 
-A source in ASK_TRAYS, which goes to the trays themselves, is also told which trays the fabric file knows:
+A source in ASK_TRAYS, which goes to the trays themselves, is also told which trays the fabric file knows, and whom to
+tell how far it is:
 
-    discover(options, now, known: Mapping[str, str])    known: tray -> the address at which ssh reaches it
+    discover(options, now, known: Mapping[str, str], voice: Voice)    known: tray -> the address at which ssh reaches it
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
@@ -33,6 +34,24 @@ ASK_TRAYS: tuple[str, ...] = ("ssh",)
 # Sources that see no tray themselves and only add to what others say of it.
 HINTS: tuple[str, ...] = ("slurm",)
 KNOWN: tuple[str, ...] = (FABRIC_FILE, *LIVE)
+
+
+class Voice(Protocol):
+    """Who hears how far a source is, and which trays are silent; Ansible's Display is one."""
+
+    def v(self, msg: str) -> None: ...
+
+    def warning(self, msg: str) -> None: ...
+
+
+class Silent:
+    """Nobody hears it."""
+
+    def v(self, msg: str) -> None:
+        """Keep it to oneself."""
+
+    def warning(self, msg: str) -> None:
+        """Keep it to oneself."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +92,12 @@ def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[st
     return options
 
 
-def observe(source: str, options: Any, now: str, known: Mapping[str, str] | None = None) -> Told:
+def observe(
+    source: str, options: Any, now: str, known: Mapping[str, str] | None = None, voice: Voice | None = None
+) -> Told:
     """What one live source says; known: tray -> ssh address, of those that the fabric file holds."""
     module = importlib.import_module(f"{__name__}.{source}")
-    more = (known or {},) if source in ASK_TRAYS else ()
+    more = (known or {}, voice or Silent()) if source in ASK_TRAYS else ()
     told: Told = module.discover(options, now, *more)
     return told
 

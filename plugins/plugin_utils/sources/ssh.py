@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.fabric_facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
@@ -30,17 +29,15 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, Voice, shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts, sentence
 from ClusterShell import __version__ as clustershell
 from ClusterShell.Event import EventHandler
 from ClusterShell.NodeSet import NodeSet, NodeSetException
-from ClusterShell.Propagation import RouteResolvingError
 from ClusterShell.Task import Task, TimeoutError, task_self, task_terminate
 from ClusterShell.Topology import TopologyError
 from ClusterShell.Worker.fastsubprocess import set_nonblock_flag
 from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
-from ClusterShell.Worker.Tree import TreeWorker
 
 SOURCE = "ssh"
 OPTIONS = (
@@ -80,7 +77,6 @@ REASONS = (
 )
 _SECONDS_BETWEEN_PROGRESS = 1.0
 
-display = Display()
 # ClusterShell logs every closed pipe; without a handler Python would print that among Ansible's output.
 logging.getLogger("ClusterShell").addHandler(logging.NullHandler())
 
@@ -105,15 +101,15 @@ class Way:
         return self.connect_timeout + self.command_timeout
 
 
-def discover(options: Any, now: str, known: Mapping[str, str] | None = None) -> Told:
+def discover(options: Any, now: str, known: Mapping[str, str], voice: Voice) -> Told:
     """One observation for each tray of the option hosts, or for each known one; known: tray -> its ssh address."""
     checked = Options(options, OPTIONS, SOURCE)
     way = _way(checked)
     sent = _probe(checked, way)
-    trays = _trays(checked, known or {})
+    trays = _trays(checked, known)
     # A topology file speaks of names, so through gateways trays are reached by theirs.
     targets = {name: name for name in trays} if way.topology else {address: name for name, address in trays.items()}
-    asked = _Trays(targets, way)
+    asked = _Trays(targets, way, voice)
     findings: list[Finding] = []
     with _fresh_task(way) as task:
         nodes = NodeSet.fromlist(list(targets))
@@ -291,9 +287,9 @@ class _Handler(EventHandler):
 class _Trays(_Handler):
     """Turns what trays print into observations, and says how far the run is. targets: ssh address -> tray."""
 
-    def __init__(self, targets: Mapping[str, str], way: Way) -> None:
+    def __init__(self, targets: Mapping[str, str], way: Way, voice: Voice) -> None:
         super().__init__()
-        self._targets, self._way = targets, way
+        self._targets, self._way, self._voice = targets, way, voice
         self._seen: dict[str, Observation] = {}
         self._told = time.monotonic()
 
@@ -308,7 +304,7 @@ class _Trays(_Handler):
         now = time.monotonic()
         if now - self._told >= _SECONDS_BETWEEN_PROGRESS:
             self._told = now
-            display.v(f"{SOURCE}: {self._progress()}")
+            self._voice.v(f"{SOURCE}: {self._progress()}")
 
     def give_up(self, nodes: Iterable[str], problem: str) -> None:
         """Keep why nodes are not asked at all."""
@@ -321,10 +317,10 @@ class _Trays(_Handler):
         for tray in self._targets.values():
             if tray not in self._seen:
                 self._seen[tray] = _silent(tray, late)
-        display.v(f"{SOURCE}: {self._progress()}")
+        self._voice.v(f"{SOURCE}: {self._progress()}")
         told = _summary(self._seen.values())
         if told:
-            display.warning(f"{SOURCE}: {told}")
+            self._voice.warning(f"{SOURCE}: {told}")
         return [self._seen[tray] for tray in self._targets.values()]
 
     def _progress(self) -> str:
@@ -397,6 +393,8 @@ def _fresh_task(way: Way) -> Iterator[Task]:
 def _worker(nodes: NodeSet, command: str, handler: _Handler, way: Way, tree: bool) -> Any:
     if not tree:
         return _Worker(nodes, handler, way.patience, command=command, stderr=True)
+    from ClusterShell.Worker.Tree import TreeWorker  # brings an HTTP client with it, which few sites need
+
     worker = TreeWorker(nodes, handler, way.patience, command=command, stderr=True)
     worker.invoke_gateway = f"{shlex.quote(way.gateway_python)} -m ClusterShell.Gateway -Bu"
     return worker
@@ -412,11 +410,20 @@ def _run(task: Task, worker: Any, sent: bytes, way: Way) -> None:
     try:
         # Every client has its own time; this is for gateways, which ClusterShell gives none.
         task.resume(waves * way.patience + 10 + (way.patience if way.topology else 0))
-    except (TimeoutError, RouteResolvingError):
-        # The second: the last gateway has gone meanwhile. Who has not answered yet counts as late.
+    except (TimeoutError, *_no_route(way)):
+        # Who has not answered yet counts as late.
         worker.abort()
     except OSError as error:
         raise SourceError(f"{SOURCE}: cannot start {way.ssh} ({error.strerror or error}); correct that") from error
+
+
+def _no_route(way: Way) -> tuple[type[Exception], ...]:
+    """What ClusterShell raises when the last gateway has gone meanwhile."""
+    if not way.topology:
+        return ()
+    from ClusterShell.Propagation import RouteResolvingError
+
+    return (RouteResolvingError,)
 
 
 # --- Gateways.

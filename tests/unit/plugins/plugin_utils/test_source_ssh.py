@@ -48,6 +48,20 @@ esac
 Ask = Callable[..., dict[str, Observation]]
 
 
+class Listener:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.warned: list[str] = []
+
+    def v(self, msg: str) -> None:
+        self.heard.append(msg)
+
+    def warning(self, msg: str) -> None:
+        self.warned.append(msg)
+
+
 @pytest.fixture
 def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Ask hosts with more options of the source; tray -> its observation."""
@@ -62,9 +76,11 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     own = {"ssh": str(tmp_path / "ssh"), "python": sys.executable, "backend": "nvidia_smi"}
     own["nvidia_smi"] = str(tmp_path / "nvidia-smi")
 
-    def asked(hosts: Any, known: dict[str, str] | None = None, **options: Any) -> dict[str, Observation]:
+    def asked(
+        hosts: Any, known: dict[str, str] | None = None, voice: sources.Voice | None = None, **options: Any
+    ) -> dict[str, Observation]:
         given = {**own, "command_timeout": 30, **({"hosts": hosts} if hosts else {}), **options}
-        return {row.tray: row for row in sources.observe("ssh", given, NOW, known).observations}
+        return {row.tray: row for row in sources.observe("ssh", given, NOW, known, voice).observations}
 
     return asked
 
@@ -145,19 +161,18 @@ def test_no_task_of_clustershell_is_left_behind_or_used(ask: Ask) -> None:
 
 
 def test_progress_is_told_on_the_way(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(ssh.display, "v", told.append)
+    listener = Listener()
     monkeypatch.setattr(ssh, "_SECONDS_BETWEEN_PROGRESS", 0.0)
-    ask("refused1,mute1,tray1", fanout=1)
+    ask("refused1,mute1,tray1", voice=listener, fanout=1)
+    told = listener.heard
     assert [line.partition(" of 3 trays done")[0] for line in told] == ["ssh: 1", "ssh: 2", "ssh: 3", "ssh: 3"]
     assert told[-1] == "ssh: 3 of 3 trays done, 1 gave facts"
 
 
-def test_one_warning_folds_the_silent_trays(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(ssh.display, "warning", told.append)
-    ask("refused[1-3],mute1,tray1")
-    assert told == [
+def test_one_warning_folds_the_silent_trays(ask: Ask) -> None:
+    listener = Listener()
+    ask("refused[1-3],mute1,tray1", voice=listener)
+    assert listener.warned == [
         "ssh: 4 of 5 trays gave no facts (connection refused: refused[1-3]; ssh failed without a word: mute1)"
     ]
 
