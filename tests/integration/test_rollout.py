@@ -20,6 +20,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.fabric
 
 from .commands import ansible
 from .conftest import CHECKOUT
+from .slurmctld import Slurmctld, sandbox
 
 HOOK = """\
 - name: Break
@@ -140,6 +141,36 @@ def test_what_a_killed_run_had_begun_is_gone_through_again_even_where_it_looks_d
     done = fleet.run("-e", f"rollout_resume={fleet.left_file}", "-e", '{"rollout_due": false}')
     assert done.returncode == 0, said(done)
     assert (set(fleet.changed), fleet.left) == (set(RACK_2), {})
+
+
+@pytest.mark.lab
+def test_a_slurm_whose_configuration_lies_elsewhere_is_held_and_given_back(fleet: Fleet) -> None:
+    with sandbox("trixie", fleet.folder / "slurm") as slurm:
+        slurm.configure(slurm.nodes("r0[1-3]t0[1-2]"), "PartitionName=gpu Nodes=ALL Default=YES")
+        slurm.start()
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        tree = {
+            "all": {"hosts": dict.fromkeys((*FIRST, *SECOND, *RACK_2, *RACK_3), local)},
+            "slurm_controller": {"hosts": {"ctl": local}},
+        }
+        inventory = fleet.folder / "slurm.json"
+        inventory.write_text(json.dumps(tree))
+        given = {"fabric_file": str(fleet.file), "rollout_slurm_bin_dir": str(slurm.bin_dir), "trays": "r02"}
+        given["rollout_slurm_conf_dir"] = str(slurm.conf_dir)
+        command = ("ansible-playbook", "-i", inventory, "-e", json.dumps(given))
+        ansible(*command, "rackscale.nvlink.hold")
+        assert drained(slurm) == dict.fromkeys(RACK_2, "nvlink: hold")
+        ansible(*command, "rackscale.nvlink.spares", "-e", "spares_active=1", "-e", "promote=r01t02")
+        assert drained(slurm) == {**dict.fromkeys(RACK_2, "nvlink: hold"), "r01t02": "nvlink: broken"}
+        assert "Nodes=r03t02" in slurm.run("scontrol", "-o", "show", "reservation").stdout
+        steps = {"rollout_trays": "r02", "rollout_steps": ["resume"], "rollout_reason": "hold", "rollout_test": []}
+        ansible(*command, "rackscale.nvlink.rollout", "-e", json.dumps(steps))
+        assert drained(slurm) == {"r01t02": "nvlink: broken"}
+
+
+def drained(slurm: Slurmctld) -> dict[str, str]:
+    lines = slurm.run("sinfo", "-hRN", "-o", "%N|%E").stdout.splitlines()
+    return {name: why for name, _bar, why in (line.partition("|") for line in lines)}
 
 
 def test_no_playbook_warns_before_it_begins(fleet: Fleet) -> None:
