@@ -20,7 +20,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledge
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
 
-PHASES = ("look", "stop_and_write", "start", "wait", "verdict")
+CHANGE = ("look", "stop_and_write", "start", "wait", "verdict")
+# Whether there is anything to change. The rows are kept apart: a tray that dies after its answer is not in the change.
+QUESTION = ("ask", "due")
+PHASES = (*CHANGE, *QUESTION)
 # Hosts of one task run side by side, and the next task begins when all have ended: what the phases build upon.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
 _OURS = ("fabric_file", "may_owe", "tls_files", "tray")
@@ -67,19 +70,25 @@ class ActionModule(ActionBase):
             return getattr(self, f"_{phase}")(arguments, clique, list(options["may_owe"] or []))
         except NvlinkError as error:
             self._note(phase, {"failed": True, "msg": str(error)})
+            if phase in QUESTION:
+                # The change itself tells it.
+                return {"changed": False, "actions": [], "findings": [], "due": True, "why": [str(error)]}
             raise AnsibleActionFail(str(error)) from None
 
     # --- The phases.
 
     def _look(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
-        imex_ledger.forget(self.folder, self.play, PHASES, self.tray)
+        imex_ledger.forget(self.folder, self.play, CHANGE, self.tray)
+        return self._module("look", self._asking(arguments, clique))
+
+    def _asking(self, arguments: dict[str, Any], clique: Clique | None) -> dict[str, Any]:
         if clique:
             arguments["ask"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self.hosts]
             arguments["slurm_nodes"] = list(clique.slurm_nodes)
         else:
             node = self.variables.get("nvlink_slurm_node") or self.tray
             arguments["slurm_nodes"] = [str(node)]
-        return self._module("look", arguments)
+        return arguments
 
     def _stop_and_write(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
         if clique is None:
@@ -103,7 +112,7 @@ class ActionModule(ActionBase):
             }
         arguments.update(generation=decision.generation, owing=list(decision.owing), stop=decision.restart)
         own = looked.get(self.tray, {})
-        if _is_done(own, decision):
+        if imex_clique.is_done(own, decision):
             # What the look found needs no second visit: in most runs every tray is as it should be.
             row = {"sha256": own["sha256"], "running": own["running"], "reload": False, "idle": own["blessed"]}
             self._note("stop_and_write", {**row, "owing": list(decision.owing), "generation": decision.generation})
@@ -191,6 +200,26 @@ class ActionModule(ActionBase):
             result["warnings"] = [f"{note['code']}: {note['message']}" for note in said]
         return result
 
+    # --- The question whether there is anything to change.
+
+    def _ask(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
+        imex_ledger.forget(self.folder, self.play, ["ask"], self.tray)
+        # Jobs are in the way of the change itself, not of the question.
+        arguments = {**self._asking(arguments, clique), "phase": "look", "allow_jobs": True}
+        result = self._module("ask", arguments)
+        # What is wrong on the tray makes the change due, which tells it.
+        return {"changed": False, "actions": [], "findings": result.get("findings") or []}
+
+    def _due(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
+        rows = imex_ledger.rows(self.folder, self.play, "ask", clique.trays if clique else [self.tray])
+        if clique:
+            sha256 = files.digest(files.render_nodes(clique.entries))
+            why = imex_clique.due(clique, sha256, rows, self.hosts, may_owe, self.tray)
+        else:
+            why = imex_clique.due_alone(rows.get(self.tray))
+        why += [str(words) for words in arguments.get("besides") or []]
+        return {"changed": False, "actions": [], "findings": [], "due": bool(why), "why": why}
+
     # --- Hands.
 
     def _module(self, phase: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -253,18 +282,6 @@ class ActionModule(ActionBase):
 
 def _sees_all(facts: dict[str, Any]) -> bool:
     return all(peer["connection"] == "connected" for peer in facts["peers"])
-
-
-def _is_done(own: dict[str, Any], decision: imex_clique.Decision) -> bool:
-    """Whether a tray is as the decision wants it, by its own look."""
-    record = own.get("record") or {}
-    return (
-        not decision.restart
-        and not own.get("pending", True)
-        and not own.get("restart_clique")
-        and record.get("generation") == decision.generation
-        and record.get("owing") == list(decision.owing)
-    )
 
 
 def _port_findings(

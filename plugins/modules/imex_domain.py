@@ -43,8 +43,11 @@ options:
       - V(start) proves the list by its hash, and starts.
       - V(wait) waits until this tray is ready and sees those that were started.
       - V(verdict) runs on the controller only and judges the clique by its members' own words.
+      - V(ask) and V(due) are a question that may come before, and change nothing. V(ask) sees what V(look) does, but
+        fails on nothing, and running jobs do not matter. V(due) runs on the controller only and says in RV(due)
+        whether the other phases would change the tray.
     type: str
-    choices: [look, stop_and_write, start, wait, verdict]
+    choices: [look, stop_and_write, start, wait, verdict, ask, due]
     required: true
   owner:
     description:
@@ -164,6 +167,11 @@ options:
     description: Seconds that V(phase=start) watches the start. Whatever still starts then is left to V(phase=wait).
     type: float
     default: 15
+  besides:
+    description: With V(phase=due), what else is to be done on the tray, in words. If there is anything, it is due.
+    type: list
+    elements: str
+    default: []
   clique:
     description: The clique's name, filled in by the action plugin.
     type: str
@@ -263,6 +271,20 @@ clique:
   returned: with O(phase=verdict)
   type: str
   sample: r01
+due:
+  description:
+    - Whether the other phases would change anything on this tray, or wait for its peers. True also where something is
+      wrong, which the other phases tell.
+    - Who owes the list is noted in every run of them, and does not count.
+  returned: with O(phase=due)
+  type: bool
+  sample: false
+why:
+  description: What is to be done, in words. Empty where nothing is.
+  returned: with O(phase=due)
+  type: list
+  elements: str
+  sample: [change /etc/nvidia-imex/config.cfg]
 facts:
   description: The facts of M(rackscale.nvlink.imex_info) at the end.
   returned: with O(phase=wait)
@@ -305,7 +327,7 @@ def main() -> None:
         argument_spec={
             "phase": {
                 "type": "str",
-                "choices": ["look", "stop_and_write", "start", "wait", "verdict"],
+                "choices": ["look", "stop_and_write", "start", "wait", "verdict", "ask", "due"],
                 "required": True,
             },
             "owner": {
@@ -342,6 +364,7 @@ def main() -> None:
             "ctl_timeout": {"type": "float", "default": 10},
             "timeout": {"type": "float", "default": 60},
             "start_timeout": {"type": "float", "default": 15},
+            "besides": words,
             "clique": {"type": "str"},
             "nodes": {"type": "list", "elements": "str"},
             "slurm_nodes": words,

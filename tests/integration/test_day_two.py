@@ -39,7 +39,7 @@ SLURM = "sinfo -hNo '%N %E'; scontrol -o show reservation; scontrol show topolog
 # nvidia-smi may be made to hang.
 DRIVER = "timeout 5 nvidia-smi -q -x | grep driver_ver"
 TRAY = f"systemctl is-active nvidia-imex; cat /etc/nvidia-imex/*; {DRIVER}; ls /etc/apt/*.d"
-CHANGED = re.compile(r"changed=(\d+)")
+CHANGED = re.compile(r"^(\S+) +: .*?changed=(\d+)", re.MULTILINE)
 PIPE = '#!/bin/sh\nexec {python} {lab} exec --name {name} ctl -- {program} "$@"\n'
 # What the site does on a tray, here with the lab's command line in the place of a package manager.
 LAB_TASK = """\
@@ -51,6 +51,7 @@ LAB_TASK = """\
     ansible_connection: local
   changed_when: true
 """
+PROLOGS = r"PrologFlags=Alloc\nProlog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n"
 PAUSE = """\
 - name: Never end
   ansible.builtin.pause:
@@ -144,10 +145,15 @@ class Site(pages.Shell):
         return told in ("running", "degraded")
 
 
+def recap(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """Host -> how many tasks changed something."""
+    found = {host: int(count) for host, count in CHANGED.findall(done.stdout.partition("PLAY RECAP")[2])}
+    assert found
+    return found
+
+
 def changed(done: subprocess.CompletedProcess[str]) -> int:
-    recap = CHANGED.findall(done.stdout.partition("PLAY RECAP")[2])
-    assert recap
-    number = sum(map(int, recap))
+    number = sum(recap(done).values())
     if number:
         # pytest shows it where an assertion fails on the number.
         print(done.stdout)
@@ -361,6 +367,21 @@ def test_imex_changes_hands_and_back(whole: Site) -> None:
     assert whole.imex("r01t01") == "inactive"
     whole.promised(back)
     assert (whole.imex("r01t01"), whole.drained()) == ("active", {})
+    # From there to Slurm's jobs, as trays see a Slurm that would run prologs, and to nobody.
+    for tray in whole.fabric["trays"]:
+        whole.racks.exec(tray, "sh", "-c", f"printf '{PROLOGS}' > /root/slurm.conf")
+    job, nobody = (back.replace("imex_owner=domain", f"imex_owner={owner}") for owner in ("job", "none"))
+    whole.promised(f"{job} -e imex_job_slurm_conf=/root/slurm.conf")
+    assert (whole.imex("r01t01"), whole.drained()) == ("inactive", {})
+    whole.promised(nobody)
+    assert (whole.imex("r01t01"), whole.drained()) == ("inactive", {})
+    whole.type(back)
+    # What one tray needs concerns its clique, which is drained, and keeps no job from another.
+    whole.racks.exec("r01t01", "systemctl", "stop", "nvidia-imex")
+    touched = {host for host, count in recap(whole.type(back)).items() if count}
+    assert (whole.clique("r01t01"), whole.imex("r01t01"), whole.drained()) == ("r01a", "active", {})
+    assert "r01t01" in touched
+    assert {whole.clique(tray) for tray in touched} == {"r01a"}
 
 
 @pytest.mark.minutes

@@ -67,6 +67,17 @@ KEEP_MOUNTS = """
     systemctl daemon-reload"""
 # The lab's kernel offers no channels, so a test gives it a line of the terminals', which containers may have.
 DEVICES = "/root/devices"
+# The question of whoever keeps jobs away first.
+ASK = """\
+- hosts: "{{ imex_hosts }}"
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role:
+        name: rackscale.nvlink.imex
+        tasks_from: due
+    - ansible.builtin.debug:
+        msg: "due {{ inventory_hostname }} {{ imex_due | to_json }}"
+"""
 INITRAMFS = "/usr/local/sbin/update-initramfs"
 
 
@@ -137,16 +148,17 @@ class Racks:
         trays: list[str] | None = None,
         forks: int = 4,
         timeout: float = 300.0,
+        book: Path | str = "rackscale.nvlink.imex",
         **variables: Any,
     ) -> Play:
-        """Run playbook rackscale.nvlink.imex."""
+        """Run playbook rackscale.nvlink.imex, or another one."""
         given: dict[str, Any] = {
             "imex_hosts": ":".join(trays or TRAYS),
             "fabric_file": str(self.fabric),
             "imex_boot_wait": 3,
             **variables,
         }
-        arguments = ["-i", self.lab.inventory, "rackscale.nvlink.imex", "--forks", str(forks), "-e", json.dumps(given)]
+        arguments = ["-i", self.lab.inventory, book, "--forks", str(forks), "-e", json.dumps(given)]
         done = ansible(
             "ansible-playbook",
             *arguments,
@@ -164,6 +176,15 @@ class Racks:
         }
         assert recap, done.stdout + done.stderr
         return Play(done.returncode, done.stdout + done.stderr, recap)
+
+    def due(self, trays: list[str] | None = None, **variables: Any) -> dict[str, list[str]]:
+        """What each tray says there is to do, asked before a change."""
+        book = self.folder / "due.yml"
+        book.write_text(ASK)
+        play = self.role(trays=trays, book=book, **variables)
+        assert (play.failed, play.changed) == (set(), 0), play.text
+        told = re.findall(r'"due (\S+) (\{.*\})"', play.text)
+        return {tray: json.loads(said.replace('\\"', '"'))["why"] for tray, said in told}
 
     def inside(self, tray: str, script: str) -> subprocess.Popen[str]:
         enter = lab.enter(self.lab.name, tray, ["sh", "-c", script])
@@ -462,6 +483,27 @@ def test_a_tray_that_dies_between_stop_and_start_owes(up: Racks) -> None:
 
 
 @pytest.mark.minutes
+def test_whoever_keeps_jobs_away_can_ask_first(up: Racks) -> None:
+    none: dict[str, list[str]] = {tray: [] for tray in TRAYS}
+    assert up.due() == none
+    # A tray that has booted has an unblessed list and its daemon runs: the role only blesses it.
+    up.boot(TRAYS[0])
+    wait_until(up.is_up, "the domain is up again", 120.0)
+    assert up.due() == none
+    assert up.due(imex_log_level=3) == {
+        tray: ["stop nvidia-imex.service", "change /etc/nvidia-imex/config.cfg"] for tray in TRAYS
+    }
+    up.on([TRAYS[1]], "systemctl stop nvidia-imex")
+    asked = up.due()
+    assert asked[TRAYS[1]] == ["start nvidia-imex.service"]
+    assert up.role().rc == 0
+    up.power_off(TRAYS[3])
+    assert up.due() == {tray: [] for tray in TRAYS[:3]}
+    up.on([TRAYS[3]], "ip link set host0 up")
+    assert up.role().rc == 0
+
+
+@pytest.mark.minutes
 def test_a_tray_that_dies_after_its_start(up: Racks) -> None:
     """It has the list, so it owes nothing; the others are ready, and one sentence says who is missing."""
     dies_with(up, TRAYS[1], "ExecStartPost")
@@ -649,6 +691,11 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
         assert seen == wanted, (tray, owner, play.text)
     again = racks.role("--check", trays=trays, **chosen)
     assert (again.rc, again.changed) == (0, 0), again.text
+    # Nothing is to be done for the owner that is there, and something for any other.
+    assert racks.due(trays, **chosen) == {tray: [] for tray in trays}
+    others = {tray: domain.OWNERS[domain.OWNERS.index(owner) - 1] for tray, owner in owners.items()}
+    asked = racks.due(trays, **{**chosen, "imex_walk": others})
+    assert {tray for tray, why in asked.items() if why} == set(trays)
 
 
 @pytest.mark.minutes

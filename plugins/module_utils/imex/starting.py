@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, survey, verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import SECONDS, TrayError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
 
@@ -72,19 +72,12 @@ def wait(here: Tray, seconds: float, expect: Sequence[str], call: bool) -> dict[
     calls again only after 15, 31, 62, ... seconds, but at once on SIGUSR1.
     """
     called = time.monotonic()
-    expected = {files.normal_address(entry) or entry.lower() for entry in expect}
     deadline = time.monotonic() + seconds
     pause = 0.3
     while True:
         seen = here.facts()
-        blind = [
-            peer["host"]
-            for peer in seen["peers"]
-            if (files.normal_address(peer["host"]) or peer["host"].lower()) in expected
-            and peer["connection"] != "connected"
-        ]
-        whole = seen["ready"] and not blind and (seen["peers"] or len(here.want.entries) < 2)
-        settled = whole and (len(expected) + 1 < len(here.want.entries) or seen["domain_state"] == "up")
+        blind = verdict.unseen(seen, expect)
+        settled = verdict.settled(seen, len(here.want.entries), expect)
         if settled or here.check or time.monotonic() >= deadline or not _may_change(seen):
             break
         if call and seen["ready"] and blind and time.monotonic() - called > _CALL_SECONDS:

@@ -10,7 +10,7 @@ where the rows agree on one, instead of once a pair: one wrong list among 18 giv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
@@ -33,6 +33,23 @@ class Verdict(NamedTuple):
     blind: tuple[tuple[str, str, str], ...]
     waiting: tuple[str, ...]
     findings: tuple[dict[str, Any], ...]
+
+
+def unseen(facts: Mapping[str, Any], expected: Iterable[str]) -> list[str]:
+    """The peers that one member does not see, of those lines of the list that it should see by now."""
+    wanted = {_key(entry) for entry in expected}
+    return [
+        peer["host"] for peer in facts["peers"] if _key(peer["host"]) in wanted and peer["connection"] != "connected"
+    ]
+
+
+def settled(facts: Mapping[str, Any], members: int, expected: Collection[str]) -> bool:
+    """Whether one member has nothing to wait for: it is ready and sees whom it should.
+
+    ``members``: how many lines the list has. Where fewer are expected the domain as a whole cannot be up yet.
+    """
+    whole = facts["ready"] and not unseen(facts, expected) and (facts["peers"] or members < 2)
+    return bool(whole) and (len(set(map(_key, expected))) + 1 < members or facts["domain_state"] == "up")
 
 
 def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, Mapping[str, Any] | None]) -> Verdict:

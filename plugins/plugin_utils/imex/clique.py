@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
 
 Row = Mapping[str, Any]
 
@@ -109,6 +110,51 @@ def decide(
         )
     )
     return Decision(restart, generation, owing, None, tuple(owes(clique, owing, generation)))
+
+
+def is_done(own: Row, decision: Decision) -> bool:
+    """Whether a tray is as the decision wants it, by its own look."""
+    return not _to_do(own, decision) and (own.get("record") or {}).get("owing") == list(decision.owing)
+
+
+def _to_do(own: Row, decision: Decision) -> list[str]:
+    """What stop_and_write has to do on a tray, in words, but for the note of who owes the list."""
+    todo = [*own.get("restart_clique", ()), *own.get("pending", ["be looked at"])]
+    if decision.restart and not todo:
+        todo.append("restart with the clique")
+    if (own.get("record") or {}).get("generation") != decision.generation:
+        todo.append(f"generation {decision.generation} of the list")
+    return todo
+
+
+def due(
+    clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collection[str], may_owe: Collection[str], tray: str
+) -> list[str]:
+    """Why the change would not pass a tray by, in words; empty where it would. Arguments as of decide().
+
+    Less than a run of the role may write does not count: who owes the list, which is a note for people, and the
+    blessing, which is gone after each boot. Neither needs a daemon stopped.
+    """
+    own = rows.get(tray)
+    if own is None or own.get("failed"):
+        return due_alone(own)
+    decision = decide(clique, sha256, rows, play, may_owe)
+    if decision.held is not None:
+        return [decision.held]
+    todo = _to_do(own, decision)
+    if not todo and not own["running"]:
+        todo.append("start nvidia-imex.service")
+    others = [other for other in clique.trays if other != tray and other in rows and not rows[other].get("failed")]
+    if not todo and not verdict.settled(own["facts"], len(clique.trays), [clique.entry_of(other) for other in others]):
+        todo.append("wait until it sees the other members")
+    return todo
+
+
+def due_alone(own: Row | None) -> list[str]:
+    """The same of a tray whose owner needs no list, or that did not get as far as to answer."""
+    if own is None or own.get("failed"):
+        return [str((own or {}).get("msg") or "it did not say what it has")]
+    return list(own["pending"])
 
 
 def owes(clique: Clique, owing: Sequence[str], generation: int) -> list[dict[str, Any]]:

@@ -107,6 +107,41 @@ def test_a_tray_that_is_as_it_should_be_is_not_visited_again(run: Any, fabric: s
         assert run(tray, phase="start") == {"changed": False, "actions": [], "findings": []}
 
 
+def test_a_tray_that_dies_after_its_answer_owes(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it said when it was asked is not taken for its part in the change."""
+    given: list[dict[str, Any]] = []
+    row = {"running": True, "restart_clique": ["the list"], "record": None, "pending": [], "peers": {}}
+
+    def execute(_self: Any, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
+        given.append(module_args)
+        return {"changed": False, "row": dict(row), "findings": []}
+
+    monkeypatch.setattr(ActionModule, "_execute_module", execute)
+    for tray in TRAYS:
+        assert run(tray, phase="ask") == {"changed": False, "actions": [], "findings": []}
+    assert {(entry["phase"], entry["allow_jobs"]) for entry in given} == {("look", True)}
+    said = run("r01t01", phase="due")
+    assert (said["changed"], said["due"], said["why"]) == (False, True, ["the list", "generation 1 of the list"])
+    run("r01t01", phase="look")
+    run("r01t01", phase="stop_and_write")
+    assert given[-1]["owing"] == ["r01t02"]
+
+
+def test_what_else_there_is_to_do_makes_it_due(run: Any) -> None:
+    folder = str(constants.DEFAULT_LOCAL_TMP)
+    imex_ledger.put(folder, run.play, "ask", "r01t01", {"failed": False, "pending": []})
+    assert run("r01t01", phase="due", owner="none")["due"] is False
+    said = run("r01t01", phase="due", owner="none", besides=["remove a prolog"])
+    assert (said["due"], said["why"]) == (True, ["remove a prolog"])
+
+
+@pytest.mark.parametrize("phase", ["ask", "due"])
+def test_what_is_wrong_is_due_and_left_to_the_change_to_tell(run: Any, phase: str) -> None:
+    said = run("r01t01", phase=phase, tls_files={"key": "/nowhere"})
+    assert (said["due"], said.get("failed")) == (True, None)
+    assert "imex_tls, key: /nowhere cannot be read" in said["why"][0]
+
+
 def test_a_list_that_reads_back_as_another_does_not_start(run: Any) -> None:
     folder = str(constants.DEFAULT_LOCAL_TMP)
     for tray in TRAYS:

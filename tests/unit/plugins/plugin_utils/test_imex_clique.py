@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex_fleet import addresses
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex_fleet import tray as facts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -132,6 +134,116 @@ def test_only_a_proven_hash_starts() -> None:
     proven, notes = imex_clique.starters(CLIQUE, NEW, rows)
     assert proven == ["a"]
     assert [(note["code"], note["tray"]) for note in notes] == [("imex_list_differs", "b")]
+
+
+# Whether there is anything to do, asked before jobs are kept away.
+
+MEMBERS = Clique("r01", ("t0", "t1", "t2"), tuple(addresses(3)))
+
+
+def asked(number: int, **more: Any) -> dict[str, Any]:
+    """A tray on which all is as it should be."""
+    kept = {**record(4, NEW), "owing": []}
+    return {**row(), "record": kept, "pending": [], "blessed": True, "facts": facts(number, 3), **more}
+
+
+def due(rows: dict[str, Any], tray: str = "t0", play: Any = MEMBERS.trays) -> list[str]:
+    return imex_clique.due(MEMBERS, NEW, rows, play, [], tray)
+
+
+def settled() -> dict[str, Any]:
+    return {tray: asked(number) for number, tray in enumerate(MEMBERS.trays)}
+
+
+def test_a_clique_as_it_should_be_has_nothing_to_do() -> None:
+    assert [due(settled(), tray) for tray in MEMBERS.trays] == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"pending": ["change /etc/nvidia-imex/config.cfg"]}, "change /etc/nvidia-imex/config.cfg"),
+        ({"running": False}, "start nvidia-imex.service"),
+        ({"record": {**record(3, NEW), "owing": []}}, "generation 4 of the list"),
+        ({"record": None}, "generation 4 of the list"),
+        ({"failed": True, "msg": "Two owners."}, "Two owners."),
+        ({"facts": {**facts(0, 3), "ready": False}}, "wait until it sees the other members"),
+        ({"facts": {**facts(0, 3), "peers": []}}, "wait until it sees the other members"),
+        ({"facts": {**facts(0, 3), "domain_state": "degraded"}}, "wait until it sees the other members"),
+    ],
+)
+def test_a_tray_that_is_not_as_it_should_be_has(change: dict[str, Any], why: str) -> None:
+    rows = {**settled(), "t0": asked(0, **change)}
+    assert due(rows) == [why]
+    assert due(rows, "t1") == [], "that it takes its clique with it is up to who keeps the jobs away"
+
+
+def test_what_restarts_the_clique_is_to_be_done_on_each_of_its_trays() -> None:
+    rows = {**settled(), "t1": asked(1, restart_clique=["the list of clique r01"])}
+    assert [bool(due(rows, tray)) for tray in MEMBERS.trays] == [True, True, True]
+    assert due({}, "t0") == ["it did not say what it has"]
+
+
+def test_a_note_of_who_owes_and_a_boot_drain_nobody() -> None:
+    """The blessing is gone after a boot, and written again beside the daemon that runs."""
+    rows = {**settled(), "t0": asked(0, blessed=False, record={**record(4, NEW), "owing": ["t2"]})}
+    assert due(rows) == []
+
+
+def test_a_tray_that_is_away_does_not_drain_the_others() -> None:
+    rows = {tray: entry for tray, entry in settled().items() if tray != "t2"}
+    for entry in rows.values():
+        lost = [
+            {**peer, "connection": "lost"} if peer["host"] == MEMBERS.entries[2] else peer
+            for peer in entry["facts"]["peers"]
+        ]
+        entry["facts"].update(peers=lost, domain_state="degraded")
+    assert [due(rows, tray) for tray in rows] == [[], []]
+    assert due({**rows, "t2": asked(2)}) == ["wait until it sees the other members"]
+
+
+def test_a_clique_that_would_be_held_is_told_by_the_change_itself() -> None:
+    rows = {"t0": asked(0, restart_clique=["the list of clique r01"])}
+    assert "leaves out t1, t2" in due(rows, play=["t0"])[0]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(MEMBERS.trays),
+        st.builds(
+            lambda number, **more: asked(number, **more),
+            number=st.integers(0, 2),
+            restart_clique=st.sampled_from([[], ["the list"]]),
+            pending=st.sampled_from([[], ["change a file"]]),
+            record=st.none() | st.builds(record, st.integers(1, 5), st.sampled_from([NEW, OLD])),
+            failed=st.booleans(),
+            running=st.booleans(),
+        ),
+        min_size=1,
+    )
+)
+def test_no_daemon_is_stopped_or_started_where_nothing_was_to_be_done(rows: dict[str, Any]) -> None:
+    """Whatever the rows: what the change decides from them touches no daemon of such a tray."""
+    said = imex_clique.decide(MEMBERS, NEW, rows, MEMBERS.trays, [])
+    for tray, entry in rows.items():
+        if not due(rows, tray):
+            assert not said.restart
+            assert entry["running"]
+            assert not entry["pending"]
+            assert imex_clique.is_done({**entry, "record": {**entry["record"], "owing": list(said.owing)}}, said)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"pending": []}, []),
+        ({"pending": ["mask nvidia-imex.service"]}, ["mask nvidia-imex.service"]),
+        ({"failed": True, "msg": "No driver."}, ["No driver."]),
+        (None, ["it did not say what it has"]),
+    ],
+)
+def test_an_owner_without_a_list_asks_each_tray_alone(said: Any, why: list[str]) -> None:
+    assert imex_clique.due_alone(said) == why
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 18])
