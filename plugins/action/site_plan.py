@@ -33,18 +33,30 @@ class ActionModule(ActionBase):
         hostvars = (task_vars or {})["hostvars"]
         trays = {name: str(hostvars[name].get("ansible_host") or name) for name in options["trays"]}
         variables = hostvars[next(iter(trays))] if trays else (task_vars or {})
-        kubeconfig = str(variables.get("dra_driver_kubeconfig") or os.environ.get("KUBECONFIG") or "~/.kube/config")
-        there = os.path.exists(os.path.expanduser(kubeconfig))
         limit = (task_vars or {}).get("ansible_play_hosts_all") if (task_vars or {}).get("ansible_limit") else None
-        inventory = Inventory(trays, options["controllers"], variables, there, limit)
-        wanted = options["phases"] or site.phases(inventory)
+        run, skip = ((task_vars or {}).get(f"ansible_{which}_tags") or () for which in ("run", "skip"))
+        inventory = Inventory(trays, options["controllers"], variables, _kubeconfig(variables), limit, run)
+        wanted = site.tagged(options["phases"] or site.phases(inventory), run, skip)
         try:
             fabric = fabric_file.load(path) if os.path.exists(path) else None
         except NvlinkError as error:
             raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
         wrong, told = site.problems(inventory, wanted, fabric), site.warnings(inventory, wanted, fabric)
-        result = {"changed": False, "phases": wanted, "problems": wrong, "warnings": told}
+        result = {
+            "changed": False,
+            "phases": wanted,
+            "dra_driver": "kubernetes" in wanted and site.driver(inventory),
+            "problems": wrong,
+            "warnings": told,
+        }
         if wrong:
             more = f" There are {len(wrong) - 1} more, see problems." if len(wrong) > 1 else ""
             return {**result, "failed": True, "msg": f"{wrong[0]}.{more}"}
-        return {**result, "msg": f"{len(trays)} trays; phases: {', '.join(wanted)}."}
+        return {**result, "msg": f"{len(trays)} trays; phases: {', '.join(wanted) or 'none'}."}
+
+
+def _kubeconfig(variables: Any) -> bool:
+    """Whether the file is there that the roles of the phase kubernetes would read."""
+    named = [variables.get(name) for name in ("dra_driver_kubeconfig", "k8s_topology_kubeconfig")]
+    path = next((str(name) for name in named if name), os.environ.get("KUBECONFIG") or "~/.kube/config")
+    return os.path.exists(os.path.expanduser(path))

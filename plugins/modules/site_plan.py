@@ -15,6 +15,7 @@ description:
     C(rackscale.nvlink.site), and tells all of it at once.
   - Says which phases the site has. Slurm, where it names a controller. IMEX, with Slurm or where C(imex_owner) is set,
     and without the DRA driver. Kubernetes, where C(dra_driver_shape) or C(k8s_topology_schedulers) is set.
+  - Takes C(--tags) and C(--skip-tags) into account, so that a phase which is left out costs no host a task.
 options:
   fabric_file:
     description: The fabric file, as an absolute path. It may be missing yet.
@@ -31,7 +32,7 @@ options:
     elements: str
     default: []
   phases:
-    description: The phases to run, instead of those that the site has.
+    description: The phases to run, instead of those that the site has. Tags choose among these.
     type: list
     elements: str
     default: []
@@ -68,6 +69,13 @@ phases:
   type: list
   elements: str
   sample: [discover, slurm, imex, verify, report]
+dra_driver:
+  description:
+    - Whether the phase kubernetes brings the DRA driver. It does not where C(k8s_topology_schedulers) is set and
+      C(dra_driver_shape) is not.
+  returned: always
+  type: bool
+  sample: false
 problems:
   description: What would fail later, each with its remedy.
   returned: always

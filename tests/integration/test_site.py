@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import PARTS, PHASES
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 from .commands import ansible
@@ -39,25 +41,29 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def site(folder: Path, *phases: str, **more: object) -> str:
+def site(folder: Path, *phases: str, arguments: Sequence[str] = (), **more: object) -> str:
     """What a run of these phases printed."""
     variables = {"fabric_file": str(folder / "fabric.json"), "site_phases": phases, "site_tray_hosts": "nvlink", **more}
     return ansible(
         "ansible-playbook",
         *("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml", "rackscale.nvlink.site"),
-        *("-e", json.dumps(variables)),
+        *("-e", json.dumps(variables), *arguments),
         check=False,
     ).stdout
 
 
-def plays_with_hosts(folder: Path, *phases: str) -> list[str]:
-    """The plays of a run in which a host took part, in their order."""
-    plays = re.findall(r"^PLAY \[(.+?)\] \**\n(.*?)(?=^PLAY )", site(folder, *phases), re.MULTILINE | re.DOTALL)
-    return [name for name, told in plays if "skipping: no hosts matched" not in told]
+def plays(told: str) -> dict[str, list[str]]:
+    """The plays of a run in which a host took part, in their order, and the tasks that it had for some host."""
+    found = re.findall(r"^PLAY \[(.+?)\] \**\n(.*?)(?=^PLAY )", told, re.MULTILINE | re.DOTALL)
+    return {
+        name: re.findall(r"^TASK \[(.+?)\] \**$", rest, re.MULTILINE)
+        for name, rest in found
+        if "skipping: no hosts matched" not in rest
+    }
 
 
 def test_a_phase_that_is_not_in_this_run_costs_no_tray_a_task(folder: Path) -> None:
-    assert plays_with_hosts(folder, "report") == [*SHARED[:2], "Show the racks of a fabric file", SHARED[2]]
+    assert list(plays(site(folder, "report"))) == [*SHARED[:2], "Show the racks of a fabric file", SHARED[2]]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +72,7 @@ def test_a_phase_that_is_not_in_this_run_costs_no_tray_a_task(folder: Path) -> N
 )
 def test_the_controllers_group_may_say_whether_slurm_is_managed(folder: Path, way: str, play: str) -> None:
     (folder / "group_vars" / "slurm_controller.json").write_text(json.dumps({"site_slurm": way}))
-    assert set(plays_with_hosts(folder, "slurm")) - set(SHARED) == {play}
+    assert set(plays(site(folder, "slurm"))) - set(SHARED) == {play}
 
 
 def test_a_tray_that_discover_has_found_is_in_the_phases_that_follow(folder: Path) -> None:
@@ -84,3 +90,32 @@ def test_a_tray_that_discover_has_found_is_in_the_phases_that_follow(folder: Pat
     )
     assert "r01t00" in json.loads((folder / "fabric.json").read_text())["trays"], told
     assert re.search(r"rollout : Ask who is there\] \**\n(.*\n)*?fatal: \[r01t00\]: UNREACHABLE", told), told
+
+
+def test_all_tags_are_shown_before_anything_is_known(folder: Path) -> None:
+    """Also where the fabric file is named in group_vars, which no play has before it has hosts."""
+    done = ansible("ansible-playbook", "-i", folder / "hosts.yml", "rackscale.nvlink.site", "--list-tags")
+    listed = {tag for line in re.findall(r"TASK TAGS: \[(.*)\]", done.stdout) for tag in line.split(", ")}
+    assert listed == {*PHASES, "always", *(part for parts in PARTS.values() for part in parts)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--tags", "quick,report"], ["Judge what everybody said", "Show the racks of a fabric file"]),
+        (["--skip-tags", "discover,imex,verify"], ["Give the fabric's blocks to Slurm"]),
+    ],
+    ids=["chosen", "left out"],
+)
+def test_a_phase_that_the_tags_leave_out_runs_no_task(folder: Path, arguments: list[str], expected: list[str]) -> None:
+    chosen = plays(site(folder, arguments=arguments))
+    # A play that is empty for these tags is named all the same. No role looks at its arguments either.
+    assert [name for name, tasks in chosen.items() if tasks and name not in SHARED] == expected
+
+
+def test_a_site_that_only_tells_schedulers_has_no_play_of_the_driver(folder: Path) -> None:
+    config = folder / "kubeconfig"
+    config.write_text("")
+    told = site(folder, "kubernetes", k8s_topology_schedulers=["kai"], k8s_topology_kubeconfig=str(config))
+    assert set(plays(told)) - set(SHARED) <= {"Tell the schedulers"}
+    assert "rackscale.nvlink.k8s_topology : " in told

@@ -15,6 +15,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ne
 
 PHASES = ("discover", "slurm", "imex", "kubernetes", "verify", "report")
 SLURM = ("existing", "managed")
+# Tags of parts of a phase, as the playbooks and roles have them that a phase consists of.
+PARTS = {
+    "slurm": ("tiers",),
+    "kubernetes": ("preflight", "crds", "release", "checks", "probe", "topology"),
+    "verify": ("trays", "quick"),
+}
+_TAGS = {"always", *PHASES, *(part for parts in PARTS.values() for part in parts)}
 _SHOWN = 5
 
 
@@ -32,6 +39,8 @@ class Inventory:
     kubeconfig: bool = False
     # The hosts that --limit leaves; None without a limit.
     limit: Collection[str] | None = None
+    # What --tags says.
+    tags: Collection[str] = ()
 
 
 def phases(inventory: Inventory) -> list[str]:
@@ -47,6 +56,26 @@ def phases(inventory: Inventory) -> list[str]:
     return [name for name in PHASES if has.get(name, True)]
 
 
+def tagged(wanted: Sequence[str], run: Collection[str], skip: Collection[str]) -> list[str]:
+    """Those of the phases that --tags (run) and --skip-tags (skip) leave; one stays where only a part of it is meant.
+
+    Ansible alone would still run, in a phase that is left out, what has the tag always: each role's look at its
+    arguments, on every tray. Tags of which none is ours, as of a playbook that imports this one, are left to Ansible.
+    """
+    anything = not _TAGS & set(run) or {"all", "tagged"} & set(run)
+    return [
+        name
+        for name in wanted
+        if (anything or {name, *PARTS.get(name, ())} & set(run)) and not {name, "all", "tagged"} & set(skip)
+    ]
+
+
+def driver(inventory: Inventory) -> bool:
+    """Whether the phase kubernetes brings the DRA driver; a site that only has schedulers told the cliques has none."""
+    told = inventory.variables
+    return bool(told.get("dra_driver_shape") or not told.get("k8s_topology_schedulers"))
+
+
 def problems(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> list[str]:
     """One sentence for each thing that would fail later, on some host, in the middle of the run."""
     return [sentence for look in _LOOKS for sentence in look(inventory, wanted, fabric)]
@@ -58,10 +87,11 @@ def _phases(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) 
             yield f"site_phases: {shown(name)} is no phase{nearest(name, PHASES)}"
     if "slurm" in wanted and not inventory.controllers:
         yield "slurm_controller: is empty; put the host of slurmctld into this group, or leave slurm out of site_phases"
-    if {"imex", "kubernetes"} <= set(wanted) and inventory.variables.get("dra_driver_shape"):
+    if {"imex", "kubernetes"} <= set(wanted) and driver(inventory):
         yield "site_phases: leave imex out, for with the DRA driver the phase kubernetes gives IMEX to its owner"
     if "kubernetes" in wanted and not inventory.kubeconfig:
-        yield "dra_driver_kubeconfig: there is no such file on the controller; name the cluster's kubeconfig"
+        variable = "dra_driver_kubeconfig" if driver(inventory) else "k8s_topology_kubeconfig"
+        yield f"{variable}: there is no such file on the controller; name the cluster's kubeconfig"
 
 
 def _trays(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
@@ -102,6 +132,11 @@ def warnings(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None)
     lost = [name for name in fabric.trays if name not in inventory.trays] if fabric else []
     if lost:
         told.append(f"{_listed(lost)}: in the fabric file and not in the inventory, so they are left alone.")
+    for tag in inventory.tags:
+        if tag in PHASES and tag not in wanted:
+            told.append(f"--tags: this site has no phase {tag}, so nothing is done for it.")
+        elif tag not in _TAGS and "did you mean" in (meant := nearest(tag, PHASES)):
+            told.append(f"--tags: {shown(tag)} is no phase{meant}")
     if inventory.limit is not None:
         if "slurm" in wanted and not set(inventory.controllers) & set(inventory.limit):
             told.append("The limit leaves slurm_controller out, so Slurm is told nothing; add it to the limit.")

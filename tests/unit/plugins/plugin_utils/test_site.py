@@ -85,3 +85,46 @@ def test_a_limit_says_what_it_leaves_out() -> None:
     assert site.warnings(replace(WELL, limit=["r01t01", "ctl", "localhost"]), wanted, TWO) == []
     lost = replace(WELL, trays={"r01t01": "10.0.0.1"})
     assert "r01t02: in the fabric file and not in the inventory" in site.warnings(lost, wanted, TWO)[0]
+
+
+@pytest.mark.parametrize(
+    ("run", "skip", "expected"),
+    [
+        (["all"], [], "discover slurm kubernetes verify"),
+        (["slurm", "verify"], [], "slurm verify"),
+        (["all"], ["discover", "tiers"], "slurm kubernetes verify"),
+        (["slurm", "verify"], ["verify"], "slurm"),
+        (["tagged"], [], "discover slurm kubernetes verify"),
+        # A part of a phase needs the phase; the rest of it Ansible leaves out.
+        (["tiers"], [], "slurm"),
+        (["topology", "quick"], [], "kubernetes verify"),
+        (["report"], [], ""),
+        (["always"], [], ""),
+        (["all"], ["all"], ""),
+        # The tag of a playbook that imports this one.
+        (["ours"], [], "discover slurm kubernetes verify"),
+        (["ours", "slurm"], [], "slurm"),
+    ],
+)
+def test_tags_choose_among_the_phases(run: list[str], skip: list[str], expected: str) -> None:
+    assert site.tagged(["discover", "slurm", "kubernetes", "verify"], run, skip) == expected.split()
+
+
+def test_a_tag_that_leads_nowhere_is_told() -> None:
+    def told(*tags: str) -> list[str]:
+        return site.warnings(replace(WELL, tags=tags), site.tagged(["slurm", "verify"], tags, ()), TWO)
+
+    assert told("all") == told("slurm", "tiers") == told("ours") == []
+    assert told("slrum") == ["--tags: 'slrum' is no phase; did you mean slurm?"]
+    assert told("imex") == ["--tags: this site has no phase imex, so nothing is done for it."]
+
+
+def test_a_site_that_only_tells_schedulers_gets_no_driver() -> None:
+    """The driver would take IMEX, which the phase imex has just given to the trays."""
+    labels = replace(WELL, variables={"k8s_topology_schedulers": ["kai"]})
+    assert not site.driver(labels)
+    assert "k8s_topology_kubeconfig: there is no such file" in site.problems(labels, ["kubernetes"], TWO)[0]
+    both = replace(labels, variables={**labels.variables, "dra_driver_shape": "compute_domains"})
+    assert site.driver(both)
+    # Where the site names the phase and nothing else, the role's own default is meant.
+    assert site.driver(WELL)
