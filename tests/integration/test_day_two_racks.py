@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The stories of day two on two racks of 18 trays, while the second has a tray that is dead and one whose NVML hangs.
 
-The commands are those of the pages, with other names. The tests are steps of one story; the driver's mends the rack.
+The commands are those of the pages, with other names. The tests are steps of one story, and each can be told alone; the
+driver's mends the rack.
 """
 
 from __future__ import annotations
@@ -37,6 +38,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         running.racks.stop(DEAD)
         running.racks.set(HANGING, "nvml=hang", "smi=hang")
         yield running
+
+
+@pytest.fixture
+def whole(site: Site) -> Site:
+    """The first rack with all its trays; whichever test comes first brings the last one there."""
+    if NEW not in site.fabric["trays"]:
+        site.start(NEW)
+        site.type(commands("docs/day-two/tray.md")[1])
+    return site
 
 
 def test_a_bad_rack_keeps_no_other_from_its_turn(site: Site) -> None:
@@ -74,7 +84,8 @@ def test_a_tray_comes_and_is_replaced(site: Site) -> None:
     assert (site.clique(NEW), site.imex(NEW), NEW in site.drained()) == ("r01", "active", False)
 
 
-def test_a_rack_goes_and_comes_back(site: Site) -> None:
+def test_a_rack_goes_and_comes_back(whole: Site) -> None:
+    site = whole
     hold, discover, admit = commands("docs/day-two/rack.md")
     site.type(hold)
     before = (site.folder / "fabric.json").read_bytes()
@@ -90,7 +101,8 @@ def test_a_rack_goes_and_comes_back(site: Site) -> None:
     assert site.left("admit") == {}
 
 
-def test_a_driver_passes_a_bad_rack_goes_on_after_a_kill_and_ends_when_it_is_mended(site: Site) -> None:
+def test_a_driver_passes_a_bad_rack_goes_on_after_a_kill_and_ends_when_it_is_mended(whole: Site) -> None:
+    site = whole
     rollout, resume = (f"{command} -e rollout_fabric_wait=10" for command in commands("docs/day-two/driver.md"))
     site.hook(PAUSE)
     killed(site, rollout, until=lambda: driver(site, "r01t17") == "595.58.03", seconds=1800)
@@ -111,7 +123,8 @@ def test_a_driver_passes_a_bad_rack_goes_on_after_a_kill_and_ends_when_it_is_men
     assert changed(site.type(texts(ENTRY)[2])) == 0
 
 
-def test_a_rack_is_cut_in_two_and_joined_again(site: Site) -> None:
+def test_a_rack_is_cut_in_two_and_joined_again(whole: Site) -> None:
+    site = whole
     hold, discover, accept, commit, admit = commands("docs/day-two/partition.md")
     for number, cliques in ((2, {"r01", "r01a"}), (32766, {"r01"})):
         site.type(hold)
