@@ -173,6 +173,59 @@ def drained(slurm: Slurmctld) -> dict[str, str]:
     return {name: why for name, _bar, why in (line.partition("|") for line in lines)}
 
 
+# Steps, rollout_driver where the trays have driver 2, what IMEX has answered (None: it is not asked), whether a tray
+# is gone through.
+DUE: list[tuple[list[str], str, bool | None, bool]] = [
+    (["drain", "hook", "fabric", "verify"], "", None, True),
+    (["drain", "hook", "fabric", "verify"], "3", None, True),
+    (["drain", "hook", "fabric", "verify"], "2", None, False),
+    (["drain", "imex_stop", "hook", "fabric", "imex", "verify"], "3", None, True),
+    (["drain", "imex_stop", "hook", "fabric", "imex", "verify"], "2", False, False),
+    (["drain", "imex_stop", "hook", "fabric", "imex", "verify"], "2", True, True),
+    (["drain", "imex", "verify"], "", False, False),
+    (["drain", "imex", "verify"], "", True, True),
+    # A driver that a site names in its group_vars is no matter of a rollout without a hook.
+    (["drain", "imex", "verify"], "2", True, True),
+    (["drain", "imex", "verify"], "3", False, False),
+    (["imex"], "2", None, True),
+    (["slurm"], "2", None, True),
+    # Whoever keeps no jobs away, or cannot be asked, is gone through.
+    (["imex"], "", None, True),
+    (["verify", "resume"], "", None, True),
+    (["drain", "verify"], "", None, True),
+    (["drain", "imex", "verify", "resume"], "", None, True),
+    (["drain", "imex_stop", "imex"], "", None, True),
+    (["drain", "slurm", "imex"], "", None, True),
+    (["drain", "imex", "dra"], "", None, True),
+]
+
+
+def test_a_tray_is_gone_through_where_a_step_has_something_to_do(tmp_path: Path) -> None:
+    role = CHECKOUT / "roles" / "rollout"
+    cases = [
+        {"steps": steps, "driver": driver, "asks": imex is not None, "due": due, "imex": {"due": imex}}
+        for steps, driver, imex, due in DUE
+    ]
+    task = {
+        "ansible.builtin.assert": {
+            "that": ["rollout_due == item.due", "rollout_asks_imex == item.asks"],
+            "quiet": True,
+        },
+        "loop": cases,
+        "vars": {
+            "rollout_steps": "{{ item.steps }}",
+            "rollout_driver": "{{ item.driver }}",
+            "rollout_seen": {"ansible_facts": {"nvlink_fabric": {"driver_version": "2"}}},
+            "imex_due": "{{ item.imex }}",
+        },
+    }
+    files = [str(role / folder / "main.yml") for folder in ("defaults", "vars")]
+    play = {"hosts": "localhost", "gather_facts": False, "vars_files": files, "tasks": [task]}
+    (tmp_path / "due.json").write_text(json.dumps([play]))
+    done = ansible("ansible-playbook", "-i", "localhost,", str(tmp_path / "due.json"), check=False)
+    assert done.returncode == 0, said(done)
+
+
 def test_no_playbook_warns_before_it_begins(fleet: Fleet) -> None:
     """As Ansible does of a key that stands twice in one mapping."""
     books = sorted((CHECKOUT / "playbooks").glob("*.yml"))
