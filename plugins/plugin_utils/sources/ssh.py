@@ -34,10 +34,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_f
 from ClusterShell import __version__ as clustershell
 from ClusterShell.Event import EventHandler
 from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.Propagation import RouteResolvingError
 from ClusterShell.Task import Task, TimeoutError, task_self, task_terminate
 from ClusterShell.Topology import TopologyError
 from ClusterShell.Worker.fastsubprocess import set_nonblock_flag
 from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
+from ClusterShell.Worker.Tree import TreeWorker
 
 SOURCE = "ssh"
 OPTIONS = (
@@ -393,8 +395,6 @@ def _fresh_task(way: Way) -> Iterator[Task]:
 def _worker(nodes: NodeSet, command: str, handler: _Handler, way: Way, tree: bool) -> Any:
     if not tree:
         return _Worker(nodes, handler, way.patience, command=command, stderr=True)
-    from ClusterShell.Worker.Tree import TreeWorker  # brings an HTTP client with it, which few sites need
-
     worker = TreeWorker(nodes, handler, way.patience, command=command, stderr=True)
     worker.invoke_gateway = f"{shlex.quote(way.gateway_python)} -m ClusterShell.Gateway -Bu"
     return worker
@@ -410,20 +410,11 @@ def _run(task: Task, worker: Any, sent: bytes, way: Way) -> None:
     try:
         # Every client has its own time; this is for gateways, which ClusterShell gives none.
         task.resume(waves * way.patience + 10 + (way.patience if way.topology else 0))
-    except (TimeoutError, *_no_route(way)):
-        # Who has not answered yet counts as late.
+    except (TimeoutError, RouteResolvingError):
+        # The second: the last gateway has gone meanwhile. Who has not answered yet counts as late.
         worker.abort()
     except OSError as error:
         raise SourceError(f"{SOURCE}: cannot start {way.ssh} ({error.strerror or error}); correct that") from error
-
-
-def _no_route(way: Way) -> tuple[type[Exception], ...]:
-    """What ClusterShell raises when the last gateway has gone meanwhile."""
-    if not way.topology:
-        return ()
-    from ClusterShell.Propagation import RouteResolvingError
-
-    return (RouteResolvingError,)
 
 
 # --- Gateways.
