@@ -63,12 +63,12 @@ class RunningLab:
     def exec(self, host: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return lab_command("exec", "--name", self.name, host, "--", *command, check=check)
 
-    def stop(self, host: str) -> None:
+    def stop(self, host: str, *options: str) -> None:
         """Pull a host's plug."""
-        lab_command("stop", "--name", self.name, host)
+        lab_command("stop", "--name", self.name, host, *options)
 
     def start(self, host: str) -> None:
-        """Start a stopped host again, fresh."""
+        """Start a stopped host again, fresh but for a disk that was kept."""
         lab_command("start", "--name", self.name, host)
 
     def set(self, tray: str, *settings: str) -> None:

@@ -177,6 +177,20 @@ def test_a_stopped_tray_is_silent_and_comes_back_with_what_was_set(four_trays: R
     four_trays.set("r01t04", "clique=2")
 
 
+def test_a_disk_that_was_kept_is_there_again(four_trays: RunningLab) -> None:
+    """New files, changed ones, removed ones, and a folder in the place of another; and the plug without it forgets."""
+    change = "echo new > /etc/new; echo kept >> /etc/hostname; rm /etc/issue; rm -r /etc/apt; mkdir /etc/apt"
+    look = "cat /etc/new /etc/hostname; ls /etc/issue; ls /etc/apt"
+    four_trays.exec("r01t04", "sh", "-c", change)
+    four_trays.stop("r01t04", "--keep-disk")
+    four_trays.start("r01t04")
+    assert four_trays.exec("r01t04", "sh", "-c", look).stdout == "new\nr01t04\nkept\n"
+    four_trays.stop("r01t04")
+    four_trays.start("r01t04")
+    assert four_trays.exec("r01t04", "cat", "/etc/hostname").stdout == "r01t04\n"
+    assert four_trays.exec("r01t04", "ls", "/etc/issue", "/etc/new", check=False).stdout == "/etc/issue\n"
+
+
 def test_a_name_that_is_in_use_is_refused_and_the_lab_goes_on(four_trays: RunningLab) -> None:
     done = lab_command("up", "--name", four_trays.name, check=False)
     assert done.returncode == 1

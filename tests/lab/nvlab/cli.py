@@ -52,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", action="store_true", help="as JSON")
     sub = command("stop", _stop, "pull a host's plug")
     sub.add_argument("host")
-    sub = command("start", _start, "start a stopped host again, fresh")
+    sub.add_argument("--keep-disk", action="store_true", help="what it wrote is there again when it starts")
+    sub = command("start", _start, "start a stopped host again, fresh but for a disk that was kept")
     sub.add_argument("host")
     sub.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="give up after (default: 60)")
     sub = command("exec", _exec, "run a command inside a host")
@@ -108,7 +109,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> None:
-    lab.stop(options.name, options.host)
+    lab.stop(options.name, options.host, options.keep_disk)
 
 
 def _start(options: argparse.Namespace) -> None:

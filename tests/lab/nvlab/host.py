@@ -29,6 +29,9 @@ UNITS = "etc/systemd/system"
 WANTS = f"{UNITS}/multi-user.target.wants"
 # A folder that the controllers have in common, as a site has a shared file system for slurmctld's state.
 SHARED, SHARED_PLACE = "shared", "/opt/nvlink-lab-shared"
+# What a stopped host wrote, where it keeps its disk; whiteouts and opaque folders of the overlay are in the attributes.
+DISK = "disk.tar"
+TAR = ("tar", "--xattrs", "--xattrs-include=*", "--numeric-owner", "--warning=no-file-ignored")
 AFTER_SLURMDBD = "[Unit]\nAfter=slurmdbd.service\n"
 
 
@@ -165,8 +168,17 @@ def _private_mounts(directory: Path, base: Path) -> None:
     linux.mount("tmpfs", str(layers), "tmpfs", 0, "mode=0755")
     (layers / "upper").mkdir()
     (layers / "work").mkdir()
+    if (directory / DISK).exists():
+        tools.call([*TAR, "-C", str(layers / "upper"), "-xpf", str(directory / DISK)], "the host's disk")
     options = f"lowerdir={directory / 'files'}:{base},upperdir={layers / 'upper'},workdir={layers / 'work'}"
     linux.mount("overlay", str(directory / "root"), "overlay", 0, options)
+
+
+def keep_disk(directory: Path, pid: int, cgroup: Path) -> None:
+    """Keep what a host has written, as it stands at this moment, for its next start. ``pid``: of its nspawn."""
+    (cgroup / "cgroup.freeze").write_text("1")
+    upper = f"/proc/{pid}/root{directory}/layers/upper"
+    tools.call([*TAR, "-C", upper, "-cf", str(directory / DISK), "."], "the host's disk")
 
 
 def leader(cgroup: Path) -> int | None:

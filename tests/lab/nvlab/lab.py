@@ -150,11 +150,16 @@ def _check_controller(name: str) -> None:
         raise LabError(f"slurmctld does not start: {tools.last_line(log)}")
 
 
-def stop(name: str, host_name: str) -> None:
-    """Pull a host's plug: no shutdown, and what it wrote since its start is lost."""
+def stop(name: str, host_name: str, keep_disk: bool = False) -> None:
+    """Pull a host's plug: no shutdown, and what it wrote since its start is lost, or there again at the next one."""
     known = state.read(name)
     _check_host(known, name, host_name)
-    host.end_processes(Path(known["cgroup"]) / host_name)
+    place, cgroup = paths.state_of(name) / "hosts" / host_name, Path(known["cgroup"]) / host_name
+    if keep_disk:
+        host.keep_disk(place, known["hosts"][host_name]["pid"], cgroup)
+    else:
+        (place / host.DISK).unlink(missing_ok=True)
+    host.end_processes(cgroup)
     deadline = time.monotonic() + 15
     while network.has_link_to(name, host_name):
         if time.monotonic() > deadline:
@@ -163,7 +168,7 @@ def stop(name: str, host_name: str) -> None:
 
 
 def start(name: str, host_name: str, timeout: float) -> None:
-    """Start a stopped host again, as fresh as with `up`; its GPUs say what was set last."""
+    """Start a stopped host again, fresh but for a disk that was kept; its GPUs say what was set last."""
     known = state.read(name)
     _check_host(known, name, host_name)
     cgroup = Path(known["cgroup"]) / host_name
