@@ -16,6 +16,8 @@ description:
   - It plans for those hosts of the inventory that C(--limit) leaves and that have a place in the fabric file.
   - Where a variable is not given to the lookup, it is taken from the variables of the first such host, so that it may
     stand in C(group_vars).
+  - Ansible knows no host's variables when it reads the first play of a playbook. So another play stands before the one
+    that has this lookup, as in the playbook C(rackscale.nvlink.rollout), or C(-e) gives all of them.
 options:
   _terms:
     description:
@@ -45,6 +47,10 @@ seealso:
 """
 
 EXAMPLES = r"""
+- name: Let Ansible read group_vars
+  hosts: localhost
+  gather_facts: false
+
 - name: Change something clique by clique
   hosts: "{{ query('rackscale.nvlink.waves', 'trays') or 'all:!all' }}"
   serial: "{{ query('rackscale.nvlink.waves', 'sizes') or 1 }}"

@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,9 @@ class Fleet:
         self.left_file = folder / "fabric.rollout-hook.json"
         (folder / "hook.yml").write_text(HOOK)
 
-    def run(self, *options: str, away: str = "", **variables: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *options: str, away: str = "", book: str | Path = "rackscale.nvlink.rollout", **variables: Any
+    ) -> subprocess.CompletedProcess[str]:
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         hosts: dict[str, Any] = {name: dict(local) for name in (*FIRST, *SECOND, *RACK_2, *RACK_3)}
         if away:
@@ -66,7 +69,7 @@ class Fleet:
         )
         given = {"rollout_hook": str(self.folder / "hook.yml"), "rollout_steps": ["hook"]}
         given.update(rollout_name="hook", changed_trays=str(self.folder / "changed"))
-        command = ("ansible-playbook", "-i", inventory, "rackscale.nvlink.rollout", "-e", json.dumps(given))
+        command = ("ansible-playbook", "-i", inventory, book, "-e", json.dumps(given))
         return ansible(*command, *options, check=False)
 
     @property
@@ -141,6 +144,16 @@ def test_what_a_killed_run_had_begun_is_gone_through_again_even_where_it_looks_d
     done = fleet.run("-e", f"rollout_resume={fleet.left_file}", "-e", '{"rollout_due": false}')
     assert done.returncode == 0, said(done)
     assert (set(fleet.changed), fleet.left) == (set(RACK_2), {})
+
+
+def test_the_playbook_of_the_readme_follows_group_vars_too(fleet: Fleet) -> None:
+    text = (CHECKOUT / "roles" / "rollout" / "README.md").read_text()
+    block = text[text.index("    - name: ") : text.index("\n\nThe playbook")]
+    book = fleet.folder / "readme.yml"
+    book.write_text(textwrap.dedent(block))
+    done = fleet.run(book=book, rollout_canary="r02", rollout_racks=2)
+    assert done.returncode == 0, said(done)
+    assert (set(fleet.changed[:2]), len(fleet.changed)) == (set(RACK_2), 6)
 
 
 @pytest.mark.lab
