@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -203,6 +204,20 @@ def test_what_cannot_be_used_on_paper_is_not_printed(two_racks: Browser) -> None
     assert two_racks.script(hidden, "input, button, .skip")
     assert two_racks.pdf().startswith(b"%PDF-")
     assert not two_racks.script(hidden, ".legend li")
+
+
+def test_many_racks_take_the_width_that_there_is_and_share_a_sheet(window: Browser) -> None:
+    window.look()
+    window.open(page(17))
+    edges = window.script("""
+      const racks = [...document.querySelectorAll('.rack')], top = racks[0].offsetTop;
+      const row = racks.filter((rack) => rack.offsetTop === top), legend = document.querySelector('aside');
+      return [row.length, legend.getBoundingClientRect().left - row.at(-1).getBoundingClientRect().right]""")
+    assert edges[0] == 4
+    assert 0 < edges[1] < 50
+    window.look(media="print")
+    # Four racks below the sums, then eight on each sheet, then the tables.
+    assert 3 < len(re.findall(rb"/Type /Page\b", window.pdf())) <= 6
 
 
 @pytest.mark.parametrize("width", [1400, 800, 360])

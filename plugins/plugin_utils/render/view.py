@@ -188,7 +188,7 @@ def letters(rank: int) -> str:
 def subject(finding: model.Finding) -> str:
     """What a finding is about, in words; nothing where it is about the fabric as a whole."""
     if finding["tray"]:
-        return f"{finding['tray']} gpu {finding['gpu']}" if finding["gpu"] is not None else str(finding["tray"])
+        return f"{finding['tray']} GPU {finding['gpu']}" if finding["gpu"] is not None else str(finding["tray"])
     return next((f"{key} {finding[key]}" for key in ("block", "clique", "domain") if finding[key]), "")
 
 

@@ -36,7 +36,7 @@ def test_what_changed_is_said_tray_by_tray_and_in_sums() -> None:
     assert kept["changes"]["rows"] == [
         ["r01t07, state", "present", "stale"],
         ["r02t12, health", "healthy", "unhealthy"],
-        ["x of r02t12 gpu 2", "-", "error"],
+        ["x of r02t12 GPU 2", "-", "error"],
     ]
     assert kept["changes"]["sums"] == [
         ["healthy trays", 36, 35],
@@ -67,7 +67,7 @@ def test_mended_gone_and_new_trays_are_said_too() -> None:
         ["new", "-", "-, healthy, unplaced"],
         ["r01t01", "r01, healthy, present", "-"],
         ["r01t02, health", "unhealthy", "healthy"],
-        ["x of r01t02 gpu 2", "error", "-"],
+        ["x of r01t02 GPU 2", "error", "-"],
     ]
 
 

@@ -90,7 +90,7 @@ def test_findings_come_worst_first_and_not_endlessly() -> None:
     warnings = {f"r01t{tray:02d}": {"findings": [_finding("odd", "warning")]} for tray in range(1, 19)}
     state = fabrics.state(fabric, **warnings, r02t12={"findings": [_finding("gpu_lost", "error", gpu=2)]})
     lines = rack_map(fabric, state)
-    assert lines[-13] == "error    r02t12 gpu 2: What gpu_lost means: mend it."
+    assert lines[-13] == "error    r02t12 GPU 2: What gpu_lost means: mend it."
     assert lines[-1] == "and 7 more findings, all of them in the report"
 
 
