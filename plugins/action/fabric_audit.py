@@ -157,9 +157,13 @@ def _text(verdict: Mapping[str, Any]) -> list[str]:
     rows = listed(verdict["failures"])
     errors = sum(1 for row in rows if row["severity"] == ERROR)
     summary = (
-        f"{verdict['trays']} trays in {verdict['cliques']} cliques, {verdict['asked']} of them asked:"
+        f"{_many(verdict['trays'], 'tray')} in {_many(verdict['cliques'], 'clique')}, {verdict['asked']} of them asked:"
         f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
-        f" ({errors} errors, {len(rows) - errors} others)."
+        f" ({_many(errors, 'error')}, {_many(len(rows) - errors, 'other')})."
     )
     skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != audit.CHECKED]
     return [summary, *skipped, *telling.lines(rows)]
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
