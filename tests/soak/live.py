@@ -14,6 +14,7 @@ trays share a few CPUs.
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import re
@@ -32,11 +33,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES
 from ansible_collections.rackscale.nvlink.tests.integration.commands import ansible, environment
-from ansible_collections.rackscale.nvlink.tests.integration.conftest import RunningLab, running_lab
-from ansible_collections.rackscale.nvlink.tests.soak.world import Event, Tray, World
+from ansible_collections.rackscale.nvlink.tests.integration.conftest import RunningLab, lab_command, running_lab
+from ansible_collections.rackscale.nvlink.tests.soak.domains import BY_HAND, FAILED, WAITING, Domains
+from ansible_collections.rackscale.nvlink.tests.soak.world import Event, Place, Tray, World
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
-from nvlab import gpus, lab, paths
+from nvlab import gpus, imex, lab, paths
 
 # A tray without power costs no more than this; nothing of the lab is far away.
 CONNECT = 4
@@ -50,6 +52,10 @@ ON_CONTROLLER = {
     "topology edited by hand": _BY_HAND,
     "topology edited by hand and loaded": f"{_BY_HAND} && scontrol reconfigure",
 }
+# A run that gives IMEX to its owner on 36 trays that share two CPUs.
+LONGEST = 1200.0
+TOLD = "Fail if a rack is left without its IMEX]"
+_FAILED = re.compile(r"(?m)^(\S+) +: .*failed=[1-9]")
 _BLOCK = re.compile(r"BlockName=(\S+) .*?Nodes=(\S*)")
 
 
@@ -61,29 +67,41 @@ class Round:
     seconds: float
     changed: int
     source: str
+    imex: bool
 
 
 class Soak:
     """One lab, its world and its fabric file.
 
-    every: in each so many rounds Ansible asks the trays, in all others the source ssh.
+    every: in each so many rounds Ansible asks the trays, in all others the source ssh. imex_every: in each so many
+    IMEX is given to its owner too, and after the last; 0 for never.
     """
 
-    def __init__(self, racks: RunningLab, folder: Path, seed: int, phases: tuple[str, ...], every: int) -> None:
+    def __init__(
+        self, racks: RunningLab, folder: Path, seed: int, phases: tuple[str, ...], every: int, imex_every: int = 0
+    ) -> None:
         self.racks, self.folder = racks, folder
-        self.every, self.number = every, 0
+        self.every, self.imex_every, self.number = every, imex_every, 0
+        self.phases = list(phases)
         self.fabric_file = folder / "fabric.json"
         self.variables = {
             "fabric_file": str(self.fabric_file),
             "site_tray_hosts": "trays",
-            "site_phases": list(phases),
             "fabric_override": list(GATES),
             "fabric_facts_timeout": 4,
             "slurm_topology_manage_conf": True,
+            # One tray that has lost its driver must not be the end of the run for all the others.
+            "rollout_stop_after": 100,
+            "imex_boot_wait": 3,
         }
         hosts = sorted((paths.state_of(racks.name) / "hosts").glob("r*t*"))
         trays = (_tray(json.loads((host / "hardware.json").read_text()), host.name) for host in hosts)
-        self.world = World(trays, seed, real=True)
+        self.world = World(trays, seed, real=True, imex=imex_every > 0)
+        self.domains: Domains | None = None
+        if imex_every:
+            lab_command("packages", "--name", racks.name, str(imex.packages()))
+            addresses = {tray.name: tray.address for tray in lab.scenario_of(racks.name).trays}
+            self.domains = Domains(self.world, addresses, lambda tray, script: self._on(tray, "sh", "-c", script))
         # A tray without power is given up after three of these, and there is one in nearly every round.
         racks.net("sh", "-c", "for file in /proc/sys/net/ipv4/neigh/*/retrans_time_ms; do echo 250 > $file; done")
 
@@ -91,8 +109,13 @@ class Soak:
     def source(self) -> str:
         return "ssh" if self.number % self.every else "ansible"
 
+    @property
+    def gives_imex(self) -> bool:
+        return self.imex_every > 0 < self.number and self.number % self.imex_every == 0
+
     def _site(self) -> list[str | Path]:
         variables = self.variables | ({"fabric_sources": [self._ssh()]} if self.source == "ssh" else {})
+        variables["site_phases"] = [*self.phases, *(["imex"] if self.gives_imex else [])]
         return ["-i", self.racks.inventory, "rackscale.nvlink.site", "-e", json.dumps(variables)]
 
     def _ssh(self) -> dict[str, Any]:
@@ -102,7 +125,13 @@ class Soak:
 
     def site(self) -> list[str]:
         """Run the playbook site; the tasks that changed something."""
-        done = ansible("ansible-playbook", *self._site(), **SETTINGS)
+        done = ansible("ansible-playbook", *self._site(), check=not self.gives_imex, timeout=LONGEST, **SETTINGS)
+        if self.gives_imex:
+            # What is left of IMEX is told at the very end, by the one task that may fail.
+            told = done.stdout.rpartition("\nTASK [")[2] + done.stderr
+            assert (done.returncode != 0) == bool(self._left()) == told.startswith(TOLD), told
+            assert len(_FAILED.findall(told)) == bool(self._left()), told
+            assert "[DEPRECATION WARNING]" not in told, told
         tasks = done.stdout.partition("PLAY RECAP")[0].split("\nTASK [")[1:]
         return [task.partition("\nPLAY [")[0] for task in tasks if "\nchanged: " in task]
 
@@ -120,17 +149,53 @@ class Soak:
         """Follow what happened, then show that nothing is left to do."""
         changed = self.site()
         self.world.asked()
-        left = self.site()
-        assert not left, f"something changed though nothing had happened: {left}"
+        if self.domains:
+            self.domains.rested()
+        left, before = self._given(), self._files()
+        again = self.site()
+        assert not again, (
+            f"something changed though nothing had happened: {again}\n{_difference(before, self._files())}"
+        )
+        assert self._given() == left, "what is left of IMEX is not the same again"
         self.check()
+        if self.domains:
+            self.domains.check()
+            if self.gives_imex:
+                self.domains.check_peers(left)
         return len(changed)
+
+    def _files(self) -> list[str]:
+        """The lines of the fabric file and of its state."""
+        paths = (self.fabric_file, Path(fabric_file.state_path(str(self.fabric_file))))
+        return [line for path in paths for line in path.read_text().splitlines()]
+
+    def _given(self) -> dict[Place, str]:
+        """The cliques that the run has left, and why, by its own file and by the soak's account."""
+        if not self.domains or not self.gives_imex:
+            return {}
+        found = self._left()
+        left = self.domains.given(place for place, why in found.items() if why == WAITING)
+        assert left == found, f"IMEX of these cliques should be left: {left}; the run says {found}"
+        assert WAITING not in left.values() or FAILED in left.values(), "they wait for a canary that did not fail"
+        return left
+
+    def _left(self) -> dict[Place, str]:
+        """What the run has left of IMEX: clique and its state."""
+        path = self.folder / "fabric.rollout-imex.json"
+        if not path.exists():
+            return {}
+        fabric = fabric_file.load(str(self.fabric_file))
+        rows = json.loads(path.read_text())["left"]
+        return {
+            (fabric.cluster_uuid(name), fabric.cliques[name]["clique_id"]): row["state"] for name, row in rows.items()
+        }
 
     def round(self) -> Round:
         self.number += 1
         return self._follow([self.world.happen() for _again in range(self.world.random.randint(1, 3))])
 
-    def heal(self) -> Round:
-        self.number = 0
+    def heal(self, imex: bool = True) -> Round:
+        self.number = self.every * self.imex_every * imex
         return self._follow(self.world.heal())
 
     def _follow(self, events: list[Event]) -> Round:
@@ -145,28 +210,33 @@ class Soak:
                 assert changed, "what was edited by hand was not seen"
         except (AssertionError, subprocess.TimeoutExpired) as error:
             raise AssertionError(f"asked by {self.source}, after {'; '.join(happened)}: {error}") from error
-        return Round(happened, time.monotonic() - start, changed, self.source)
+        return Round(happened, time.monotonic() - start, changed, self.source, self.gives_imex)
 
     def _do(self, event: Event) -> None:
         for name in event.off:
-            self.racks.stop(name)
+            self.racks.stop(name, "--keep-disk")
         for name, settings in event.settings.items():
             changes = [(key, value) for key, _equals, value in (setting.partition("=") for setting in settings)]
             gpus.change(paths.state_of(self.racks.name) / "hosts" / name, changes)
         for name in event.on:
             self.racks.start(name)
         if event.operator in ON_CONTROLLER:
-            self._on_controller("sh", "-c", ON_CONTROLLER[event.operator])
+            self._on("ctl", "sh", "-c", ON_CONTROLLER[event.operator])
+        elif event.operator in BY_HAND:
+            self._on(event.tray, "sh", "-c", BY_HAND[event.operator])
         elif event.operator == "state file lost":
             Path(fabric_file.state_path(str(self.fabric_file))).unlink()
         elif event.operator:
-            self.site_killed(self.world.random.uniform(1, 6))
+            # A run with IMEX takes much longer.
+            self.site_killed(self.world.random.uniform(1, 6) * (10 if self.gives_imex else 1))
+        if self.domains:
+            self.domains.happened(event)
 
-    def _on_controller(self, *command: str) -> str:
+    def _on(self, host: str, *command: str) -> str:
         done = subprocess.run(
-            lab.enter(self.racks.name, "ctl", list(command)), capture_output=True, text=True, timeout=60, check=False
+            lab.enter(self.racks.name, host, list(command)), capture_output=True, text=True, timeout=60, check=False
         )
-        assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stderr}"
+        assert done.returncode == 0, f"{host}: {command} ended with {done.returncode}: {done.stderr}"
         return done.stdout
 
     def check(self) -> None:
@@ -177,9 +247,13 @@ class Soak:
         assert {
             name: (fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]) for name, clique in cliques.items()
         } == shown
-        said = self._on_controller("scontrol", "show", "topology")
+        said = self._on("ctl", "scontrol", "show", "topology")
         running = {node: name for name, nodes in _BLOCK.findall(said) for node in expand(nodes)}
         assert running == {name: fabric.cliques[clique]["block"]["name"] for name, clique in cliques.items()}
+
+
+def _difference(before: Sequence[str], after: Sequence[str]) -> str:
+    return "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm="", n=6))
 
 
 def _tray(hardware: dict[str, object], name: str) -> Tray:
@@ -204,15 +278,20 @@ def figures(rounds: Sequence[Round], options: argparse.Namespace) -> str:
     times = [one.seconds for one in rounds]
     events = sum(len(one.happened) for one in rounds)
     by_ansible = sum(one.source == "ansible" for one in rounds)
-    return "\n".join(
-        [
-            f"{len(rounds)} rounds, seed {options.seed}, {options.racks * options.trays} trays, {events} events, "
-            f"{sum(one.changed for one in rounds)} tasks that changed something; "
-            f"in {by_ansible} rounds Ansible asked the trays, in {len(rounds) - by_ansible} the source ssh.",
-            "After each round the fabric file was valid, no tray was lost, and site came back to changed=0.",
-            f"A round took {statistics.median(times):.1f} s (median), {max(times):.1f} s at most, two runs of site.",
+    with_imex = [one.seconds for one in rounds if one.imex]
+    lines = [
+        f"{len(rounds)} rounds, seed {options.seed}, {options.racks * options.trays} trays, {events} events, "
+        f"{sum(one.changed for one in rounds)} tasks that changed something; "
+        f"in {by_ansible} rounds Ansible asked the trays, in {len(rounds) - by_ansible} the source ssh.",
+        "After each round the fabric file was valid, no tray was lost, and site came back to changed=0.",
+        f"A round took {statistics.median(times):.1f} s (median), {max(times):.1f} s at most, two runs of site.",
+    ]
+    if with_imex:
+        lines += [
+            f"In {len(with_imex)} of them IMEX was given too ({statistics.median(with_imex):.1f} s median): "
+            "each tray that could had its clique's list and saw its peers, none ran with an old one."
         ]
-    )
+    return "\n".join(lines)
 
 
 def _interrupted(_signal: int, _frame: Any) -> None:
@@ -227,6 +306,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=20261121)
     parser.add_argument("--phases", default="discover,slurm", help="of the playbook site")
     parser.add_argument("--ansible-every", type=int, default=8, help="in each so many rounds Ansible asks the trays")
+    parser.add_argument("--imex-every", type=int, default=0, help="in each so many rounds IMEX is given to its owner")
     options = parser.parse_args()
     # In the background SIGINT is ignored unless somebody wants it; the lab goes down whichever of them comes.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -252,12 +332,14 @@ def _soak(options: argparse.Namespace, rounds: list[Round]) -> None:
         folder = Path(directory)
         file = scenario(folder, options.racks, options.trays)
         with running_lab(folder, file, f"soak-{os.getpid()}") as racks:
-            soak = Soak(racks, folder, options.seed, tuple(options.phases.split(",")), options.ansible_every)
+            phases = tuple(options.phases.split(","))
+            soak = Soak(racks, folder, options.seed, phases, options.ansible_every, options.imex_every)
             soak.settle()
             for number in range(1, options.rounds + 1):
                 one = soak.round()
                 rounds.append(one)
-                told = f"{one.seconds:6.1f} s  {one.source:7}  {one.changed} changed  {'; '.join(one.happened)}"
+                source = f"{one.source}{' imex' if one.imex else ''}"
+                told = f"{one.seconds:6.1f} s  {source:12}  {one.changed} changed  {'; '.join(one.happened)}"
                 print(f"{number:4} {told}", flush=True)
             soak.heal()
 

@@ -15,6 +15,8 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+# Cluster UUID and clique ID.
+Place = tuple[str, int]
 WHOLE = 32766
 ZERO = "00000000-0000-0000-0000-000000000000"
 # What a tray in trouble shows, and how it is put right; those that detach leave the tray's place unknown.
@@ -47,6 +49,8 @@ OPERATOR = (
     "topology edited by hand and loaded",
     "state file lost",
 )
+# What happens to IMEX on a tray, where it is among the site's phases.
+IMEX = ("IMEX killed", "IMEX stopped by hand", "IMEX list edited by hand")
 
 
 @dataclass
@@ -61,7 +65,7 @@ class Tray:
     driver: str
     on: bool = True
     trouble: str = ""
-    shown: tuple[str, int] | None = None
+    shown: Place | None = None
     replaced: int = 0
 
     @property
@@ -71,28 +75,32 @@ class Tray:
 
 @dataclass(frozen=True)
 class Event:
-    """What happened, in words, and what to do on the racks: settings and power by tray, or one of OPERATOR."""
+    """What happened, in words, and what to do on the racks: settings and power by tray, or one of OPERATOR.
+
+    tray: that to which one of IMEX happens.
+    """
 
     what: str
     settings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     off: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
     operator: str = ""
+    tray: str = ""
 
 
 class World:
-    """The racks of one seed. real: they run, so that their tools and their operator may fail too."""
+    """The racks of one seed. real: they run, so that their tools and their operator may fail too. imex: so may IMEX."""
 
-    def __init__(self, trays: Iterable[Tray], seed: int, real: bool = False) -> None:
+    def __init__(self, trays: Iterable[Tray], seed: int, real: bool = False, imex: bool = False) -> None:
         self.trays = {tray.name: tray for tray in trays}
         self.random = random.Random(seed)
         self.faults = {**FAULTS, **TOOLS} if real else FAULTS
-        self.operator = OPERATOR if real else ()
+        self.more = [*([self._operate] if real else []), *([self._meddle] if imex else [])]
 
     def happen(self) -> Event:
         """One thing more; repairs come as often as faults, so that a site neither dies out nor stays whole."""
         kinds = [self._fault, self._repair, self._repair, self._power_off, self._power_on, self._cut_or_join]
-        event = self.random.choice([*kinds, self._replace, *([self._operate] if self.operator else [])])()
+        event = self.random.choice([*kinds, self._replace, *self.more])()
         return event or self.happen()
 
     def heal(self) -> list[Event]:
@@ -159,8 +167,13 @@ class World:
         return Event(f"{tray.name}: another tray of the same name", {tray.name: self.settings(tray)})
 
     def _operate(self) -> Event:
-        what = self.random.choice(self.operator)
+        what = self.random.choice(OPERATOR)
         return Event(what, operator=what)
+
+    def _meddle(self) -> Event | None:
+        tray = self._some(tray for tray in self.trays.values() if tray.on)
+        what = self.random.choice(IMEX)
+        return Event(f"{tray.name}: {what}", operator=what, tray=tray.name) if tray else None
 
     def _cut_or_join(self) -> Event | None:
         """The fabric's team cuts a rack's partition in two, or joins it; trays that are off follow when they boot."""
