@@ -90,3 +90,16 @@ def test_only_the_time_differs_between_states_of_equal_essence() -> None:
     worse = {**trays, "r01t01": {**trays["r01t01"], "health": "degraded"}}
     assert State(trays, [], "a").essence() == State(later, [], "b").essence()
     assert State(trays, [], "a").essence() != State(worse, [], "a").essence()
+
+
+def test_why_a_tray_does_not_answer_may_be_said_in_other_words_each_time() -> None:
+    """ssh to a tray without power ends in "Broken pipe" now and "did not pass back a connection" the next time."""
+    trays = fabrics.state(fabrics.fabric()).trays
+
+    def away(code: str, words: str) -> State:
+        row = {"code": code, "severity": "warning", "tray": "r01t01", "message": f"Tray r01t01: {words}."}
+        return State({**trays, "r01t01": {**trays["r01t01"], "findings": [row]}}, [], "a")
+
+    assert away("tray_unreachable", "Broken pipe").essence() == away("tray_unreachable", "no connection").essence()
+    assert away("tray_unreachable", "Broken pipe").essence() != away("tray_not_attached", "Broken pipe").essence()
+    assert away("tray_not_attached", "one GPU").essence() != away("tray_not_attached", "two GPUs").essence()
