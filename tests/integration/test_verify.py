@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -181,6 +182,18 @@ MORE = [
     on_tray("an edited list", "imex", "imex_list_differs", "r01t05", f"{WRITTEN} printf '\\n' >> {LIST}", BACK),
     on_tray("a hanging daemon", "imex", "imex_timeout", "r01t01", "kill -STOP $(systemctl show -P MainPID nvidia-imex)",
             "kill -CONT $(systemctl show -P MainPID nvidia-imex)"),
+    gpus("an unhealthy route", "hardware", "fabric_route_unhealthy", "r01t01", "gpu2.route_unhealthy=true",
+         "gpu2.route_unhealthy=false"),
+    gpus("less capacity", "hardware", "fabric_limited_capacity", "r01t02", "gpu1.health=limited_capacity",
+         "gpu1.health=healthy"),
+    gpus("a GPU that never joined", "hardware", "fabric_not_started", "r01t04", "gpu0.state=not_started",
+         "gpu0.state=completed"),
+    gpus("a GPU to be reset", "hardware", "recovery_action", "r01t05", "gpu3.recovery_action=gpu_reset",
+         "gpu3.recovery_action=none"),
+    gpus("a driver upgraded under its module", "driver", "version_mismatch", "r01t06", "nvml=version_mismatch",
+         "nvml=ok", "smi=version_mismatch"),
+    in_slurm("a QoS without its limit", "slurm_tier_differs", (), "sacctmgr -i modify qos gold set GrpTRES=node=-1",
+             "sacctmgr -i modify qos gold set GrpTRES=node=3", "tiers"),
     in_slurm("a tray in no block", "slurm_tray_no_block", ("r01t06",),
              f"sed -i 's/r01t.04-06./r01t[04-05]/; s/BlockSizes=3/BlockSizes=2/' {TOPOLOGY} && {RELOAD}"),
     in_slurm("a file that was not loaded", "slurm_topology_differs", (),
@@ -196,6 +209,7 @@ class Site:
     def __init__(self, running: RunningLab, folder: Path, trays: Sequence[str], tiers: list[dict[str, Any]]) -> None:
         self.lab, self.folder, self.trays, self.tiers = running, folder, trays, tiers
         self.verdict_file, self.junit_file = folder / "verdict.json", folder / "verdict.xml"
+        self.said = ""
 
     def prepare(self) -> None:
         lab_command("packages", "--name", self.lab.name, str(imex.packages()))
@@ -235,6 +249,7 @@ class Site:
     def verify(self, *arguments: str, **variables: Any) -> dict[str, Any]:
         self.verdict_file.unlink(missing_ok=True)
         done = self.play("verify", *arguments, check=False, **variables)
+        self.said = done.stdout
         assert self.verdict_file.exists(), done.stdout + done.stderr
         verdict: dict[str, Any] = json.loads(self.verdict_file.read_text())
         assert (done.returncode == 0) is verdict["ok"], done.stdout + done.stderr
@@ -303,6 +318,10 @@ def test_where_all_layers_agree_nothing_is_found(site: Site) -> None:
     suites = ElementTree.parse(site.junit_file).getroot()
     assert (suites.get("failures"), suites.get("skipped")) == ("0", "1")
     assert sorted(suite.get("name", "") for suite in suites) == sorted(verdict["layers"])
+    # One task on a tray, however many layers there are. On the controller a look at the role's arguments and the fabric
+    # file's name, Slurm's blocks, its tiers, the verdict, its words, and the failure that there is not.
+    tasks = re.findall(r"(?m)^(\S+) +: ok=(\d+) .* skipped=(\d+)", site.said)
+    assert tasks == [("localhost", "6", "1"), *((tray, "1", "0") for tray in TRAYS)]
 
 
 def found_and_nobody_else_is_accused(site: Site, fault: Fault) -> None:
@@ -329,6 +348,13 @@ TOGETHER = [
         "a partition changed while it runs",
     ],
     ["a wrong driver", "an unhealthy fabric", "no cluster UUID", "a refused GPU", "a partition that is gone"],
+    [
+        "an unhealthy route",
+        "less capacity",
+        "a GPU that never joined",
+        "a driver upgraded under its module",
+        "a QoS without its limit",
+    ],
 ]
 
 
@@ -343,7 +369,7 @@ def test_another_fault_is_found_with_its_layer(site: Site, name: str) -> None:
     found_and_nobody_else_is_accused(site, BY_NAME[name])
 
 
-@pytest.mark.parametrize("names", TOGETHER, ids=["first", "second", "third"])
+@pytest.mark.parametrize("names", TOGETHER, ids=["first", "second", "third", "fourth"])
 def test_five_faults_at_once_are_five_failures(site: Site, names: list[str]) -> None:
     faults = [BY_NAME[name] for name in names]
     for fault in faults:
