@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -56,9 +57,12 @@ def base_tree(suite: str) -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that no connection is given by the kernel, so that it is still free when slurmctld is started anew."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Slurmctld:
@@ -181,12 +185,17 @@ class Slurmctld:
 
     def kill_slurmctld(self) -> None:
         """End every slurmctld of the sandbox the hard way; its pid namespace holds no other's."""
-        # After a reconfigure the process is named after its file, slurmctld-wlm on Debian; the dead stay as zombies.
+        # After a reconfigure the process is named after its file, slurmctld-wlm on Debian. The dead stay as zombies, and
+        # hold their port until the last of their threads has ended.
         self.run("pkill", "-9", "^slurmctld")
         deadline = time.monotonic() + 5
-        while self.run("pgrep", "-r", "R,S,D", "^slurmctld").stdout:
+        while self.run("pgrep", "-r", "R,S,D", "^slurmctld").stdout or self._listens():
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+    def _listens(self) -> bool:
+        """Whether anybody inside listens at slurmctld's port."""
+        return self.run("grep", "-Eq", f":{self.port:04X} [0-9A-F]+:0000 0A", "/proc/net/tcp").returncode == 0
 
     def run(self, *command: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command inside."""
