@@ -185,8 +185,8 @@ class Slurmctld:
 
     def kill_slurmctld(self) -> None:
         """End every slurmctld of the sandbox the hard way; its pid namespace holds no other's."""
-        # After a reconfigure the process is named after its file, slurmctld-wlm on Debian. The dead stay as zombies, and
-        # hold their port until the last of their threads has ended.
+        # After a reconfigure the process is named after its file, slurmctld-wlm on Debian. The dead stay as zombies and
+        # keep their port until the last thread has ended.
         self.run("pkill", "-9", "^slurmctld")
         deadline = time.monotonic() + 5
         while self.run("pgrep", "-r", "R,S,D", "^slurmctld").stdout or self._listens():

@@ -211,7 +211,7 @@ def test_a_clique_that_would_be_held_is_told_by_the_change_itself() -> None:
     st.dictionaries(
         st.sampled_from(MEMBERS.trays),
         st.builds(
-            lambda number, **more: asked(number, **more),
+            asked,
             number=st.integers(0, 2),
             restart_clique=st.sampled_from([[], ["the list"]]),
             pending=st.sampled_from([[], ["change a file"]]),
