@@ -179,9 +179,8 @@ def parts() -> tuple[tuple[str, tuple[str, bytes]], ...]:
             waiting += _imported(trees[name])
     _leave_out_rows(trees[CATALOGUE], (text for name, text in sources.items() if name != CATALOGUE))
     return tuple(
-        (full, (sources[name], _byte_code(tree, full)))
+        (f"{PACKAGE}.{name}", (sources[name], _byte_code(tree, f"{PACKAGE}.{name}")))
         for name, tree in sorted(trees.items())
-        for full in [f"{PACKAGE}.{name}"]
     )
 
 
