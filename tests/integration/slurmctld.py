@@ -194,8 +194,14 @@ class Slurmctld:
             time.sleep(0.05)
 
     def _listens(self) -> bool:
-        """Whether anybody inside listens at slurmctld's port."""
-        return self.run("grep", "-Eq", f":{self.port:04X} [0-9A-F]+:0000 0A", "/proc/net/tcp").returncode == 0
+        """Whether its port is taken on its own address: another sandbox of a pair may keep the same port on another."""
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.hosts[self.host], self.port))
+            except OSError:
+                return True
+        return False
 
     def run(self, *command: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command inside."""
