@@ -18,7 +18,7 @@ import pytest
 from .commands import ansible
 from .conftest import RunningLab, running_lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.story("site")]
 
 UNCHANGED = re.compile(r"changed=0 ")
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 from nvlab import imex, packages, paths
 from nvlab.host import SHARED_PLACE
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.story("site")]
 
 # What the lab has not: a driver with a device number, much memory for MariaDB, time.
 LAB: dict[str, Any] = {

@@ -16,7 +16,7 @@ import pytest
 from .commands import ansible
 from .conftest import RunningLab, running_lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.story("racks")]
 
 RACK_1 = [f"r01t{tray:02d}" for tray in range(1, 19)]
 RACK_2 = [f"r02t{tray:02d}" for tray in range(1, 19)]

@@ -10,7 +10,8 @@ A gate that this machine cannot run is named on the last lines; with CI=true it 
 The gates on the lab run in two lanes. They wait for daemons much of their time, so those that only compute have a third
 lane, at a lower priority; what is left of them when the lab is done runs in all lanes.
 A lab's test that fails is tried once more when nothing else runs: real daemons on a busy machine do miss their time
-now and then. What passed at the second try only is named on the last lines too.
+now and then. What passed at the second try only is named on the last lines too. A step of a story takes those before it
+along (second_try.py).
 """
 
 from __future__ import annotations
@@ -206,7 +207,9 @@ def try_again(first: Outcome, environment: dict[str, str]) -> tuple[Outcome, lis
     if not (first.gate.on_lab and first.gate.is_pytest) or not 0 < first.failed <= SECOND_TRIES:
         return first, []
     before = _failed(first.gate)
-    second = run(first.gate, environment, "--last-failed", "--last-failed-no-failures=none")
+    paths = [str(Path(__file__).parent), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    second = run(first.gate, environment, "-p", "second_try")
     mended = sorted(before - _failed(first.gate)) if before else []
     outcome = Outcome(
         first.gate,

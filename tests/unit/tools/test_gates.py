@@ -60,6 +60,53 @@ def test_a_labs_test_that_passes_at_its_second_try_is_counted_and_named(gates: A
     assert [name.rpartition(".")[2] for name in mended] == ["test_at_its_second_try_only"]
 
 
+STORY = """
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.story("place")
+TOLD = Path(__file__).with_name("told")
+
+
+def tell(place, step):
+    with TOLD.open("a") as told:
+        print(place, step, file=told)
+
+
+@pytest.fixture(scope="module", params=["here", "there"])
+def place(request):
+    return {"name": request.param, "steps": 0}
+
+
+def test_first(place):
+    place["steps"] += 1
+    tell(place["name"], "first")
+
+
+def test_second(place):
+    before = TOLD.read_text().count("second")
+    tell(place["name"], "second")
+    assert place["steps"] == 1
+    assert (place["name"], before) != ("there", 1)
+
+
+def test_third(place):
+    tell(place["name"], "third")
+"""
+
+
+def test_a_step_of_a_story_is_tried_again_after_the_steps_before_it(gates: Any, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(STORY)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "test_it.py"]
+    first = gates.run(gates.Gate("it", "test", command, is_pytest=True, on_lab=True), ENVIRONMENT)
+    assert (first.passed, first.failed) == (5, 1)
+    (tmp_path / "told").unlink()
+    outcome, mended = gates.try_again(first, ENVIRONMENT)
+    assert (outcome.passed, outcome.failed, len(mended)) == (6, 0, 1)
+    assert (tmp_path / "told").read_text().splitlines() == ["there first", "there second"]
+
+
 def test_what_fails_twice_stays_failed(gates: Any, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     first = gates.run(gate(gates, tmp_path, on_lab=True), ENVIRONMENT)
