@@ -44,6 +44,8 @@ ONLY_AT_START = frozenset(
 )
 # What giving back control may take, and how often it is tried.
 CONTROL_SECONDS, MOST_STARTS = 90.0, 3
+# How long a slurmdbd that refuses may go on doing so: one that has just lost its slurmctld does for a moment.
+DATABASE_SECONDS = 20.0
 # New files get the owner and mode of this one: root's, readable by all.
 ROOTS = "/etc/passwd"
 
@@ -108,6 +110,8 @@ def apply(host: Host, wish: Wish) -> list[str]:
                 with contextlib.suppress(SlurmError):
                     slurm.reconfigure()
                     host.call("systemctl", "start", UNIT)
+                    # Whoever comes next finds a slurmctld that answers, as before this run.
+                    _settle(host, slurm, set(hardware.parse_nodes(before.get(NODES, ""))))
             if isinstance(error, SlurmError) and changed:
                 raise SlurmError(f"{str(error).rstrip('.')}; the files of before are back.") from None
             raise
@@ -174,9 +178,17 @@ def _keep_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str]
 
     def jobs(option: str, names: set[str]) -> list[str]:
         shown = slurm.call("squeue", "--all", "--noheader", "--format=%A", f"--{option}={','.join(sorted(names))}")
-        return sorted(set(shown.stdout.split())) if shown.rc == 0 else []
+        if shown.rc != 0 or shown.timed_out:
+            raise SlurmError(
+                f"squeue does not tell the jobs of {', '.join(sorted(names)[:5])} ({reason(shown).rstrip('.')}): run"
+                " again when slurmctld answers, or set slurm_allow_removal to end them; nothing was changed."
+            )
+        return sorted(set(shown.stdout.split()))
 
     nodes = set(hardware.parse_nodes(before.get(NODES, ""))) - set(hardware.parse_nodes(after[NODES]))
+    if nodes:
+        # A name that slurmctld does not know has no jobs, and squeue would tell none of the others' either.
+        nodes &= slurm.nodes()
     held = jobs("nodelist", nodes) if nodes else []
     if held:
         raise SlurmError(
@@ -238,7 +250,12 @@ def _take_control(host: Host, slurm: Slurm, since: Since) -> None:
 
 def _register(host: Host, slurm: Slurm, cluster: str) -> None:
     """slurmdbd must know a cluster before its slurmctld starts."""
-    shown = slurm.call("sacctmgr", "--noheader", "--parsable2", "list", "cluster", "format=cluster")
+    deadline = time.monotonic() + min(host.timeout, DATABASE_SECONDS)
+    while True:
+        shown = slurm.call("sacctmgr", "--noheader", "--parsable2", "list", "cluster", "format=cluster")
+        if shown.rc == 0 or shown.timed_out or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
     if shown.rc != 0 or shown.timed_out:
         raise SlurmError(
             f"slurmdbd does not answer ({reason(shown).rstrip('.')}): start it, or correct slurm_accounting_host."

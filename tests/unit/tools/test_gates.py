@@ -136,10 +136,12 @@ def test_a_gate_that_tries_again_by_itself_names_what_it_mended(gates: Any, tmp_
 def test_a_failed_gate_shows_the_names_before_anything_else(
     gates: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = "FAILED test_it.py::test_never - assert False\n" + "noise\n" * 200
+    fatal = 'fatal: [ctl]: FAILED! => {"msg": "slurmctld does not answer."}'
+    log = f"E       {fatal}\nFAILED test_it.py::test_never - assert False\n" + "noise\n" * 200
     outcome = gates.run(gates.Gate("it", "test", [sys.executable, "-c", f"print({log!r}); exit(1)"]), ENVIRONMENT)
     gates.show(outcome)
-    assert capsys.readouterr().out.splitlines()[1] == "    | FAILED test_it.py::test_never - assert False"
+    first = ["FAILED test_it.py::test_never - assert False", f"E       {fatal}"]
+    assert capsys.readouterr().out.splitlines()[1:3] == [f"    | {line}" for line in first]
 
 
 def test_what_only_computes_has_a_lane_beside_the_lab_and_all_gates_run_once(gates: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 OURS = "ClusterName=x\nInclude nvlink_nodes.conf\nPartitionName=all Nodes=ALL\n"
 
@@ -56,6 +57,44 @@ def test_a_state_that_slurmctld_has_is_not_left_behind(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match=f"StateSaveLocation would become {new}, which has no state"):
         cluster.apply(Host(check=False), wish)
     assert conf.read_text().endswith(f"{old}\n")
+
+
+def programs(directory: Path, **scripts: str) -> Slurm:
+    """Slurm's programs, each as a shell script."""
+    for name, script in scripts.items():
+        program = directory / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    return Slurm(str(directory), 10)
+
+
+BEFORE = {cluster.CONF: OURS, cluster.NODES: "NodeName=a,b,c CPUs=1 RealMemory=1\n"}
+AFTER = {cluster.CONF: OURS, cluster.NODES: "NodeName=a CPUs=1 RealMemory=1\n"}
+KNOWN = "echo NodeName=a; echo NodeName=b"
+# As squeue does: with one name that slurmctld does not know it tells of no job at all.
+SQUEUE = 'case "$*" in *,c*) echo "squeue: error: Invalid node name c" >&2; exit 1;; *nodelist=b) echo 7;; esac'
+
+
+def test_a_tray_that_slurmctld_never_knew_does_not_hide_the_job_of_another(tmp_path: Path) -> None:
+    slurm = programs(tmp_path, scontrol=KNOWN, squeue=SQUEUE)
+    with pytest.raises(SlurmError, match=r"^b left the fabric file and still runs job 7: drain it"):
+        cluster._keep_jobs(slurm, BEFORE, AFTER)
+
+
+def test_no_tray_leaves_while_nobody_tells_its_jobs(tmp_path: Path) -> None:
+    slurm = programs(tmp_path, scontrol=KNOWN, squeue="echo Unable to contact slurm controller >&2; exit 1")
+    with pytest.raises(SlurmError, match=r"the jobs of b \(Unable to contact slurm controller\): run again when"):
+        cluster._keep_jobs(slurm, BEFORE, AFTER)
+    cluster._keep_jobs(slurm, BEFORE, BEFORE)
+
+
+def test_a_slurmdbd_that_refuses_for_a_moment_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = f"echo >> {tmp_path}/asked; [ $(wc -l < {tmp_path}/asked) -gt 2 ] && echo nvlink || exit 1"
+    cluster._register(Host(check=False), programs(tmp_path, sacctmgr=count), "nvlink")
+    monkeypatch.setattr(cluster, "DATABASE_SECONDS", 1.0)
+    slurm = programs(tmp_path, sacctmgr="echo Connection refused >&2; exit 1")
+    with pytest.raises(SlurmError, match=r"slurmdbd does not answer \(Connection refused\): start it"):
+        cluster._register(Host(check=False), slurm, "nvlink")
 
 
 def test_partitions_are_those_of_the_file_itself() -> None:
