@@ -89,7 +89,8 @@ def apply(host: Host, wish: Wish) -> list[str]:
         texts, changed = _plan(host, wish, before)
         if changed:
             _keep_state(before.get(CONF, ""), texts[CONF])
-        if running and changed and not wish.allow_removal:
+        # One that is down has jobs too, and starts without those whose tray is gone; a standby may answer for it.
+        if changed and not wish.allow_removal and (running or _has_jobs(_state_dir(before.get(CONF, "")))):
             _keep_jobs(slurm, before, texts)
         written = Files(ROOTS)
         try:
@@ -161,7 +162,7 @@ def partitions(text: str) -> set[str]:
 
 def _keep_state(before: str, after: str) -> None:
     """A slurmctld that starts without its state cancels all jobs."""
-    old, new = (settings(text).get("statesavelocation", "") for text in (before, after))
+    old, new = _state_dir(before), _state_dir(after)
     if old and new and old != new and _has_jobs(old) and not _has_jobs(new):
         raise SlurmError(
             f"StateSaveLocation would become {new}, which has no state, and slurmctld would cancel the jobs that it"
@@ -169,26 +170,38 @@ def _keep_state(before: str, after: str) -> None:
         )
 
 
+def _state_dir(text: str) -> str:
+    """Of a slurm.conf; empty where it names none."""
+    return settings(text).get("statesavelocation", "")
+
+
 def _has_jobs(state_dir: str) -> bool:
-    return os.path.exists(os.path.join(state_dir, "job_state"))
+    return bool(state_dir) and os.path.exists(os.path.join(state_dir, "job_state"))
 
 
 def _keep_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """A node or a partition that leaves slurm.conf takes its jobs with it."""
 
+    def unasked(names: set[str], why: str) -> SlurmError:
+        return SlurmError(
+            f"{', '.join(sorted(names)[:5])} would leave slurm.conf, and slurmctld does not tell their jobs"
+            f" ({why.rstrip('.')}): run again when it answers, or set slurm_allow_removal to end them; nothing was"
+            " changed."
+        )
+
     def jobs(option: str, names: set[str]) -> list[str]:
         shown = slurm.call("squeue", "--all", "--noheader", "--format=%A", f"--{option}={','.join(sorted(names))}")
         if shown.rc != 0 or shown.timed_out:
-            raise SlurmError(
-                f"squeue does not tell the jobs of {', '.join(sorted(names)[:5])} ({reason(shown).rstrip('.')}): run"
-                " again when slurmctld answers, or set slurm_allow_removal to end them; nothing was changed."
-            )
+            raise unasked(names, reason(shown))
         return sorted(set(shown.stdout.split()))
 
     nodes = set(hardware.parse_nodes(before.get(NODES, ""))) - set(hardware.parse_nodes(after[NODES]))
     if nodes:
-        # A name that slurmctld does not know has no jobs, and squeue would tell none of the others' either.
-        nodes &= slurm.nodes()
+        try:
+            # A name that slurmctld does not know has no jobs, and squeue would tell none of the others' either.
+            nodes &= slurm.nodes()
+        except SlurmError as error:
+            raise unasked(nodes, str(error)) from None
     held = jobs("nodelist", nodes) if nodes else []
     if held:
         raise SlurmError(

@@ -82,10 +82,28 @@ def test_a_tray_that_slurmctld_never_knew_does_not_hide_the_job_of_another(tmp_p
 
 
 def test_no_tray_leaves_while_nobody_tells_its_jobs(tmp_path: Path) -> None:
-    slurm = programs(tmp_path, scontrol=KNOWN, squeue="echo Unable to contact slurm controller >&2; exit 1")
-    with pytest.raises(SlurmError, match=r"the jobs of b \(Unable to contact slurm controller\): run again when"):
-        cluster._keep_jobs(slurm, BEFORE, AFTER)
-    cluster._keep_jobs(slurm, BEFORE, BEFORE)
+    refused = "echo Unable to contact slurm controller >&2; exit 1"
+    for scontrol, names in ((KNOWN, "b"), (refused, "b, c")):
+        slurm = programs(tmp_path, scontrol=scontrol, squeue=refused)
+        with pytest.raises(
+            SlurmError, match=rf"^{names} would leave slurm.conf, and .* \(.*Unable to contact .*run ag"
+        ):
+            cluster._keep_jobs(slurm, BEFORE, AFTER)
+        cluster._keep_jobs(slurm, BEFORE, BEFORE)
+
+
+def test_a_slurmctld_that_is_down_keeps_its_jobs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = f"{OURS}StateSaveLocation={tmp_path}\n"
+    for name, text in {**BEFORE, cluster.CONF: conf}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "job_state").write_text("")
+    programs(tmp_path, scontrol="exit 1", squeue="exit 1", systemctl="exit 3")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    made_from = cluster.digest(BEFORE[cluster.NODES])
+    wish = cluster.Wish({**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log="")
+    with pytest.raises(SlurmError, match=r"^b, c would leave slurm.conf"):
+        cluster.apply(Host(check=False), wish)
+    assert (tmp_path / cluster.NODES).read_text() == BEFORE[cluster.NODES]
 
 
 def test_a_slurmdbd_that_refuses_for_a_moment_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
