@@ -138,7 +138,9 @@ class Slurm:
     def shown(self) -> list[ShownBlock]:
         """The blocks that run, whatever file they came from; none where another plugin runs."""
         result = self.call("scontrol", "show", "topology")
-        # "No topology information available" is an answer too; slurmctld's silence shows in every other call.
+        # It ends with 0 also where slurmctld does not answer (24.11, 26.05), and says so.
+        if result.timed_out or "slurm_load_topo error" in result.stderr:
+            raise SlurmError(f"scontrol show topology failed ({reason(result)}): see that slurmctld runs and answers.")
         return files.parse_show_topology(result.stdout) if result.rc == 0 else []
 
     def controllers(self) -> list[tuple[str, bool]]:

@@ -141,6 +141,15 @@ def test_a_scontrol_that_hangs_ends_at_the_timeout(tmp_path: Path) -> None:
         programs.Slurm(str(tmp_path), 0.3).config()
 
 
+def test_a_slurmctld_that_is_silent_is_no_topology_without_blocks(tmp_path: Path) -> None:
+    # As scontrol of both releases does, which ends with 0.
+    fake(tmp_path, "scontrol", "echo 'slurm_load_topo error: Unable to contact slurm controller' >&2")
+    with pytest.raises(SlurmError, match=r"scontrol show topology failed \(.*Unable to contact slurm controller\)"):
+        programs.Slurm(str(tmp_path)).shown()
+    fake(tmp_path, "scontrol", "true")
+    assert programs.Slurm(str(tmp_path)).shown() == []
+
+
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
