@@ -44,7 +44,7 @@ ONLY_AT_START = frozenset(
 )
 # What giving back control may take, and how often it is tried.
 CONTROL_SECONDS, MOST_STARTS = 90.0, 3
-# How long a slurmdbd that refuses may go on doing so: one that has just lost its slurmctld does for a moment.
+# How long a slurmdbd that refuses is asked again: while it starts, or is busy, it does so for a moment.
 DATABASE_SECONDS = 20.0
 # New files get the owner and mode of this one: root's, readable by all.
 ROOTS = "/etc/passwd"
