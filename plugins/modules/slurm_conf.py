@@ -144,8 +144,10 @@ options:
     elements: str
     default: []
   allow_removal:
-    description: Whether a tray that left the fabric file, or a partition that left O(partitions), may leave Slurm while
-      it has jobs, which ends them.
+    description:
+      - Whether a tray that left the fabric file, or a partition that left O(partitions), may leave Slurm while it has
+        jobs, which ends them.
+      - Without it neither leaves where slurmctld does not tell its jobs.
     type: bool
     default: false
   accounting:
