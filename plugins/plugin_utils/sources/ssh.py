@@ -5,6 +5,10 @@
 
 The fan-out is ClusterShell's. A tray may say anything and as much as it likes, or nothing: no more than MOST_OUTPUT of
 it is kept while it speaks, and it has connect_timeout + command_timeout seconds, so the run ends.
+
+Trays are asked in two rounds. Nearly all answer in the first, to a plain probe, which hangs or dies with NVML; whoever
+gave no facts is then asked by a guarded one, which comes back whatever NVML does, and costs the tray a third more. What
+a tray says to the first it would have said to the second.
 """
 
 from __future__ import annotations
@@ -17,10 +21,11 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.fabric_facts import check_options
@@ -62,6 +67,8 @@ OPTIONS = (
 # Of one tray. Facts of 4 GPUs are 3 kB, so hundreds of GPUs fit.
 MOST_OUTPUT = 1024 * 1024
 MOST_ERRORS = 8 * 1024
+# Exit statuses of a shell that cannot run the tray's Python.
+_NO_PYTHON = (126, 127)
 # Of standard error: a line that ssh prints -> what it means for the reader. The first that is found counts.
 REASONS = (
     ("connection refused", "connection refused"),
@@ -78,6 +85,8 @@ REASONS = (
     ("connection closed", "connection closed"),
 )
 _SECONDS_BETWEEN_PROGRESS = 1.0
+# What a tray has for its answer to the plain probe; a driver that first has to wake its GPUs takes longer.
+_PLAIN_SECONDS = 5
 
 # ClusterShell logs every closed pipe; without a handler Python would print that among Ansible's output.
 logging.getLogger("ClusterShell").addHandler(logging.NullHandler())
@@ -99,15 +108,22 @@ class Way:
 
     @property
     def patience(self) -> int:
-        """Seconds that one tray has."""
+        """Seconds that one tray has in the last round."""
         return self.connect_timeout + self.command_timeout
+
+
+class Round(NamedTuple):
+    """What packs the probe for the trays that have given no facts yet, and the seconds that each of them has."""
+
+    packed: Callable[[], bytes]
+    patience: int
 
 
 def discover(options: Any, now: str, known: Mapping[str, str], voice: Voice) -> Told:
     """One observation for each tray of the option hosts, or for each known one; known: tray -> its ssh address."""
     checked = Options(options, OPTIONS, SOURCE)
     way = _way(checked)
-    sent = _probe(checked, way)
+    rounds = _rounds(checked, way)
     trays = _trays(checked, known)
     # A topology file speaks of names, so through gateways trays are reached by theirs.
     targets = {name: name for name in trays} if way.topology else {address: name for name, address in trays.items()}
@@ -119,8 +135,11 @@ def discover(options: Any, now: str, known: Mapping[str, str], voice: Voice) -> 
             cut_off = nodes & _behind_dead_gateways(task, way, way.topology, findings)
             asked.give_up(cut_off, "its gateway cannot be used")
             nodes -= cut_off
-        if nodes:
-            _run(task, _worker(nodes, _command(way), asked, way, tree=bool(way.topology)), sent, way)
+        for number, each in enumerate(rounds):
+            if number:
+                nodes = asked.forget_the_silent(nodes)
+            if nodes:
+                _run(task, nodes, _command(way), asked, each.packed(), each.patience, way, tree=bool(way.topology))
     return Told(asked.observations(), findings)
 
 
@@ -172,8 +191,8 @@ def _words(options: Options, key: str) -> list[str]:
         raise options.wrong(key, f"is {shown(text)}, which cannot be split ({error}); correct its quotes") from None
 
 
-def _probe(options: Options, way: Way) -> bytes:
-    """What every tray is sent; the options that are fabric_facts' own are checked by it."""
+def _rounds(options: Options, way: Way) -> list[Round]:
+    """The rounds; the options that are fabric_facts' own are checked by it."""
     own = (
         options.text("backend") or "auto",
         options.text("nvidia_smi") or "nvidia-smi",
@@ -185,7 +204,12 @@ def _probe(options: Options, way: Way) -> bytes:
         raise SourceError(f"{SOURCE}: {str(error).rstrip('.')}") from None
     if own[2] >= way.command_timeout:
         raise options.wrong("command_timeout", f"is {way.command_timeout}, use more than timeout, {own[2]:g}")
-    return probe.packed(*own, way.command_timeout)
+    guarded = Round(partial(probe.packed, *own, way.command_timeout), way.patience)
+    # nvidia-smi is a child anyway; and what a gateway did not bring back it would not bring back a second time either.
+    if own[0] == "nvidia_smi" or way.topology:
+        return [guarded]
+    plain = min(_PLAIN_SECONDS, way.command_timeout)
+    return [Round(partial(probe.packed, *own, plain, guarded=False), way.connect_timeout + plain), guarded]
 
 
 def _trays(options: Options, known: Mapping[str, str]) -> dict[str, str]:
@@ -293,6 +317,8 @@ class _Trays(_Handler):
         super().__init__()
         self._targets, self._way, self._voice = targets, way, voice
         self._seen: dict[str, Observation] = {}
+        # Nodes whose silence a guarded probe may explain.
+        self._unclear: set[str] = set()
         self._told = time.monotonic()
 
     def done(self, node: str, rc: int | None, output: bytes, errors: str) -> None:
@@ -301,12 +327,27 @@ class _Trays(_Handler):
         facts = None if len(output) > MOST_OUTPUT else probe.facts_in(output)
         if facts is None:
             self._seen[tray] = _silent(tray, _reason(rc, output, errors, self._way))
+            if rc is not None and rc not in _NO_PYTHON and not _problem_of_ssh(rc, errors):
+                self._unclear.add(node)
         else:
             self._seen[tray] = from_facts(tray, facts, SOURCE)
         now = time.monotonic()
         if now - self._told >= _SECONDS_BETWEEN_PROGRESS:
             self._told = now
             self._voice.v(f"{SOURCE}: {self._progress()}")
+
+    def forget_the_silent(self, nodes: NodeSet) -> NodeSet:
+        """Those of the nodes that another probe may make speak; what was seen of them no longer counts."""
+        silent = NodeSet.fromlist(
+            [node for node in map(str, nodes) if node in self._unclear or self._targets[node] not in self._seen]
+        )
+        self._unclear.clear()
+        for node in map(str, silent):
+            self._seen.pop(self._targets[node], None)
+            self._said.pop(node, None)
+        if silent:
+            self._voice.v(f"{SOURCE}: {self._progress()}; the others are asked again, with more patience")
+        return silent
 
     def give_up(self, nodes: Iterable[str], problem: str) -> None:
         """Keep why nodes are not asked at all."""
@@ -341,15 +382,20 @@ def _reason(rc: int | None, output: bytes, errors: str, way: Way) -> str:
     if len(output) > MOST_OUTPUT:
         return f"it prints more than {MOST_OUTPUT // 1024} KiB"
     if rc == 255:
-        lowered = errors.lower()
-        return next((reason for sign, reason in REASONS if sign in lowered), last or "ssh failed without a word")
+        return _problem_of_ssh(rc, errors) or last or "ssh failed without a word"
     if rc == os.EX_PROTOCOL and way.topology:
         return f"its gateway failed ({last})" if last else "its gateway failed"
-    if rc in (126, 127):
+    if rc in _NO_PYTHON:
         return f"no Python at {sentence(way.python)}"
     if "ImportError" in last or "ModuleNotFoundError" in last or "SyntaxError" in last:
         return f"its Python is too old or not whole ({last})"
     return f"it printed no facts ({last})" if last else f"it printed no facts (exit status {rc})"
+
+
+def _problem_of_ssh(rc: int, errors: str) -> str:
+    """What kept ssh from the tray, as far as it is known; else empty."""
+    lowered = errors.lower()
+    return next((reason for sign, reason in REASONS if rc == 255 and sign in lowered), "")
 
 
 def _summary(seen: Iterable[Observation]) -> str:
@@ -392,24 +438,28 @@ def _fresh_task(way: Way) -> Iterator[Task]:
         task_terminate()
 
 
-def _worker(nodes: NodeSet, command: str, handler: _Handler, way: Way, tree: bool) -> Any:
-    if not tree:
-        return _Worker(nodes, handler, way.patience, command=command, stderr=True)
-    worker = TreeWorker(nodes, handler, way.patience, command=command, stderr=True)
-    worker.invoke_gateway = f"{shlex.quote(way.gateway_python)} -m ClusterShell.Gateway -Bu"
-    return worker
-
-
-def _run(task: Task, worker: Any, sent: bytes, way: Way) -> None:
+def _run(
+    task: Task,
+    nodes: NodeSet,
+    command: str,
+    handler: _Handler,
+    sent: bytes,
+    patience: int,
+    way: Way,
+    tree: bool = False,
+) -> None:
     """Send the same to all nodes and wait until they have ended, or have had their time, wave by wave."""
-    waves = math.ceil(len(worker.nodes) / way.fanout)
+    worker: Any = (TreeWorker if tree else _Worker)(nodes, handler, patience, command=command, stderr=True)
+    if tree:
+        worker.invoke_gateway = f"{shlex.quote(way.gateway_python)} -m ClusterShell.Gateway -Bu"
+    waves = math.ceil(len(nodes) / way.fanout)
     task.schedule(worker)
     if sent:
         worker.write(sent)
     worker.set_write_eof()
     try:
         # Every client has its own time; this is for gateways, which ClusterShell gives none.
-        task.resume(waves * way.patience + 10 + (way.patience if way.topology else 0))
+        task.resume((waves + tree) * patience + 10)
     except (TimeoutError, RouteResolvingError):
         # The second: the last gateway has gone meanwhile. Who has not answered yet counts as late.
         worker.abort()
@@ -482,7 +532,7 @@ def _below(group: Any) -> NodeSet:
 def _dead_gateways(task: Task, gateways: NodeSet, way: Way, findings: list[Finding]) -> NodeSet:
     versions = _Versions(way)
     command = f"{shlex.quote(way.gateway_python)} -c 'import ClusterShell;print(ClusterShell.__version__)'"
-    _run(task, _worker(gateways, command, versions, way, tree=False), b"", way)
+    _run(task, gateways, command, versions, b"", way.patience, way)
     for gateway, version in sorted(versions.found.items()):
         if version != clustershell:
             has = f"has ClusterShell {version}" if version else f"has no ClusterShell for {way.gateway_python}"

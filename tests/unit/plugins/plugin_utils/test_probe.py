@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -76,25 +76,54 @@ def test_the_probe_runs_on_every_python_of_this_machine(python: str, nvidia_smi:
     assert (facts["attached"], done.stderr) == (True, b"")
 
 
-@pytest.mark.parametrize("fault", [None, "only_v4"])
-@pytest.mark.parametrize("python", PYTHONS)
-def test_nvml_says_the_probe_on_every_python_what_it_says_the_module(
-    python: str, fault: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The probe brings its own ctypes, so every struct and call of NVML counts, not only that there is an answer."""
-    facts = next(iter(simulation.fleet().values()))
-    (tmp_path / "gpus").write_text(simulation.nvml_standin_text(facts, fault, (2,)))
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a tray with a fault of NVML and lost GPUs where a probe and the module find it."""
+
+    def put(fault: str | None, lost: tuple[int, ...] = ()) -> None:
+        text = simulation.nvml_standin_text(next(iter(simulation.fleet().values())), fault, lost)
+        (tmp_path / "gpus").write_text(text)
+
     (tmp_path / nvml.LIBRARY).symlink_to(trays.library())
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    done = run(probe.packed("nvml", "nvidia-smi", 20.0, 60), python)
+    monkeypatch.setattr(nvml, "LIBRARY", str(trays.library()))
+    return put
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("fault", [None, "only_v4"])
+@pytest.mark.parametrize("python", PYTHONS)
+def test_nvml_says_the_probe_on_every_python_what_it_says_the_module(
+    python: str, fault: str | None, guarded: bool, driver: Callable[..., None]
+) -> None:
+    """The probe brings its own ctypes, so every struct and call of NVML counts, not only that there is an answer."""
+    driver(fault, (2,))
+    done = run(probe.packed("nvml", "nvidia-smi", 20.0, 60, guarded), python)
     said = probe.facts_in(done.stdout)
     assert said, done.stderr
-    monkeypatch.setattr(nvml, "LIBRARY", str(trays.library()))
+    assert done.stderr == b""
     gathered = fabric_facts.gather("nvml", "nvidia-smi", 20.0)
     assert said.pop("observed_at") <= gathered.pop("observed_at")
     assert said == gathered
     assert [found["code"] for found in said["findings"]] == ["gpu_lost"]
+
+
+@pytest.mark.parametrize("fault", [*simulation.NVML_FAULTS, None])
+def test_a_plain_probe_says_what_the_guarded_one_says_or_nothing(
+    fault: str | None, driver: Callable[..., None]
+) -> None:
+    """Whoever gets nothing from it asks the guarded one, so no fault may make it say something else."""
+    driver(fault)
+    hangs = fault in ("hang", "hang_fabric")
+    plain = probe.facts_in(run(probe.packed("auto", "nvidia-smi", 1.0, 1 if hangs else 60, guarded=False)).stdout)
+    guarded = probe.facts_in(run(probe.packed("auto", "nvidia-smi", 1.0 if hangs else 20.0, 60)).stdout)
+    assert guarded
+    # only_v1: nvidia-smi was asked before NVML's answer was taken all the same.
+    assert (plain is None) == (guarded["backend"] != "nvml" or fault == "only_v1")
+    if plain:
+        assert plain.pop("observed_at") <= guarded.pop("observed_at")
+        assert plain == guarded
 
 
 def test_a_python_whose_ctypes_is_another_imports_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

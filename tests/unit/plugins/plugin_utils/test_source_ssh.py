@@ -10,21 +10,26 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml, simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, ssh
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from ClusterShell.Task import task_self, task_terminate
 
 NOW = "2026-11-21T05:00:00Z"
 # The last two of its arguments are the host and the command.
 SSH = """#!/bin/sh
 for command in "$@"; do host=$last; last=$command; done
+echo "$host" >> "$SCRATCH/asked"
 case $host in
+driver-*) NVLINK_STANDIN_GPUS=$SCRATCH/$host exec /bin/sh -c "$command" ;;
+stuck*) [ -e "$SCRATCH/$host" ] && exec /bin/sh -c "$command"; touch "$SCRATCH/$host"; exec sleep 60 ;;
 tray*) exec /bin/sh -c "$command" ;;
 noisy*) echo "Welcome to $host"; /bin/sh -c "$command"; echo "nvlink-facts-1: bye" >&2 ;;
 refused*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255 ;;
@@ -41,7 +46,7 @@ flood*) exec cat /dev/zero ;;
 angry*) exec cat /dev/zero >&2 ;;
 hang*) exec sleep 60 ;;
 password*) read -r answer < /dev/tty || { echo "no terminal to ask at" >&2; exit 255; } ;;
-arguments*) echo "$@" > "$ARGUMENTS"; exit 255 ;;
+arguments*) echo "$@" > "$SCRATCH/arguments"; exit 255 ;;
 esac
 """
 
@@ -72,7 +77,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     (tmp_path / "answer.xml").write_text(simulation.nvidia_smi_xml(next(iter(simulation.fleet().values()))))
-    monkeypatch.setenv("ARGUMENTS", str(tmp_path / "arguments"))
+    monkeypatch.setenv("SCRATCH", str(tmp_path))
     own = {"ssh": str(tmp_path / "ssh"), "python": sys.executable, "backend": "nvidia_smi"}
     own["nvidia_smi"] = str(tmp_path / "nvidia-smi")
 
@@ -93,6 +98,46 @@ def test_trays_are_asked_and_say_where_they_are(ask: Ask) -> None:
         assert (row.source, row.reachable, row.problem) == ("ssh", True, "")
         assert row.identity == (facts["cluster_uuid"], facts["clique_id"])
         assert len(row.gpu_uuids) == facts["gpu_count"]
+
+
+@pytest.fixture
+def drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hosts driver-FAULT have NVML with that fault, or with none."""
+    for fault in (*simulation.NVML_FAULTS, None):
+        text = simulation.nvml_standin_text(next(iter(simulation.fleet().values())), fault)
+        (tmp_path / f"driver-{fault or 'none'}").write_text(text)
+    (tmp_path / nvml.LIBRARY).symlink_to(trays.library())
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("drivers")
+def test_who_gave_no_facts_is_asked_again_and_says_what_a_guarded_probe_alone_is_told(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = [f"driver-{fault or 'none'}" for fault in (*simulation.NVML_FAULTS, None)]
+    listener = Listener()
+    seen = ask(hosts, backend="auto", timeout=1, voice=listener)
+    asked = (tmp_path / "asked").read_text().split()
+    again = {"hang", "hang_fabric", "crash", "no_driver", "no_permission", "version_mismatch", "only_v1"}
+    assert {host.partition("-")[2] for host in asked if asked.count(host) > 1} == again
+    assert "ssh: 5 of 12 trays done, 5 gave facts; the others are asked again, with more patience" in listener.heard
+    both = ssh._rounds
+    monkeypatch.setattr(ssh, "_rounds", lambda *given: both(*given)[1:])
+    alone = ask(hosts, backend="auto", timeout=1)
+    assert list(seen) == list(alone)
+    for name, row in seen.items():
+        assert row.reachable
+        assert row == replace(alone[name], observed_at=row.observed_at)
+
+
+@pytest.mark.usefixtures("drivers")
+def test_who_cannot_be_reached_is_asked_once_and_who_was_stuck_again(ask: Ask, tmp_path: Path) -> None:
+    hosts = ["refused1", "bare1", "flood1", "mute1", "garbage1", "stuck1"]
+    seen = ask(hosts, backend="auto", connect_timeout=1)
+    asked = (tmp_path / "asked").read_text().split()
+    assert {host: asked.count(host) for host in hosts} == dict(zip(hosts, (1, 1, 1, 2, 2, 2), strict=True))
+    assert [host for host in hosts if seen[host].reachable] == ["stuck1"]
+    assert seen["stuck1"].identity
 
 
 def test_shell_noise_does_no_harm(ask: Ask) -> None:
