@@ -60,7 +60,10 @@ options:
       command_timeout:
         description:
           - Seconds that a tray then has for its answer. It must be more than O(ssh.timeout).
-          - The whole run ends after O(ssh.connect_timeout) plus O(ssh.command_timeout) for each O(ssh.fanout) trays.
+          - All trays are asked in a first round that gives each 5 seconds for its answer. Those that gave no facts, as
+            where NVML hangs or crashes, are asked once more, with all these seconds and NVML in a child of its own.
+            Through gateways, and with V(nvidia_smi) as O(ssh.backend), there is only the second round.
+          - For each O(ssh.fanout) trays a round ends after O(ssh.connect_timeout) plus the seconds for an answer.
         type: int
         default: 60
       topology:

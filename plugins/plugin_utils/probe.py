@@ -27,7 +27,7 @@ PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 ENTRY = "fabric_facts"
 CATALOGUE = "findings"
 # What only a guarded probe needs.
-_GUARD = (f"{PACKAGE}.child", f"{PACKAGE}.nvidia_smi")
+GUARD = ("child", "nvidia_smi")
 
 # Between these stand the facts as JSON on one line, whatever a login shell has printed before and after.
 BEGIN, END = "nvlink-facts-1:", ":nvlink-facts-end"
@@ -74,7 +74,8 @@ def foreign():
         def __init__(self, name, use_errno=True):
             self._handle = _ctypes.dlopen(name, _ctypes.RTLD_LOCAL)
         def __getattr__(self, name):
-            return Function((name, self))
+            function = self.__dict__[name] = Function((name, self))
+            return function
 
     ctypes = type(sys)("ctypes")
     for name, letter in simple.items():
@@ -110,7 +111,7 @@ class Module(type(sys)):
         return getattr(self, name)
 
 package = sys.modules[PACKAGE] = type(sys)(PACKAGE)
-for part in parts:
+for part in (*parts, *absent):
     sys.modules[part] = Module(part)
     setattr(package, part.rpartition(".")[2], sys.modules[part])
 
@@ -120,8 +121,8 @@ class Reply:
     def __init__(self, value):
         self.value = value
 
-if not guarded:
-    # Descriptor 2 is told where NVML is: here that would go to the controller.
+if absent:
+    # No child. Descriptor 2 is told where NVML is, which from here would go to the controller.
     posix.dup2(posix.open("/dev/null", posix.O_RDWR), 2)
     package.child.calls = lambda functions, timeout: [Reply(function()) for function in functions]
 facts = package.fabric_facts.gather(*options)
@@ -153,7 +154,7 @@ def packed(backend: str, nvidia_smi: str, timeout: float, limit: int, guarded: b
     in two thirds of the time, and gives facts where NVML answers well and soon; else it ends, or hangs, without a word.
     """
     source, code = (
-        _squeezed((program, {name: both[kind] if guarded or name not in _GUARD else None for name, both in parts()}))
+        _squeezed((program, {name: both[kind] for name, both in parts(guarded)}))
         for kind, program in enumerate((_PROGRAM, _byte_code(ast.parse(_PROGRAM), "probe")))
     )
     names = {
@@ -162,7 +163,7 @@ def packed(backend: str, nvidia_smi: str, timeout: float, limit: int, guarded: b
         "END": END,
         "magic": importlib.util.MAGIC_NUMBER,
         "limit": limit,
-        "guarded": guarded,
+        "absent": () if guarded else tuple(f"{PACKAGE}.{name}" for name in GUARD),
         "options": (backend, nvidia_smi, timeout),
         "code": code,
     }
@@ -180,10 +181,11 @@ def _squeezed(value: Any) -> bytes:
 
 
 @functools.cache
-def parts() -> tuple[tuple[str, tuple[str, bytes]], ...]:
-    """(full module name, (its source, its byte code for this Python)) of all that fabric_facts imports of module_utils.
+def parts(guarded: bool = True) -> tuple[tuple[str, tuple[str, bytes]], ...]:
+    """(full module name, (its source, its byte code for this Python)) of all that a probe has of module_utils.
 
-    The byte code serves trays that have the controller's version of Python: it halves the probe's time.
+    That is what fabric_facts imports, less GUARD where it is not guarded. The byte code serves trays that have the
+    controller's version of Python: it halves the probe's time.
     """
     directory = Path(fabric_facts.__file__).parent
     sources: dict[str, str] = {}
@@ -191,7 +193,7 @@ def parts() -> tuple[tuple[str, tuple[str, bytes]], ...]:
     waiting = [ENTRY]
     while waiting:
         name = waiting.pop()
-        if name not in trees:
+        if name not in trees and (guarded or name not in GUARD):
             sources[name] = (directory / f"{name}.py").read_text(encoding="utf-8")
             trees[name] = ast.parse(sources[name])
             waiting += _imported(trees[name])

@@ -139,13 +139,13 @@ def test_equal_calls_give_equal_bytes() -> None:
     probe.packed.cache_clear()
     probe.parts.cache_clear()
     assert probe.packed("auto", "nvidia-smi", 20.0, 60) == first
-    assert len(first) < 100_000
+    assert len(probe.packed("auto", "nvidia-smi", 20.0, 60, guarded=False)) < len(first) < 100_000
 
 
 def test_the_probe_holds_what_fabric_facts_imports_and_nothing_else() -> None:
-    names = {name.rpartition(".")[2] for name, _code in probe.parts()}
-    files = {"child", "errors", "fabric_facts", "findings", "interfaces", "nvidia_smi", "nvml", "readings", "words"}
-    assert names == files
+    files = {"errors", "fabric_facts", "findings", "interfaces", "nvml", "readings", "words"}
+    for guarded, names in ((True, files | set(probe.GUARD)), (False, files)):
+        assert {name.rpartition(".")[2] for name, _code in probe.parts(guarded)} == names
 
 
 def test_the_command_needs_no_quoting_of_its_own() -> None:
