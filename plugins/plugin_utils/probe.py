@@ -107,7 +107,7 @@ class Module(type(sys)):
         if part is None:
             raise AttributeError(name)
         self.__builtins__ = builtins
-        exec(marshal.loads(part) if same else compile(part, self.__name__, "exec"), self.__dict__)
+        exec(part if same else compile(part, self.__name__, "exec"), self.__dict__)
         return getattr(self, name)
 
 package = sys.modules[PACKAGE] = type(sys)(PACKAGE)
@@ -141,8 +141,9 @@ posix._exit(0)
 _START = """
 import _frozen_importlib_external, marshal, sys, zlib
 same = magic == _frozen_importlib_external.MAGIC_NUMBER
-program, parts = marshal.loads(zlib.decompress(code if same else marshal.load(sys.stdin.buffer)))
-exec(marshal.loads(program) if same else program)
+size, squeezed = code if same else marshal.load(sys.stdin.buffer)
+program, parts = marshal.loads(zlib.decompress(squeezed, bufsize=size))
+exec(program)
 """
 
 
@@ -153,9 +154,10 @@ def packed(backend: str, nvidia_smi: str, timeout: float, limit: int, guarded: b
     `guarded`: it asks NVML in a child, and comes back with facts whatever becomes of that. Otherwise it asks by itself,
     in two thirds of the time, and gives facts where NVML answers well and soon; else it ends, or hangs, without a word.
     """
-    source, code = (
-        _squeezed((program, {name: both[kind] for name, both in parts(guarded)}))
-        for kind, program in enumerate((_PROGRAM, _byte_code(ast.parse(_PROGRAM), "probe")))
+    source = _plain((_PROGRAM, {name: text for name, (text, _code) in parts(guarded)}))
+    # One dump of all, so that what the modules have in common is in there once.
+    code = marshal.dumps(
+        (_byte_code(ast.parse(_PROGRAM), "probe"), {name: code for name, (_text, code) in parts(guarded)})
     )
     names = {
         "PACKAGE": PACKAGE,
@@ -165,10 +167,10 @@ def packed(backend: str, nvidia_smi: str, timeout: float, limit: int, guarded: b
         "limit": limit,
         "absent": () if guarded else tuple(f"{PACKAGE}.{name}" for name in GUARD),
         "options": (backend, nvidia_smi, timeout),
-        "code": code,
+        "code": _squeezed(code),
     }
     # The source comes last, so that a tray that can do with the byte code need not read it.
-    return _plain((_START, names)) + _plain(source)
+    return _plain((_START, names)) + _plain(_squeezed(source))
 
 
 def _plain(value: Any) -> bytes:
@@ -176,12 +178,13 @@ def _plain(value: Any) -> bytes:
     return marshal.dumps(value, 2)
 
 
-def _squeezed(value: Any) -> bytes:
-    return zlib.compress(_plain(value))
+def _squeezed(raw: bytes) -> tuple[int, bytes]:
+    """(its size, the bytes compressed)."""
+    return len(raw), zlib.compress(raw)
 
 
 @functools.cache
-def parts(guarded: bool = True) -> tuple[tuple[str, tuple[str, bytes]], ...]:
+def parts(guarded: bool = True) -> tuple[tuple[str, tuple[str, CodeType]], ...]:
     """(full module name, (its source, its byte code for this Python)) of all that a probe has of module_utils.
 
     That is what fabric_facts imports, less GUARD where it is not guarded. The byte code serves trays that have the
@@ -216,9 +219,9 @@ def _leave_out_rows(catalogue: ast.Module, others: Iterable[str]) -> None:
             del entry.args[1:]
 
 
-def _byte_code(tree: ast.Module, name: str) -> bytes:
+def _byte_code(tree: ast.Module, name: str) -> CodeType:
     """Without what only a reader needs: docstrings and line numbers."""
-    return marshal.dumps(_without_lines(compile(tree, name, "exec", dont_inherit=True, optimize=2)))
+    return _without_lines(compile(tree, name, "exec", dont_inherit=True, optimize=2))
 
 
 def _without_lines(code: CodeType) -> CodeType:
