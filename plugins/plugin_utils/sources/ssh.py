@@ -7,8 +7,8 @@ The fan-out is ClusterShell's. A tray may say anything and as much as it likes, 
 it is kept while it speaks, and it has connect_timeout + command_timeout seconds, so the run ends.
 
 Trays are asked in two rounds. Nearly all answer in the first, to a plain probe, which hangs or dies with NVML; whoever
-gave no facts is then asked by a guarded one, which comes back whatever NVML does, and costs the tray a third more. What
-a tray says to the first it would have said to the second.
+gave no facts is then asked by a guarded one, which comes back whatever NVML does, and costs the tray half as much
+again. What a tray says to the first it would have said to the second.
 """
 
 from __future__ import annotations
