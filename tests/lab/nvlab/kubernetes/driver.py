@@ -96,6 +96,7 @@ class Driver:
         self.api = api
         self._directory = directory
         self._hosts = directory.parent / "hosts"
+        self._uids: dict[str, str] = {}
         self._seen: dict[str, tuple[str, float]] = {}
         self._faults: dict[str, Any] = {"cluster": {}, "nodes": {}}
 
@@ -107,7 +108,7 @@ class Driver:
         self._faults = read_faults(self._directory)
         if self.fault("paused") == "true":
             return
-        known = self.api.items(nodes.PATH)
+        known = self.known()
         if self.fault("gfd") != "off":
             for node in known:
                 self._feature_discovery(node)
@@ -120,6 +121,17 @@ class Driver:
                 domains.reconcile(self, release, known)
 
     # Nodes and their labels.
+
+    def known(self) -> list[dict[str, Any]]:
+        """All Nodes; from now on these very ones are changed, and no other that has the name of one."""
+        found = self.api.items(nodes.PATH)
+        self._uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in found}
+        return found
+
+    def _change(self, node: str, manager: str = PLUGIN, **metadata: Mapping[str, str | None]) -> None:
+        """ApiError 422 where the Node has been replaced since known(): its UID is not to be changed."""
+        body = {"metadata": {"uid": self._uids[node], **metadata}}
+        self.api.patch(f"{nodes.PATH}/{node}?fieldManager={manager}", body)
 
     def gpus(self, node: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         """What a node's GPUs say, lost ones left out; None where no tray of the lab stands behind it."""
@@ -159,7 +171,7 @@ class Driver:
             self._seen.pop(name, None)
 
     def label(self, node: str, labels: Mapping[str, str | None], manager: str = PLUGIN) -> None:
-        self.api.patch(f"{nodes.PATH}/{node}?fieldManager={manager}", {"metadata": {"labels": dict(labels)}})
+        self._change(node, manager, labels=labels)
 
     # The release, found by its containers' names, which both chart names share.
 
@@ -217,7 +229,7 @@ class Driver:
             if release["writes_label"] and WRITTEN_BY_PLUGIN not in node["metadata"].get("annotations", {}):
                 # Without a tray behind the node nothing else would still know the clique when the label is gone.
                 kept = {WRITTEN_BY_PLUGIN: "true", **({CLIQUE_SAID: clique} if clique else {})}
-                self.api.patch(f"{nodes.PATH}/{name}", {"metadata": {"annotations": kept}})
+                self._change(name, annotations=kept)
 
     def _publish(self, release: dict[str, Any], node: Mapping[str, Any], slices: Mapping[str, Any]) -> None:
         wanted = []
@@ -248,8 +260,7 @@ class Driver:
         for node in known:
             name, metadata = node["metadata"]["name"], node["metadata"]
             if name not in writing and WRITTEN_BY_PLUGIN in metadata.get("annotations", {}):
-                gone = {"labels": {nodes.CLIQUE: None}, "annotations": {WRITTEN_BY_PLUGIN: None}}
-                self.api.patch(f"{nodes.PATH}/{name}?fieldManager={PLUGIN}", {"metadata": gone})
+                self._change(name, labels={nodes.CLIQUE: None}, annotations={WRITTEN_BY_PLUGIN: None})
 
     # Pods whose containers are not well.
 
