@@ -381,8 +381,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -394,6 +393,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.garbage import uncollected
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import ROOT, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, fabric_file
 
@@ -422,23 +422,6 @@ def plain(text: str) -> str:
     the programs that read its JSON do not expect. Every other text stays untrusted.
     """
     return trust_as_template(text) if _PLAIN.fullmatch(text) else text
-
-
-@contextmanager
-def _all_to_stay() -> Iterator[None]:
-    """What is made within lives as long as the process, so Python need not look there for garbage, now or later.
-
-    For ten thousand hosts that is a twentieth of the time of `ansible-inventory --list`; and the workers that Ansible
-    forks share the memory of what no collection of theirs touches.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if collects:
-            gc.enable()
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
@@ -477,9 +460,12 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self.display.warning(
                 f"{file or path}: its state holds {sources.shown(name)}, which is no name for a tray; left out"
             )
-        with _all_to_stay():
+        with uncollected():
             self._fill(made, file)
             self._construct(made, file)
+        # Hosts live as long as the process, so no later collection need go through them either; and the workers that
+        # Ansible forks share the memory of what they never touch.
+        gc.freeze()
 
     def _load_config(self, path: str) -> Mapping[str, Any]:
         """The inventory file as a mapping; Ansible's own check of it names neither the file nor an unknown key."""

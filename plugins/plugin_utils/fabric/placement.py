@@ -58,6 +58,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
     PlacementError,
     Policy,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.garbage import uncollected
 
 # What fabric_facts says of a host that was never given a GPU. Anything worse, such as an NVML that hangs, is a tray's.
 _NO_TRAYS_CODES = frozenset(
@@ -90,6 +91,7 @@ class Placement:
         return [*(row for tray in self.state.trays.values() for row in tray["findings"]), *self.state.findings]
 
 
+@uncollected()
 def place(
     previous: Fabric | None,
     previous_state: State | None,
