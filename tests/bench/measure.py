@@ -46,13 +46,13 @@ def interleaved(
 ) -> dict[str, Cost]:
     """The median cost of each command, all of them run once in every round, so that a busy machine is busy for all.
 
-    A first round warms the disk's cache and is not counted; the slow ones run in the first that counts only. The last
-    outputs stand in outputs/<name>.
+    A first round warms the disk's cache and is not counted; the slow ones, which gain nothing by that, stay out of it.
+    The last outputs stand in outputs/<name>.
     """
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
-            if name in slow and number != min(rounds, 1):
+            if name in slow and rounds and not number:
                 continue
             cost = once(command, environment, outputs / name)
             if number or not rounds:

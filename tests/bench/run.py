@@ -49,6 +49,8 @@ def main() -> int:
     parser.add_argument("--imex", action="store_true", help="measure the prolog of IMEX on the lab instead (root)")
     parser.add_argument("--verify", action="store_true", help="measure verify on 36 trays of the lab instead (root)")
     options = parser.parse_args()
+    # Ansible as users have it: the round that warms up keeps the byte code.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
         rounds = 1 if name == inventory.GROWN else options.rounds
         best = options.live or options.rehearsal or options.imex or options.verify

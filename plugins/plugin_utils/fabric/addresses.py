@@ -101,8 +101,8 @@ def _best_first(texts: Iterable[str], connects_to: str | None, wanted: Sequence[
         return list(
             dict.fromkeys(text for low, high in ranges for text, number in numbers.items() if low <= number <= high)
         )
-    usable = [text for text, number in numbers.items() if _beyond_link(*number)]
-    return sorted(usable, key=lambda text: (text != connects_to, ":" in text))
+    usable = [text for text, (version, value) in numbers.items() if _beyond_link(version, value)]
+    return sorted(usable, key=lambda text: (text != connects_to, ":" in text)) if len(usable) > 1 else usable
 
 
 def _within(text: str, wanted: Sequence[netaddr.IPNetwork]) -> bool:

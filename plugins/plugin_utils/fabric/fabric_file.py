@@ -284,6 +284,8 @@ def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _repeated_blocks(own, f"clusters.slurm.{cluster}.reserved_blocks", row)
     of_trays = [(f"{kind}_cluster", clusters.get(kind, {})) for kind in ("slurm", "kubernetes")]
     for name, tray in document["trays"].items():
+        if "slurm_cluster" not in tray and "kubernetes_cluster" not in tray:
+            continue
         for key, known in of_trays:
             cluster = tray.get(key)
             if cluster is not None and cluster not in known:

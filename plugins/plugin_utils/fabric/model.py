@@ -297,7 +297,7 @@ class Observation:
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
     """Sort key by which r2 stands before r10; the text itself decides between r1 and r01."""
-    parts: list[str | int] = list(_NUMBER.split(name))
+    parts: list[Any] = _NUMBER.split(name)
     parts[1::2] = map(int, parts[1::2])
     return parts, name
 

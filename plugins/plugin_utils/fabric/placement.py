@@ -465,9 +465,10 @@ class _Run:
         What it does not say stays as it was.
         """
         for name, observation in self.seen.items():
+            if name not in self.trays:
+                continue
             for kind, said in (("name", _names_by_the_site), ("cluster", _clusters_by_the_site)):
-                tray = self.trays.get(name)
-                news = said(observation, tray) if tray else None
+                news = said(observation, self.trays[name])
                 if news:
                     self._follow(name, kind, news)
         for kind in ("slurm", "kubernetes"):
@@ -483,7 +484,7 @@ class _Run:
 
     def _one_tray_each(self, key: str, cluster_key: str) -> None:
         """One node, one tray: among all trays, or in each cluster where they are in several."""
-        rows = [cast(dict[str, Any], tray) for tray in self.trays.values()]
+        rows = cast(list[dict[str, Any]], [*self.trays.values()])
         if len({(tray.get(cluster_key), tray[key]) for tray in rows}) == len(rows):
             return
         owners: dict[tuple[str | None, str], str] = {}
