@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("lab") or item.get_closest_marker("two_racks"):
             item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What the daemons say stands beside a failure: when it is read, their lab has gone."""
+    report = yield
+    if call.when == "call" and report.failed:
+        given = [getattr(value, "racks", value) for value in item.funcargs.values()]
+        for racks in {id(value): value for value in given if isinstance(value, RunningLab)}.values():
+            report.sections.append((f"what lab {racks.name} said", racks.told()))
+    return report
 
 
 def lab_command(*arguments: str, check: bool = True, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
@@ -76,6 +89,21 @@ class RunningLab:
 
     def net(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return lab_command("net", "--name", self.name, "--", *command, check=check)
+
+    def told(self) -> str:
+        """What Slurm and the last lines of each host's journal say now; never an error."""
+        logs = "tail --quiet --lines=12 /var/log/slurmctld.log /var/log/slurm/slurmctld.log"
+        slurm = f"(sinfo --Node --format='%N %T %E'; squeue --format='%i %T %r %N'; {logs}) 2>/dev/null"
+        journal = "journalctl --quiet --no-pager --lines=5 --output=short-precise --no-hostname"
+        said = []
+        with contextlib.suppress(AssertionError, OSError, ValueError, subprocess.SubprocessError):
+            for host in self.status()["hosts"]:
+                command = f"{slurm}; {journal}" if host == "ctl" else journal
+                done = lab_command(
+                    "exec", "--name", self.name, host, "--", "sh", "-c", command, check=False, timeout=20.0
+                )
+                said.append(f"{host}:\n{done.stdout}{done.stderr}")
+        return "\n".join(said)
 
     def status(self) -> dict[str, Any]:
         done = lab_command("status", "--name", self.name, "--json", check=False)

@@ -37,7 +37,7 @@ from nvlab.tools import ensure_tools  # noqa: E402  (the lab is found through th
 
 LOGS = CHECKOUT / "build" / "gates"
 BIN = CHECKOUT / ".venv" / "bin"
-LOG_TAIL_LINES = 60
+LOG_TAIL_LINES = 120
 MOST_SAID, MOST_OF_A_LINE = 20, 500
 
 
