@@ -18,8 +18,7 @@ description:
     C(nvlink_slurm_node) and C(nvlink_kubernetes_node), and C(ansible_host) where the fabric file holds it.
   - What the trays of a clique share stands on the clique's group, so every tray has it too; C(nvlink_cluster_uuid),
     C(nvlink_clique_id), C(nvlink_clique) (their text form C(<uuid>.<id>)), C(nvlink_domain_name), C(nvlink_clique_name)
-    and C(nvlink_block), which are null for trays without a place, and C(nvlink_gpu_count), C(nvlink_health) and
-    C(nvlink_state) where all trays of the clique have the same.
+    and C(nvlink_block). They are null for trays without a place.
   - Where several clusters share the fabric, every tray has C(nvlink_slurm_cluster) and C(nvlink_kubernetes_cluster),
     null in none, and C(nvlink_block) is its block in its Slurm cluster, null in none.
   - Where O(fabric_file) is set, every host has its absolute path as C(nvlink_fabric_file).
@@ -619,9 +618,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         if not (compose or groups or keyed):
             return
         strict = self.get_option("strict")
-        everywhere = {"nvlink_fabric_file": file} if file else {}
-        for name, seen in made.variables().items():
-            variables = {**everywhere, **seen, "inventory_hostname": name}
+        shared: dict[str, dict[str, Any]] = {}
+        for group in made.groups.values():
+            for host in group.hosts if group.vars else ():
+                shared[host] = {**shared[host], **group.vars} if host in shared else group.vars
+        everywhere = {**made.vars, **({"nvlink_fabric_file": file} if file else {})}
+        for name, own in made.hosts.items():
+            variables = {**everywhere, **shared[name], **own, "inventory_hostname": name}
             self._set_composite_vars(compose, variables, name, strict=strict)
             self._add_host_to_composed_groups(groups, variables, name, strict=strict)
             self._add_host_to_keyed_groups(keyed, variables, name, strict=strict)

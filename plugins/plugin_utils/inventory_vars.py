@@ -41,8 +41,6 @@ _CLIQUE_VARS = (
     "nvlink_clique_name",
     "nvlink_block",
 )
-# Of each tray its own, yet the same on nearly every one.
-_MOSTLY_SHARED = ("nvlink_gpu_count", "nvlink_health", "nvlink_state")
 
 
 @dataclass
@@ -68,16 +66,6 @@ class Plan:
     groups: dict[str, Group] = field(default_factory=dict)
     vars: dict[str, Any] = field(default_factory=dict)
     unfit: list[str] = field(default_factory=list)
-
-    def variables(self) -> dict[str, dict[str, Any]]:
-        """What a play sees: tray -> its own vars, and those of its groups and of ROOT that it does not say itself."""
-        seen: dict[str, dict[str, Any]] = {name: dict(self.vars) for name in self.hosts}
-        for group in self.groups.values():
-            for name in group.hosts if group.vars else ():
-                seen[name].update(group.vars)
-        for name, own in self.hosts.items():
-            seen[name].update(own)
-        return seen
 
 
 @uncollected()
@@ -109,20 +97,7 @@ def plan(fabric: Fabric, state: State | None) -> Plan:
         for group_of, key in ((_BY_HEALTH, "nvlink_health"), (_BY_STATE, "nvlink_state")):
             if own[key] in group_of:
                 made.groups[group_of[own[key]]].hosts.append(name)
-    _share(made, fabric)
     return made
-
-
-def _share(made: Plan, fabric: Fabric) -> None:
-    """Let a clique's group say what all its trays would say alike: ten thousand hosts with fewer vars load sooner."""
-    for clique, names in fabric.members.items():
-        shared, rows = made.groups[f"nvlink_clique_{clique}"].vars, [made.hosts[name] for name in names]
-        for key in _MOSTLY_SHARED:
-            values = {row[key] for row in rows}
-            if len(values) == 1:
-                shared[key] = values.pop()
-                for row in rows:
-                    del row[key]
 
 
 def _add_clusters(made: Plan, fabric: Fabric) -> None:

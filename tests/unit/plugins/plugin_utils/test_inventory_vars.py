@@ -22,14 +22,6 @@ HOST_VARS = {
     "nvlink_slurm_node",
     "nvlink_kubernetes_node",
 }
-CLIQUE_VARS = {
-    "nvlink_cluster_uuid",
-    "nvlink_clique_id",
-    "nvlink_clique",
-    "nvlink_domain_name",
-    "nvlink_clique_name",
-    "nvlink_block",
-}
 
 
 @st.composite
@@ -64,7 +56,7 @@ def test_every_tray_has_one_place_and_every_variable(site: tuple[Fabric, State |
     made = plan(fabric, state)
     assert places(made) == dict.fromkeys(made.hosts, 1)
     assert fabric.trays.keys() <= made.hosts.keys()
-    assert all(seen.keys() == HOST_VARS | CLIQUE_VARS for seen in made.variables().values())
+    assert all(own.keys() == HOST_VARS for own in made.hosts.values())
 
 
 @given(sites())
@@ -72,7 +64,7 @@ def test_groups_of_health_and_state_hold_whom_their_variables_say(site: tuple[Fa
     made = plan(*site)
     for key, words in (("nvlink_health", ["unhealthy", "degraded"]), ("nvlink_state", ["stale", "unplaced"])):
         for word in words:
-            said = [name for name, seen in made.variables().items() if seen[key] == word]
+            said = [name for name, own in made.hosts.items() if own[key] == word]
             assert made.groups[f"nvlink_{word}"].hosts == said
 
 
@@ -87,20 +79,9 @@ def test_a_parent_is_named_before_its_children(site: tuple[Fabric, State | None]
 @given(sites())
 def test_every_clique_group_has_the_same_variables(site: tuple[Fabric, State | None]) -> None:
     made = plan(*site)
-    assert made.groups[UNPLACED_GROUP].vars.keys() == CLIQUE_VARS
+    shared = made.groups[UNPLACED_GROUP].vars
     cliques = [group for name, group in made.groups.items() if name.startswith("nvlink_clique_")]
-    assert all(group.vars.keys() - HOST_VARS == CLIQUE_VARS for group in cliques)
-
-
-@given(sites())
-def test_what_all_trays_of_a_clique_say_alike_its_group_says_for_them(site: tuple[Fabric, State | None]) -> None:
-    made = plan(*site)
-    seen = made.variables()
-    for group in (group for name, group in made.groups.items() if name.startswith("nvlink_clique_") and group.hosts):
-        for key in ("nvlink_gpu_count", "nvlink_health", "nvlink_state"):
-            said = {seen[name][key] for name in group.hosts}
-            assert (key in group.vars) == (len(said) == 1)
-            assert all((key in made.hosts[name]) == (len(said) > 1) for name in group.hosts)
+    assert all(group.vars.keys() == shared.keys() for group in cliques)
 
 
 def test_retired_cliques_keep_their_groups() -> None:
@@ -124,7 +105,7 @@ def test_natural_order_within_blocks_in_the_order_of_blocks() -> None:
 def test_the_state_of_a_placed_tray(said: str, wanted: str) -> None:
     fabric = fabrics.fabric(racks=1, trays=1, split=())
     made = plan(fabric, fabrics.state(fabric, r01t01={"state": said}))
-    assert made.variables()["r01t01"]["nvlink_state"] == wanted
+    assert made.hosts["r01t01"]["nvlink_state"] == wanted
 
 
 def test_a_tray_that_was_taken_out_of_the_fabric_file_is_gone() -> None:

@@ -52,7 +52,7 @@ def test_a_tray_that_nobody_has_placed_and_nobody_reaches_is_unplaced() -> None:
 
 def test_gpus_that_a_source_only_counts_are_counted() -> None:
     seen = Observation("a", "test", observed_at=NOW, identity=(UUID, 1), gpu_count=4)
-    assert plan(*live.provisional([seen], NOW)).variables()["a"]["nvlink_gpu_count"] == 4
+    assert plan(*live.provisional([seen], NOW)).hosts["a"]["nvlink_gpu_count"] == 4
 
 
 def test_a_tray_seen_elsewhere_keeps_its_accepted_place() -> None:

@@ -70,9 +70,8 @@ def test_groups_and_blocks(
     }
     # Every tray is in the inventory, in one clique or, where its NVLink ends within it, in none.
     assert sorted(made.hosts) == sorted(site.facts)
-    seen = made.variables().values()
-    assert {variables["nvlink_gpu_count"] for variables in seen} == {gpus}
-    assert {variables["nvlink_health"] for variables in seen} == {"healthy"}
+    assert {host["nvlink_gpu_count"] for host in made.hosts.values()} == {gpus}
+    assert {host["nvlink_health"] for host in made.hosts.values()} == {"healthy"}
     assert len(made.groups["nvlink_unplaced"].hosts) == len(site.facts) - sum(blocks.values())
     assert made.groups["nvlink_stale"].hosts == []
 
