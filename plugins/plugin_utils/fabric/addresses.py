@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import socket
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 Number = tuple[int, int]
 """An address as (4 or 6, its value), since an object for each would cost more than all the rest of a placement."""
 
-# Loopback, link-local, multicast and no address: what means nothing, or another host, beyond its link.
+# No address, loopback, link-local and multicast: what means nothing, or another host, beyond its link. Of each range
+# the first value and the one after its last, in order.
 _ON_LINK_ONLY = {
-    4: ((127 << 24, (128 << 24) - 1), (0xA9FE0000, 0xA9FEFFFF), (224 << 24, (240 << 24) - 1), (0, 0)),
-    6: ((0, 1), (0xFE80 << 112, (0xFEC0 << 112) - 1), (0xFF << 120, (1 << 128) - 1)),
+    4: (0, 1, 127 << 24, 128 << 24, 0xA9FE << 16, 0xA9FF << 16, 224 << 24, 240 << 24),
+    6: (0, 2, 0xFE80 << 112, 0xFEC0 << 112, 0xFF << 120, 1 << 128),
 }
 
 
@@ -95,13 +97,13 @@ def _best_first(texts: Iterable[str], connects_to: str | None, wanted: Sequence[
     With networks: those in the first network that holds any, then those in the next. Without: the one that Ansible
     connects to, then IPv4 before IPv6, each in interface order. Never an address that is not unique beyond its link.
     """
-    numbers = {text: _number(text) for text in texts}
     if wanted:
+        numbers = {text: _number(text) for text in texts}
         ranges = map(_range, wanted)
         return list(
             dict.fromkeys(text for low, high in ranges for text, number in numbers.items() if low <= number <= high)
         )
-    usable = [text for text, (version, value) in numbers.items() if _beyond_link(version, value)]
+    usable = [text for text in texts if _beyond_link(*_number(text))]
     return sorted(usable, key=lambda text: (text != connects_to, ":" in text)) if len(usable) > 1 else usable
 
 
@@ -113,7 +115,7 @@ def _within(text: str, wanted: Sequence[netaddr.IPNetwork]) -> bool:
 
 
 def _beyond_link(version: int, value: int) -> bool:
-    return not any(low <= value <= high for low, high in _ON_LINK_ONLY[version])
+    return bisect_right(_ON_LINK_ONLY[version], value) % 2 == 0
 
 
 def _number(text: str) -> Number:

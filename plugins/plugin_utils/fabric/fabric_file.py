@@ -94,7 +94,7 @@ def serialise(document: Fabric | State) -> bytes:
 
 def encode(document: Mapping[str, Any]) -> bytes:
     """JSON as every file of this collection has it: sorted, indent 1, a newline at the end."""
-    return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+    return json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def digest(data: bytes) -> str:

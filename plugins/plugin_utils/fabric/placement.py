@@ -440,11 +440,13 @@ class _Run:
     def _describe_domains(self, places: Mapping[str, str]) -> None:
         """Keep what a domain knows of its chassis and size: serials are collected, the expected size only grows."""
         domains, cliques = self.register.domains, self.register.cliques
-        sizes = Counter(cliques[tray["clique"]]["domain"] for tray in self.trays.values())
+        sizes: Counter[str] = Counter()
+        for clique, size in Counter([tray["clique"] for tray in self.trays.values()]).items():
+            sizes[cliques[clique]["domain"]] += size
         serials: dict[str, set[str]] = defaultdict(set)
-        for name, claim in self._claims.items():
-            if claim.chassis_serial:
-                serials[cliques[places[name]]["domain"]].add(claim.chassis_serial)
+        for clique, serial in {(places[name], claim.chassis_serial) for name, claim in self._claims.items()}:
+            if serial:
+                serials[cliques[clique]["domain"]].add(serial)
         for name, domain in domains.items():
             expected = domain["expected_trays"]
             if sizes[name]:
@@ -523,24 +525,22 @@ class _Run:
 
     def _tray_state(self, name: str, observation: Observation, before: TrayState | None) -> TrayState:
         placed = name in self.trays
-        keeps = f"keeps its place in {self.trays[name]['clique']}" if placed else "gets no place"
         if not observation.reachable:
-            word = STALE
-            self._say(name, "tray_unreachable", f"{keeps}: {observation.problem}", "bring it back and discover again")
+            word, what = STALE, f"{self._keeps(name)}: {observation.problem}"
+            self._say(name, "tray_unreachable", what, "bring it back and discover again")
         elif observation.contrary or name in self._rivals:
             word = CONFLICT
             if observation.contrary:
-                remedy = "give its GPUs one NVLink partition"
-                self._say(name, "tray_not_attached", f"{keeps}: its GPUs are in different cliques", remedy)
+                what = f"{self._keeps(name)}: its GPUs are in different cliques"
+                self._say(name, "tray_not_attached", what, "give its GPUs one NVLink partition")
         elif name in self._claims:
             word = PRESENT
         elif observation.node_local and not placed:
             # A host whose NVLink ends within it has nothing to be attached to.
             word = UNPLACED
         else:
-            word = STALE
-            remedy = "see its other findings, then discover again"
-            self._say(name, "tray_not_attached", f"{keeps}: not all its GPUs are attached to one clique", remedy)
+            word, what = STALE, f"{self._keeps(name)}: not all its GPUs are attached to one clique"
+            self._say(name, "tray_not_attached", what, "see its other findings, then discover again")
         # What an unreachable tray said last is still the best that is known of it.
         last = before if before and not observation.reachable else None
         state: TrayState = {
@@ -563,6 +563,9 @@ class _Run:
         return sorted([*kept, *self._fabric_findings, *self.register.findings], key=_finding_key)
 
     # --- small words ---
+
+    def _keeps(self, name: str) -> str:
+        return f"keeps its place in {self.trays[name]['clique']}" if name in self.trays else "gets no place"
 
     def _where(self, name: str, claim: Observation) -> str:
         uuid, clique_id = _identity(claim)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import ipaddress
 import random
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -23,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
     settled,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 NOW = "2026-11-21T05:00:00Z"
@@ -524,6 +525,15 @@ def test_the_address_that_ansible_uses_is_kept_where_it_is_not_the_name() -> Non
 # --- IMEX addresses ---
 
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# Around the ranges that mean something on one link only.
+EDGES = """
+    0.0.0.0 0.0.0.1 126.255.255.255 127.0.0.0 127.255.255.255 128.0.0.0 169.253.255.255 169.254.0.0 169.254.255.255
+    169.255.0.0 223.255.255.255 224.0.0.0 239.255.255.255 240.0.0.0 :: ::1 ::2 fe7f:ffff:: fe80:: febf:ffff:: fec0::
+    feff:ffff:: ff00:: ffff::
+"""
+
+
 def addresses(*texts: str) -> list[dict[str, Any]]:
     return [{"interface": f"eth{number}", "address": text, "prefix": 24} for number, text in enumerate(texts)]
 
@@ -551,6 +561,16 @@ def test_which_address_imex_gets(
     placement = site.discover()
     assert placement.fabric.trays["r01t01"]["imex_address"] == chosen
     assert ("imex_address_missing" in codes(placement)) is (chosen is None)
+
+
+@given(st.ip_addresses() | st.sampled_from([ipaddress.ip_address(text) for text in EDGES.split()]))
+def test_imex_gets_no_address_that_means_nothing_beyond_its_link(address: Address) -> None:
+    assume(getattr(address, "ipv4_mapped", None) is None)
+    site = Site(racks=1, trays_per_rack=1)
+    site.facts["r01t01"]["addresses"] = addresses(str(address))
+    chosen = site.discover().fabric.trays["r01t01"]["imex_address"]
+    on_link_only = (address.is_unspecified, address.is_loopback, address.is_link_local, address.is_multicast)
+    assert chosen == (None if any(on_link_only) else str(address))
 
 
 def test_an_address_is_kept_while_the_tray_has_it() -> None:
