@@ -55,7 +55,7 @@ def left_behind(name: str) -> list[str]:
     return processes_of(name) + mounts_of(name) + [str(file) for file in files if file.exists()]
 
 
-def wait_until(condition: object, what: str, seconds: float = 60.0) -> None:
+def wait_until(condition: object, what: str, seconds: float = 30.0) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
