@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
-    asking,
+    arguments,
     checks,
     crds,
     domains,
@@ -44,7 +44,7 @@ class ActionModule(ActionBase):
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "phase": {"type": "str", "choices": list(PHASES), "required": True},
-                **asking.SPEC,
+                **arguments.SPEC,
                 "kubelet_root": {"type": "path", "default": "/var/lib/kubelet"},
                 "cdi_enabled": {"type": "bool", "default": False},
                 "extra_keys": {"type": "list", "elements": "str", "default": []},
@@ -73,8 +73,8 @@ class ActionModule(ActionBase):
         version = versions.pinned(options["chart_version"])
         # A wrong shape fails before anything is asked.
         values.build(options["shape"], options["values"])
-        reader = Reader(*kubeconfig.way(asking.connection(options)))
-        trays = asking.trays(options["trays"], task_vars.get("hostvars") or {})
+        reader = Reader(*kubeconfig.way(arguments.connection(options)))
+        trays = arguments.trays(options["trays"], task_vars.get("hostvars") or {})
         ends = time.monotonic() + options["wait"]
         while True:
             seen = reader.snapshot()
@@ -86,7 +86,7 @@ class ActionModule(ActionBase):
                 break
             time.sleep(PAUSE)
             # Each look has the whole deadline of a client.
-            reader = Reader(*kubeconfig.way(asking.connection(options)))
+            reader = Reader(*kubeconfig.way(arguments.connection(options)))
         if plan.waves and options["phase"] == "checks":
             found += waves.to_come(seen, trays, plan)
         live = preflight.release_version(seen, plan)
@@ -124,7 +124,7 @@ class ActionModule(ActionBase):
         return result
 
     def _plan(self, options: Mapping[str, Any], version: versions.Version, seen: Mapping[str, Any]) -> preflight.Plan:
-        return asking.plan(
+        return arguments.plan(
             options,
             version,
             seen,

@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     DraError,
-    asking,
+    arguments,
     checks,
     preflight,
     versions,
@@ -39,10 +39,10 @@ class ActionModule(ActionBase):
         result: Result = super().run(tmp, task_vars)
         _spec, self.options = self.validate_argument_spec(
             argument_spec={"state": {"type": "str", "choices": ["present", "kept", "absent"], "required": True}}
-            | asking.SPEC
+            | arguments.SPEC
         )
         self.options["waves"] = True
-        self.trays = asking.trays(self.options["trays"], (task_vars or {}).get("hostvars") or {})
+        self.trays = arguments.trays(self.options["trays"], (task_vars or {}).get("hostvars") or {})
         self.opened: set[str] = set()
         try:
             result.update(getattr(self, f"_{self.options['state']}")())
@@ -56,11 +56,11 @@ class ActionModule(ActionBase):
 
     def _look(self) -> tuple[preflight.Seen, preflight.Plan]:
         """A snapshot; each look has the whole deadline of a client."""
-        seen = Reader(*kubeconfig.way(asking.connection(self.options))).snapshot()
-        return seen, asking.plan(self.options, versions.pinned(self.options["chart_version"]), seen)
+        seen = Reader(*kubeconfig.way(arguments.connection(self.options))).snapshot()
+        return seen, arguments.plan(self.options, versions.pinned(self.options["chart_version"]), seen)
 
     def _gate(self) -> waves.Gate:
-        return waves.Gate(Cluster(asking.way(self.options), "dra_driver"))
+        return waves.Gate(Cluster(arguments.way(self.options), "dra_driver"))
 
     # --- A wave.
 

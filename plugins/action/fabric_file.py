@@ -30,20 +30,19 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
     Placement,
     awaiting,
-    carried_on,
     decided,
+    merge_pending,
     place,
     settled,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.garbage import uncollected
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 
 Result = dict[str, Any]
 display = Display()
 
 # Percent of the trays of a live source that must answer where the site does not say.
-_LEAST_OF_LIVE = 50.0
+_MIN_OF_LIVE = 50.0
 
 
 class ActionModule(ActionBase):
@@ -53,7 +52,6 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     # One run makes many objects and ends: to look for garbage after each part of it would take a tenth of its time.
-    @uncollected()
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
         result = super().run(tmp, task_vars)
         # Null is the same as not given, so that a site can pass variables through that it leaves empty.
@@ -91,7 +89,9 @@ def _say_what_is_missing(arguments: Mapping[str, Any]) -> None:
     if not (arguments.get("fabric_file") or arguments.get("path")):
         raise AnsibleActionFail("fabric_file: is not set; give its path, as -e fabric_file=/srv/site/fabric.json")
     if arguments.get("state") == "accepted" and not arguments.get("proposal"):
-        raise AnsibleActionFail("proposal: is not set; give the sha256 that discover printed, as -e proposal=SHA256")
+        raise AnsibleActionFail(
+            "proposal: is not set; give the sha256 that discover printed, as -e fabric_proposal=SHA256"
+        )
 
 
 class _Files:
@@ -218,7 +218,7 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
         result = _left_to_a_person(files, last, placement, refused_by, policy) if differs else _unchanged(files)
     waits = result["proposal"] is not None
     state = awaiting(placement, files.fabric) if waits else settled(placement.state, placement.fabric)
-    result["changed"] |= files.state is None or files.state.essence() != state.essence()
+    result["changed"] |= files.state is None or files.state.fingerprint() != state.fingerprint()
     files.write_state(state)
     summary = _summary(placement.fabric, state, placement.changes)
     lines = [
@@ -257,7 +257,7 @@ def _carry_on(
         # Where trays of both claim one GPU or address, only a run that sees both can tell whose it is.
         with contextlib.suppress(fabric_file.FabricFileError):
             pending = fabric_file.parse(last.data, files.path)
-            carried = carried_on(fabric, pending, targets)
+            carried = merge_pending(fabric, pending, targets)
             fabric_file.check(carried.as_dict(), files.path)
             both = place_upon(carried)
             changes = [*earlier, *both.changes]
@@ -399,7 +399,14 @@ def _header(files: _Files, sha256: str) -> str:
 
 
 def _accept_command(path: str, sha256: str) -> str:
-    words = ["ansible-playbook", "rackscale.nvlink.accept", "-e", f"fabric_file={path}", "-e", f"proposal={sha256}"]
+    words = [
+        "ansible-playbook",
+        "rackscale.nvlink.accept",
+        "-e",
+        f"fabric_file={path}",
+        "-e",
+        f"fabric_proposal={sha256}",
+    ]
     return shlex.join(words)
 
 
@@ -441,7 +448,7 @@ def _observe(
     held = fabric or Fabric()
     nodes = {name: tray["slurm_node"] for name, tray in held.trays.items()}
     blocks = {block.name for cluster in (None, *held.slurm_clusters) for block in held.blocks(cluster)}
-    return merge(answers, _LEAST_OF_LIVE if least is None else least, fabric is not None, nodes, blocks)
+    return merge(answers, _MIN_OF_LIVE if least is None else least, fabric is not None, nodes, blocks)
 
 
 def _registered(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[Observation]:

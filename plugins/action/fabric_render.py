@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import RehearsalError, rehearsed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
@@ -79,7 +79,7 @@ class ActionModule(ActionBase):
         return result
 
     def _render(
-        self, fabric: model.Fabric, state: model.State, root: str, names: list[str], beside: Beside
+        self, fabric: model.Fabric, state: model.State, root: str, names: list[str], beside: RenderContext
     ) -> dict[str, Any]:
         rendered = render(fabric, state, names, beside)
         files = {path: tree.File(text, name) for name, texts in rendered.files.items() for path, text in texts.items()}
@@ -107,10 +107,10 @@ class ActionModule(ActionBase):
         return result
 
 
-def _beside(options: dict[str, Any]) -> Beside:
+def _beside(options: dict[str, Any]) -> RenderContext:
     """What the options give beside the fabric file, read and checked."""
     lines, root = options["squeue"], options["render_dir"]
-    return Beside(
+    return RenderContext(
         verdict=_read(options["verdict"], verdict, VerdictError, "run the playbook verify again, or leave it out"),
         rehearsed=_read(options["rehearsal"], rehearsed, RehearsalError, "rehearse again, or leave it out"),
         jobs=None if lines is None else running_jobs(lines),
@@ -158,7 +158,7 @@ def _difference(root: str, change: tree.Change) -> dict[str, str]:
     }
 
 
-def _show(fabric: model.Fabric, state: model.State, beside: Beside) -> None:
+def _show(fabric: model.Fabric, state: model.State, beside: RenderContext) -> None:
     """Print the map as lines; a result would show it as one string with escapes."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal():

@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledger as imex_ledger
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
 
@@ -26,7 +26,7 @@ QUESTION = ("ask", "due")
 PHASES = (*CHANGE, *QUESTION)
 # Hosts of one task run side by side, and the next task begins when all have ended: what the phases build upon.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
-_OURS = ("fabric_file", "may_owe", "tls_files", "tray")
+_OURS = ("fabric_file", "allow_outdated", "tls_files", "tray")
 
 
 class ActionModule(ActionBase):
@@ -67,7 +67,7 @@ class ActionModule(ActionBase):
                 arguments.update(clique=clique.name, nodes=list(clique.entries))
             if options["tls_files"]:
                 arguments["tls"] = self._tls(options["tls_files"])
-            return getattr(self, f"_{phase}")(arguments, clique, list(options["may_owe"] or []))
+            return getattr(self, f"_{phase}")(arguments, clique, list(options["allow_outdated"] or []))
         except NvlinkError as error:
             self._note(phase, {"failed": True, "msg": str(error)})
             if phase in QUESTION:
@@ -77,8 +77,8 @@ class ActionModule(ActionBase):
 
     # --- The phases.
 
-    def _look(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
-        imex_ledger.forget(self.folder, self.play, CHANGE, self.tray)
+    def _look(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
+        imex_run_store.forget(self.folder, self.play, CHANGE, self.tray)
         return self._module("look", self._asking(arguments, clique))
 
     def _asking(self, arguments: dict[str, Any], clique: Clique | None) -> dict[str, Any]:
@@ -90,32 +90,36 @@ class ActionModule(ActionBase):
             arguments["slurm_nodes"] = [str(node)]
         return arguments
 
-    def _stop_and_write(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
+    def _stop_and_write(
+        self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]
+    ) -> dict[str, Any]:
         if clique is None:
-            own = imex_ledger.rows(self.folder, self.play, "look", [self.tray]).get(self.tray, {})
+            own = imex_run_store.rows(self.folder, self.play, "look", [self.tray]).get(self.tray, {})
             if not own.get("pending", True):
                 return {"changed": False, "actions": [], "findings": []}
             return self._module("stop_and_write", arguments)
         sha256 = files.digest(files.render_nodes(clique.entries))
-        looked = imex_ledger.rows(self.folder, self.play, "look", clique.trays)
-        decision = imex_clique.decide(clique, sha256, looked, self.hosts, may_owe)
+        looked = imex_run_store.rows(self.folder, self.play, "look", clique.trays)
+        decision = imex_clique.decide(clique, sha256, looked, self.hosts, allow_outdated)
         if decision.held is not None:
             self._note("stop_and_write", {"failed": True, "held": True, "msg": decision.held})
-            speaker = next(tray for tray in clique.trays if tray in looked and not looked[tray].get("failed"))
+            reporting_host = next(tray for tray in clique.trays if tray in looked and not looked[tray].get("failed"))
             return {
                 "changed": False,
                 # Said once for the clique: every other of its trays passes by, untouched.
-                "failed": self.tray == speaker,
+                "failed": self.tray == reporting_host,
                 "held": True,
                 "msg": decision.held,
                 "findings": list(decision.findings),
             }
-        arguments.update(generation=decision.generation, owing=list(decision.owing), stop=decision.restart)
+        arguments.update(generation=decision.generation, outdated=list(decision.outdated), stop=decision.restart)
         own = looked.get(self.tray, {})
         if imex_clique.is_done(own, decision):
             # What the look found needs no second visit: in most runs every tray is as it should be.
-            row = {"sha256": own["sha256"], "running": own["running"], "reload": False, "idle": own["blessed"]}
-            self._note("stop_and_write", {**row, "owing": list(decision.owing), "generation": decision.generation})
+            row = {"sha256": own["sha256"], "running": own["running"], "reload": False, "idle": own["approved"]}
+            self._note(
+                "stop_and_write", {**row, "outdated": list(decision.outdated), "generation": decision.generation}
+            )
             result: dict[str, Any] = {"changed": False, "actions": []}
         else:
             result = self._module("stop_and_write", arguments)
@@ -123,10 +127,10 @@ class ActionModule(ActionBase):
         self._say(result, decision.findings, clique)
         return result
 
-    def _start(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
+    def _start(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
         if clique is None:
             return {"changed": False, "skipped": True, "msg": f"nothing starts with imex_owner {arguments['owner']}"}
-        rows = imex_ledger.rows(self.folder, self.play, "stop_and_write", clique.trays)
+        rows = imex_run_store.rows(self.folder, self.play, "stop_and_write", clique.trays)
         own = rows.get(self.tray, {})
         if own.get("held"):
             return {"changed": False, "held": True, "msg": own["msg"], "findings": []}
@@ -137,12 +141,12 @@ class ActionModule(ActionBase):
             self._note("start", {"failed": True, "msg": message, "findings": notes})
             return {"changed": False, "failed": True, "msg": message, "findings": notes}
         # Whoever was lost between the two phases owes the list too.
-        looked = imex_ledger.rows(self.folder, self.play, "look", clique.trays)
+        looked = imex_run_store.rows(self.folder, self.play, "look", clique.trays)
         lost = [tray for tray in looked if tray not in proven]
-        owing = sorted({*own.get("owing", []), *lost})
-        arguments.update(owing=owing, reload=bool(own.get("reload")))
+        outdated = sorted({*own.get("outdated", []), *lost})
+        arguments.update(outdated=outdated, reload=bool(own.get("reload")))
         if own.get("idle") and own.get("running") and not lost:
-            self._note("start", {"failed": False, "owing": owing, "idle": True})
+            self._note("start", {"failed": False, "outdated": outdated, "idle": True})
             return {"changed": False, "actions": [], "findings": []}
         result = self._module("start", arguments)
         told = imex_clique.owes(clique, lost, own.get("generation", 0))
@@ -150,14 +154,14 @@ class ActionModule(ActionBase):
         self._say(result, told, clique)
         return result
 
-    def _wait(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
+    def _wait(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
         if clique is None:
             return {
                 "changed": False,
                 "skipped": True,
                 "msg": f"nothing to wait for, imex_owner is {arguments['owner']}",
             }
-        rows = imex_ledger.rows(self.folder, self.play, "start", clique.trays)
+        rows = imex_run_store.rows(self.folder, self.play, "start", clique.trays)
         arguments["expect"] = [
             clique.entry_of(tray)
             for tray in clique.trays
@@ -165,21 +169,21 @@ class ActionModule(ActionBase):
         ]
         own = rows.get(self.tray, {})
         if own.get("idle"):
-            seen = imex_ledger.rows(self.folder, self.play, "look", [self.tray])[self.tray]["facts"]
+            seen = imex_run_store.rows(self.folder, self.play, "look", [self.tray])[self.tray]["facts"]
             if seen["ready"] and seen["domain_state"] == "up" and _sees_all(seen):
                 self._note("wait", {"failed": False, "facts": seen, "running": True, "ports": {}})
                 return {"changed": False, "actions": [], "findings": [], "facts": seen}
         arguments["call"] = bool(own.get("started"))
         return self._module("wait", arguments)
 
-    def _verdict(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
+    def _verdict(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
         """All members' own rows, read by each member: who is at fault fails, the others carry on."""
         if clique is None or self._task.check_mode:
             return {"changed": False, "skipped": True, "msg": "there is no clique to judge here"}
-        started = imex_ledger.rows(self.folder, self.play, "start", clique.trays)
+        started = imex_run_store.rows(self.folder, self.play, "start", clique.trays)
         if not started:
             return {"changed": False, "skipped": True, "msg": "IMEX of this clique was left as it is"}
-        waited = imex_ledger.rows(self.folder, self.play, "wait", clique.trays)
+        waited = imex_run_store.rows(self.folder, self.play, "wait", clique.trays)
         facts = {
             tray: (waited.get(tray) or {}).get("facts") or (started.get(tray) or {}).get("facts")
             for tray in clique.trays
@@ -188,39 +192,39 @@ class ActionModule(ActionBase):
         judged = verdict.judge(clique.name, members, facts)
         notes = [*judged.findings, *_port_findings(clique, waited, judged.findings)]
         errors = [note for note in notes if note["severity"] == ERROR]
-        speaker = next((tray for tray in clique.trays if tray in waited), None)
+        reporting_host = next((tray for tray in clique.trays if tray in waited), None)
         mine = [note for note in errors if note.get("tray") == self.tray]
-        if not mine and self.tray == speaker:
+        if not mine and self.tray == reporting_host:
             mine = [note for note in errors if note.get("tray") not in waited]
         result: dict[str, Any] = {"changed": False, "ok": judged.ok, "clique": clique.name, "findings": notes}
         if mine:
             result.update(failed=True, msg=mine[0]["message"])
-        if self.tray == speaker:
+        if self.tray == reporting_host:
             said = [note for note in notes if not mine or note is not mine[0]]
             result["warnings"] = [f"{note['code']}: {note['message']}" for note in said]
         return result
 
     # --- The question whether there is anything to change.
 
-    def _ask(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
-        imex_ledger.forget(self.folder, self.play, ["ask"], self.tray)
+    def _ask(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
+        imex_run_store.forget(self.folder, self.play, ["ask"], self.tray)
         # Jobs are in the way of the change itself, not of the question.
         arguments = {**self._asking(arguments, clique), "phase": "look", "allow_jobs": True}
         result = self._module("ask", arguments)
         # What is wrong on the tray makes the change due, which tells it.
         return {"changed": False, "actions": [], "findings": result.get("findings") or []}
 
-    def _due(self, arguments: dict[str, Any], clique: Clique | None, may_owe: list[str]) -> dict[str, Any]:
-        rows = imex_ledger.rows(self.folder, self.play, "ask", clique.trays if clique else [self.tray])
+    def _due(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
+        rows = imex_run_store.rows(self.folder, self.play, "ask", clique.trays if clique else [self.tray])
         if clique:
             sha256 = files.digest(files.render_nodes(clique.entries))
-            why = imex_clique.due(clique, sha256, rows, self.hosts, may_owe, self.tray)
+            why = imex_clique.due(clique, sha256, rows, self.hosts, allow_outdated, self.tray)
         else:
             why = imex_clique.due_alone(rows.get(self.tray))
         why += [str(words) for words in arguments.get("besides") or []]
         return {"changed": False, "actions": [], "findings": [], "due": bool(why), "why": why}
 
-    # --- Hands.
+    # --- HostChanges.
 
     def _module(self, phase: str, arguments: dict[str, Any]) -> dict[str, Any]:
         result = self._execute_module(
@@ -231,17 +235,17 @@ class ActionModule(ActionBase):
             result["warnings"] = [f"{note['code']}: {note['message']}" for note in own]
         row = dict(result.get("row") or {})
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
-        row.update({name: arguments[name] for name in ("owing", "generation") if name in arguments})
+        row.update({name: arguments[name] for name in ("outdated", "generation") if name in arguments})
         self._note(phase, row)
         result.pop("row", None)
         return result
 
     def _note(self, phase: str, row: dict[str, Any]) -> None:
-        imex_ledger.put(self.folder, self.play, phase, self.tray, row)
+        imex_run_store.put(self.folder, self.play, phase, self.tray, row)
 
     def _say(self, result: dict[str, Any], notes: Sequence[dict[str, Any]], clique: Clique) -> None:
         """Findings on a clique as warnings of the run, said by the first of its members that is there."""
-        rows = imex_ledger.rows(self.folder, self.play, "look", clique.trays)
+        rows = imex_run_store.rows(self.folder, self.play, "look", clique.trays)
         first = next((tray for tray in clique.trays if tray in rows and not rows[tray].get("failed")), None)
         if notes and self.tray == first:
             result["warnings"] = [
@@ -256,7 +260,7 @@ class ActionModule(ActionBase):
         if not isinstance(path, str) or not path:
             raise AnsibleActionFail(f"imex_domain: imex_owner {owner} needs fabric_file, name the fabric file.")
         path = self._loader.path_dwim(path)
-        clique = imex_ledger.clique_of(self.folder, path, self.tray)
+        clique = imex_run_store.clique_of(self.folder, path, self.tray)
         if clique is None:
             raise files.ImexError(
                 f"{path}: has no place for tray {shown(self.tray)}, so it has no IMEX domain; discover and accept it"

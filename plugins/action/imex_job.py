@@ -12,7 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledger as imex_ledger
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 
 
 class ActionModule(ActionBase):
@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
                 raise AnsibleActionFail("imex_job needs either fabric_file or members: leave one of them out.")
             tray = str(tray or (task_vars or {})["inventory_hostname"])
             try:
-                clique = imex_ledger.clique_of(
+                clique = imex_run_store.clique_of(
                     str(constants.DEFAULT_LOCAL_TMP), self._loader.path_dwim(str(path)), tray
                 )
             except NvlinkError as error:

@@ -20,7 +20,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import Cluster, K8sError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.runai import RunAi
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import KINDS, Change, Plan, Planner, Wishes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import (
+    KINDS,
+    Change,
+    DesiredState,
+    Plan,
+    Planner,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
@@ -85,7 +91,7 @@ class ActionModule(ActionBase):
             {str(key): str(value) for key, value in options["flavor_labels"].items()},
         )
         names = options["schedulers"]
-        wishes = Wishes(
+        wishes = DesiredState(
             names=None if "auto" in names else tuple(names),
             present=options["state"] == "present",
             clique_label=options["clique_label"],

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules.rollout import ARGUMEN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledger
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress import Left, Verdict
 
@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "msg": f"{self.tray}: {why}"}
 
     def _say(self, row: dict[str, Any]) -> None:
-        ledger.put(self.folder, self.rollout, PHASE, self.tray, row)
+        run_store.put(self.folder, self.rollout, PHASE, self.tray, row)
 
     # --- What one speaks for the wave.
 
@@ -89,7 +89,7 @@ class ActionModule(ActionBase):
             which = "the canary" if book["canary_failed"] else f"{book['failed']} cliques"
             return {**outcome, "stop": True, "msg": f"No further wave begins, since {which} failed."}
         for tray in self.wave:
-            ledger.forget(self.folder, self.rollout, [PHASE], tray)
+            run_store.forget(self.folder, self.rollout, [PHASE], tray)
         for name in cliques:
             book["left"][name] = {"state": progress.BEGUN, "trays": {}}
         self._keep(book)
@@ -140,7 +140,7 @@ class ActionModule(ActionBase):
             return {"changed": False, "failed": True, "msg": progress.told(left, path, self.rollout)}
         return {"changed": False, "msg": f"The rollout {self.rollout} is done."}
 
-    # --- Hands.
+    # --- HostChanges.
 
     def _cliques(self, fabric: Fabric, trays: list[str] | None = None) -> dict[str, list[str]]:
         """The cliques of the wave, each with its trays of the run."""
@@ -151,7 +151,7 @@ class ActionModule(ActionBase):
         return found
 
     def _rows(self) -> dict[str, dict[str, Any]]:
-        return ledger.rows(self.folder, self.rollout, PHASE, self.wave)
+        return run_store.rows(self.folder, self.rollout, PHASE, self.wave)
 
     def _verdict(self, fabric: Fabric) -> Verdict:
         rows = self._rows()

@@ -13,6 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
@@ -96,10 +97,8 @@ def _trees(arguments: dict[str, Any], fabric: Fabric, cluster: str | None, hostv
         switches = slurm.switches(str(entry.get("name")), places)
         made.append({**{key: entry[key] for key in entry if not key.endswith("_variable")}, "switches": switches})
         if without:
-            more = f" and {len(without) - 3} more" if len(without) > 3 else ""
             told.append(
-                f"The tree {entry.get('name')} leaves out {', '.join(without[:3])}{more}, which have no"
-                f" {entry['leaf_variable']}."
+                f"The tree {entry.get('name')} leaves out {summarize(without)}, which have no {entry['leaf_variable']}."
             )
     arguments["other_topologies"] = made
     return told

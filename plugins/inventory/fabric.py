@@ -375,7 +375,6 @@ keyed_groups:
 """
 
 import functools
-import gc
 import hashlib
 import json
 import os
@@ -393,7 +392,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.garbage import uncollected
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import ROOT, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, fabric_file
 
@@ -460,12 +458,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self.display.warning(
                 f"{file or path}: its state holds {sources.shown(name)}, which is no name for a tray; left out"
             )
-        with uncollected():
-            self._fill(made, file)
-            self._construct(made, file)
-        # Hosts live as long as the process, so no later collection need go through them either; and the workers that
-        # Ansible forks share the memory of what they never touch.
-        gc.freeze()
+        self._fill(made, file)
+        self._construct(made, file)
 
     def _load_config(self, path: str) -> Mapping[str, Any]:
         """The inventory file as a mapping; Ansible's own check of it names neither the file nor an unknown key."""

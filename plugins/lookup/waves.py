@@ -84,7 +84,7 @@ SHAPES: dict[str, Callable[[Wave], list[Any]]] = {
     "cliques": lambda wave: [list(wave.cliques)],
 }
 NAMED = ("named", "nodes", "new")
-Told = Callable[[str], Any]
+SourceResult = Callable[[str], Any]
 OPTIONS = ("rollout_trays", "rollout_canary", "rollout_racks", "rollout_resume")
 
 
@@ -100,7 +100,7 @@ class LookupModule(LookupBase):
         except NvlinkError as error:
             raise AnsibleError(f"{str(error).rstrip('.')}.") from None
 
-    def _told(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> Told:
+    def _told(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> SourceResult:
         """What neither the lookup nor the play's own variables have, as group_vars, the first host knows."""
         hosts = _hosts(variables)
 
@@ -113,7 +113,7 @@ class LookupModule(LookupBase):
 
         return told
 
-    def _fabric(self, told: Told) -> tuple[Fabric, str]:
+    def _fabric(self, told: SourceResult) -> tuple[Fabric, str]:
         """The fabric and the path of its file; an empty one where --check of a new site comes here first."""
         path = told("fabric_file") or told("nvlink_fabric_file")
         if not path:

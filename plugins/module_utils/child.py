@@ -29,7 +29,7 @@ from typing import Any, Callable, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 # A tray of 8 GPUs prints about 240 kB of XML; whoever prints more than this is no tool that we know.
-MOST_OUTPUT = 16 * 1024 * 1024
+MAX_OUTPUT = 16 * 1024 * 1024
 # How long a killed child has to disappear before it counts as stuck in the kernel.
 GRACE = 2.0
 _NOT_STARTED = 127
@@ -73,11 +73,11 @@ def run(
 
     ``input`` is its standard input, else that is empty; ``env`` replaces its environment. Output is decoded as UTF-8,
     what is none of it replaced; neither output, nor a file that the program writes, can grow past ``most`` bytes
-    (MOST_OUTPUT), unless ``large_files`` says that it unpacks packages or does the like; of its output then no more is
+    (MAX_OUTPUT), unless ``large_files`` says that it unpacks packages or does the like; of its output then no more is
     read. What the program leaves running in its session ends with it. Raises ChildError for a call that makes no sense,
     never for what the program does.
     """
-    start = _program(argv, env, None if large_files else most or MOST_OUTPUT)
+    start = _program(argv, env, None if large_files else most or MAX_OUTPUT)
     result, output = _supervise(start, timeout, (input or "").encode("utf-8", "replace"), most)
     return result._replace(stdout=output.decode("utf-8", "replace"))
 
@@ -86,7 +86,7 @@ def run_each(
     commands: Sequence[Sequence[str]], timeout: float, at_once: int, env: Mapping[str, str] | None = None
 ) -> list[Result]:
     """``run()`` of each of the programs, so many of them side by side; each has ``timeout`` seconds from its start."""
-    starts = [_program(argv, env, MOST_OUTPUT) for argv in commands]
+    starts = [_program(argv, env, MAX_OUTPUT) for argv in commands]
     results: dict[int, Result] = {}
     running: dict[int, _Begun] = {}
     begun = 0
@@ -141,7 +141,7 @@ def calls(functions: Sequence[Callable[[], Any]], timeout: float) -> list[Reply]
     """
 
     def start(out: int, _err: int) -> None:
-        _limit(MOST_OUTPUT)
+        _limit(MAX_OUTPUT)
         for function in functions:
             _write(out, marshal.dumps(function()))
         os._exit(0)
@@ -358,7 +358,7 @@ def _read(descriptor: int, most: int | None = None) -> bytes:
     """All that a child has written; by position, for the child shares the file's offset."""
     parts = []
     at = 0
-    while at < (most or MOST_OUTPUT):
+    while at < (most or MAX_OUTPUT):
         part = os.pread(descriptor, 1 << 20, at)
         if not part:
             break

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces, nvidia_smi, nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.constants import ALPHANUMERIC
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Readings, quoted
-from ansible_collections.rackscale.nvlink.plugins.module_utils.words import ALPHANUMERIC
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
 LONGEST_TIMEOUT = 3600
@@ -208,7 +209,7 @@ def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[s
             notes.append(
                 finding(
                     "platform_disagrees",
-                    f"The GPUs of this tray name different {word} ({_listed(said)}), so it counts as unknown; check the"
+                    f"The GPUs of this tray name different {word} ({summarize(sorted(map(str, said)))}), so it counts as unknown; check the"
                     " tray's firmware.",
                     gpu=None,
                 )
@@ -264,7 +265,7 @@ def _place(
         notes.append(
             finding(
                 "gpus_disagree",
-                f"The GPUs of this tray are in different cliques ({_listed(shown)}), so the tray is in none; check the"
+                f"The GPUs of this tray are in different cliques ({summarize(sorted(map(str, shown)))}), so the tray is in none; check the"
                 " NVLink partitions on the switch side.",
                 gpu=None,
             )
@@ -291,11 +292,6 @@ def _place(
         "clique_id": clique_id,
         "clique": f"{cluster_uuid}.{clique_id}",
     }
-
-
-def _listed(values: set[Any]) -> str:
-    texts = sorted(map(str, values))
-    return ", ".join(texts[:4]) + (" and more" if len(texts) > 4 else "")
 
 
 def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:

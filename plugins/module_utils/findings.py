@@ -180,7 +180,7 @@ CATALOGUE: dict[str, Entry] = {
     "tray_part_failed": Entry(
         ERROR, "a part of a tray's readings could not be taken", "run the part's own module on the tray, as imex_info"
     ),
-    # What verify finds where two layers disagree: plugin_utils/audit/.
+    # What verify finds where two layers disagree: plugin_utils/verify/.
     "tray_moved": Entry(
         ERROR, "a tray's GPUs are in another clique than the fabric file says", "discover, look at the proposal, accept"
     ),
@@ -226,15 +226,15 @@ CATALOGUE: dict[str, Entry] = {
     "dra_gpus_differ": Entry(
         ERROR, "the DRA driver publishes another number of GPUs than the fabric file has", "see the plugin's log there"
     ),
-    # Jobs that try a block: plugin_utils/audit/trials.py.
-    "trial_held": Entry(WARNING, "Slurm does not give a block up for its trial", "wait for the jobs on it"),
-    "trial_failed": Entry(ERROR, "a program that tries a block failed or found a fault", "see what it says of it"),
-    "trial_slow": Entry(
+    # Jobs that try a block: plugin_utils/verify/benchmarks.py.
+    "benchmark_held": Entry(WARNING, "Slurm does not give a block up for its trial", "wait for the jobs on it"),
+    "benchmark_failed": Entry(ERROR, "a program that tries a block failed or found a fault", "see what it says of it"),
+    "benchmark_slow": Entry(
         ERROR, "a bandwidth is below what the site wants", "look at the NVLink switches and the fabric"
     ),
-    "trial_misplaced": Entry(ERROR, "a job ran on other trays or in another block than it asked for", "run verify"),
-    "trial_no_channel": Entry(ERROR, "a job has no IMEX channel on a tray", "see SwitchType and the role imex"),
-    "trial_channel_shared": Entry(
+    "benchmark_misplaced": Entry(ERROR, "a job ran on other trays or in another block than it asked for", "run verify"),
+    "benchmark_no_channel": Entry(ERROR, "a job has no IMEX channel on a tray", "see SwitchType and the role imex"),
+    "benchmark_channel_shared": Entry(
         ERROR, "two jobs that run side by side have one IMEX channel", "set SwitchType=switch/nvidia_imex"
     ),
     # Several sources at once: plugin_utils/fabric/merging.py.
@@ -253,7 +253,7 @@ CATALOGUE: dict[str, Entry] = {
         "bring the trays or the source back, then discover again",
     ),
     # Places: plugin_utils/fabric/placement.py.
-    "awaiting_acceptance": Entry(
+    "acceptance_pending": Entry(
         INFO, "a tray is seen in a place that is proposed and not accepted yet", "look at the proposal and accept it"
     ),
     "block_contradicts": Entry(
@@ -337,7 +337,7 @@ CATALOGUE: dict[str, Entry] = {
         "gate: trays get a place that are neither declared by the site nor in the fabric file",
         "add them to expected, or name the gate in override",
     ),
-    # What other services keep of trays: plugin_utils/sources and plugin_utils/gathering.py.
+    # What other services keep of trays: plugin_utils/sources and plugin_utils/collector.py.
     "clique_label_unusable": Entry(
         WARNING, "a node's label nvidia.com/gpu.clique names no clique", "see which pod writes the label, and its log"
     ),
@@ -555,7 +555,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "imex_port_blocked": Entry(ERROR, "a port of a member takes no connection from others", "open it for the members"),
     "imex_reboot_needed": Entry(WARNING, "options of the driver wait for a reboot", "reboot the tray"),
-    "imex_tray_owes": Entry(
+    "imex_list_outdated": Entry(
         WARNING, "a tray could not be given its clique's list", "bring it back, and run the role imex on it"
     ),
     # Slurm's topology: module_utils/slurm/rules.py and planning.py.
@@ -604,7 +604,7 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_other_topology": Entry("info", "Another topology runs beside this one.", "None."),
     "slurm_partition_topology": Entry("error", "A partition names a missing topology.", "Correct its Topology=."),
     "slurm_placeholder_left_out": Entry("warning", "A retired block cannot be kept, before 25.05.", "Upgrade Slurm."),
-    "slurm_plugin_contrary": Entry("error", "Another TopologyPlugin is set.", "Change TopologyPlugin."),
+    "slurm_plugin_inconsistent": Entry("error", "Another TopologyPlugin is set.", "Change TopologyPlugin."),
     "slurm_plugin_ignored": Entry("info", "TopologyPlugin has no effect beside topology.yaml.", "Remove the line."),
     "slurm_plugin_missing": Entry("error", "TopologyPlugin is not set, topology.conf is not read.", "Set it."),
     "slurm_prolog_flags": Entry("warning", "The prolog does not run at allocation.", "Set PrologFlags=Alloc."),
@@ -666,7 +666,9 @@ CATALOGUE: dict[str, Entry] = {
     "dra_api_missing": Entry("error", "The API server serves no resource.k8s.io.", "Switch DRA on, or upgrade."),
     "dra_bandwidth_failed": Entry("warning", "nvbandwidth did not end as it should.", "See its launcher's log."),
     "dra_bandwidth_unproven": Entry("info", "A clique's bandwidth is not proven yet.", "Run nvbandwidth there."),
-    "dra_blind": Entry("error", "What must go first could not be seen.", "Give the account the right to list it."),
+    "dra_insufficient_permissions": Entry(
+        "error", "What must go first could not be seen.", "Give the account the right to list it."
+    ),
     "dra_channels_missing": Entry("error", "The kernel has no IMEX channels.", "Load the driver, check its version."),
     "dra_claim_lost": Entry("error", "A claim was in use before an upgrade and is not now.", "See its pod."),
     "dra_claims_live": Entry("error", "Pods use the driver's devices while it is to go.", "Delete them first."),

@@ -15,12 +15,12 @@ import re
 from typing import Any
 from xml.parsers import expat
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, words
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.nvml import lost_gpu, stuck
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import (
-    MOST_GPUS,
+    MAX_GPUS,
     UINT8,
     UINT32,
     Checker,
@@ -31,8 +31,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import (
     unknown_health,
 )
 
-MOST_XML = 8 * 1024 * 1024
-MOST_DEPTH = 32
+MAX_XML = 8 * 1024 * 1024
+MAX_DEPTH = 32
 _ROOT = "nvidia_smi_log"
 _ABSENT = ("", "n/a", "[n/a]", "not supported", "[not supported]")
 # What one element says when the call behind it failed.
@@ -191,8 +191,8 @@ class _Tree:
     def parse(self, text: str) -> Element:
         """The root element's content. Raises NvidiaSmiError."""
         raw = text.lstrip("\ufeff \t\r\n").encode("utf-8", "replace")
-        if len(raw) > MOST_XML:
-            raise self._refused(f"is longer than {MOST_XML} bytes")
+        if len(raw) > MAX_XML:
+            raise self._refused(f"is longer than {MAX_XML} bytes")
         try:
             self._parser.Parse(raw, True)
         except expat.ExpatError as error:
@@ -213,14 +213,14 @@ class _Tree:
         return self._root
 
     def _start(self, name: str, _attributes: Any) -> None:
-        if len(self._open) >= MOST_DEPTH:
-            raise self._refused(f"nests deeper than {MOST_DEPTH} elements")
+        if len(self._open) >= MAX_DEPTH:
+            raise self._refused(f"nests deeper than {MAX_DEPTH} elements")
         if not self._open and name != _ROOT:
             raise self._refused(f"begins with the element {quoted(name)}, not with {_ROOT}")
         if len(self._open) == 1 and name == "gpu":
             self._gpus += 1
-            if self._gpus > MOST_GPUS:
-                raise self._refused(f"describes more than {MOST_GPUS} GPUs")
+            if self._gpus > MAX_GPUS:
+                raise self._refused(f"describes more than {MAX_GPUS} GPUs")
         self._open.append((name, {}, []))
 
     def _end(self, _name: str) -> None:
@@ -280,7 +280,7 @@ def _gpu(index: int, element: Any, notes: list[dict[str, Any]]) -> dict[str, Any
     gpu["mig_enabled"] = _flag(
         "mig_enabled", said("mig_mode", "current_mig"), {"enabled": True, "disabled": False}, check
     )
-    gpu["recovery_action"] = _word(words.RECOVERY_ACTIONS, "recovery_action", said("gpu_recovery_action"), check)
+    gpu["recovery_action"] = _word(constants.RECOVERY_ACTIONS, "recovery_action", said("gpu_recovery_action"), check)
     gpu["platform"] = {
         "chassis_serial": check.serial("chassis_serial", said("platformInfo", "chassis_serial_number")),
         **{
@@ -305,12 +305,12 @@ def _fabric(element: Any, check: Checker) -> dict[str, Any]:
     if state.lower() in _ABSENT:
         fabric["state"] = "not_supported"
         return fabric
-    fabric["state"] = _word(words.STATES, "fabric state", state, check)
+    fabric["state"] = _word(constants.STATES, "fabric state", state, check)
     if fabric["state"] == "completed":
         # Only here the texts of failed calls are values: "Unknown Error" and "Not Supported" are statuses.
         status = _first(element, "fabric", "status")
         if status is not None and status.lower() not in ("", "n/a"):
-            fabric["status"] = _word(words.STATUSES, "fabric status", status, check, absent=())
+            fabric["status"] = _word(constants.STATUSES, "fabric status", status, check, absent=())
     fabric["clique_id"] = check.number("clique_id", _first(element, "fabric", "cliqueId"), UINT32)
     fabric["cluster_uuid"] = check.uuid("cluster_uuid", _first(element, "fabric", "clusterUuid"))
     fabric["health"] = _health(element, check)
@@ -328,11 +328,11 @@ def _health(element: Any, check: Checker) -> dict[str, Any]:
     def said(row: str) -> str | None:
         return _first(element, "fabric", "health", row)
 
-    rows["summary"] = _word(words.SUMMARIES, "health summary", said("summary"), check)
+    rows["summary"] = _word(constants.SUMMARIES, "health summary", said("summary"), check)
     rows["degraded_bandwidth"] = _flag("bandwidth", said("bandwidth"), _BANDWIDTH, check)
     rows["route_recovery"] = _flag("route_recovery", said("route_recovery_in_progress"), _TRUTH, check)
     rows["incorrect_configuration"] = _word(
-        words.INCORRECT_CONFIGURATIONS, "incorrect_configuration", said("incorrect_configuration"), check
+        constants.INCORRECT_CONFIGURATIONS, "incorrect_configuration", said("incorrect_configuration"), check
     )
     for row in ("route_unhealthy", "access_timeout_recovery", "partition_assigned"):
         rows[row] = _flag(row, said(row), _TRUTH, check)
@@ -348,7 +348,7 @@ def _word(
 ) -> str | None:
     if text is None or text.lower() in absent:
         return None
-    word = words.word_of_text(table, text) if re.fullmatch(r"[A-Za-z0-9 _/.-]{1,80}", text) else None
+    word = constants.word_of_text(table, text) if re.fullmatch(r"[A-Za-z0-9 _/.-]{1,80}", text) else None
     if word is None:
         check.refuse(field, text)
     return word

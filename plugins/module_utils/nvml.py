@@ -19,11 +19,11 @@ import os
 from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
 from typing import Any, Callable
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, words
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import (
-    MOST_GPUS,
+    MAX_GPUS,
     UINT8,
     UINT32,
     Checker,
@@ -177,7 +177,7 @@ def ask(library: Any = None) -> dict[str, Any]:
     return {
         "driver_version": _text(library, "nvmlSystemGetDriverVersion"),
         "count": count.value,
-        "gpus": [_ask_gpu(library, index) for index in range(min(count.value, MOST_GPUS))],
+        "gpus": [_ask_gpu(library, index) for index in range(min(count.value, MAX_GPUS))],
     }
 
 
@@ -400,7 +400,7 @@ def _failure(error: dict[str, Any]) -> dict[str, Any]:
         return finding(known[code][0], known[code][1], gpu=None)
     return finding(
         "nvml_failed",
-        f"NVML's {call} failed with {words.STATUSES.get(code, ('an unknown code',))[0]} ({code}); run nvidia-smi on the"
+        f"NVML's {call} failed with {constants.STATUSES.get(code, ('an unknown code',))[0]} ({code}); run nvidia-smi on the"
         " tray by hand.",
         gpu=None,
     )
@@ -426,7 +426,7 @@ def _gpu(raw: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
     check = Checker("NVML", notes, index)
     if "fabric" not in raw:
         # No handle: NVML counts this GPU and does not let it be asked.
-        name = words.STATUSES.get(codes[0], ("an unknown code",))[0]
+        name = constants.STATUSES.get(codes[0], ("an unknown code",))[0]
         notes.append(
             finding(
                 "nvml_failed",
@@ -440,7 +440,7 @@ def _gpu(raw: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
     gpu["pci_bus_id"] = check.pci_bus_id("pci_bus_id", raw.get("pci_bus_id"))
     gpu["module_id"] = check.number("module_id", raw.get("module_id"), UINT8)
     gpu["mig_enabled"] = _word({0: (False,), 1: (True,)}, "mig_enabled", raw.get("mig"), check)
-    gpu["recovery_action"] = _word(words.RECOVERY_ACTIONS, "recovery_action", raw.get("recovery_action"), check)
+    gpu["recovery_action"] = _word(constants.RECOVERY_ACTIONS, "recovery_action", raw.get("recovery_action"), check)
     platform = raw["platform"]
     if platform is not None:
         gpu["platform"] = {
@@ -461,9 +461,9 @@ def _fabric(raw: dict[str, Any], check: Checker) -> dict[str, Any]:
         elif raw["code"] not in _TOO_OLD:
             check.refuse("fabric state (NVML's return code)", raw["code"])
         return fabric
-    fabric["state"] = _word(words.STATES, "fabric state", raw["state"], check)
+    fabric["state"] = _word(constants.STATES, "fabric state", raw["state"], check)
     if fabric["state"] == "completed":
-        fabric["status"] = _word(words.STATUSES, "fabric status", raw["status"], check)
+        fabric["status"] = _word(constants.STATUSES, "fabric status", raw["status"], check)
     fabric["clique_id"] = check.number("clique_id", raw["clique_id"], UINT32)
     fabric["cluster_uuid"] = check.uuid("cluster_uuid", raw["cluster_uuid"])
     fabric["health"] = health(raw["mask"], raw["summary"], check)
@@ -474,13 +474,13 @@ def health(mask: int, summary: int, check: Checker) -> dict[str, Any]:
     """The health rows of a mask and a summary; 0 in either means that the driver does not say."""
     rows = unknown_health()
     if summary:
-        rows["summary"] = _word(words.SUMMARIES, "health summary", summary, check)
-    for name, (shift, width) in words.HEALTH_BITS.items():
+        rows["summary"] = _word(constants.SUMMARIES, "health summary", summary, check)
+    for name, (shift, width) in constants.HEALTH_BITS.items():
         bits = (mask >> shift) & width
         if not bits:
             continue
         if name == "incorrect_configuration":
-            rows[name] = _word(words.INCORRECT_CONFIGURATIONS, name, bits, check)
+            rows[name] = _word(constants.INCORRECT_CONFIGURATIONS, name, bits, check)
         else:
             rows[name] = _word({1: (True,), 2: (False,)}, name, bits, check)
     return rows

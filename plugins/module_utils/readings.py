@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.constants import ALPHANUMERIC, ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.words import ALPHANUMERIC, ZERO_UUID
 
-MOST_GPUS = 1024
+MAX_GPUS = 1024
 UINT8, UINT32 = 0xFF, 0xFFFFFFFF
 
 _ABSENT = {"", "n/a", "[n/a]", "none", "not supported", "[not supported]", "not available"}

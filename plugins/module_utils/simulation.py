@@ -15,16 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Union
 from xml.sax.saxutils import escape
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import words
+from ansible_collections.rackscale.nvlink.plugins.module_utils import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 DEFAULT_PARTITION = 32766
-MOST_TRAYS = 1_000_000
+MAX_TRAYS = 1_000_000
 # NVML counts slots in one byte, and the nine switch trays count before the compute trays (real: tray 4 in slot 14).
 FIRST_SLOT = 10
-MOST_TRAYS_PER_RACK = 255 - FIRST_SLOT
-MOST_RACKS = 65_535
-MOST_GPUS = 64
+MAX_TRAYS_PER_RACK = 255 - FIRST_SLOT
+MAX_RACKS = 65_535
+MAX_GPUS = 64
 DRIVER_VERSION = "580.173.02"
 # Faults of the NVML library that the stand-in of the lab plays: those of a broken tray, then those of old drivers.
 NVML_FAULTS = (
@@ -74,15 +74,15 @@ def places(
     racks that it does not name have ``cliques_per_rack``. One clique in a rack is the default partition, more count
     from 1. Raises SimulationError at once for a wrong option, not at the first tray.
     """
-    _within("racks", racks, 1, MOST_RACKS)
-    _within("trays_per_rack", trays_per_rack, 1, MOST_TRAYS_PER_RACK)
-    _within("gpus_per_tray", gpus_per_tray, 1, MOST_GPUS)
+    _within("racks", racks, 1, MAX_RACKS)
+    _within("trays_per_rack", trays_per_rack, 1, MAX_TRAYS_PER_RACK)
+    _within("gpus_per_tray", gpus_per_tray, 1, MAX_GPUS)
     _within("cliques_per_rack", cliques_per_rack, 1, trays_per_rack)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise SimulationError(f"simulation: seed is {_shown(seed)}, use an integer.")
-    if racks * trays_per_rack > MOST_TRAYS:
+    if racks * trays_per_rack > MAX_TRAYS:
         raise SimulationError(
-            f"simulation: racks times trays_per_rack is {racks * trays_per_rack}, use at most {MOST_TRAYS} trays."
+            f"simulation: racks times trays_per_rack is {racks * trays_per_rack}, use at most {MAX_TRAYS} trays."
         )
     return _places(racks, trays_per_rack, gpus_per_tray, seed, _split(split, racks, trays_per_rack), cliques_per_rack)
 
@@ -254,21 +254,21 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
             "gpu_fabric_guid": guid if platform else None,
         },
         "c2c_mode": "Enabled",
-        "gpu_recovery_action": _text(words.RECOVERY_ACTIONS, gpu["recovery_action"], "recovery_action"),
+        "gpu_recovery_action": _text(constants.RECOVERY_ACTIONS, gpu["recovery_action"], "recovery_action"),
         "pci": {"pci_device_id": "294110DE", "pci_bus_id": gpu["pci_bus_id"]},
         "fabric": {
-            "state": None if state in (None, "not_supported") else _text(words.STATES, state, "state"),
-            "status": _text(words.STATUSES, fabric["status"], "status") if decided else None,
+            "state": None if state in (None, "not_supported") else _text(constants.STATES, state, "state"),
+            "status": _text(constants.STATUSES, fabric["status"], "status") if decided else None,
             "cliqueId": fabric["clique_id"] if decided else None,
-            "clusterUuid": (fabric["cluster_uuid"] or words.ZERO_UUID) if decided else None,
+            "clusterUuid": (fabric["cluster_uuid"] or constants.ZERO_UUID) if decided else None,
             "health": {
-                "summary": _text(words.SUMMARIES, health["summary"], "summary"),
+                "summary": _text(constants.SUMMARIES, health["summary"], "summary"),
                 "bandwidth": {True: "Degraded", False: "Full", None: None}[health["degraded_bandwidth"]],
                 "route_recovery_in_progress": health["route_recovery"],
                 "route_unhealthy": health["route_unhealthy"],
                 "access_timeout_recovery": health["access_timeout_recovery"],
                 "incorrect_configuration": _text(
-                    words.INCORRECT_CONFIGURATIONS, health["incorrect_configuration"], "incorrect_configuration"
+                    constants.INCORRECT_CONFIGURATIONS, health["incorrect_configuration"], "incorrect_configuration"
                 ),
                 "partition_assigned": health["partition_assigned"],
             },
@@ -320,7 +320,7 @@ def nvml_standin_text(facts: Mapping[str, Any], nvml_fault: str | None = None, l
             f"module {_line(gpu['module_id'])}",
             f"pdi {gpu['fabric_guid'] or '0x0'}",
             f"mig {'-' if gpu['mig_enabled'] is None else int(gpu['mig_enabled'])}",
-            f"recovery {_line(_number(words.RECOVERY_ACTIONS, gpu['recovery_action'], 'recovery_action'))}",
+            f"recovery {_line(_number(constants.RECOVERY_ACTIONS, gpu['recovery_action'], 'recovery_action'))}",
             f"platform {platform}",
             f"fabric {_standin_fabric(gpu['fabric'])}",
         ]
@@ -329,14 +329,14 @@ def nvml_standin_text(facts: Mapping[str, Any], nvml_fault: str | None = None, l
 
 def _standin_fabric(fabric: Mapping[str, Any]) -> str:
     """``state status clique uuid mask summary`` in numbers, - where the GPU has no fabric."""
-    state = _number(words.STATES, fabric["state"], "state")
+    state = _number(constants.STATES, fabric["state"], "state")
     if not state:
         return "-"
     decided = fabric["state"] == "completed"
-    status = (_number(words.STATUSES, fabric["status"], "status") or 0) if decided else 0
+    status = (_number(constants.STATUSES, fabric["status"], "status") or 0) if decided else 0
     clique_id = (fabric["clique_id"] or 0) if decided else 0
-    cluster_uuid = (fabric["cluster_uuid"] if decided else None) or words.ZERO_UUID
-    summary = _number(words.SUMMARIES, fabric["health"]["summary"], "summary") or 0
+    cluster_uuid = (fabric["cluster_uuid"] if decided else None) or constants.ZERO_UUID
+    summary = _number(constants.SUMMARIES, fabric["health"]["summary"], "summary") or 0
     mask = health_mask(fabric["health"])
     return f"{state} {status} {clique_id} {cluster_uuid.replace('-', '')} {mask:#x} {summary}"
 
@@ -344,10 +344,10 @@ def _standin_fabric(fabric: Mapping[str, Any]) -> str:
 def health_mask(health: Mapping[str, Any]) -> int:
     """The health rows of a GPU's facts as NVML's bit mask."""
     mask = 0
-    for name, (shift, _width) in words.HEALTH_BITS.items():
+    for name, (shift, _width) in constants.HEALTH_BITS.items():
         value = health[name]
         if name == "incorrect_configuration":
-            mask |= (_number(words.INCORRECT_CONFIGURATIONS, value, name) or 0) << shift
+            mask |= (_number(constants.INCORRECT_CONFIGURATIONS, value, name) or 0) << shift
         else:
             mask |= {None: 0, True: 1, False: 2}[value] << shift
     return mask

@@ -18,7 +18,7 @@ description:
   - A run on some of the trays, as a job slice is one, adds to the proposal that waits; what that says of other trays
     stays in it. With O(accept=gates) only what this run has seen is accepted.
   - Names of domains, cliques and blocks and the positions of blocks are given once, kept, and never given again.
-  - Beside the fabric file (C(fabric.json)) stand the state file (C(fabric.state.json), health and findings, not
+  - Next to the fabric file (C(fabric.json)) stand the state file (C(fabric.state.json), health and findings, not
     reviewed), the proposal (C(fabric.proposed.json)) and the file before the last acceptance (C(fabric.json.previous)).
   - Run it with C(run_once). The playbooks C(rackscale.nvlink.discover) and C(rackscale.nvlink.accept) do.
 options:

@@ -65,9 +65,9 @@ options:
   tray:
     description:
       - The name of the tray in the fabric file, by default the inventory name. Where it is another, trays that cannot
-        be reached must be named in O(may_owe), for nobody can tell which hosts they are.
+        be reached must be named in O(allow_outdated), for nobody can tell which hosts they are.
     type: str
-  may_owe:
+  allow_outdated:
     description: Trays that may stay behind when their clique's list changes, though this run could not reach them.
     type: list
     elements: str
@@ -194,7 +194,7 @@ options:
     type: list
     elements: str
     default: []
-  owing:
+  outdated:
     description: Trays that owe the list, filled in by the action plugin.
     type: list
     elements: str
@@ -299,7 +299,7 @@ findings:
       description: The reason code.
       returned: success
       type: str
-      sample: imex_tray_owes
+      sample: imex_list_outdated
     severity:
       description: One of V(error), V(warning) and V(info).
       returned: success
@@ -337,7 +337,7 @@ def main() -> None:
             },
             "fabric_file": {"type": "path"},
             "tray": {"type": "str"},
-            "may_owe": words,
+            "allow_outdated": words,
             "config": {"type": "dict", "default": {}},
             "manage_package": {"type": "bool", "default": True},
             "package": {"type": "str", "default": ""},
@@ -370,7 +370,7 @@ def main() -> None:
             "slurm_nodes": words,
             "ask": words,
             "expect": words,
-            "owing": words,
+            "outdated": words,
             "generation": {"type": "int", "default": 0},
             "stop": {"type": "bool", "default": False},
             "reload": {"type": "bool", "default": False},
@@ -421,9 +421,9 @@ def _phase(here: tray.Tray, options: dict[str, Any]) -> dict[str, Any]:
     if phase == "look":
         return here.look(options["ask"], options["slurm_nodes"], options["allow_jobs"])
     if phase == "stop_and_write":
-        return here.stop_and_write(options["generation"], options["owing"], options["stop"])
+        return here.stop_and_write(options["generation"], options["outdated"], options["stop"])
     if phase == "start":
-        return starting.start(here, options["start_timeout"], options["reload"], options["owing"])
+        return starting.start(here, options["start_timeout"], options["reload"], options["outdated"])
     return starting.wait(here, options["timeout"], options["expect"], options["call"])
 
 

@@ -35,10 +35,10 @@ options:
     description: The tray's name in the fabric file. The host's name in the inventory if omitted.
     type: str
   clique:
-    description: The tray's clique. Told by O(fabric_file) where that is given.
+    description: The tray's clique. Taken from O(fabric_file) where that is given.
     type: str
   members:
-    description: All trays of the clique in the order that they have in IMEX lists, down or not. Told by O(fabric_file).
+    description: All trays of the clique in the order that they have in IMEX lists, down or not. Taken from O(fabric_file).
     type: list
     elements: dict
     default: []
@@ -76,11 +76,11 @@ options:
     description: Seconds that the daemon has to end by SIGTERM before systemd kills it, 1 to 600.
     type: int
     default: 20
-  least_trays:
+  min_trays:
     description: Of how many trays in one clique a job gets an IMEX domain there.
     type: int
     default: 2
-  most_requeues:
+  max_requeues:
     description: How often a job is requeued before it is held instead.
     type: int
     default: 3
@@ -187,8 +187,8 @@ def main() -> None:
             "scope": {"type": "str", "choices": list(job_state.SCOPES), "default": "job"},
             "wait": {"type": "int", "default": 60},
             "stop_wait": {"type": "int", "default": 20},
-            "least_trays": {"type": "int", "default": 2},
-            "most_requeues": {"type": "int", "default": 3},
+            "min_trays": {"type": "int", "default": 2},
+            "max_requeues": {"type": "int", "default": 3},
             "channel0": {"type": "str", "choices": ["auto", "always", "never"], "default": "auto"},
             "path": {"type": "list", "elements": "path", "default": []},
             "slurm_conf": {"type": "path"},

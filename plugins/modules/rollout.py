@@ -39,7 +39,7 @@ options:
     description: The fabric file. Needed but for V(told).
     type: path
   file:
-    description: The file of what is left. Beside the fabric file, with the rollout's name in its own, by default.
+    description: The file of what is left. Next to the fabric file, with the rollout's name in its own, by default.
     type: path
   stop_after:
     description: No further wave begins when so many cliques have failed, or the first wave.

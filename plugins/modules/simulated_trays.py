@@ -16,7 +16,7 @@ description:
   - A host with the connection plugin P(ansible.builtin.local#connection) and that C(python) as its
     C(ansible_python_interpreter) is such a tray for M(rackscale.nvlink.fabric_facts), so that the real playbooks run
     where there is no GPU. The playbook C(rackscale.nvlink.demo) does so.
-  - Beside them it writes C(ssh-to-nowhere), an executable that fails as C(ssh) does when a host does not answer.
+  - Next to them it writes C(ssh-to-nowhere), an executable that fails as C(ssh) does when a host does not answer.
 options:
   dest:
     description:

@@ -285,7 +285,7 @@ def main() -> None:
             module.exit_json(changed=False, present=before, installed=_installed(), **result)
         host = Host(module.check_mode, params["timeout"])
         host.changes = changes
-        wish = cluster.Wish(
+        wish = cluster.DesiredState(
             texts=params["texts"],
             made_from=params["made_from"],
             conf_dir=params["conf_dir"],

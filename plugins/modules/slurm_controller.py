@@ -192,7 +192,7 @@ def bring_up(host: Host, params: dict[str, Any]) -> None:
     if params["database"]:
         database.bring_up(
             host,
-            database.Wish(
+            database.DesiredState(
                 auth=params["auth"],
                 database=params["database_name"],
                 user=params["database_user"],

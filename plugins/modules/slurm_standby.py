@@ -114,7 +114,7 @@ def main() -> None:
             module.exit_json(changed=False, files=encoded, **result)
         host = Host(module.check_mode, params["timeout"])
         host.changes = changes
-        wish = standby.Wish(_decoded(params["files"]), params["conf_dir"], params["log"])
+        wish = standby.DesiredState(_decoded(params["files"]), params["conf_dir"], params["log"])
         changed = standby.bring_up(host, wish)
     except NvlinkError as error:
         module.fail_json(msg=str(error), changed=bool(changes), **result)

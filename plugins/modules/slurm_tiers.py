@@ -407,13 +407,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     programs,
     rehearsal,
-    replacing,
     tier_apply,
     tier_plan,
     tiers,
+    transaction,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.edge import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 
 COUNTS = {"type": "dict"}
 NUMBER = {"type": "int"}
@@ -528,7 +528,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         held = _rehearsed(plan, params)
         findings.extend(plan.findings)
     else:
-        with replacing.locked(params["conf_dir"], params["timeout"]):
+        with transaction.locked(params["conf_dir"], params["timeout"]):
             plan = _plan(params, slurm)
             held = _rehearsed(plan, params)
             findings.extend(plan.findings)

@@ -442,11 +442,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     planning,
     programs,
     rehearsal,
-    replacing,
     surveying,
+    transaction,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.edge import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 
 BLOCK: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
@@ -513,7 +513,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     """Survey, plan, apply; findings are filled on the way, so that they are told even where an error ends it."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    wish = planning.Wish(
+    wish = planning.DesiredState(
         blocks=tuple(Block(block["name"], tuple(block["nodes"]), block["folded"]) for block in _blocks(params, slurm)),
         block_sizes=tuple(params["block_sizes"]),
         name=params["topology_name"],
@@ -529,7 +529,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         held = _rehearsed(plan, params)
         findings.extend(plan.findings)
     else:
-        with replacing.locked(params["conf_dir"], params["timeout"]):
+        with transaction.locked(params["conf_dir"], params["timeout"]):
             plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
             held = _rehearsed(plan, params)
             findings.extend(plan.findings)

@@ -163,8 +163,8 @@ def main() -> None:
     module.exit_json(changed=bool(changes), **result)
 
 
-def _wish(params: dict[str, Any]) -> tray.Wish:
-    return tray.Wish(
+def _wish(params: dict[str, Any]) -> tray.DesiredState:
+    return tray.DesiredState(
         packages=params["packages"],
         auth=params["auth"],
         key=keys.decoded(params["key"]),

@@ -50,7 +50,7 @@ options:
 seealso:
   - module: rackscale.nvlink.fabric_facts
   - module: rackscale.nvlink.imex_info
-  - module: rackscale.nvlink.fabric_audit
+  - module: rackscale.nvlink.verify
 """
 
 EXAMPLES = r"""

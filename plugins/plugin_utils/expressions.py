@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """JMESPath expressions of the inventory file, checked as far as can be before anything is asked.
 
-Beside JMESPath's own functions there are:
+RenderContext JMESPath's own functions there are:
 
 - lower(text)
 - split(separator, text) -> list of texts

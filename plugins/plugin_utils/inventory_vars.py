@@ -23,7 +23,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     TrayState,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.garbage import uncollected
 
 # The fabric file's rule, which the state file does not have: no finding may fail over the name that it is about.
 TRAY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -68,7 +67,6 @@ class Plan:
     unfit: list[str] = field(default_factory=list)
 
 
-@uncollected()
 def plan(fabric: Fabric, state: State | None) -> Plan:
     """The groups and hosts of a fabric; without its state every tray is present in unknown health."""
     made = Plan()

@@ -19,7 +19,7 @@ TROUBLE = (RESCUED, FAILED, UNREACHABLE)
 NO_RACK = ""
 NO_RACK_LABEL = "(no rack)"
 # Of one task; the rest is counted.
-MOST_MESSAGES = 20
+MAX_MESSAGES = 20
 LONGEST_MESSAGE = 400
 
 
@@ -90,5 +90,5 @@ class Messages:
             ": ".join(part for part in (kind, hostlist.fold(natural_sorted(hosts)), text) if part)
             for (kind, text), hosts in self.said.items()
         ]
-        more = sum(len(hosts) for hosts in list(self.said.values())[MOST_MESSAGES:])
-        return [*rows[:MOST_MESSAGES], *([f"and {more} more hosts"] if more else [])]
+        more = sum(len(hosts) for hosts in list(self.said.values())[MAX_MESSAGES:])
+        return [*rows[:MAX_MESSAGES], *([f"and {more} more hosts"] if more else [])]

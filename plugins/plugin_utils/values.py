@@ -19,7 +19,7 @@ SERIAL = re.compile(r"[^{}\[\]\x00-\x1f\x7f]{1,256}")
 _CLIQUE = re.compile(rf"({CLUSTER_UUID.pattern})\.(0|[1-9][0-9]{{0,9}})")
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """The list, or an empty one for all that is none."""
     return value if isinstance(value, list) else []
 

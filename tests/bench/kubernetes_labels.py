@@ -30,13 +30,13 @@ AIM = 1.0
 WRITE = """
 import json, sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import api
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import Planner, Wishes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import Planner, DesiredState
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import Members, Topology
 kubeconfig, file, lanes = sys.argv[1:]
 api.LANES = int(lanes) or api.LANES
 cliques = json.load(open(file))
 topology = Topology(None, tuple(Members(text, text, text, tuple(names), 4) for text, names in cliques.items()))
-plan = Planner(api.Cluster({"kubeconfig": kubeconfig}, "bench"), topology, Wishes(clique_label="ours")).plan()
+plan = Planner(api.Cluster({"kubeconfig": kubeconfig}, "bench"), topology, DesiredState(clique_label="ours")).plan()
 plan.apply()
 print(len(plan.done))
 """

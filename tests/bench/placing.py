@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Fabric, Placement, Policy, place
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.garbage import uncollected
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 
 NAME = "placement"
@@ -39,11 +38,9 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     ]
     files = (path, Path(fabric_file.state_path(str(path))))
 
-    @uncollected()
     def first() -> None:
         _write(path, place(None, None, seen, targets, NOW, Policy()), None)
 
-    @uncollected()
     def following() -> None:
         fabric, state = fabric_file.load(str(path)), fabric_file.load_state(str(path))
         _write(path, place(fabric, state, changed, targets, NOW, Policy()), fabric)

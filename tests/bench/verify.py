@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.audit_world import World
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.verify_world import World
 from measure import Cost, once
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
@@ -107,7 +107,7 @@ class _Site:
             "imex_proc_devices": DEVICES,
             "verify_hosts": "trays",
             "verdict_file": str(self.scratch / "verdict.json"),
-            "acceptance_proc_devices": DEVICES,
+            "verify_proc_devices": DEVICES,
         }
         command = [str(self.tools / "ansible-playbook"), "-i", str(self.inventory), "-f", "36"]
         return [*command, f"rackscale.nvlink.{playbook}", "-e", json.dumps(variables), *arguments]

@@ -61,7 +61,7 @@ def survey(slurmctld: Slurmctld) -> surveying.Survey:
 
 
 def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **wish: Any) -> planning.Plan:
-    return planning.plan(survey(slurmctld), planning.Wish(blocks=blocks, **wish))
+    return planning.plan(survey(slurmctld), planning.DesiredState(blocks=blocks, **wish))
 
 
 def contents(slurmctld: Slurmctld) -> dict[str, bytes]:

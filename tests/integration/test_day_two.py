@@ -212,11 +212,11 @@ def test_a_new_tray_and_a_replaced_one_pass_the_gate(site: Site) -> None:
     check, admit, hold, admit_again, show = texts("docs/day-two/tray.md")
     site.start(NEW)
     before = (site.folder / "fabric.json").read_bytes()
-    assert f"{NEW}: drained (nvlink: admit)" in site.type(check).stdout
+    assert f"{NEW}: drained (nvlink: resume)" in site.type(check).stdout
     assert ((site.folder / "fabric.json").read_bytes(), site.drained()) == (before, {})
     told = site.type(admit).stdout
     assert (site.clique(NEW), site.drained(), site.imex(NEW)) == ("r01b", {}, "active")
-    assert told.index(f"{NEW}: drained (nvlink: admit)") < told.index(f"{NEW}: resumed")
+    assert told.index(f"{NEW}: drained (nvlink: resume)") < told.index(f"{NEW}: resumed")
     assert changed(site.type(admit)) == 0
 
     site.type(hold)
@@ -231,13 +231,15 @@ def test_a_new_tray_and_a_replaced_one_pass_the_gate(site: Site) -> None:
 @pytest.mark.minutes
 def test_a_tray_that_fails_its_test_stays_drained(whole: Site) -> None:
     site = whole
-    site.promised("ansible-playbook rackscale.nvlink.hold -e trays=r01t04")
-    told = site.fails("""ansible-playbook rackscale.nvlink.admit -e trays=r01t04 -e '{"rollout_test": ["false"]}'""")
+    site.promised("ansible-playbook rackscale.nvlink.drain -e drain_trays=r01t04")
+    told = site.fails(
+        """ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t04 -e '{"rollout_test": ["false"]}'"""
+    )
     assert "r01b (failed: r01t04, its test false failed" in told
     assert site.drained() == {NEW: "nvlink: test failed"}
     assert site.racks.exec("ctl", "scontrol", "show", "reservation").stdout.strip() == "No reservations in the system"
-    site.promised("ansible-playbook rackscale.nvlink.admit -e trays=r01t04")
-    assert (site.drained(), site.left("admit")) == ({}, {})
+    site.promised("ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t04")
+    assert (site.drained(), site.left("resume")) == ({}, {})
 
 
 @pytest.mark.minutes
@@ -321,7 +323,7 @@ def test_a_rack_goes_and_comes_back_while_the_others_work(whole: Site) -> None:
     for tray in ("r01t03", NEW):
         whole.start(tray)
     whole.promised(admit)
-    assert (whole.drained(), whole.imex("r01t03"), whole.left("admit")) == ({}, "active", {})
+    assert (whole.drained(), whole.imex("r01t03"), whole.left("resume")) == ({}, "active", {})
 
 
 @pytest.mark.minutes
@@ -344,16 +346,16 @@ def test_a_partition_is_joined_and_cut_again(whole: Site) -> None:
 
 @pytest.mark.minutes
 def test_trays_in_another_partition_than_the_fabric_file_has_stay_drained(whole: Site) -> None:
-    whole.type("ansible-playbook rackscale.nvlink.hold -e trays=r01b")
+    whole.type("ansible-playbook rackscale.nvlink.drain -e drain_trays=r01b")
     whole.racks.set(NEW, "clique=1")
     told = whole.fails(
-        "ansible-playbook rackscale.nvlink.rollout -e rollout_name=admit -e rollout_trays=r01b"
-        """ -e '{"rollout_steps": ["verify", "resume"], "rollout_reason": "hold"}'"""
+        "ansible-playbook rackscale.nvlink.rollout -e rollout_name=resume -e rollout_trays=r01b"
+        """ -e '{"rollout_steps": ["verify", "resume"], "rollout_reason": "drain"}'"""
     )
     assert f"{NEW}" in told
     assert NEW in whole.drained()
     whole.racks.set(NEW, "clique=2")
-    whole.type("ansible-playbook rackscale.nvlink.admit -e trays=r01b")
+    whole.type("ansible-playbook rackscale.nvlink.resume -e resume_trays=r01b")
     assert whole.drained() == {}
 
 

@@ -98,7 +98,7 @@ def test_a_rack_goes_and_comes_back(whole: Site) -> None:
     site.type(admit)
     assert not set(RACK_1) & site.drained().keys()
     assert {site.imex(tray) for tray in RACK_1} == {"active"}
-    assert site.left("admit") == {}
+    assert site.left("resume") == {}
 
 
 def test_a_driver_passes_a_bad_rack_goes_on_after_a_kill_and_ends_when_it_is_mended(whole: Site) -> None:

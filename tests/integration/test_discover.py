@@ -112,7 +112,7 @@ def site(tmp_path: Path) -> Site:
 @pytest.fixture
 def discovered(site: Site) -> Site:
     """A site whose fabric file stands."""
-    site.discover("-e", "accept=gates")
+    site.discover("-e", "fabric_accept=gates")
     return site
 
 
@@ -126,7 +126,7 @@ def changed(output: str) -> int:
 
 
 def sha256_of(output: str) -> str:
-    return re.findall(r"proposal=([0-9a-f]{64})", output)[-1]
+    return re.findall(r"fabric_proposal=([0-9a-f]{64})", output)[-1]
 
 
 def test_the_whole_way_of_a_proposal(site: Site) -> None:
@@ -135,11 +135,11 @@ def test_the_whole_way_of_a_proposal(site: Site) -> None:
     assert "\nr01t01: none -> r01 (placed " in proposed
     assert not site.path.exists()
 
-    refused = site.accept("-e", f"proposal={'0' * 64}", check=False)
+    refused = site.accept("-e", f"fabric_proposal={'0' * 64}", check=False)
     assert f"fabric.proposed.json: sha256 is {sha256_of(proposed)}, not the 0000" in refused
     assert not site.path.exists()
 
-    assert changed(site.accept("-e", f"proposal={sha256_of(proposed)}")) == 1
+    assert changed(site.accept("-e", f"fabric_proposal={sha256_of(proposed)}")) == 1
     assert sorted(site.files()) == ["fabric.json", "fabric.state.json"]
     assert [tray["imex_address"] for tray in site.fabric()["trays"].values()] == [
         f"10.0.{rack}.{tray}" for rack in (1, 2) for tray in (1, 2)
@@ -164,12 +164,12 @@ def test_a_move_is_checked_proposed_tampered_with_and_accepted(discovered: Site)
     proposal = site.path.with_name("fabric.proposed.json")
     sound = proposal.read_text()
     proposal.write_text(sound.replace('"clique": "r02a"', '"clique": "r01"'))
-    assert "fabric was changed after it was proposed" in site.accept("-e", f"proposal={sha256}", check=False)
+    assert "fabric was changed after it was proposed" in site.accept("-e", f"fabric_proposal={sha256}", check=False)
     proposal.write_text(sound)
     site.path.write_bytes(before["fabric.json"] + b"\n")
-    assert "has changed since the proposal was made" in site.accept("-e", f"proposal={sha256}", check=False)
+    assert "has changed since the proposal was made" in site.accept("-e", f"fabric_proposal={sha256}", check=False)
     site.path.write_bytes(before["fabric.json"])
-    site.accept("-e", f"proposal={sha256}", "--limit", "localhost")
+    site.accept("-e", f"fabric_proposal={sha256}", "--limit", "localhost")
     assert site.fabric()["trays"]["r02t02"]["clique"] == "r02a"
     assert site.path.with_name("fabric.json.previous").read_bytes() == before["fabric.json"]
 
@@ -179,12 +179,12 @@ def test_gates_refuse_when_too_many_trays_move(discovered: Site) -> None:
     before = discovered.path.read_bytes()
     discovered.move("r02t01", 5)
     discovered.move("r02t02", 5)
-    output = discovered.discover("-e", "accept=gates", check=False)
+    output = discovered.discover("-e", "fabric_accept=gates", check=False)
     assert "not accepted, since the gate moved_percent objects (2 of 4 placed trays move at once" in output
     assert discovered.path.read_bytes() == before
-    discovered.accept("-e", f"proposal={sha256_of(output)}")
+    discovered.accept("-e", f"fabric_proposal={sha256_of(output)}")
     discovered.move("r02t01", 6)
-    discovered.discover("-e", "accept=gates", "-e", "fabric_moved_percent=50")
+    discovered.discover("-e", "fabric_accept=gates", "-e", "fabric_moved_percent=50")
     assert discovered.fabric()["trays"]["r02t01"]["clique"] == "r02b"
 
 
@@ -196,11 +196,11 @@ def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> No
     (discovered.directory / "r01t02" / "python").write_text("#!/bin/sh\nexit 1\n")
     # A tray that answers something else.
     (discovered.directory / "r02t01" / "nvidia-smi.xml").write_text("{{ lookup('pipe', 'id') }}\n<oops>")
-    output = discovered.discover("-e", "accept=gates")
+    output = discovered.discover("-e", "fabric_accept=gates")
     assert discovered.path.read_bytes() == before
     assert discovered.states() == {"r01t01": "stale", "r01t02": "stale", "r02t01": "stale", "r02t02": "present"}
     assert "4 trays, 0 placed, 0 moved, 3 stale, 0 conflict, 0 unplaced" in message(output)
-    assert changed(discovered.discover("-e", "accept=gates")) == 0
+    assert changed(discovered.discover("-e", "fabric_accept=gates")) == 0
 
 
 def test_a_run_sees_only_its_targets(discovered: Site) -> None:
@@ -236,7 +236,7 @@ def test_hostile_words_stay_words(site: Site) -> None:
     site.hosts["r01t02"]["ansible_ssh_executable"] = str(site.ssh)
     site.ssh.write_text(f'#!/bin/sh\necho "{evil}" >&2\nexit 255\n')
     site.cut_off("r01t02")
-    site.discover("-e", "accept=gates", "--diff")
+    site.discover("-e", "fabric_accept=gates", "--diff")
     assert not (site.directory / "owned").exists()
     assert b"{{" not in b"".join(site.files().values())
     assert site.fabric()["trays"]["r01t01"]["clique"] == "r01"
@@ -298,7 +298,7 @@ def test_two_runs_at_once_both_end_well_or_one_is_told(site: Site) -> None:
 
     def run() -> None:
         inventory = site.directory / "hosts.yml"
-        extra = ("-e", f"fabric_file={site.path}", "-e", "accept=gates")
+        extra = ("-e", f"fabric_file={site.path}", "-e", "fabric_accept=gates")
         done = ansible("ansible-playbook", "-i", inventory, "rackscale.nvlink.discover", *extra, check=False)
         assert done.returncode == 0 or "another run is writing it" in done.stdout + done.stderr
         codes.append(done.returncode)
@@ -334,7 +334,7 @@ def test_a_wrong_fabric_file_ends_the_run_before_any_tray_is_asked(site: Site, t
     [
         (("-e", "fabric_file="), "fabric_file: is not set; give its path, as -e fabric_file=/srv/site/fabric.json"),
         (("-e", "fabric_file=fabric.json"), "fabric_file: 'fabric.json' is no absolute path; "),
-        (("-e", "accept=all"), "value of accept must be one of: gates, got: all"),
+        (("-e", "fabric_accept=all"), "value of accept must be one of: gates, got: all"),
         (("-e", "imex_network=10.0.0.0/99"), "imex_network: '10.0.0.0/99' is no network; "),
     ],
 )
@@ -349,5 +349,5 @@ def test_a_wrong_option_ends_the_run_before_any_tray_is_asked(
 
 def test_accept_demands_what_it_needs(site: Site) -> None:
     assert "proposal: is not set; give the sha256 that discover printed" in site.accept(check=False)
-    said = site.accept("-e", f"proposal={'0' * 64}", check=False)
+    said = site.accept("-e", f"fabric_proposal={'0' * 64}", check=False)
     assert "fabric.proposed.json: there is no proposal to accept; run discover first" in said

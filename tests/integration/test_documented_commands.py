@@ -22,7 +22,7 @@ FROM_NOTHING = ("README.md", "docs/quick-start.md")
 WITH_A_FABRIC = ("docs/imex.md", "docs/imex-domain.md", "docs/report.md", "docs/monitoring.md")
 DISCOVER = (
     "ansible-playbook -i hosts.yml rackscale.nvlink.discover"
-    " -e fabric_hosts=trays -e fabric_file=$PWD/fabric.json -e accept=gates"
+    " -e fabric_hosts=trays -e fabric_file=$PWD/fabric.json -e fabric_accept=gates"
 )
 
 

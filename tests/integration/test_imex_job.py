@@ -256,7 +256,7 @@ def test_a_job_of_one_tray_needs_no_daemon_unless_the_site_wants_one(site: Site)
     script = f"sh -c 'pgrep -x nvidia-imex || echo none; {SHOW}'"
     assert "none" in site.ctl(f"srun -N1 -w r01t01 {script}")
     assert "none" in site.ctl(f"srun --exclusive -N2 -w r01t01,r01t03 {script}")
-    site.settings(least_trays=1)
+    site.settings(min_trays=1)
     assert "198.51.100.11 READY" in site.ctl(f"srun --exclusive -N1 -w r01t01 {script}")
     site.is_clean()
 
@@ -477,7 +477,7 @@ def test_the_policy_drain(each: Site) -> None:
 
 
 def test_the_policy_requeue_holds_in_the_end(site: Site) -> None:
-    site.settings(most_requeues=0, wait=8)
+    site.settings(max_requeues=0, wait=8)
     order(site.racks, "r01t02", imex="in_use")
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     wait_until(lambda: "held" in site.ctl(f"squeue -h -j {number} -o %r"), "it is held")

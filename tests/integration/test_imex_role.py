@@ -44,7 +44,7 @@ MANAGED = (
     domain.MODPROBE,
     packages.APT_PIN,
     files.RECORD_FILE,
-    domain.BLESSING,
+    domain.START_APPROVAL,
     files.PERSIST_FILE,
     domain.HOST_SOCKET,
     *domain.TLS_FILES.values(),
@@ -330,9 +330,9 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
     play = up.role(imex_wait_timeout=40)
     assert play.recap[off]["unreachable"] == 1
     assert not play.failed, play.text
-    assert f"imex_tray_owes: {off} could not be given" in play.text
+    assert f"imex_list_outdated: {off} could not be given" in play.text
     assert [up.record(tray)["generation"] for tray in TRAYS[:2]] == [generation + 1] * 2
-    assert (up.record(TRAYS[2])["clique"], up.record(TRAYS[2])["owing"]) == ("r02", [off])
+    assert (up.record(TRAYS[2])["clique"], up.record(TRAYS[2])["outdated"]) == ("r02", [off])
     assert (up.status(TRAYS[0]), up.status(TRAYS[2])) == ("UP", "DEGRADED")
 
     up.boot(off)
@@ -350,7 +350,7 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
     assert up.record(off)["generation"] == up.record(TRAYS[2])["generation"]
     whole = up.role()
     assert whole.rc == 0, whole.text
-    assert up.record(TRAYS[2])["owing"] == []
+    assert up.record(TRAYS[2])["outdated"] == []
     assert {tray for tray, counts in whole.recap.items() if counts["changed"]} == {TRAYS[2]}
     assert up.pids()[:3] == before
 
@@ -478,8 +478,8 @@ def test_a_tray_that_dies_between_stop_and_start_owes(up: Racks) -> None:
     play = up.role(imex_wait_timeout=40)
     assert play.recap[TRAYS[1]]["unreachable"] == 1, play.text
     assert not play.failed, play.text
-    assert f"imex_tray_owes: {TRAYS[1]} could not be given" in play.text
-    assert up.record(TRAYS[0])["owing"] == [TRAYS[1]]
+    assert f"imex_list_outdated: {TRAYS[1]} could not be given" in play.text
+    assert up.record(TRAYS[0])["outdated"] == [TRAYS[1]]
 
 
 @pytest.mark.minutes
@@ -632,7 +632,7 @@ SERVICE_FILES = {
     domain.MODPROBE,
     packages.APT_PIN,
     files.RECORD_FILE,
-    domain.BLESSING,
+    domain.START_APPROVAL,
     files.NODES_FILE,
     SOCKET_LINK,
 }
@@ -688,7 +688,7 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
         if owner != domain.JOB:
             seen["files"] -= {"/usr/local/libexec/nvlink-imex-job"}
         if owner in domain.SERVICE_OWNERS:
-            seen["files"] -= {str(Path(domain.BLESSING).parent)}
+            seen["files"] -= {str(Path(domain.START_APPROVAL).parent)}
         assert seen["files"] ^ wanted["files"] == set(), (tray, owner, play.text)
         assert seen == wanted, (tray, owner, play.text)
     again = racks.role("--check", trays=trays, **chosen)

@@ -26,7 +26,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import NODE, Cluster, K8sError, Kind
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import Plan, Planner, Wishes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import DesiredState, Plan, Planner
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers, schedulers_examples
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
 from nvlab import network
@@ -85,7 +85,7 @@ class Site:
         cluster = Cluster({"kubeconfig": str(kubeconfig or self.plane.kubeconfig)}, "k8s_topology")
 
         def work() -> Plan:
-            plan = Planner(cluster, topology, Wishes(**more)).plan()
+            plan = Planner(cluster, topology, DesiredState(**more)).plan()
             if apply and not plan.stopped:
                 plan.apply()
             return plan
@@ -403,7 +403,7 @@ def test_labels_are_compared_with_the_fabric_file_and_the_gpus(site: Site) -> No
 
 def test_a_node_that_goes_away_is_not_made_anew(site: Site) -> None:
     cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
-    plan = site.inside(lambda: Planner(cluster, TOPOLOGY, Wishes()).plan())
+    plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
     site.api.delete(f"{NODES}/r01t01")
     with pytest.raises(K8sError, match="r01t01"):
         site.inside(plan.apply)
@@ -495,7 +495,7 @@ def test_slinky_gets_its_annotations_beside_the_label(site: Site) -> None:
         # One that comes between the look and the write is not overwritten either; the server names its manager.
         site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: None}}})
         cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
-        plan = site.inside(lambda: Planner(cluster, TOPOLOGY, Wishes()).plan())
+        plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r02t02"}}
         body["metadata"] |= {"annotations": {schedulers.SLINKY: "a:b"}}  # type: ignore[operator]
         site.api.apply(f"{NODES}/r02t02", body, "someone")
@@ -712,7 +712,7 @@ class Interrupting(Cluster):
 def test_a_server_that_goes_away_in_the_middle_is_gone_on_with(site: Site, writes: int) -> None:
     """Among the Nodes, and among the objects after them."""
     cluster = Interrupting(site.plane, writes)
-    plan = site.inside(lambda: Planner(cluster, TOPOLOGY, Wishes()).plan())
+    plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
     try:
         with pytest.raises(K8sError, match="3 times"):
             site.inside(plan.apply)
@@ -732,7 +732,7 @@ def test_a_server_that_goes_away_between_deleting_and_making_anew_is_gone_on_wit
     site.apply()
     wider = schedulers.describe(FABRIC, above=[ZONE])
     cluster = Interrupting(site.plane, 0)
-    plan = site.inside(lambda: Planner(cluster, wider, Wishes(names=("kai",), allow_recreate=True)).plan())
+    plan = site.inside(lambda: Planner(cluster, wider, DesiredState(names=("kai",), allow_recreate=True)).plan())
     try:
         with pytest.raises(K8sError, match="is deleted and could not be made again as it was, so run again"):
             site.inside(plan.apply)

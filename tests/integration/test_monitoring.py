@@ -18,7 +18,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import metrics
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from grafana_foundation_sdk.cog import plugins
@@ -44,7 +44,7 @@ def promtool(directory: Path, *arguments: str, stdin: str = "") -> str:
 
 
 def numbers(fabric: Fabric, state: State) -> str:
-    beside = Beside(verdict=verdict(VERDICT, "verdict.json"))
+    beside = RenderContext(verdict=verdict(VERDICT, "verdict.json"))
     return metrics.render(fabric, state, beside)["metrics/nvlink_fabric.prom"]
 
 

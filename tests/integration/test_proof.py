@@ -73,7 +73,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_trays_are_discovered_over_ssh_and_accepted(site: Site) -> None:
-    site.playbook("discover", "-e", "accept=gates")
+    site.playbook("discover", "-e", "fabric_accept=gates")
     assert site.members("r01a") == {"r01t01", "r01t02"}
     assert site.members("r01b") == {"r01t03", "r01t04"}
 
@@ -118,7 +118,7 @@ def test_a_job_across_two_cliques_is_refused_if_one_would_hold_it(site: Site) ->
 
 def test_a_second_run_of_everything_changes_nothing(site: Site) -> None:
     before = site.fabric_file.read_bytes()
-    for done in (site.playbook("discover", "-e", "accept=gates"), site.slurm()):
+    for done in (site.playbook("discover", "-e", "fabric_accept=gates"), site.slurm()):
         recap = done.stdout.partition("PLAY RECAP")[2]
         assert recap.count("changed=") == len(UNCHANGED.findall(recap)) > 0, recap
     assert site.fabric_file.read_bytes() == before
@@ -131,11 +131,11 @@ def test_a_tray_moves_when_its_gpus_say_so(site: Site) -> None:
     assert [(row["tray"], row["from"], row["to"]) for row in proposed["changes"]] == [("r01t02", "r01a", "r01b")]
     assert site.clique("r01t02") == "r01a", "nothing moves before a person accepts"
 
-    refused = site.playbook("accept", "-e", "proposal=" + "0" * 64, check=False)
+    refused = site.playbook("accept", "-e", "fabric_proposal=" + "0" * 64, check=False)
     assert refused.returncode != 0
     assert site.clique("r01t02") == "r01a"
 
-    site.playbook("accept", "-e", f"proposal={proposed['sha256']}")
+    site.playbook("accept", "-e", f"fabric_proposal={proposed['sha256']}")
     assert site.clique("r01t02") == "r01b"
 
 
@@ -153,7 +153,7 @@ def test_the_next_job_follows_the_move(site: Site) -> None:
 def test_a_tray_that_is_down_keeps_its_place_everywhere(site: Site) -> None:
     before = site.fabric_file.read_bytes()
     site.racks.stop("r01t04")
-    site.playbook("discover", "-e", "accept=gates")
+    site.playbook("discover", "-e", "fabric_accept=gates")
     assert site.fabric_file.read_bytes() == before
     listed = json.loads(ansible("ansible-inventory", "-i", str(site.inventory), "--list", "--export").stdout)
     assert listed["nvlink_stale"]["hosts"] == ["r01t04"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, report
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -41,9 +41,11 @@ LAYERS = {"hardware": "checked", "slurm": "checked", "kubernetes": "skipped: no 
 def page(racks: int = 2, **trays: dict[str, Any]) -> str:
     """A report with everything on it."""
     fabric = fabrics.fabric(racks=racks)
-    before = report.render(fabric, fabrics.state(fabric), Beside())[changes.PATH]
+    before = report.render(fabric, fabrics.state(fabric), RenderContext())[changes.PATH]
     told = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": LAYERS, "failures": [FAILURE]}
-    beside = Beside(verdict=verdict(told, "verdict.json"), earlier=json.loads(before), jobs={"r01t01": ("4711",)})
+    beside = RenderContext(
+        verdict=verdict(told, "verdict.json"), earlier=json.loads(before), jobs={"r01t01": ("4711",)}
+    )
     trouble = {"r02t12": SICK, "r01t07": {"state": "stale", "findings": [WARNING]}, "r01t02": {"state": "conflict"}}
     return report.render(fabric, fabrics.state(fabric, **{**trouble, **trays}), beside)[report.PAGE]
 

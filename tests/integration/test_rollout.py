@@ -168,15 +168,15 @@ def test_a_slurm_whose_configuration_lies_elsewhere_is_held_and_given_back(fleet
         }
         inventory = fleet.folder / "slurm.json"
         inventory.write_text(json.dumps(tree))
-        given = {"fabric_file": str(fleet.file), "rollout_slurm_bin_dir": str(slurm.bin_dir), "trays": "r02"}
+        given = {"fabric_file": str(fleet.file), "rollout_slurm_bin_dir": str(slurm.bin_dir), "drain_trays": "r02"}
         given["rollout_slurm_conf_dir"] = str(slurm.conf_dir)
         command = ("ansible-playbook", "-i", inventory, "-e", json.dumps(given))
-        ansible(*command, "rackscale.nvlink.hold")
-        assert drained(slurm) == dict.fromkeys(RACK_2, "nvlink: hold")
-        ansible(*command, "rackscale.nvlink.spares", "-e", "spares_active=1", "-e", "promote=r01t02")
-        assert drained(slurm) == {**dict.fromkeys(RACK_2, "nvlink: hold"), "r01t02": "nvlink: broken"}
+        ansible(*command, "rackscale.nvlink.drain")
+        assert drained(slurm) == dict.fromkeys(RACK_2, "nvlink: drain")
+        ansible(*command, "rackscale.nvlink.spares", "-e", "spares_active=1", "-e", "spares_promote=r01t02")
+        assert drained(slurm) == {**dict.fromkeys(RACK_2, "nvlink: drain"), "r01t02": "nvlink: broken"}
         assert "Nodes=r03t02" in slurm.run("scontrol", "-o", "show", "reservation").stdout
-        steps = {"rollout_trays": "r02", "rollout_steps": ["resume"], "rollout_reason": "hold", "rollout_test": []}
+        steps = {"rollout_trays": "r02", "rollout_steps": ["resume"], "rollout_reason": "drain", "rollout_test": []}
         ansible(*command, "rackscale.nvlink.rollout", "-e", json.dumps(steps))
         assert drained(slurm) == {"r01t02": "nvlink: broken"}
 
@@ -242,6 +242,6 @@ def test_a_tray_is_gone_through_where_a_step_has_something_to_do(tmp_path: Path)
 def test_no_playbook_warns_before_it_begins(fleet: Fleet) -> None:
     """As Ansible does of a key that stands twice in one mapping."""
     books = sorted((CHECKOUT / "playbooks").glob("*.yml"))
-    given = ("-e", f"fabric_file={fleet.file}", "-e", "trays=r01t01")
+    given = ("-e", f"fabric_file={fleet.file}", "-e", "drain_trays=r01t01", "-e", "resume_trays=r01t01")
     done = ansible("ansible-playbook", "--syntax-check", "-i", "localhost,", *given, *books)
     assert done.stderr == ""

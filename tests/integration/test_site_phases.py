@@ -55,7 +55,7 @@ def test_it_installs_the_dra_driver_and_verifies_what_it_published(tmp_path: Pat
             "site_phases": ["discover", "kubernetes", "verify"],
             "slurm_controller_hosts": "nobody",
             "dra_driver_shape": "compute_domains",
-            "acceptance_kubeconfig": racks.variables()["dra_driver_kubeconfig"],
+            "verify_kubeconfig": racks.variables()["dra_driver_kubeconfig"],
             "verdict_file": str(tmp_path / "verdict.json"),
             # The groups of the fabric file are not there before it is.
             "verify_hosts": "trays",

@@ -33,7 +33,7 @@ class Site:
     def __init__(self, lab: RunningLab, suite: str, directory: Path) -> None:
         self.lab, self.suite = lab, suite
         self.file = directory / "fabric.json"
-        self.play("discover", fabric_hosts="trays", accept="gates")
+        self.play("discover", fabric_hosts="trays", fabric_accept="gates")
         self.play("slurm", slurm_topology_manage_conf=True)
         fabric: dict[str, Any] = json.loads(self.file.read_text())
         self.clique_of = {tray["slurm_node"]: tray["clique"] for tray in fabric["trays"].values()}

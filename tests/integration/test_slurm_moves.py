@@ -550,7 +550,7 @@ def test_a_topology_that_the_one_in_charge_refuses_never_reaches_the_standby(pai
         seen = surveying.survey(slurm_of(pair.second), str(pair.second.conf_dir), "auto")
         assert seen.acting == "ctl1"
         with pytest.raises(files.SlurmError, match="ctl1, which is in charge, runs something else"):
-            applying.apply(planning.plan(seen, planning.Wish(blocks=RACKS, block_sizes=(18, 54))))
+            applying.apply(planning.plan(seen, planning.DesiredState(blocks=RACKS, block_sizes=(18, 54))))
     assert {one.directory: state(one) for one in (pair.first, pair.second)} == before
 
 

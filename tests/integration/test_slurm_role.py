@@ -144,7 +144,7 @@ class Site:
         return done
 
     def discover(self, hosts: str) -> None:
-        self.playbook("discover", "-e", "accept=gates", "-e", f"fabric_hosts={hosts}")
+        self.playbook("discover", "-e", "fabric_accept=gates", "-e", f"fabric_hosts={hosts}")
 
     def bring_up(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return self.playbook("slurm_bringup", *arguments, check=check)
@@ -391,11 +391,11 @@ def test_trays_get_their_slurm_in_waves(site: Site) -> None:
 @in_waves
 def test_a_new_tray_is_drained_before_its_slurmd_starts(site: Site) -> None:
     site.set(site_slurm="managed", imex_owner="none")
-    command = ("admit", "-e", "trays=r01t04", "--diff")
+    command = ("resume", "-e", "resume_trays=r01t04", "--diff")
     site.playbook(*command, "--check")
     assert "r01t04" not in site.nodes()
     told = site.playbook(*command).stdout
-    drained, started = (told.index(text) for text in ("r01t04: drained (nvlink: admit)", "Start slurmd]"))
+    drained, started = (told.index(text) for text in ("r01t04: drained (nvlink: resume)", "Start slurmd]"))
     assert drained < started < told.index("r01t04: resumed")
     site.wait_for({"r01t04": "idle"})
     assert unchanged(site.playbook(*command))

@@ -24,9 +24,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     comparing,
     files,
     planning,
-    replacing,
     rules,
     surveying,
+    transaction,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
@@ -307,7 +307,7 @@ def test_what_a_cut_off_run_left_is_taken_back(slurmctld: Slurmctld) -> None:
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
     # Killed between writing and loading: the refused file lies there, the good one beside it.
-    replacing.Files(bad.survey.conf.path).write(str(path), bad.writes[str(path)])
+    transaction.Files(bad.survey.conf.path).write(str(path), bad.writes[str(path)])
     again = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert (again.writes, again.reconfigure) == ({}, True)
     with pytest.raises(SlurmError, match=r"the old .* is back and running\."):
@@ -324,13 +324,16 @@ def test_a_slurmctld_that_does_not_answer_stops_it_before_anything(slurmctld: Sl
 
 
 def test_two_applies_at_once_wait_for_each_other(slurmctld: Slurmctld) -> None:
-    with replacing.locked(str(slurmctld.conf_dir), 5):
-        with pytest.raises(SlurmError, match="Another apply works in"), replacing.locked(str(slurmctld.conf_dir), 0.3):
+    with transaction.locked(str(slurmctld.conf_dir), 5):
+        with (
+            pytest.raises(SlurmError, match="Another apply works in"),
+            transaction.locked(str(slurmctld.conf_dir), 0.3),
+        ):
             pass
         waited = threading.Event()
 
         def second() -> None:
-            with replacing.locked(str(slurmctld.conf_dir), 5):
+            with transaction.locked(str(slurmctld.conf_dir), 5):
                 waited.set()
 
         thread = threading.Thread(target=second)
@@ -540,7 +543,7 @@ def test_the_other_way_is_refused(tmp_path: Path) -> None:
         start(slurmctld)
         seen = surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "conf")
         assert "slurm_twin_hides" in [
-            found["code"] for found in planning.plan(seen, planning.Wish(blocks=SPLIT)).stopped_by()
+            found["code"] for found in planning.plan(seen, planning.DesiredState(blocks=SPLIT)).stopped_by()
         ]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import OutageError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, SourceResult, slurm
 
 from .commands import ansible
 from .slurmctld import SUITES, Slurmctld, sandbox
@@ -111,7 +111,7 @@ def options(slurmctld: Slurmctld, **more: Any) -> dict[str, Any]:
     return {"command": [*environment, str(slurmctld.bin_dir / "scontrol")], "timeout": 20, **more}
 
 
-def places(told: Told) -> dict[str, tuple[str, int] | None]:
+def places(told: SourceResult) -> dict[str, tuple[str, int] | None]:
     return {row.tray: row.block for row in told.observations}
 
 

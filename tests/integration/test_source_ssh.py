@@ -121,7 +121,7 @@ def test_a_wrong_key_and_a_closed_port_are_told_apart(four_trays: RunningLab, co
 def test_the_fabric_file_s_trays_are_asked(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
     """One run of the controller's own, one with a tray down: nothing is lost."""
     fabric = tmp_path / "fabric.json"
-    more = ["-e", f"fabric_file={fabric}", "-e", "fabric_hosts=trays", "-e", "accept=gates"]
+    more = ["-e", f"fabric_file={fabric}", "-e", "fabric_hosts=trays", "-e", "fabric_accept=gates"]
     ansible("ansible-playbook", "-i", four_trays.inventory, "rackscale.nvlink.discover", *more)
     file = tmp_path / "both.nvlink.yml"
     options = {"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file", "ssh"], "fabric_file": str(fabric)}

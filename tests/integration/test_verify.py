@@ -215,7 +215,7 @@ class Site:
         lab_command("packages", "--name", self.lab.name, str(imex.packages()))
         told = "printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n'"
         self.on(dict.fromkeys(self.trays, f"{told} > {DEVICES}"))
-        self.play("discover", "-e", "accept=gates")
+        self.play("discover", "-e", "fabric_accept=gates")
         self.play("slurm")
         self.play("imex", imex_boot_wait=3)
         self.lab.exec("ctl", "sh", "-ec", "mkdir /root/good && cp -a /etc/slurm/*.conf /root/good/")
@@ -234,9 +234,9 @@ class Site:
             "verify_hosts": "trays",
             "verdict_file": str(self.verdict_file),
             "junit_file": str(self.junit_file),
-            "acceptance_proc_devices": DEVICES,
-            "acceptance_timeout": 5,
-            "acceptance_imex_timeout": 2,
+            "verify_proc_devices": DEVICES,
+            "verify_timeout": 5,
+            "verify_imex_timeout": 2,
             **variables,
         }
         # Tiers belong to the controllers, as a site has them in group_vars.
@@ -428,7 +428,7 @@ WATCH = """\
   gather_facts: false
   tasks:
     - ansible.builtin.import_role:
-        name: rackscale.nvlink.acceptance
+        name: rackscale.nvlink.verify
         tasks_from: watch
 """
 
@@ -446,10 +446,10 @@ def test_the_watch_is_a_timer_that_comes_and_goes(site: Site) -> None:
 
     def run(*arguments: str, **more: Any) -> int:
         given = {
-            "acceptance_fabric_file": "/srv/it's 100%/$fabric.json",
-            "acceptance_watch_inventory": ["/srv/cluster.nvlink.yml", "/srv/ho sts.yml"],
-            "acceptance_watch_ansible_playbook": "/root/play",
-            "acceptance_watch_variables": {"acceptance_kubeconfig": "/srv/kube"},
+            "verify_fabric_file": "/srv/it's 100%/$fabric.json",
+            "verify_watch_inventory": ["/srv/cluster.nvlink.yml", "/srv/ho sts.yml"],
+            "verify_watch_ansible_playbook": "/root/play",
+            "verify_watch_variables": {"verify_kubeconfig": "/srv/kube"},
             "ansible_become": False,
             **more,
         }
@@ -477,7 +477,7 @@ def test_the_watch_is_a_timer_that_comes_and_goes(site: Site) -> None:
     assert json.loads(said[-1]) == {
         "fabric_file": "/srv/it's 100%/$fabric.json",
         "verdict_file": "/var/lib/nvlink-verify/verdict.json",
-        "acceptance_kubeconfig": "/srv/kube",
+        "verify_kubeconfig": "/srv/kube",
     }
     said = site.lab.exec("ctl", "cat", "/var/lib/nvlink-verify/rackscale.nvlink.render").stdout.splitlines()
     assert json.loads(said[-1]) == {
@@ -486,8 +486,8 @@ def test_the_watch_is_a_timer_that_comes_and_goes(site: Site) -> None:
         "render_dir": "/var/lib/nvlink-verify",
         "fabric_renderers": ["metrics"],
     }
-    assert run(acceptance_watch_state="absent") > 0
-    assert run(acceptance_watch_state="absent") == 0
+    assert run(verify_watch_state="absent") > 0
+    assert run(verify_watch_state="absent") == 0
     assert site.lab.exec("ctl", "systemctl", "cat", "nvlink-verify.service", check=False).returncode != 0
 
 
@@ -542,27 +542,27 @@ def test_a_block_is_tried_below_a_reservation_and_given_back(site: Site) -> None
         write = f"cat > {path} <<'WRITTEN'\n#!/bin/sh\ncat <<'SAID'\n{text}SAID\nWRITTEN\nchmod +x {path}"
         site.on(dict.fromkeys(TRAYS[:3], write))
     site.on({"r01t02": """sed -i 's/1, "status": "Pass"/1, "status": "Fail"/' /usr/local/bin/dcgmi"""})
-    trials = [
-        {"name": "nvbandwidth", "kind": "nvbandwidth", "command": "nvbandwidth", "seconds": 60, "least": 700},
-        {"name": "all_reduce", "kind": "nccl_tests", "command": "nccl", "seconds": 60, "least": 800},
+    programs = [
+        {"name": "nvbandwidth", "kind": "nvbandwidth", "command": "nvbandwidth", "seconds": 60, "min_bandwidth": 700},
+        {"name": "all_reduce", "kind": "nccl_tests", "command": "nccl", "seconds": 60, "min_bandwidth": 800},
         {"name": "dcgmi", "kind": "dcgmi_diag", "command": "dcgmi diag -r 2 -j", "seconds": 60},
         {"name": "mndiag", "kind": "dcgmi_mndiag", "command": MNDIAG_COMMAND, "seconds": 60},
     ]
-    done = site.play("trial", check=False, acceptance_trials=trials, acceptance_trial_cliques=["r01a"])
+    done = site.play("benchmark", check=False, benchmark_programs=programs, benchmark_cliques=["r01a"])
     assert done.returncode != 0
     told = " ".join(done.stdout.split())
-    assert "trial_slow: nvbandwidth on clique r01a reached 612.1 GB/s, and the site wants 700 GB/s." in told
-    assert "trial_failed: dcgmi on r01t02 of clique r01a: software (row remap failure)." in told
-    assert "trial_failed: mndiag on clique r01a: MNUBERGEMM, GPU 3 of r01t03 (NVLINK error)." in told
+    assert "benchmark_slow: nvbandwidth on clique r01a reached 612.1 GB/s, and the site wants 700 GB/s." in told
+    assert "benchmark_failed: dcgmi on r01t02 of clique r01a: software (row remap failure)." in told
+    assert "benchmark_failed: mndiag on clique r01a: MNUBERGEMM, GPU 3 of r01t03 (NVLINK error)." in told
     assert told.count("likely cause") == 3, told
     assert site.lab.exec("ctl", "scontrol", "-o", "show", "reservation").stdout.startswith("No reservations")
 
-    whole = site.play("trial", acceptance_trial_cliques=["r01b"])
+    whole = site.play("benchmark", benchmark_cliques=["r01b"])
     assert "1 blocks were tried: r01b." in whole.stdout
 
     site.lab.exec("ctl", "sh", "-c", "sbatch -w r01t05 --wrap 'sleep 60' && sleep 1")
-    held = site.play("trial", acceptance_trial_cliques=["r01b"])
-    assert "trial_held" in held.stdout
+    held = site.play("benchmark", benchmark_cliques=["r01b"])
+    assert "benchmark_held" in held.stdout
     site.lab.exec("ctl", "scancel", "-u", "root")
 
 

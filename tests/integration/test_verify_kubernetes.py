@@ -89,7 +89,7 @@ class Site:
         given = {
             "fabric_file": str(self.folder / "fabric.json"),
             "verdict_file": str(self.folder / "verdict.json"),
-            "acceptance_kubeconfig": str(self.running.outside),
+            "verify_kubeconfig": str(self.running.outside),
             **more,
         }
         command = ("-i", "localhost,", "rackscale.nvlink.verify", "--tags", "quick", "-e", json.dumps(given))
@@ -134,7 +134,7 @@ def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
         found, _verdict = site.verify()
         assert sorted(found) == sorted(expected)
 
-    found, _verdict = site.verify(acceptance_kubeconfig=str(unreachable(site)), acceptance_timeout=3)
+    found, _verdict = site.verify(verify_kubeconfig=str(unreachable(site)), verify_timeout=3)
     assert found == [("kubernetes", "k8s_unanswered", [])]
 
 

@@ -24,7 +24,7 @@ class Verified(Site):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.discover("-e", "accept=gates")
+        self.discover("-e", "fabric_accept=gates")
         self.verdict_file = directory / "verdict.json"
 
     def verify(
@@ -39,8 +39,8 @@ class Verified(Site):
         given = {
             "fabric_file": str(self.path),
             "verdict_file": str(self.verdict_file),
-            "acceptance_backend": "nvidia_smi",
-            "acceptance_ip": "ip",
+            "verify_backend": "nvidia_smi",
+            "verify_ip": "ip",
             **more,
         }
         command = ("-i", inventory, playbook, "-e", json.dumps(given), *arguments)
@@ -87,7 +87,7 @@ def test_trays_that_are_silent_broken_and_moved_are_named_and_the_run_goes_on(si
     assert site.verdict()["asked"] == 4
 
     # Without failing, for a caller that decides by itself.
-    done, again = site.verify(acceptance_fail=False)
+    done, again = site.verify(verify_fail=False)
     assert (done.returncode, again) == (0, rows)
 
 
@@ -116,7 +116,7 @@ def test_what_a_person_wrote_wrongly_fails_with_one_sentence(site: Verified) -> 
     wrong = [
         ({"fabric_file": ""}, "No fabric file is named"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
-        ({"acceptance_kubeconfig": "/nowhere/config"}, "/nowhere/config"),
+        ({"verify_kubeconfig": "/nowhere/config"}, "/nowhere/config"),
         ({"verdict_file": "/proc/verdict.json"}, "/proc/verdict.json"),
     ]
     for given, said in wrong:

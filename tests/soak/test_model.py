@@ -108,7 +108,7 @@ def test_whatever_happens_no_tray_is_lost_and_everything_renders(racks: int, tra
             check(site, before, site.state)
             again = site.discover()
             assert (again.changes, again.fabric) == ([], site.fabric), "asked again, nothing changes"
-            assert again.state.essence() == site.state.essence()
+            assert again.state.fingerprint() == site.state.fingerprint()
             if number % 20 == 0:
                 assert all(render(site.fabric, site.state).files.values()), "every consumer has something to read"
         except AssertionError as error:

@@ -21,7 +21,7 @@ Whatever hardware or another tool says wrongly is a finding: a code, a severity,
 or block) and a sentence with the remedy. The severity speaks of the subject alone. An error: it cannot serve multi-node
 NVLink jobs, or what is to be written is wrong. A warning: it can, and somebody should look. An info: good to know.
 
-A finding whose meaning starts with *gate* stops `discover -e accept=gates`. A site that means it names the gate's code
+A finding whose meaning starts with *gate* stops `discover -e fabric_accept=gates`. A site that means it names the gate's code
 in `fabric_override`; the fabric file keeps when that was and what the gate would have objected to.
 """
 _HEADINGS = {ERROR: "Errors", WARNING: "Warnings", INFO: "Good to know"}

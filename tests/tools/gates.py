@@ -38,7 +38,7 @@ from nvlab.tools import ensure_tools  # noqa: E402  (the lab is found through th
 LOGS = CHECKOUT / "build" / "gates"
 BIN = CHECKOUT / ".venv" / "bin"
 LOG_TAIL_LINES = 120
-MOST_SAID, MOST_OF_A_LINE = 20, 500
+MAX_SAID, MAX_OF_A_LINE = 20, 500
 
 
 def _not_root() -> str | None:
@@ -202,8 +202,8 @@ def show(outcome: Outcome) -> None:
         # What failed stands first: a reader of a cut report sees the names at least.
         named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
         # What Ansible itself has said stands far above the end of a long play's output.
-        said = [line[:MOST_OF_A_LINE] for line in lines if re.match(r"(E\s+)?(\[ERROR\]: |fatal: \[)", line)]
-        named += list(dict.fromkeys(said))[-MOST_SAID:]
+        said = [line[:MAX_OF_A_LINE] for line in lines if re.match(r"(E\s+)?(\[ERROR\]: |fatal: \[)", line)]
+        named += list(dict.fromkeys(said))[-MAX_SAID:]
         print("\n".join(f"    | {line}" for line in [*named, *lines[-LOG_TAIL_LINES:]]), flush=True)
 
 

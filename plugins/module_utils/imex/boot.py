@@ -13,7 +13,7 @@ of its list) on a port; this asks the members of the tray's own list:
   they are of another clique now, or have another list of the same generation.
 - None has: exit 255, by which the unit has failed, and systemd tries again by its Restart=.
 
-A start by the role is blessed in /run (which no boot survives): it waits for nobody, and still minds the first rule.
+A start by the role is approved in /run (which no boot survives): it waits for nobody, and still minds the first rule.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 STAY_OFF, TRY_AGAIN = 1, 255
 _ROUND = 1.0
 _PAUSE = 1.0
-_MOST_BYTES = 65536
+_MAX_BYTES = 65536
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 
 
@@ -69,7 +69,7 @@ def judge(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[s
     return "wait", f"{len(agreeing)} of {members - 1} members have said that they have the same list"
 
 
-def check(record: str, nodes: str, blessing: str, port: int, wait: float, unconfirmed: str = "stay_off") -> int:
+def check(record: str, nodes: str, approval: str, port: int, wait: float, unconfirmed: str = "stay_off") -> int:
     """The exit status; why is written to standard error, from where systemd takes it into the journal."""
     own = read_record(record)
     if own is None:
@@ -83,14 +83,14 @@ def check(record: str, nodes: str, blessing: str, port: int, wait: float, unconf
         return _end(STAY_OFF, f"{nodes} is not the list that the role imex wrote; run the role on the whole clique")
     entries = data.decode("utf-8", "replace").split()
     peers = [entry for entry in entries if not is_local(entry)]
-    blessed = _text(blessing).split() == [str(own["generation"]), own["sha256"]]
+    approved = _text(approval).split() == [str(own["generation"]), own["sha256"]]
     deadline = time.monotonic() + wait
     while peers:
         answers = ask(peers, port)
         verdict, why = judge(own, answers, len(peers) + 1)
         if verdict == "stale":
             return _end(STAY_OFF, f"{why}; the list here is old, run the role imex on this tray")
-        if verdict == "start" or blessed:
+        if verdict == "start" or approved:
             break
         if time.monotonic() >= deadline:
             if verdict == "doubt":
@@ -118,7 +118,7 @@ def _ask(peer: str, port: int) -> dict[str, Any] | None:
         with socket.create_connection((peer, port), _ROUND) as link:
             deadline = time.monotonic() + _ROUND
             data = b""
-            while len(data) < _MOST_BYTES:
+            while len(data) < _MAX_BYTES:
                 link.settimeout(max(0.01, deadline - time.monotonic()))
                 part = link.recv(4096)
                 if not part:
@@ -164,7 +164,7 @@ def _parsed(text: str) -> dict[str, Any] | None:
 def _text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_MOST_BYTES)
+            return file.read(_MAX_BYTES)
     except OSError:
         return ""
 
@@ -206,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
     may_start = commands.add_parser("check", help="0: start; 1: stay off; 255: nobody has answered, ask again")
     may_start.add_argument("--record", default="/etc/nvidia-imex/nvlink.json")
     may_start.add_argument("--nodes", default="/etc/nvidia-imex/nodes_config.cfg")
-    may_start.add_argument("--blessing", default="/run/nvlink-imex/blessed")
+    may_start.add_argument("--approval", default="/run/nvlink-imex/start-approved")
     may_start.add_argument("--port", type=int, default=50006)
     may_start.add_argument("--wait", type=float, default=30.0)
     may_start.add_argument("--unconfirmed", choices=("stay_off", "start"), default="stay_off")
@@ -215,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     channels.add_argument("minors", nargs="+", type=int)
     options = parser.parse_args(arguments)
     if options.command == "check":
-        return check(options.record, options.nodes, options.blessing, options.port, options.wait, options.unconfirmed)
+        return check(options.record, options.nodes, options.approval, options.port, options.wait, options.unconfirmed)
     major = major_of_channels(options.proc_devices)
     if major is None:
         sys.stderr.write("nvlink-imex: the driver offers no IMEX channels, none is made.\n")

@@ -11,7 +11,7 @@ import tempfile
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 
-_MOST_TEXT = 1 << 20
+_MAX_TEXT = 1 << 20
 
 
 def read_text(path: str) -> str | None:
@@ -24,7 +24,7 @@ def read_text(path: str) -> str | None:
         return None
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read(_MOST_TEXT)
+            return file.read(_MAX_TEXT)
     except OSError:
         return None
 

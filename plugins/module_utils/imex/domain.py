@@ -29,7 +29,7 @@ SERVICE_UNIT = "/etc/systemd/system/nvlink-imex-list@.service"
 PROGRAM = "/usr/local/libexec/nvlink-imex"
 TMPFILES = "/etc/tmpfiles.d/nvlink-imex.conf"
 MODPROBE = "/etc/modprobe.d/nvlink-imex.conf"
-BLESSING = "/run/nvlink-imex/blessed"
+START_APPROVAL = "/run/nvlink-imex/start-approved"
 TLS_FOLDER = "/etc/nvidia-imex/tls"
 TLS_FILES = {
     "key": f"{TLS_FOLDER}/key.pem",
@@ -263,10 +263,10 @@ def _modprobe(want: Wanted) -> str | None:
     return f"{_MARK}options nvidia {' '.join(options)}\n" if options else None
 
 
-def render_record(want: Wanted, generation: int, owing: Sequence[str]) -> str:
+def render_record(want: Wanted, generation: int, outdated: Sequence[str]) -> str:
     """The record of files.Record, with the members that could not be given this list."""
     record = files.Record(want.clique, generation, want.sha256, want.owner)
-    return json.dumps({**record._asdict(), "owing": sorted(owing)}, indent=1, sort_keys=True) + "\n"
+    return json.dumps({**record._asdict(), "outdated": sorted(outdated)}, indent=1, sort_keys=True) + "\n"
 
 
 @dataclass

@@ -17,6 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import E
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import DAEMON, UNIT
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 NO_GPU = "NO_GPU"
 # A list written while the daemon starts is the one that it reads; clocks of /proc are exact to about a second.
@@ -352,7 +353,7 @@ def _judge_daemon(
             finding(
                 "imex_waiting_for_recovery",
                 "IMEX waits for the peers of before its unclean stop"
-                + (f" ({_listed(missing)} not connected)" if missing else "")
+                + (f" ({summarize(missing)} not connected)" if missing else "")
                 + "; bring them back, or restart the whole clique, with a changed list or IMEX_WAIT_FOR_QUORUM=NONE.",
             )
         )
@@ -389,7 +390,7 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         notes.append(
             finding(
                 "imex_list_differs",
-                f"This tray and {_listed(differing)} started with different lists (!M!) and stay apart; write one list"
+                f"This tray and {summarize(differing)} started with different lists (!M!) and stay apart; write one list"
                 " on"
                 " all trays of the clique, then stop all and start all.",
             )
@@ -399,7 +400,7 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         notes.append(
             finding(
                 "imex_peer_version",
-                f"This tray and {_listed(versions)} run different versions (!V!) and do not talk; install one driver"
+                f"This tray and {summarize(versions)} run different versions (!V!) and do not talk; install one driver"
                 " and"
                 " IMEX version on the whole clique.",
             )
@@ -407,7 +408,7 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
     by_connection.pop("connected", None)
     if by_connection:
         total = sum(map(len, by_connection.values()))
-        words = "; ".join(f"{connection}: {_listed(hosts)}" for connection, hosts in sorted(by_connection.items()))
+        words = "; ".join(f"{connection}: {summarize(hosts)}" for connection, hosts in sorted(by_connection.items()))
         notes.append(
             finding(
                 "imex_peer_lost",
@@ -429,7 +430,7 @@ def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes:
     """Slurm's plugin makes its devices where only the job sees them: those in the folder are of somebody else."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
     if slurm_gives_channels and devices:
-        names = _listed([device["name"] for device in devices])
+        names = summarize([device["name"] for device in devices])
         notes.append(
             finding(
                 "imex_channel_beside_slurm",
@@ -443,7 +444,7 @@ def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes:
         notes.append(
             finding(
                 "imex_channel_stale",
-                f"{_listed(stale)} have another major than {major}, which the driver has since this boot; remove and"
+                f"{summarize(stale)} have another major than {major}, which the driver has since this boot; remove and"
                 " make"
                 " them anew.",
             )
@@ -507,8 +508,3 @@ def _cause_in_log(log: str) -> str | None:
 def _shown(text: str) -> str:
     """A path or an entry as it stands, unless there is something in it that must not be printed."""
     return text if _PLAIN.fullmatch(text) else quoted(text)
-
-
-def _listed(values: Sequence[str]) -> str:
-    shown = ", ".join(values[:5])
-    return f"{shown} and {len(values) - 5} more" if len(values) > 5 else shown

@@ -15,14 +15,14 @@ from collections.abc import Collection, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import SECONDS, Hands
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import SECONDS, HostChanges
 
 # Firewall -> the ports that the role has opened in it.
 OPENED = "/etc/nvidia-imex/nvlink-ports.json"
 FIREWALLD, UFW = "firewalld", "ufw"
 
 
-def settle(hands: Hands, ports: Collection[int]) -> None:
+def settle(hands: HostChanges, ports: Collection[int]) -> None:
     """Open these ports, and close what an earlier run has opened beside them."""
     firewall = _running()
     if firewall is None:
@@ -67,7 +67,7 @@ def _open_ports(firewall: str, ports: Sequence[int]) -> set[int]:
     return {port for port in ports if child.run(["firewall-cmd", f"--query-port={port}/tcp"], SECONDS).rc == 0}
 
 
-def _change(hands: Hands, firewall: str, verb: str, port: int) -> None:
+def _change(hands: HostChanges, firewall: str, verb: str, port: int) -> None:
     hands.tell(f"{verb} port {port}/tcp in {firewall}")
     if hands.check:
         return

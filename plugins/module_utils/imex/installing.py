@@ -14,11 +14,11 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, packages, survey
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import (
     INSTALL_SECONDS,
     SECONDS,
     STOP_SECONDS,
-    Hands,
+    HostChanges,
     unpack,
 )
 
@@ -81,7 +81,7 @@ def _fresh_offers(want: domain.Wanted, driver: str, check: bool) -> list[package
         return _offers(want, driver, *options)
 
 
-def fetch(hands: Hands, offer: packages.Offer) -> None:
+def fetch(hands: HostChanges, offer: packages.Offer) -> None:
     """Before anything is stopped: a package that cannot be had must not cost a running domain."""
     if hands.check or not shutil.which("apt-get"):
         return
@@ -89,7 +89,7 @@ def fetch(hands: Hands, offer: packages.Offer) -> None:
     hands.must(command, INSTALL_SECONDS, f"{offer.name} {offer.version} cannot be fetched")
 
 
-def install(hands: Hands, offer: packages.Offer) -> None:
+def install(hands: HostChanges, offer: packages.Offer) -> None:
     hands.tell(f"install {offer.name} {offer.version}")
     if hands.check:
         return

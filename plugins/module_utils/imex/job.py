@@ -35,7 +35,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state im
     holds_whole_blocks,
     job_of,
     list_path,
-    listed,
     log,
     members_of,
     note_path,
@@ -49,6 +48,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state im
     write_text,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_wait import wait_for_peers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # Slurm gives prologs no search path at all.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -64,7 +64,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
     shared = shares_its_trays(environ)
     members = _members(settings, job)
     with Lock(deadline):
-        if len(members) < settings.least_trays or job.node not in dict(members):
+        if len(members) < settings.min_trays or job.node not in dict(members):
             if not shared and state() is not None:
                 clear(settings)  # left by a job whose epilog never ran
             return
@@ -122,7 +122,7 @@ def _check_clique(settings: Settings, members: Sequence[tuple[str, str]]) -> Non
     names = [node for node, line in others if line in taken]
     if names:
         raise Failure(
-            f"another job's IMEX domain runs in clique {settings.clique} (on {listed(names)}), and imex_job_scope"
+            f"another job's IMEX domain runs in clique {settings.clique} (on {summarize(names)}), and imex_job_scope"
             " allows one at a time; let it run when that job has ended, or submit such jobs with --exclusive=topo",
             CLIQUE,
         )

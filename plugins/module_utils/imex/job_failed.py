@@ -64,7 +64,7 @@ def settle(settings: Settings, environ: Mapping[str, str], failure: Failure) -> 
         _scontrol("update", f"NodeName={job.node}", "State=DRAIN", f"Reason=IMEX: {str(failure)[:900]}")
         return 1
     if failure.fault != JOB:
-        held = job.restarts >= settings.most_requeues
+        held = job.restarts >= settings.max_requeues
         _tell(job, seen, f"{reason}; the job is {'held' if held else 'requeued'}")
         done = _scontrol("requeuehold" if held else "requeue", job.id)
         # Every tray of the job may have asked for it at this moment.

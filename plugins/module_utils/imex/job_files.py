@@ -30,7 +30,7 @@ _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its n
 # A Prolog that does nothing, for where slurm.conf would find none.
 NOTHING = "#!/bin/sh\n# Slurm fails every job where its Prolog or Epilog finds no file.\nexit 0\n"
 # Option -> the least and the most that it may be.
-RANGES = {"wait": (5, 3600), "stop_wait": (1, 600), "least_trays": (1, 65536), "most_requeues": (0, 1000)}
+RANGES = {"wait": (5, 3600), "stop_wait": (1, 600), "min_trays": (1, 65536), "max_requeues": (0, 1000)}
 # slurm.conf's word for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 
@@ -254,8 +254,8 @@ def wanted(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> Wa
         scope=options["scope"],
         wait=float(options["wait"]),
         stop_wait=float(options["stop_wait"]),
-        least_trays=options["least_trays"],
-        most_requeues=options["most_requeues"],
+        min_trays=options["min_trays"],
+        max_requeues=options["max_requeues"],
         channel0=channel0,
         path=":".join(options["path"] or ()),
         proc_devices=options["proc_devices"],

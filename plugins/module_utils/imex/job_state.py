@@ -47,8 +47,8 @@ class Settings(NamedTuple):
     scope: str = "job"
     wait: float = 60.0
     stop_wait: float = 20.0
-    least_trays: int = 2
-    most_requeues: int = 3
+    min_trays: int = 2
+    max_requeues: int = 3
     channel0: bool = False
     path: str = ""
     proc_devices: str = "/proc/devices"
@@ -201,8 +201,3 @@ def log(text: str, warning: bool = False) -> None:
 def reason_of(done: child.Result) -> str:
     text = (done.error or done.stderr.strip() or done.stdout.strip() or f"exit {done.rc}").splitlines()[0]
     return text[:200]
-
-
-def listed(values: Sequence[str]) -> str:
-    shown = ", ".join(values[:5])
-    return f"{shown} and {len(values) - 5} more" if len(values) > 5 else shown

@@ -25,15 +25,15 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state im
     Failure,
     Job,
     Settings,
-    listed,
     read_text,
     reason_of,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # A ctl that answers needs much less; one that hangs takes this from the wait.
 _CTL_TIMEOUT = 6.0
 # A daemon comes back to a peer that was not up yet after 15, 31, 62 s; SIGUSR1 makes it call again at once.
-_FIRST_NUDGE = 4.0
+_FIRST_RECONNECT = 4.0
 # How long the ctl is not asked while a connection is missing: all daemons of a rack start within it.
 _PATIENCE, _LATER_PATIENCE = 3.0, 2.0
 # A pair whose lists differed stays apart until both daemons are new, so both must be down at one time.
@@ -58,7 +58,7 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
     others = [line for number, (_node, line) in enumerate(members) if number != own]
     # With a short wait earlier, for a ctl that meets a dead tray may take some seconds itself.
     first = min(_PATIENCE, settings.wait / 4)
-    pause, patience, nudge, started, seen = 0.1, first, _FIRST_NUDGE, time.monotonic(), _View(None, {}, "")
+    pause, patience, reconnect, started, seen = 0.1, first, _FIRST_RECONNECT, time.monotonic(), _View(None, {}, "")
     while True:
         # The ctl asks every member: asked again and again, it keeps all these daemons from their start.
         _until_connected(others, min(time.monotonic() + patience, deadline))
@@ -74,12 +74,12 @@ def wait_for_peers(settings: Settings, job: Job, members: Sequence[tuple[str, st
                 stop_daemon(settings)
                 time.sleep(_MISMATCH_PAUSE)
                 start_daemon(deadline)
-                pause, patience, nudge, started = 0.1, first, _FIRST_NUDGE, time.monotonic()
+                pause, patience, reconnect, started = 0.1, first, _FIRST_RECONNECT, time.monotonic()
                 continue
             if "version_mismatch" in words and time.monotonic() - started > _MISMATCH_PAUSE:
                 raise _verdict(settings, members, own, seen)
-            if time.monotonic() - started > nudge:
-                nudge = 2 * nudge + 2
+            if time.monotonic() - started > reconnect:
+                reconnect = 2 * reconnect + 2
                 call_peers()
         elif seen.state is None and not daemons():
             raise Failure(cause(f"{DAEMON} has ended right after its start; see its log"))
@@ -188,16 +188,16 @@ def _verdict(settings: Settings, members: Sequence[tuple[str, str]], own: int, s
             found.setdefault(word, []).append(node)
     if "map_mismatch" in found:
         text = (
-            f"{listed(found['map_mismatch'])} has another list than this tray (!M!); run the imex role on all trays of"
+            f"{summarize(found['map_mismatch'])} has another list than this tray (!M!); run the imex role on all trays of"
             f" clique {settings.clique}, which gives them one map"
         )
     elif "version_mismatch" in found:
         text = (
-            f"{listed(found['version_mismatch'])} runs another version of IMEX than this tray (!V!); bring driver and"
+            f"{summarize(found['version_mismatch'])} runs another version of IMEX than this tray (!V!); bring driver and"
             " package to one version"
         )
     else:
-        parts = [f"{listed(nodes)} {word.replace('_', ' ')}" for word, nodes in sorted(found.items())]
+        parts = [f"{summarize(nodes)} {word.replace('_', ' ')}" for word, nodes in sorted(found.items())]
         text = (
             f"not connected to all trays of the job in clique {settings.clique} after {settings.wait:g} s:"
             f" {', '.join(parts)}; see that it is up, that its prolog ran, and that IMEX's ports are open between trays"

@@ -23,7 +23,7 @@ KEYS = (
     "switchtype",
 )
 CHANNEL_PLUGIN = "switch/nvidia_imex"
-_MOST_INCLUDES = 10
+_MAX_INCLUDES = 10
 
 
 def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
@@ -38,7 +38,7 @@ def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
 def _read_file(path: str, folder: str, settings: dict[str, list[str]], depth: int) -> None:
     for line in logical_lines(disk.read_text(path) or ""):
         words = line.split(None, 1)
-        if words[0].lower() == "include" and len(words) == 2 and depth < _MOST_INCLUDES:
+        if words[0].lower() == "include" and len(words) == 2 and depth < _MAX_INCLUDES:
             _read_file(os.path.join(folder, words[1].strip()), folder, settings, depth + 1)
             continue
         pairs = key_values(line)

@@ -13,7 +13,8 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import processes
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import SECONDS
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import SECONDS
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 _NO_SLURM = ("configuration source", "Unable to process configuration", "No such file")
 
@@ -45,7 +46,7 @@ def in_the_way(jobs: Sequence[str], unknown: str | None, why: Sequence[str]) -> 
             f"IMEX of this clique must stop for {what}, and Slurm does not say whether jobs run on it ({unknown});"
             " bring slurmctld back, or allow it with imex_allow_jobs.",
         )
-    shown = ", ".join(jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
+    shown = summarize(jobs)
     return finding(
         "imex_jobs_running",
         f"Jobs run on this clique ({shown}) and would break, since IMEX must stop for {what}; wait for them, or"

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, survey, verdict
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import SECONDS, TrayError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import SECONDS, TrayError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
 
 _PORT_SECONDS = 1.5
@@ -24,7 +24,7 @@ _PORT_SECONDS = 1.5
 _CALL_SECONDS = 6.0
 
 
-def start(here: Tray, seconds: float, reload: bool, owing: Sequence[str]) -> dict[str, Any]:
+def start(here: Tray, seconds: float, reload: bool, outdated: Sequence[str]) -> dict[str, Any]:
     """Bless this list for this boot and start; nothing here waits for another member."""
     sha256 = sha256_of(here.want.nodes_path)
     record = read_record()
@@ -33,13 +33,13 @@ def start(here: Tray, seconds: float, reload: bool, owing: Sequence[str]) -> dic
             f"{here.want.nodes_path} is not the list of clique {here.want.clique}; find what else writes that file"
             " on this tray, then run the role again."
         )
-    if record and list(owing) != record.get("owing"):
+    if record and list(outdated) != record.get("outdated"):
         here.hands.write(
-            files.RECORD_FILE, domain.render_record(here.want, record["generation"], owing), domain.PLAIN_MODE
+            files.RECORD_FILE, domain.render_record(here.want, record["generation"], outdated), domain.PLAIN_MODE
         )
     if record:
-        blessing = f"{record['generation']} {record['sha256']}\n"
-        here.hands.write(domain.BLESSING, blessing, domain.PLAIN_MODE, quiet=True)
+        approval = f"{record['generation']} {record['sha256']}\n"
+        here.hands.write(domain.START_APPROVAL, approval, domain.PLAIN_MODE, quiet=True)
     state = _unit_state()
     if state in ("active", "reloading"):
         if reload:

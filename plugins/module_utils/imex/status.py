@@ -37,8 +37,8 @@ CELLS = {
     "!V!": "version_mismatch",
     "!M!": "map_mismatch",
 }
-MOST_NODES = 4096
-_MOST_OF_A_WORD = 48
+MAX_NODES = 4096
+_MAX_OF_A_WORD = 48
 NOT_CONFIGURED = "Failed to read node configuration file"
 
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
@@ -135,7 +135,7 @@ def parse_table(text: str) -> Domain:
         found = _NODE.match(line.strip())
         if found:
             number = int(found.group("id"))
-            if number >= MOST_NODES:
+            if number >= MAX_NODES:
                 continue
             nodes[number] = _node_line(number, found)
             local = number if found.group("mark") == "*" else local
@@ -192,7 +192,7 @@ def _connection(value: Any) -> str | None:
 
 
 def _word(value: Any) -> str | None:
-    if not isinstance(value, str) or not value.isascii() or len(value) > _MOST_OF_A_WORD:
+    if not isinstance(value, str) or not value.isascii() or len(value) > _MAX_OF_A_WORD:
         return None
     if not value[:1].isalpha() or not value.replace("_", "").replace(" ", "").isalnum():
         return None
@@ -208,5 +208,5 @@ def _matching(pattern: re.Pattern[str], value: Any) -> str | None:
 
 def _number(key: Any) -> int | None:
     text = str(key)
-    plain = text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_NODES)) + 2
-    return int(text) if plain and int(text) < MOST_NODES else None
+    plain = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_NODES)) + 2
+    return int(text) if plain and int(text) < MAX_NODES else None

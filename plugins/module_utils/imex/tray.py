@@ -33,11 +33,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     slurm_jobs,
     survey,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import (
     INSTALL_SECONDS,
     SECONDS,
     STOP_SECONDS,
-    Hands,
+    HostChanges,
     TrayError,
 )
 
@@ -50,7 +50,7 @@ class Tray:
 
     def __init__(self, want: domain.Wanted, ctl_timeout: float = 10.0, check: bool = False) -> None:
         self.want, self.ctl_timeout, self.check = want, ctl_timeout, check
-        self.hands = Hands(check)
+        self.hands = HostChanges(check)
 
     def facts(self) -> dict[str, Any]:
         read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.want.proc_devices)
@@ -75,12 +75,12 @@ class Tray:
             jobs, unknown = slurm_jobs.running_on(slurm_nodes)
             if jobs or unknown:
                 notes.append(slurm_jobs.in_the_way(jobs, unknown, [*gap.restart_clique, *gap.restart]))
-        blessing = f"{record['generation']} {record['sha256']}\n" if record else None
+        approval = f"{record['generation']} {record['sha256']}\n" if record else None
         pending, noticed = self._pending(seen, offer, record) if not missing else ([], [])
         return {
             "facts": seen,
             "running": seen["running"],
-            "blessed": blessing is not None and disk.read_text(domain.BLESSING) == blessing,
+            "approved": approval is not None and disk.read_text(domain.START_APPROVAL) == approval,
             "pending": pending,
             "restart_clique": gap.restart_clique,
             "restart": gap.restart,
@@ -97,8 +97,8 @@ class Tray:
     ) -> tuple[list[str], list[dict[str, Any]]]:
         """What stop_and_write would do and find here with the record as it is."""
         trial = Tray(self.want, self.ctl_timeout, check=True)
-        known = record or {"generation": 0, "owing": []}
-        found = trial.stop_and_write(known["generation"], known.get("owing") or [], False, seen, offer)
+        known = record or {"generation": 0, "outdated": []}
+        found = trial.stop_and_write(known["generation"], known.get("outdated") or [], False, seen, offer)
         return trial.hands.done, found["findings"]
 
     def _gap(self, seen: Mapping[str, Any], offer: packages.Offer | None) -> domain.Gap:
@@ -135,7 +135,7 @@ class Tray:
     def stop_and_write(
         self,
         generation: int,
-        owing: Sequence[str],
+        outdated: Sequence[str],
         stop: bool,
         seen: dict[str, Any] | None = None,
         offer: packages.Offer | None = None,
@@ -168,7 +168,7 @@ class Tray:
             installing.install(self.hands, offer)
         self._write_config()
         if self.want.runs_service:
-            self._write_list(generation, owing)
+            self._write_list(generation, outdated)
         else:
             self._forget_list()
         self._set_units(seen, any(_is_unit(path) for path in self.hands.before))
@@ -229,21 +229,21 @@ class Tray:
         if values:
             self.hands.write(files.CONFIG_FILE, config.changed(values).text, domain.PLAIN_MODE)
 
-    def _write_list(self, generation: int, owing: Sequence[str]) -> None:
-        record = domain.render_record(self.want, generation, owing)
+    def _write_list(self, generation: int, outdated: Sequence[str]) -> None:
+        record = domain.render_record(self.want, generation, outdated)
         if disk.read_text(self.want.nodes_path) == self.want.text and disk.read_text(files.RECORD_FILE) == record:
             return
         if disk.read_text(self.want.nodes_path) != self.want.text and not self.check:
-            # Not blessed from here on: a crash in between must not start half a change.
+            # Not approved from here on: a crash in between must not start half a change.
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(domain.BLESSING)
+                os.unlink(domain.START_APPROVAL)
         self.hands.write(self.want.nodes_path, self.want.text, domain.PLAIN_MODE)
         self.hands.write(files.RECORD_FILE, record, domain.PLAIN_MODE)
 
     def _forget_list(self) -> None:
         ours = os.path.lexists(files.RECORD_FILE)
         self.hands.write(files.RECORD_FILE, None, 0)
-        self.hands.write(domain.BLESSING, None, 0)
+        self.hands.write(domain.START_APPROVAL, None, 0)
         if self.want.owner == domain.NONE or (self.want.owner == domain.JOB and ours):
             # Without the check nothing would keep a start by hand from using an old list. Where a prolog is the owner
             # a list without a record is that of a running job.
@@ -277,7 +277,7 @@ class Tray:
             # The unit's file has gone by now, and with it disable's knowledge of where its link is.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}")
-            for path in (os.path.dirname(domain.DROP_IN), os.path.dirname(domain.BLESSING)):
+            for path in (os.path.dirname(domain.DROP_IN), os.path.dirname(domain.START_APPROVAL)):
                 with contextlib.suppress(OSError):
                     os.rmdir(path)
 

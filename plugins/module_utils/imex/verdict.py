@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import normal_address
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 _MISMATCHES = {"map_mismatch": "imex_list_differs", "version_mismatch": "imex_peer_version"}
 
@@ -113,7 +114,7 @@ def _judge_lists(
             "imex_list_differs",
             clique,
             wrong[0] if len(wrong) == 1 else None,
-            f"The list on {_listed(wrong)} is not that of clique {clique}; write one list on all its trays, then stop"
+            f"The list on {summarize(wrong)} is not that of clique {clique}; write one list on all its trays, then stop"
             " all"
             " and start all.",
         )
@@ -125,7 +126,7 @@ def _judge_lists(
             "imex_list_differs",
             clique,
             odd[0] if len(odd) == 1 else None,
-            f"The list on {_listed(odd)} names the same trays in other bytes than the rest of clique {clique}; write"
+            f"The list on {summarize(odd)} names the same trays in other bytes than the rest of clique {clique}; write"
             " one"
             " list on all its trays, then stop all and start all.",
         )
@@ -142,7 +143,7 @@ def _judge_versions(clique: str, known: Mapping[str, Any], notes: list[dict[str,
             "imex_peer_version",
             clique,
             first if len(odd) == 1 else None,
-            f"{_listed(odd)} do not run IMEX {usual} as the rest of clique {clique} (!V!), and pairs of two versions do"
+            f"{summarize(odd)} do not run IMEX {usual} as the rest of clique {clique} (!V!), and pairs of two versions do"
             " not talk; bring driver and package to one version.",
         )
 
@@ -159,7 +160,7 @@ def _judge_state(
             "imex_waiting_for_recovery",
             clique,
             tray,
-            f"{tray} waits for the peers of before its unclean stop ({_listed(whom) or 'all are connected'}); bring"
+            f"{tray} waits for the peers of before its unclean stop ({summarize(whom) or 'all are connected'}); bring"
             " them"
             " back, or restart the whole clique with IMEX_WAIT_FOR_QUORUM=NONE.",
         )
@@ -246,13 +247,8 @@ def _culprit(pairs: Sequence[tuple[str, str, str]]) -> str | None:
 
 
 def _pairs(pairs: Sequence[tuple[str, str, str]]) -> str:
-    return _listed(list(dict.fromkeys(f"{a}-{b}" for a, b in (sorted(pair[:2]) for pair in pairs))))
+    return summarize(list(dict.fromkeys(f"{a}-{b}" for a, b in (sorted(pair[:2]) for pair in pairs))))
 
 
 def _key(entry: str) -> str:
     return normal_address(entry) or entry.lower()
-
-
-def _listed(values: Sequence[str]) -> str:
-    shown = ", ".join(values[:5])
-    return f"{shown} and {len(values) - 5} more" if len(values) > 5 else shown

@@ -28,8 +28,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing i
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import Plan, same_named
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.replacing import PREVIOUS, Files, sync
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey, look_again, read_file
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import PREVIOUS, Files, sync
 
 # How long a slurmctld that took the reconfigure may need until it shows the new topology, in seconds.
 SETTLE = 5.0
@@ -177,6 +177,6 @@ class Log:
         except (OSError, ValueError):
             return ""
         lines = [line.partition("fatal: ")[2] for line in text.splitlines() if "fatal: " in line]
-        # 24.11 may end itself after a reconfigure that failed (reviving.py); the reason is what it said before that.
+        # 24.11 may end itself after a reconfigure that failed (restart.py); the reason is what it said before that.
         lines = [line for line in lines if not line.startswith("assoc_mgr_lock: ")] or lines
         return lines[-1].strip()[:300] if lines else ""

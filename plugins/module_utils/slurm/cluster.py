@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, Since, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.replacing import Files, locked
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files, locked
 
 UNIT = "slurmctld.service"
 CONF, NODES, GRES, CGROUP = "slurm.conf", "nvlink_nodes.conf", "gres.conf", "cgroup.conf"
@@ -43,7 +43,7 @@ ONLY_AT_START = frozenset(
     )
 )
 # What giving back control may take, and how often it is tried.
-CONTROL_SECONDS, MOST_STARTS = 90.0, 3
+CONTROL_SECONDS, MAX_STARTS = 90.0, 3
 # How long a slurmdbd that refuses is asked again: while it starts, or is busy, it does so for a moment.
 DATABASE_SECONDS = 20.0
 # New files get the owner and mode of this one: root's, readable by all.
@@ -51,7 +51,7 @@ ROOTS = "/etc/passwd"
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredState:
     """texts: name of NAMES -> text. made_from: digest of the node lines that they were made from, empty for none."""
 
     texts: Mapping[str, str]
@@ -73,7 +73,7 @@ def digest(text: str | None) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if text is not None else ""
 
 
-def apply(host: Host, wish: Wish) -> list[str]:
+def apply(host: Host, wish: DesiredState) -> list[str]:
     """Write and load; the names of the files that change. SlurmError says what failed and that all is as before."""
     if host.check:
         changed = _plan(host, wish, present(wish.conf_dir))[1]
@@ -123,7 +123,7 @@ class Outdated(SlurmError):
     """What the new texts were made from is no longer what is there."""
 
 
-def _plan(host: Host, wish: Wish, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def _plan(host: Host, wish: DesiredState, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The texts to have, and which of them change; the changes are noted."""
     texts = dict(wish.texts)
     texts[CONF] = keep_includes(texts[CONF], before.get(CONF, ""))
@@ -218,13 +218,18 @@ def _keep_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str]
 
 
 def _load(
-    host: Host, wish: Wish, slurm: Slurm, changed: list[str], before: Mapping[str, str], texts: Mapping[str, str]
+    host: Host,
+    wish: DesiredState,
+    slurm: Slurm,
+    changed: list[str],
+    before: Mapping[str, str],
+    texts: Mapping[str, str],
 ) -> None:
     if wish.accounting:
         _register(host, slurm, wish.cluster)
     old, new = settings(before.get(CONF, "")), settings(texts[CONF])
     restart = CONF in changed and any(old.get(key) != new.get(key) for key in ONLY_AT_START)
-    since = Since(wish.log)
+    since = LogCursor(wish.log)
     started = host.run(UNIT, restart=restart, log=wish.log)
     if not started and changed:
         result = slurm.reconfigure()
@@ -236,7 +241,7 @@ def _load(
     _settle(host, slurm, set(hardware.parse_nodes(texts[NODES])))
 
 
-def _take_control(host: Host, slurm: Slurm, since: Since) -> None:
+def _take_control(host: Host, slurm: Slurm, since: LogCursor) -> None:
     """Until the slurmctld that was started here answers, also where another one has to give back control first.
 
     Seen on 26.05.5: the other one takes 29 s for it, writes its state only then, and this one may end because it finds
@@ -250,7 +255,7 @@ def _take_control(host: Host, slurm: Slurm, since: Since) -> None:
         if known and known[0][1]:
             return
         if not host.is_active(UNIT):
-            if len(known) < 2 or starts == MOST_STARTS:
+            if len(known) < 2 or starts == MAX_STARTS:
                 why = host.why(UNIT, since, "it has ended")
                 raise SlurmError(f"{UNIT} does not start ({why}): correct that first.")
             starts += 1

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, Since, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
 
 MARIADB_UNIT, UNIT, PORT = "mariadb.service", "slurmdbd.service", 6819
@@ -38,7 +38,7 @@ HEADER = "# Written by rackscale.nvlink (slurm): the next run takes back what is
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredState:
     """The database, the file of MariaDB's settings, and settings of slurmdbd.conf that win over ours."""
 
     auth: str
@@ -54,7 +54,7 @@ class Wish:
     log: str = "/var/log/slurm/slurmdbd.log"
 
 
-def bring_up(host: Host, wish: Wish) -> None:
+def bring_up(host: Host, wish: DesiredState) -> None:
     """MariaDB with the database and its user, slurmdbd running on it; SlurmError in one sentence."""
     for name in (wish.database, wish.user):
         if not NAME.fullmatch(name):
@@ -75,12 +75,12 @@ def bring_up(host: Host, wish: Wish) -> None:
         owner = f"{wish.slurm_user}:{wish.slurm_user}"
         changed = host.file(path, slurmdbd_conf(wish, password).encode(), owner, 0o600)
         _ensure_database(host, wish, password)
-        since = Since(wish.log)
+        since = LogCursor(wish.log)
         host.run(UNIT, restart=changed, log=wish.log)
         _wait(host, wish, since)
 
 
-def _wait(host: Host, wish: Wish, since: Since) -> None:
+def _wait(host: Host, wish: DesiredState, since: LogCursor) -> None:
     """The unit counts as started before slurmdbd has looked at its database."""
     port = int(wish.settings.get("DbdPort", PORT))
     if not host.check and not host.wait_for_port(port, UNIT, host.timeout):
@@ -88,7 +88,7 @@ def _wait(host: Host, wish: Wish, since: Since) -> None:
         raise SlurmError(f"{UNIT} does not start ({told}): correct that first.")
 
 
-def slurmdbd_conf(wish: Wish, password: str) -> str:
+def slurmdbd_conf(wish: DesiredState, password: str) -> str:
     """The text of slurmdbd.conf; a setting with no value is left out."""
     settings = {
         "AuthType": f"auth/{wish.auth}",
@@ -117,7 +117,7 @@ def _password(path: str) -> str:
     return ""
 
 
-def _ensure_database(host: Host, wish: Wish, password: str) -> None:
+def _ensure_database(host: Host, wish: DesiredState, password: str) -> None:
     if host.check:
         # Without MariaDB there is nothing to ask; its installation is told already.
         return

@@ -29,7 +29,7 @@ FILE_NAMES = {YAML: "topology.yaml", CONF: "topology.conf"}
 HEADER = (
     "# Written by rackscale.nvlink (slurm_topology) from the fabric file: the next run takes back what is changed here."
 )
-_OWN = "# Beside the blocks it keeps the topologies "
+_OWN = "# Next to the blocks it keeps the topologies "
 
 
 class SlurmError(NvlinkError):
@@ -64,7 +64,7 @@ class Topology:
     block_sizes: tuple[int, ...] = ()
     body: Any = None
 
-    def essence(self) -> tuple[Any, ...]:
+    def fingerprint(self) -> tuple[Any, ...]:
         """What Slurm goes by: names, order, sizes and node sets; not how a hostlist is written."""
         return (
             self.name,

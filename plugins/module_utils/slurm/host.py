@@ -207,7 +207,7 @@ class Host:
             return True
         # A unit that failed too often refuses to start until its counter is cleared.
         self.call("systemctl", "reset-failed", unit)
-        since = Since(log)
+        since = LogCursor(log)
         result = self.call("systemctl", "restart" if active else "start", unit)
         if result.rc != 0 or not self.is_active(unit):
             why = self.why(unit, since, reason(result))
@@ -229,7 +229,7 @@ class Host:
             self.call("systemctl", "restart", unit)
             raise SlurmError(f"{str(error).rstrip('.')}; the {os.path.basename(path)} of before is back.") from None
 
-    def why(self, unit: str, since: Since, otherwise: str) -> str:
+    def why(self, unit: str, since: LogCursor, otherwise: str) -> str:
         """What a daemon complained about last, in its log or in the journal."""
         text = since.text()
         if not _complaints(text):
@@ -249,7 +249,7 @@ class Host:
             time.sleep(0.2)
 
 
-class Since:
+class LogCursor:
     """From when on a daemon's log and the journal are looked at."""
 
     def __init__(self, log: str) -> None:

@@ -50,7 +50,7 @@ class Node:
 
     @property
     def cause(self) -> str:
-        """Why it was drained; slurmctld adds what befell the node since, as in ``nvlink: hold : Not responding``."""
+        """Why it was drained; slurmctld adds what befell the node since, as in ``nvlink: drain : Not responding``."""
         return self.reason.partition(" : ")[0]
 
 

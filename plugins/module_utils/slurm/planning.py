@@ -25,12 +25,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing i
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey, read_file
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 Finding = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredState:
     """What a caller wants to run: the blocks in order, sizes (empty: chosen here), the topology's name, policy.
 
     others: topologies of kind flat or tree that stand beside it and are this collection's too; cluster_default: the
@@ -98,7 +99,7 @@ class Plan:
         return problem
 
 
-def plan(seen: Survey, wish: Wish) -> Plan:
+def plan(seen: Survey, wish: DesiredState) -> Plan:
     """Compare the wish with what is there; reads, writes nothing."""
     blocks, findings = rules.drop_placeholders(wish.blocks, seen.version)
     sizes = wish.block_sizes or rules.auto_block_sizes(blocks, seen.version)
@@ -167,7 +168,7 @@ def plan(seen: Survey, wish: Wish) -> Plan:
 
 
 def _beside(
-    seen: Survey, wish: Wish, written: Sequence[Topology], name: str, default: str
+    seen: Survey, wish: DesiredState, written: Sequence[Topology], name: str, default: str
 ) -> tuple[list[Topology], list[Topology], list[Finding]]:
     """The topologies beside the block topology: those that are made here, all of them in order, and findings."""
     findings: list[Finding] = []
@@ -206,7 +207,7 @@ def _beside(
     return made, others, findings
 
 
-def _gone(seen: Survey, wish: Wish, name: str) -> list[str]:
+def _gone(seen: Survey, wish: DesiredState, name: str) -> list[str]:
     """The topologies that an earlier run has made beside the blocks and that are wanted no more."""
     return [own for own in seen.own_topologies() if own not in (name, *(other.name for other in wish.others))]
 
@@ -234,7 +235,7 @@ def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
         )
         for block in before.blocks
     )
-    if replace(after, blocks=wanted).essence() != replace(before, blocks=moved).essence():
+    if replace(after, blocks=wanted).fingerprint() != replace(before, blocks=moved).fingerprint():
         return None
     # The move must be all that differs from what runs, in the settings and in the topologies beside it too.
     others = [other for other in plan.wanted if other is not after]
@@ -272,8 +273,8 @@ def _jobs(plan: Plan, allowed: bool) -> None:
     if not plan.jobs:
         return
     plan.jobs.sort(key=lambda job: (len(job["job"]), job["job"]))
-    told = rules.some(
-        (f"job {job['job']} of {job['user']} on {rules.some(job['nodes'], 2)}" for job in plan.jobs), limit=3
+    told = summarize(
+        (f"job {job['job']} of {job['user']} on {summarize(job['nodes'], 2)}" for job in plan.jobs), limit=3
     )
     count = "1 job runs" if len(plan.jobs) == 1 else f"{len(plan.jobs)} jobs run"
     if allowed:
@@ -303,7 +304,7 @@ def same_named(topologies: Sequence[Topology], name: str) -> Topology | None:
 
 
 def _same(written: Sequence[Topology], wanted: Sequence[Topology]) -> bool:
-    return [known.essence() for known in written] == [known.essence() for known in wanted]
+    return [known.fingerprint() for known in written] == [known.fingerprint() for known in wanted]
 
 
 def _managed(seen: Survey, wants: Mapping[str, str]) -> dict[str, bytes]:

@@ -29,7 +29,7 @@ BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/
 
 # An idle node without features is half a kilobyte (24.11.5); system, GRES, TRES and a reason make it a few times that,
 # and the trays of 576 racks come near to what other programs may print.
-MOST_OUTPUT = 256 * 1024 * 1024
+MAX_OUTPUT = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Slurm:
 
     def call(self, name: str, *arguments: str, timeout: float | None = None) -> child.Result:
         command = [self.program(name), *arguments]
-        return child.run(command, timeout or self.timeout, env=self._environment(), most=MOST_OUTPUT)
+        return child.run(command, timeout or self.timeout, env=self._environment(), most=MAX_OUTPUT)
 
     def call_each(
         self, name: str, arguments: Sequence[Sequence[str]], timeout: float, at_once: int

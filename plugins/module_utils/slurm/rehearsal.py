@@ -49,7 +49,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying i
 Finding = dict[str, Any]
 # Up to so many blocks or partitions each gets every size; beyond, each its full size, and one of each shape the others.
 MANY = 64
-MOST_WORKERS = 4
+MAX_WORKERS = 4
 _EXPLAINED = 20
 
 _SETTINGS = f"""\
@@ -301,13 +301,13 @@ def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
             )
         saved = {name: read_file(os.path.join(wanted.state_dir, name)) for name in _RECORDS if wanted.users}
 
-        def work(place: sandbox.Place) -> dict[str, Any]:
+        def work(place: sandbox.Sandbox) -> dict[str, Any]:
             return _work(place, derived, bare, accounting, saved, wanted)
 
         said = sandbox.inside(work, programs, timeout, wanted.users)
-    except sandbox.TooLate as error:
+    except sandbox.Timeout as error:
         held.why, held.complete = str(error), False
-    except sandbox.Impossible as error:
+    except sandbox.SandboxUnavailable as error:
         held.why = str(error)
     except SlurmError as error:
         held.why = str(error).rstrip(".")
@@ -329,7 +329,7 @@ def rehearse(slurm: Slurm, wanted: Wanted, timeout: float) -> Rehearsal:
 
 
 def _work(
-    place: sandbox.Place,
+    place: sandbox.Sandbox,
     derived: rehearsal_conf.Derived,
     bare: rehearsal_conf.Derived,
     accounting: rehearsal_conf.Derived,
@@ -358,7 +358,7 @@ def _work(
     return {"loaded": True, "fatal": "", "complete": complete, "outcomes": told, "records": why}
 
 
-def _load_records(place: sandbox.Place, accounting: rehearsal_conf.Derived, saved: Mapping[str, bytes | None]) -> str:
+def _load_records(place: sandbox.Sandbox, accounting: rehearsal_conf.Derived, saved: Mapping[str, bytes | None]) -> str:
     """Start slurmctld with the accounting records that the site's has saved; empty once it answers, else why not."""
     for name, data in saved.items():
         if data is None:
@@ -370,7 +370,7 @@ def _load_records(place: sandbox.Place, accounting: rehearsal_conf.Derived, save
     return f"slurmctld does not start with the records that it has saved ({fatal})" if fatal else ""
 
 
-def _load(place: sandbox.Place, derived: rehearsal_conf.Derived) -> str:
+def _load(place: sandbox.Sandbox, derived: rehearsal_conf.Derived) -> str:
     """Start slurmctld with these files; empty once it answers, else its own words."""
     place.owned(place.path("state"))
     place.owned("/run/slurmctld")
@@ -389,19 +389,19 @@ def _load(place: sandbox.Place, derived: rehearsal_conf.Derived) -> str:
     daemon = place.start("slurmctld", "-D", "-f", conf, output="state/output", SLURM_CONF=conf)
     while daemon.poll() is None:
         if place.left <= 0:
-            raise sandbox.TooLate(f"its slurmctld does not answer in time ({_last_words(place)})")
+            raise sandbox.Timeout(f"its slurmctld does not answer in time ({_last_words(place)})")
         if _client(place, "scontrol", "ping").stdout.find(" is UP") >= 0:
             return ""
         time.sleep(0.02)
     return _last_words(place) or f"it ended with {daemon.returncode}"
 
 
-def _client(place: sandbox.Place, name: str, *arguments: str, user: str = "") -> subprocess.CompletedProcess[str]:
+def _client(place: sandbox.Sandbox, name: str, *arguments: str, user: str = "") -> subprocess.CompletedProcess[str]:
     number = place.users.get(user, sandbox.USER)
     return place.run(name, *arguments, user=number, SLURM_CONF=place.path("client/slurm.conf"))
 
 
-def _read(place: sandbox.Place, name: str, start: int = 0) -> str:
+def _read(place: sandbox.Sandbox, name: str, start: int = 0) -> str:
     try:
         with open(place.path(name), "rb") as file:
             file.seek(start)
@@ -410,7 +410,7 @@ def _read(place: sandbox.Place, name: str, start: int = 0) -> str:
         return ""
 
 
-def _last_words(place: sandbox.Place) -> str:
+def _last_words(place: sandbox.Sandbox) -> str:
     """The last fatal line of the log, else the last error, else the last line; without its time."""
     lines = [line for name in ("state/output", "state/log") for line in _read(place, name).splitlines() if line.strip()]
     for mark in ("fatal: ", "error: "):
@@ -420,7 +420,7 @@ def _last_words(place: sandbox.Place) -> str:
     return re.sub(r"^\[[^]]*\]\s*", "", lines[-1])[:300] if lines else ""
 
 
-def _partitions(place: sandbox.Place) -> list[rules.Partition]:
+def _partitions(place: sandbox.Sandbox) -> list[rules.Partition]:
     found = []
     for record in files.parse_records(_client(place, "scontrol", "-a", "-o", "show", "partitions").stdout):
         nodes, topology = record.get("Nodes", ""), record.get("Topology", "")
@@ -432,7 +432,7 @@ def _partitions(place: sandbox.Place) -> list[rules.Partition]:
     return found
 
 
-def _ask(place: sandbox.Place, jobs: Sequence[TestJob], topology: Topology) -> list[Outcome]:
+def _ask(place: sandbox.Sandbox, jobs: Sequence[TestJob], topology: Topology) -> list[Outcome]:
     where = {node: block.name for block in topology.blocks for node in block.nodes}
 
     def one(job: TestJob) -> Outcome:
@@ -444,7 +444,7 @@ def _ask(place: sandbox.Place, jobs: Sequence[TestJob], topology: Topology) -> l
             return judge(job, None, "", where)
         return judge(job, done.returncode, f"{done.stdout}\n{done.stderr}", where)
 
-    with ThreadPoolExecutor(min(MOST_WORKERS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(MAX_WORKERS, os.cpu_count() or 1)) as pool:
         outcomes = list(pool.map(one, jobs))
     refused = [(job, said) for job, said in zip(jobs, outcomes) if said.outcome == "refused"]
     if refused and place.left > 1:

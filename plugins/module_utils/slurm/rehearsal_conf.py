@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 
 # The partition of the rehearsal alone: all trays of all blocks, and no limit of the site's.
 OPEN_PARTITION = "nvlink_rehearsal"
-_MOST_INCLUDES = 10
+_MAX_INCLUDES = 10
 
 
 def _words(text: str) -> frozenset[str]:
@@ -189,7 +189,7 @@ def _lines(conf_dir: str, changed: Mapping[str, bytes], problems: list[str]) -> 
             words = line.split(None, 1)
             if words[0].lower() == "include" and len(words) == 2:
                 target = os.path.join(conf_dir, words[1].strip().strip("\"'").replace("%c", cluster.lower()))
-                if depth >= _MOST_INCLUDES:
+                if depth >= _MAX_INCLUDES:
                     problems.append(f"{target} is included too deeply, and was left out.")
                     continue
                 try:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, replacing, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, segments, tiers, transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
 
@@ -52,7 +52,7 @@ def plan(conf_dir: str, topology: str) -> Removal:
         if text is not None and text.startswith(_HEADERS):
             texts[path] = _without_ours(name, text, topology)
     for name in (MAIN, *_MADE):
-        path = os.path.join(conf_dir, name + replacing.PREVIOUS)
+        path = os.path.join(conf_dir, name + transaction.PREVIOUS)
         if os.path.exists(path):
             texts[path] = None
     return Removal(texts)
@@ -73,7 +73,7 @@ def _without_ours(name: str, text: str, topology: str) -> str | None:
 
 def apply(slurm: Slurm, conf_dir: str, removal: Removal) -> None:
     """Take it away and have slurmctld read what is left; on failure everything is back and loaded."""
-    with replacing.locked(conf_dir, slurm.timeout):
+    with transaction.locked(conf_dir, slurm.timeout):
         before = {path: _read(path) for path in removal.texts}
         try:
             for path, text in removal.texts.items():
@@ -107,7 +107,7 @@ def _put(path: str, text: str | None) -> None:
             os.unlink(path)
         return
     model = path if os.path.exists(path) else os.path.join(os.path.dirname(path), MAIN)
-    replacing.Files(model).write(path, text.encode("utf-8", "surrogateescape"))
-    beside = path + replacing.PREVIOUS
+    transaction.Files(model).write(path, text.encode("utf-8", "surrogateescape"))
+    beside = path + transaction.PREVIOUS
     if os.path.exists(beside):
         os.unlink(beside)

@@ -32,6 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     SlurmError,
     Topology,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 Version = tuple[int, int, int]
 Finding = dict[str, Any]
@@ -155,7 +156,7 @@ def drop_placeholders(blocks: Sequence[Block], version: Version) -> tuple[tuple[
     if not empty:
         return tuple(blocks), []
     message = (
-        f"Slurm {show_version(version)} cannot hold empty blocks, so {some(empty)} left the topology: blocks after it"
+        f"Slurm {show_version(version)} cannot hold empty blocks, so {summarize(empty)} left the topology: blocks after it"
         " move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05."
     )
     return tuple(block for block in blocks if block.nodes), [
@@ -465,7 +466,7 @@ def _unknown_nodes(candidate: Candidate) -> Iterator[Objection]:
         unknown = [node for node in block.nodes if node not in candidate.known_nodes]
         if unknown and len(unknown) < len(block.nodes):
             yield (
-                f"Slurm does not know {some(unknown)} of block {block.name}: add NodeName lines to slurm.conf, or"
+                f"Slurm does not know {summarize(unknown)} of block {block.name}: add NodeName lines to slurm.conf, or"
                 " correct nvlink_slurm_node.",
                 {"block": block.name, "tray": unknown[0]},
             )
@@ -477,7 +478,7 @@ def _unknown_blocks(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
         if block.nodes and not candidate.known(block):
             yield (
-                f"Slurm knows none of the {len(block.nodes)} nodes of block {block.name} ({some(block.nodes)}): set"
+                f"Slurm knows none of the {len(block.nodes)} nodes of block {block.name} ({summarize(block.nodes)}): set"
                 " nvlink_slurm_node to their NodeName, or add them to slurm.conf.",
                 {"block": block.name},
             )
@@ -491,7 +492,7 @@ def _uncovered_nodes(candidate: Candidate) -> Iterator[Objection]:
         outside = [node for node in partition.nodes if node not in covered]
         if outside and len(outside) < len(partition.nodes):
             yield (
-                f"The partition {partition.name} has nodes in no block ({some(outside)}), which get no job while the"
+                f"The partition {partition.name} has nodes in no block ({summarize(outside)}), which get no job while the"
                 " partition also has block nodes: place them, or give them a partition of their own.",
                 {"tray": outside[0]},
             )
@@ -591,7 +592,7 @@ def _aggregates_shift(candidate: Candidate) -> Iterator[Objection]:
     shifted = sorted(",".join(names) for names in before if names not in after and kept_names.issuperset(names))
     if shifted:
         yield (
-            f"The larger blocks are cut anew, {some(shifted)} no longer stand together: keep retired blocks as"
+            f"The larger blocks are cut anew, {summarize(shifted)} no longer stand together: keep retired blocks as"
             " placeholders (25.05), or tell those who use the larger sizes.",
             {},
         )
@@ -662,9 +663,3 @@ def lint(candidate: Candidate) -> list[Finding]:
 def slurmctld_refuses(candidate: Candidate) -> bool:
     """Whether this version of slurmctld would refuse the topology: what the tests compare with the daemon."""
     return any(rule.slurmctld == "fatal" for rule, _found in hits(candidate))
-
-
-def some(names: Iterable[str], limit: int = 5) -> str:
-    listed = [name[:80] for name in names]
-    more = len(listed) - limit
-    return ", ".join(listed[:limit]) + (f" and {more} more" if more > 0 else "")

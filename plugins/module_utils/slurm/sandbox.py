@@ -57,15 +57,15 @@ _SIOCSIFADDR, _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8916, 0x8913, 0x8914, 1
 _MARGIN = 2.0
 
 
-class Impossible(SlurmError):
+class SandboxUnavailable(SlurmError):
     """This host does not let us make the place; the message is a clause that says why."""
 
 
-class TooLate(Impossible):
+class Timeout(SandboxUnavailable):
     """The time was over before the work was done."""
 
 
-class Place:
+class Sandbox:
     """What code inside sees: where to put files, how to run programs, how long it may take (seconds of monotonic).
 
     A program is called by its plain name whatever its file is called: slurmctld goes by it, and Debian's file is
@@ -152,26 +152,26 @@ class Place:
 
 
 def inside(
-    work: Callable[[Place], Any], programs: Mapping[str, str], timeout: float, users: Mapping[str, int] | None = None
+    work: Callable[[Sandbox], Any], programs: Mapping[str, str], timeout: float, users: Mapping[str, int] | None = None
 ) -> Any:
     """What ``work`` returns, called in a new place; it must be JSON. At most ``timeout`` seconds and a little more.
 
-    programs: name -> path of what it may run. users: further users that exist inside, name -> number. Raises Impossible
-    where this host does not let us, TooLate where ``work`` did not come back in time.
+    programs: name -> path of what it may run. users: further users that exist inside, name -> number. Raises SandboxUnavailable
+    where this host does not let us, Timeout where ``work`` did not come back in time.
     """
     if os.geteuid() != 0:
-        raise Impossible("it needs root")
+        raise SandboxUnavailable("it needs root")
     caller = os.getpid()
     reply = child.call(_outside, timeout + _MARGIN, work, dict(programs), timeout, caller, dict(users or {}))
     if not isinstance(reply.value, dict):
         if reply.result.timed_out:
-            raise TooLate("it did not end in time")
+            raise Timeout("it did not end in time")
         told = reply.result.error or reply.result.stderr.strip().rpartition("\n")[2]
-        raise Impossible(f"it broke off ({told[:200]})")
+        raise SandboxUnavailable(f"it broke off ({told[:200]})")
     if "late" in reply.value:
-        raise TooLate(str(reply.value["late"]))
+        raise Timeout(str(reply.value["late"]))
     if "impossible" in reply.value:
-        raise Impossible(str(reply.value["impossible"]))
+        raise SandboxUnavailable(str(reply.value["impossible"]))
     return reply.value.get("value")
 
 
@@ -179,7 +179,7 @@ def inside(
 
 
 def _outside(
-    work: Callable[[Place], Any], programs: dict[str, str], timeout: float, caller: int, users: dict[str, int]
+    work: Callable[[Sandbox], Any], programs: dict[str, str], timeout: float, caller: int, users: dict[str, int]
 ) -> dict[str, Any]:
     """In a child of the caller: make the namespaces, and wait for their first process."""
     deadline = time.monotonic() + timeout
@@ -188,7 +188,7 @@ def _outside(
         os._exit(1)
     try:
         _check(_libc().unshare(_NAMESPACES), "namespaces of its own")
-    except Impossible as error:
+    except SandboxUnavailable as error:
         return {"impossible": str(error)}
     mine, theirs = os.pipe()
     alive, held = os.pipe()  # `held` is open as long as this process lives
@@ -196,7 +196,7 @@ def _outside(
     if pid == 0:
         os.close(mine)
         os.close(held)
-        _first(work, Place(deadline, programs, users), theirs, alive)
+        _first(work, Sandbox(deadline, programs, users), theirs, alive)
     os.close(theirs)
     os.close(alive)
     with os.fdopen(mine, "rb") as pipe:
@@ -215,7 +215,7 @@ def _die_with_parent() -> None:
 # ------------------------------------------------------------------------------------------------------ in the place
 
 
-def _first(work: Callable[[Place], Any], place: Place, out: int, alive: int) -> None:
+def _first(work: Callable[[Sandbox], Any], place: Sandbox, out: int, alive: int) -> None:
     """The first process of the place: furnish it, do the work, say what came of it. Never returns."""
     answer: dict[str, Any]
     try:
@@ -228,9 +228,9 @@ def _first(work: Callable[[Place], Any], place: Place, out: int, alive: int) -> 
         _furnish(place.users)
         answer = {"value": work(place)}
         place.end()
-    except TooLate as error:
+    except Timeout as error:
         answer = {"late": str(error)}
-    except Impossible as error:
+    except SandboxUnavailable as error:
         answer = {"impossible": str(error)}
     except subprocess.TimeoutExpired:
         answer = {"late": "it did not end in time"}
@@ -253,7 +253,7 @@ def _furnish(users: Mapping[str, int]) -> None:
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE, None, "mounts of its own")
     _read_only()
     _mount("tmpfs", "/run", "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, f"size={DISK},mode=755", "a /run of its own")
-    with contextlib.suppress(Impossible):  # some containers forbid it
+    with contextlib.suppress(SandboxUnavailable):  # some containers forbid it
         _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None, "a /proc of its own")
     os.mkdir(FOLDER, 0o755)
     for name, text in _names(users).items():
@@ -311,7 +311,7 @@ def _read_only() -> None:
                 for name, flag in (("nosuid", _MS_NOSUID), ("nodev", _MS_NODEV), ("noexec", _MS_NOEXEC))
                 if name in words[5].split(",")
             )
-            with contextlib.suppress(Impossible):
+            with contextlib.suppress(SandboxUnavailable):
                 _mount(None, path, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | keep, None, "")
 
 
@@ -335,7 +335,7 @@ def _libc() -> ctypes.CDLL:
 
 def _check(status: int, what: str) -> None:
     if status != 0:
-        raise Impossible(f"this host does not give it {what} ({os.strerror(ctypes.get_errno())})")
+        raise SandboxUnavailable(f"this host does not give it {what} ({os.strerror(ctypes.get_errno())})")
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None, what: str) -> None:

@@ -63,7 +63,7 @@ _SETTING_CODES = {"SelectType": "slurm_select_type", "PrologFlags": "slurm_prolo
 def settings_findings(
     style: str, running: Mapping[str, str], written: Mapping[str, str], manage: bool
 ) -> list[Finding]:
-    """What is missing or contrary in Slurm's settings.
+    """What is missing or inconsistent in Slurm's settings.
 
     running: ``scontrol show config`` with keys in lower case; written: what slurm.conf and its includes say, without
     the file that this collection owns; manage: whether that file sets what is missing.
@@ -82,7 +82,7 @@ def settings_findings(
         if value is not None and not satisfies(key, value) and not given:
             how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
             message = f"slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld."
-            code = "slurm_conf_contrary" if manage else _SETTING_CODES.get(key, "slurm_plugin_contrary")
+            code = "slurm_conf_contrary" if manage else _SETTING_CODES.get(key, "slurm_plugin_inconsistent")
             found.append(finding(code, message))
         elif not satisfies(key, runs) and not (manage and value is None):
             if value is not None:
@@ -94,8 +94,8 @@ def settings_findings(
                     f"slurm.conf does not set {key}, and slurmctld runs with {runs or 'none'}: add {key}={want}, or set"
                     " slurm_topology_manage_conf to true."
                 )
-            contrary = key == "TopologyPlugin" and runs.lower() not in UNUSED_PLUGINS
-            code = "slurm_plugin_contrary" if contrary else _SETTING_CODES.get(key, "slurm_plugin_missing")
+            inconsistent = key == "TopologyPlugin" and runs.lower() not in UNUSED_PLUGINS
+            code = "slurm_plugin_inconsistent" if inconsistent else _SETTING_CODES.get(key, "slurm_plugin_missing")
             found.append(finding(code, message))
     return found
 

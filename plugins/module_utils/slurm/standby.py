@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, Since, ids, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, LogCursor, ids, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.replacing import Files, locked
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files, locked
 
 NOTE = "nvlink_state_id"
 # What slurmctld reads beside slurm.conf, its includes apart: the files that it ships to configless trays, and what only
@@ -47,11 +47,11 @@ BESIDE = (
     "resources.yaml",
     "scrun.lua",
 )
-_MOST_INCLUDES = 10
+_MAX_INCLUDES = 10
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredState:
     """files: name in conf_dir -> bytes, all that the first slurmctld has; log: SlurmctldLogFile."""
 
     files: Mapping[str, bytes]
@@ -98,7 +98,7 @@ def gather(conf_dir: str) -> dict[str, bytes]:
     """name -> bytes of slurm.conf, what it includes from its own folder, and what slurmctld reads beside it."""
     found: dict[str, bytes] = {}
     pending = [cluster.CONF]
-    for _depth in range(_MOST_INCLUDES):
+    for _depth in range(_MAX_INCLUDES):
         named: list[str] = []
         for name in pending:
             data = read(os.path.join(conf_dir, name))
@@ -114,7 +114,7 @@ def gather(conf_dir: str) -> dict[str, bytes]:
     return found
 
 
-def bring_up(host: Host, wish: Wish) -> list[str]:
+def bring_up(host: Host, wish: DesiredState) -> list[str]:
     """Have these files and a slurmctld that waits; the names of the files that change. All is as before on failure."""
     if host.check:
         changed = _changed(host, wish)
@@ -147,7 +147,7 @@ def bring_up(host: Host, wish: Wish) -> list[str]:
     return changed
 
 
-def _changed(host: Host, wish: Wish) -> list[str]:
+def _changed(host: Host, wish: DesiredState) -> list[str]:
     names = {*wish.files, *(name for name in BESIDE if os.path.exists(os.path.join(wish.conf_dir, name)))}
     before = {name: read(os.path.join(wish.conf_dir, name)) for name in sorted(names)}
     changed = [name for name, data in before.items() if data != wish.files.get(name)]
@@ -157,10 +157,10 @@ def _changed(host: Host, wish: Wish) -> list[str]:
     return changed
 
 
-def _wait(host: Host, wish: Wish) -> None:
+def _wait(host: Host, wish: DesiredState) -> None:
     """Until it answers as a backup: it gives the first one some seconds, and waits for the state's heartbeat."""
     slurm = Slurm("", host.timeout, wish.conf_dir)
-    since = Since(wish.log)
+    since = LogCursor(wish.log)
     own = os.uname().nodename.partition(".")[0]
     deadline = time.monotonic() + min(host.timeout, 60.0)
     while True:

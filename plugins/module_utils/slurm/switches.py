@@ -108,7 +108,7 @@ def path(topology: Topology, node: str) -> list[str]:
     return way
 
 
-def essence(topology: Topology) -> list[tuple[str, list[str], list[str]]]:
+def fingerprint(topology: Topology) -> list[tuple[str, list[str], list[str]]]:
     """What a tree says, however its hostlists are written: to compare the wanted one with the running one."""
     return sorted((switch.name, sorted(switch.children), sorted(switch.nodes)) for switch in of(topology))
 

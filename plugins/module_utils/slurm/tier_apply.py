@@ -18,9 +18,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.applying import SETTLE, Log
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.replacing import Files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.reviving import revive
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.restart import revive
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tier_plan import TierPlan, running_partitions
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files
 
 # How long a slurmctld that refused a reconfigure is given to show whether it goes on, in seconds.
 CALM = 1.0
@@ -126,7 +126,7 @@ def _reload(plan: TierPlan) -> str:
     deadline = time.monotonic() + max(slurm.timeout, SETTLE)
     revived = ""
     while True:
-        # One that ends itself (reviving.py) does so within moments, and would take a new one down with it.
+        # One that ends itself (restart.py) does so within moments, and would take a new one down with it.
         time.sleep(CALM)
         if not revived and revive(slurm.timeout):
             revived = " in a slurmctld that was started again, since it had ended itself"

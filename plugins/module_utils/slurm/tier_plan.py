@@ -26,6 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey, read_file, survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import Partition, Wanted, Written
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 Finding = dict[str, Any]
 
@@ -253,7 +254,7 @@ def _files(made: TierPlan, written: Written, policy: Policy) -> None:
 def _segment_files(made: TierPlan, policy: Policy) -> dict[str, str]:
     """The scripts of the policy for segments, and the setting that loads them."""
     seen, version = made.survey, made.survey.seen.version
-    some = rules.some(sorted(made.wanted.segments))
+    some = summarize(sorted(made.wanted.segments))
     if version < tiers.SEGMENT_SINCE:
         message = (
             f"The segments of {some} are only advice, since job_submit/lua of Slurm {rules.show_version(version)} does"
@@ -303,8 +304,8 @@ def _differences(made: TierPlan, written: Written) -> list[str]:
     for partition in made.wanted.partitions:
         known = old.get(partition.name)
         if known is None:
-            lines.append(f"partition {partition.name}: new, {rules.some(partition.blocks or partition.nodes)}")
-        elif known.essence() != partition.essence():
+            lines.append(f"partition {partition.name}: new, {summarize(partition.blocks or partition.nodes)}")
+        elif known.fingerprint() != partition.fingerprint():
             lines.append(f"partition {partition.name}: {', '.join(_changes(known, partition))}")
     lines += [f"partition {name}: removed" for name in made.removed]
     if made.survey.path in made.writes and not lines:
@@ -325,7 +326,7 @@ def _changes(old: Partition, new: Partition) -> list[str]:
         ("-", [node for node in old.nodes if node not in set(new.nodes)]),
     ):
         if names:
-            told.append(f"{sign} {rules.some(names)}")
+            told.append(f"{sign} {summarize(names)}")
     keys = {key.lower(): key for key, _value in (*old.settings, *new.settings) if key.lower() != "nodes"}
     for key in keys.values():
         before, after = old.get(key), new.get(key)
@@ -349,7 +350,7 @@ def _partition_findings(seen: TierSurvey, wanted: Wanted, blocks: Sequence[Block
         unknown = [node for node in partition.nodes if node not in seen.nodes]
         if unknown:
             message = (
-                f"Slurm knows no node {rules.some(unknown)} of partition {partition.name}, and would not start: add"
+                f"Slurm knows no node {summarize(unknown)} of partition {partition.name}, and would not start: add"
                 " NodeName lines, or correct nvlink_slurm_node."
             )
             yield finding("slurm_tier_node_unknown", message)
@@ -363,7 +364,7 @@ def _partition_findings(seen: TierSurvey, wanted: Wanted, blocks: Sequence[Block
         large = [name for name in partition.blocks if base and sizes.get(name, 0) > base]
         if large and len(partition.blocks) > 1:
             message = (
-                f"The partition {partition.name} holds several blocks, of which {rules.some(large)} is above the base"
+                f"The partition {partition.name} holds several blocks, of which {summarize(large)} is above the base"
                 f" block size {base}, so a job of {base + 1} trays or more may be spread: set per_block for this tier."
             )
             yield finding("slurm_tier_spans", message)
@@ -432,7 +433,7 @@ def _open_partitions(seen: TierSurvey, wanted: Wanted) -> Iterator[Finding]:
         reached = sorted({tier for node in nodes for tier in closed.get(node, [])})
         if reached:
             message = (
-                f"The partition {name} of {where} lets everybody onto the trays of {rules.some(reached)}: give it"
+                f"The partition {name} of {where} lets everybody onto the trays of {summarize(reached)}: give it"
                 " AllowAccounts, AllowQos or AllowGroups, or other nodes."
             )
             yield finding("slurm_tier_open_partition", message)
@@ -456,7 +457,7 @@ def _record_findings(seen: TierSurvey, wanted: Wanted, policy: Policy) -> Iterat
         missing = sorted(kinds - records.tres)
         if missing:
             message = (
-                f"The QoS {qos.name} counts {rules.some(missing)}, which Slurm does not keep account of: add it to"
+                f"The QoS {qos.name} counts {summarize(missing)}, which Slurm does not keep account of: add it to"
                 " AccountingStorageTRES."
             )
             yield finding("slurm_tier_tres_unknown", message)
@@ -499,7 +500,7 @@ def _account_findings(seen: TierSurvey, wanted: Wanted, policy: Policy) -> Itera
                 missing.append(f"account {account}")
     if missing:
         message = (
-            f"slurmdbd has no {rules.some(dict.fromkeys(missing))} in cluster {seen.cluster}: add it with sacctmgr, or"
+            f"slurmdbd has no {summarize(dict.fromkeys(missing))} in cluster {seen.cluster}: add it with sacctmgr, or"
             " set slurm_tiers_create_accounts to true for what is granted a QoS."
         )
         yield finding("slurm_tier_account_missing", message)
@@ -516,7 +517,7 @@ def _jobs(made: TierPlan) -> Iterator[Finding]:
         raise SlurmError(f"squeue failed ({reason(result)}): see that slurmctld runs and answers.")
     jobs = [line.split() for line in result.stdout.splitlines() if len(line.split()) == 3]
     if jobs:
-        told = rules.some((f"job {job} of {user} in {partition}" for job, user, partition in jobs), limit=3)
+        told = summarize((f"job {job} of {user} in {partition}" for job, user, partition in jobs), limit=3)
         message = (
             f"Partitions that are to go still have jobs ({told}), which Slurm would end: set the tier's state to drain,"
             " and remove it when they have ended."

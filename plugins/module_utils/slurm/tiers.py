@@ -54,7 +54,7 @@ class Partition:
     def get(self, key: str) -> str:
         return next((value for known, value in self.settings if known.lower() == key.lower()), "")
 
-    def essence(self) -> tuple[Any, ...]:
+    def fingerprint(self) -> tuple[Any, ...]:
         """What Slurm goes by: the nodes as a set, and the other settings in any order."""
         rest = frozenset((key.lower(), value) for key, value in self.settings if key.lower() != "nodes")
         return self.name, frozenset(self.nodes), rest

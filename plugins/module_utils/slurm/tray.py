@@ -71,7 +71,7 @@ exit 0
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredState:
     """What a tray gets. ``key`` is the cluster's key as bytes; empty only in a check of hosts that have none yet."""
 
     packages: Sequence[str]
@@ -93,7 +93,7 @@ class Seen:
     channels: int | None
 
 
-def prepare(host: Host, wish: Wish) -> Seen:
+def prepare(host: Host, wish: DesiredState) -> Seen:
     """Everything but the start of slurmd."""
     if not wish.key and not host.check:
         raise SlurmError(
@@ -115,7 +115,7 @@ def prepare(host: Host, wish: Wish) -> Seen:
     return Seen(measure(host), channels())
 
 
-def options_text(wish: Wish) -> str:
+def options_text(wish: DesiredState) -> str:
     servers = ",".join(wish.conf_servers)
     return (
         "# Written by rackscale.nvlink (slurm): slurmd has no files of its own, it fetches them from slurmctld.\n"
@@ -150,7 +150,7 @@ def channels() -> int | None:
     return None
 
 
-def start(host: Host, wish: Wish) -> None:
+def start(host: Host, wish: DesiredState) -> None:
     """slurmd runs with these options, and is started at boot; jobs go on where it is restarted."""
     if wish.auth == "munge":
         host.enable(keys.MUNGE_UNIT)
@@ -158,7 +158,7 @@ def start(host: Host, wish: Wish) -> None:
     host.run(UNIT, restart=stale, log=wish.log)
 
 
-def _runs_with(host: Host, wish: Wish) -> bool:
+def _runs_with(host: Host, wish: DesiredState) -> bool:
     shown = host.call("systemctl", "show", "--property=MainPID", "--value", UNIT).stdout.strip()
     words = (read(f"/proc/{shown}/cmdline") or b"").decode("utf-8", "replace").split("\0") if shown.isdecimal() else []
     wanted = shlex.split(f"--conf-server {','.join(wish.conf_servers)}")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import domains, placing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
     CLASSES,
@@ -21,11 +22,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     containers,
     expected_nodes,
     name_of,
-    named,
     owner_of,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 GPU_DRIVER = "gpu.nvidia.com"
 CLIQUE = "nvidia.com/gpu.clique"
@@ -52,10 +52,10 @@ def claims(seen: Seen) -> list[Claim]:
 def _claims(seen: Seen) -> Iterator[Claim]:
     for item in seen["claims"]:
         metadata, status = mapped(item.get("metadata")), mapped(item.get("status"))
-        rows = listed(mapped(mapped(status.get("allocation")).get("devices")).get("results"))
+        rows = as_list(mapped(mapped(status.get("allocation")).get("devices")).get("results"))
         if any(mapped(row).get("driver") in (domains.DOMAIN_DRIVER, GPU_DRIVER) for row in rows):
             where = (str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")))
-            yield Claim(*where, bool(listed(status.get("reservedFor"))))
+            yield Claim(*where, bool(as_list(status.get("reservedFor"))))
 
 
 def lost(before: Sequence[Claim], seen: Seen) -> list[Finding]:
@@ -94,11 +94,13 @@ def in_the_way(seen: Seen) -> list[Finding]:
     found = []
     domains = [name_of(item) for item in seen["compute_domains"]]
     if domains:
-        message = f"ComputeDomains live ({named(domains)}), and only the running driver can end them; delete them with"
+        message = f"ComputeDomains live ({summarize(sorted(domains))}), and only the running driver can end them; delete them with"
         found.append(finding("dra_domains_live", f"{message} their workloads, then run this again."))
     held = [f"{claim.namespace}/{claim.name}" for claim in claims(seen) if claim.reserved]
     if held:
-        message = f"Pods still use claims of the driver ({named(held)}); delete those pods, then run this again."
+        message = (
+            f"Pods still use claims of the driver ({summarize(sorted(held))}); delete those pods, then run this again."
+        )
         found.append(finding("dra_claims_live", message))
     return found
 
@@ -184,7 +186,7 @@ def _slices(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     for item in seen["slices"]:
         spec = mapped(item.get("spec"))
         devices = published.setdefault((str(spec.get("driver")), str(spec.get("nodeName"))), set())
-        devices.update(str(mapped(row).get("name")) for row in listed(spec.get("devices")))
+        devices.update(str(mapped(row).get("name")) for row in as_list(spec.get("devices")))
     channels = {"channel-0"} if plan.host_managed else {"channel-0", "daemon-0"}
     silent, poor, without_gpus = [], [], []
     for name in expected_nodes(seen, trays):
@@ -201,7 +203,7 @@ def _slices(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         (without_gpus, f"no ResourceSlice of {GPU_DRIVER}"),
     ):
         if names:
-            message = f"The driver publishes {what} on {named(names)}; see the log of its plugin there."
+            message = f"The driver publishes {what} on {summarize(sorted(names))}; see the log of its plugin there."
             yield finding("dra_slice_missing", message)
 
 
@@ -223,7 +225,7 @@ def _labels(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         else:
             wrong.append((name, label, gpus[name]))
     if missing:
-        message = f"The label {CLIQUE} is not on {named(missing)}, so no scheduler sees the clique; see the log of the"
+        message = f"The label {CLIQUE} is not on {summarize(sorted(missing))}, so no scheduler sees the clique; see the log of the"
         yield finding("dra_label_missing", f"{message} label's writer there, which may be a minute late.")
     for name, label, clique in wrong:
         said = f"say {clique}" if clique else "are in no clique"
@@ -255,7 +257,7 @@ def _bandwidth(seen: Seen) -> Iterator[Finding]:
     labels = {str(placing.labels(node)[CLIQUE]) for node in seen["nodes"] if CLIQUE in placing.labels(node)}
     rest = labels - proven - set(failed)
     if tried and rest:
-        message = f"No nvbandwidth has ended well in clique {named(sorted(rest))}; run one there when it is free."
+        message = f"No nvbandwidth has ended well in clique {summarize(sorted(rest))}; run one there when it is free."
         yield finding("dra_bandwidth_unproven", message)
 
 
@@ -266,15 +268,15 @@ def _cliques_of(job: Mapping[str, Any]) -> list[str]:
     required = mapped(mapped(affinity.get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution"))
     return [
         str(value)
-        for term in map(mapped, listed(required.get("nodeSelectorTerms")))
-        for row in map(mapped, listed(term.get("matchExpressions")))
+        for term in map(mapped, as_list(required.get("nodeSelectorTerms")))
+        for row in map(mapped, as_list(term.get("matchExpressions")))
         if row.get("key") == CLIQUE and row.get("operator") == "In"
-        for value in listed(row.get("values"))
+        for value in as_list(row.get("values"))
     ]
 
 
 def _ended(job: Mapping[str, Any]) -> str | None:
-    rows = map(mapped, listed(mapped(job.get("status")).get("conditions")))
+    rows = map(mapped, as_list(mapped(job.get("status")).get("conditions")))
     true = {str(row.get("type")) for row in rows if row.get("status") == "True"}
     return next((word for word in ("Succeeded", "Failed") if word in true), None)
 

@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 DOMAINS = f"computedomains.{GROUP}"
 NAMES = (DOMAINS, f"computedomaincliques.{GROUP}")
@@ -75,13 +75,13 @@ def judge(
 
 def owners(crd: Mapping[str, Any]) -> set[str]:
     """The field managers that hold fields of a CRD's spec."""
-    rows = map(mapped, listed(mapped(crd.get("metadata")).get("managedFields")))
+    rows = map(mapped, as_list(mapped(crd.get("metadata")).get("managedFields")))
     return {str(row.get("manager")) for row in rows if "f:spec" in mapped(row.get("fieldsV1"))}
 
 
 def schema(crd: Mapping[str, Any], version: str = "v1beta1") -> Mapping[str, Any] | None:
     """The OpenAPI schema of one version; None if there is no such version."""
-    for row in map(mapped, listed(mapped(crd.get("spec")).get("versions"))):
+    for row in map(mapped, as_list(mapped(crd.get("spec")).get("versions"))):
         if row.get("name") == version:
             return mapped(mapped(row.get("schema")).get("openAPIV3Schema"))
     return None
@@ -98,7 +98,7 @@ def _stale(name: str, live: Mapping[str, Any], wanted: Mapping[str, Any] | None)
         return None
     spec = mapped(mapped(has.get("properties")).get("spec"))
     number = mapped(mapped(spec.get("properties")).get("numNodes"))
-    if "numNodes" in listed(spec.get("required")):
+    if "numNodes" in as_list(spec.get("required")):
         return "spec.required, which demands numNodes"
     if number.get("default") != 0 or number.get("minimum") != 0:
         return "spec.numNodes, whose default and minimum must be 0"

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, placing
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Seen, name_of, named
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Seen, name_of
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 DOMAIN_DRIVER = "compute-domain.nvidia.com"
 KEY = f"{GROUP}/computeDomain"
@@ -37,7 +38,7 @@ class Member(NamedTuple):
 def domain_of(claim: Mapping[str, Any]) -> str | None:
     """The UID of the ComputeDomain that a workload's claim has its channel of."""
     spec = mapped(mapped(claim.get("spec")).get("devices"))
-    for row in map(mapped, listed(spec.get("config"))):
+    for row in map(mapped, as_list(spec.get("config"))):
         parameters = mapped(mapped(row.get("opaque")).get("parameters"))
         if parameters.get("kind") == "ComputeDomainChannelConfig" and isinstance(parameters.get("domainID"), str):
             return str(parameters["domainID"])
@@ -53,12 +54,12 @@ class Served:
         self._daemons: dict[str, list[Mapping[str, Any]]] = {}
         for claim in seen["claims"]:
             uid, status = domain_of(claim), mapped(claim.get("status"))
-            for row in map(mapped, listed(mapped(mapped(status.get("allocation")).get("devices")).get("results"))):
+            for row in map(mapped, as_list(mapped(mapped(status.get("allocation")).get("devices")).get("results"))):
                 if uid is not None and row.get("driver") == DOMAIN_DRIVER:
-                    reserved = bool(listed(status.get("reservedFor")))
+                    reserved = bool(as_list(status.get("reservedFor")))
                     self._channels.setdefault(uid, {})[str(row.get("pool"))] = reserved
         for clique in seen["compute_domain_cliques"]:
-            rows = map(mapped, listed(clique.get("daemons")))
+            rows = map(mapped, as_list(clique.get("daemons")))
             self._daemons.setdefault(str(_uid_label(clique)), []).extend(rows)
 
     def channels(self, domain: Mapping[str, Any]) -> dict[str, bool]:
@@ -67,7 +68,7 @@ class Served:
 
     def members(self, domain: Mapping[str, Any]) -> dict[str, Member]:
         """Node -> its daemon, by the domain's ComputeDomainCliques, else by its own status."""
-        rows = [(row, row.get("name")) for row in map(mapped, listed(mapped(domain.get("status")).get("nodes")))]
+        rows = [(row, row.get("name")) for row in map(mapped, as_list(mapped(domain.get("status")).get("nodes")))]
         rows += [(row, row.get("nodeName")) for row in self._daemons.get(uid_of(domain), [])]
         return {str(name): Member(str(row.get("cliqueID") or ""), str(row.get("status"))) for row, name in rows}
 
@@ -105,7 +106,7 @@ def _judged(served: Served, domain: Mapping[str, Any]) -> Iterator[Finding]:
         yield finding("dra_domain_unready", f"{message} and the log of the driver's pods there.", domain=name)
     blind = [node for node, member in joined.items() if not member.clique]
     if blind:
-        message = f"The daemons of ComputeDomain {name} on {named(blind)} see no clique, so its workload has no IMEX"
+        message = f"The daemons of ComputeDomain {name} on {summarize(sorted(blind))} see no clique, so its workload has no IMEX"
         yield finding("dra_domain_without_imex", f"{message} there; repair the fabric of those trays.", domain=name)
     cliques = {member.clique for member in joined.values()} - {""}
     if len(cliques) > 1:
@@ -167,12 +168,14 @@ def ending(seen: Seen) -> list[Finding]:
         held = left.pop(uid_of(domain), [])
         since = _time(mapped(domain.get("metadata")).get("deletionTimestamp"))
         if since is not None and seen["read_at"] - since > CLEANUP:
-            still = f" ({named(held)} still there)" if held else ""
+            still = f" ({summarize(sorted(held))} still there)" if held else ""
             message = f"ComputeDomain {name_of(domain)} is being deleted since {since:%H:%M} UTC{still}; only the"
             more = "driver's controller takes its finalizer away, so see that it runs and that no pod uses its claims."
             found.append(finding("dra_domain_stuck", f"{message} {more}", domain=name_of(domain)))
     for uid, rows in sorted(left.items()):
-        message = f"Of ComputeDomain {uid}, which is gone, {named(rows)} is left and keeps others off; the driver"
+        message = (
+            f"Of ComputeDomain {uid}, which is gone, {summarize(sorted(rows))} is left and keeps others off; the driver"
+        )
         found.append(finding("dra_domain_left", f"{message} cleans up every 10 minutes, remove it if it stays longer."))
     return found
 

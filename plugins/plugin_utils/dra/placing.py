@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 # What the chart looks for by itself: any one of them (values.yaml, kubeletPlugin.affinity).
 DEFAULT_LABELS: dict[str, str] = {
@@ -51,16 +51,16 @@ def why_not(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | None:
     required = mapped(
         mapped(mapped(affinity).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
     )
-    terms = listed(required.get("nodeSelectorTerms")) if "nodeSelectorTerms" in required else DEFAULT_TERMS
+    terms = as_list(required.get("nodeSelectorTerms")) if "nodeSelectorTerms" in required else DEFAULT_TERMS
     if not any(_matches(has, mapped(term)) for term in terms):
         if terms is DEFAULT_TERMS:
             names = "nvidia.com/gpu.present=true, or have node-feature-discovery set one of its own"
             return f"it has none of the labels that the chart looks for; label it {names}"
         return "its labels satisfy no term of kubeletPlugin.affinity; correct one of the two"
     tolerations = plugin.get("tolerations", DEFAULT_TOLERATIONS)
-    for taint in map(mapped, listed(mapped(node.get("spec")).get("taints"))):
+    for taint in map(mapped, as_list(mapped(node.get("spec")).get("taints"))):
         stops = taint.get("effect") in _STOPPING and str(taint.get("key")) not in _ALWAYS_TOLERATED
-        if stops and not any(_tolerates(mapped(row), taint) for row in listed(tolerations)):
+        if stops and not any(_tolerates(mapped(row), taint) for row in as_list(tolerations)):
             told = f"{taint.get('key')}:{taint.get('effect')}"
             return f"its taint {told} is not tolerated; add it to kubeletPlugin.tolerations"
     return None
@@ -68,12 +68,12 @@ def why_not(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | None:
 
 def _matches(has: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
     """Whether labels satisfy all expressions of one term; a term without any is satisfied by nothing."""
-    rows = listed(term.get("matchExpressions"))
+    rows = as_list(term.get("matchExpressions"))
     return bool(rows) and all(_holds(has, mapped(row)) for row in rows)
 
 
 def _holds(has: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
-    value, wanted = has.get(str(row.get("key"))), listed(row.get("values"))
+    value, wanted = has.get(str(row.get("key"))), as_list(row.get("values"))
     operator = row.get("operator")
     if operator == "In":
         return value in wanted

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, placing, snapshot
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, lint, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version, parse
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 CHART_FLOOR, RECOMMENDED = (1, 32), (1, 34, 2)
 DRIVER_FLOOR = (570, 158, 1)
@@ -110,7 +111,7 @@ def unseen(seen: Seen) -> list[Finding]:
     """An error for each thing that must be known before something is taken away, and that the account may not see."""
     needed = ("computedomains;", "resourceclaims;")
     return [
-        finding("dra_blind", f"{sentence}, for without it nobody knows what still lives.")
+        finding("dra_insufficient_permissions", f"{sentence}, for without it nobody knows what still lives.")
         for sentence in seen["not_seen"]
         if any(word in sentence for word in needed)
     ]
@@ -167,19 +168,12 @@ def live_host_managed(seen: Seen) -> bool | None:
     """
     for row in (row for item in seen["daemon_sets"] for row in containers(item)):
         if row.get("name") == PLUGIN_CONTAINER:
-            env = {mapped(pair).get("name"): mapped(pair).get("value") for pair in listed(row.get("env"))}
+            env = {mapped(pair).get("name"): mapped(pair).get("value") for pair in as_list(row.get("env"))}
             return env.get("IMEX_MODE") == "hostManaged"
     names = {str(mapped(item.get("metadata")).get("name")) for item in seen["device_classes"]}
     if not names.intersection(CLASSES["compute_domains"]):
         return None
     return not names.intersection(CLASSES["daemon"])
-
-
-def named(items: Sequence[str], more: int = 3) -> str:
-    """A few names for a sentence."""
-    names = sorted(items)
-    rest = f" and {len(names) - more} more" if len(names) > more else ""
-    return ", ".join(names[:more]) + rest
 
 
 # --- The cluster.
@@ -217,7 +211,9 @@ def _not_seen(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         yield finding("dra_not_seen", f"{sentence}.")
     silent = [name for name, tray in trays.items() if tray.fabric is None]
     if silent:
-        message = f"{named(silent)} did not say what its GPUs are; run the play on the trays too, or repair them."
+        message = (
+            f"{summarize(sorted(silent))} did not say what its GPUs are; run the play on the trays too, or repair them."
+        )
         yield finding("dra_not_seen", message)
 
 
@@ -284,7 +280,7 @@ def _is_gfd(item: Mapping[str, Any]) -> bool:
 
 def containers(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     pod = mapped(mapped(mapped(item.get("spec")).get("template")).get("spec"))
-    return [mapped(row) for row in listed(pod.get("containers"))]
+    return [mapped(row) for row in as_list(pod.get("containers"))]
 
 
 def _other_installs(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -309,9 +305,7 @@ def _other_installs(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         elif owner is None and plan.stand_alone and not seen["gpu_clusters"]:
             others.setdefault("something other than Helm", []).append(name_of(item))
     for owner_text, names in others.items():
-        message = (
-            f"{owner_text[0].upper()}{owner_text[1:]} has the driver's DeviceClasses ({named(names)}); uninstall it,"
-        )
+        message = f"{owner_text[0].upper()}{owner_text[1:]} has the driver's DeviceClasses ({summarize(sorted(names))}); uninstall it,"
         yield finding("dra_other_install", f"{message} or name it in dra_driver_release and dra_driver_namespace.")
 
 
@@ -387,7 +381,7 @@ def _domains_live(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """A change of the mode of IMEX is not supported while ComputeDomains live."""
     live = live_host_managed(seen)
     if plan.stand_alone and live is not None and live != plan.host_managed and seen["compute_domains"]:
-        names = named([name_of(item) for item in seen["compute_domains"]])
+        names = summarize(sorted([name_of(item) for item in seen["compute_domains"]]))
         message = (
             f"IMEX cannot change hands while ComputeDomains live ({names}); delete them and their workloads first."
         )
@@ -417,7 +411,7 @@ def _drivers(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
             yield finding("dra_imex_version", message, tray=name)
     for clique, versions in cliques.items():
         if len(versions) > 1:
-            told = ", ".join(f"{text} on {named(names)}" for text, names in sorted(versions.items()))
+            told = ", ".join(f"{text} on {summarize(sorted(names))}" for text, names in sorted(versions.items()))
             message = f"The trays of clique {clique} have several drivers ({told}); bring them to one."
             yield finding("dra_driver_versions", message, clique=clique)
 
@@ -438,11 +432,11 @@ def _fabric(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if tray.fabric is None or not plan.compute_domains:
             continue
         if not tray.fabric.get("attached"):
-            why = next((str(row.get("message")) for row in map(mapped, listed(tray.fabric.get("findings")))), "")
+            why = next((str(row.get("message")) for row in map(mapped, as_list(tray.fabric.get("findings")))), "")
             message = f"Tray {name} has no clique by its GPUs, so the driver ends there, or runs jobs without IMEX"
             yield finding("dra_clique_unreadable", f"{message}: {why or 'see fabric_facts.'}", tray=name)
         bad = []
-        for gpu in map(mapped, listed(tray.fabric.get("gpus"))):
+        for gpu in map(mapped, as_list(tray.fabric.get("gpus"))):
             health = mapped(mapped(gpu.get("fabric")).get("health"))
             if health.get("summary") == "unhealthy" or health.get("route_unhealthy") is True:
                 bad.append(str(gpu.get("index")))
@@ -491,7 +485,7 @@ def _imex_owners(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     allowed = {"service"} if plan.host_managed else {"driver", "service"}
     for name, tray in trays.items():
         # A running service where the driver is the owner is told by the check of the unit.
-        for row in map(mapped, listed(mapped(tray.imex).get("owners"))):
+        for row in map(mapped, as_list(mapped(tray.imex).get("owners"))):
             if plan.compute_domains and not plan.imex_follows and str(row.get("owner")) not in allowed:
                 message = f"Tray {name} has another owner of IMEX ({row.get('why')}); run the imex role with another"
                 yield finding("dra_imex_owner", f"{message} imex_owner, or end it.", tray=name)
@@ -500,7 +494,7 @@ def _imex_owners(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if str(metadata.get("name")).startswith(DAEMONS) or owner_of(item) == (plan.namespace, plan.release):
             continue
         for row in containers(item):
-            static = {mapped(pair).get("name"): mapped(pair).get("value") for pair in listed(row.get("env"))}
+            static = {mapped(pair).get("name"): mapped(pair).get("value") for pair in as_list(row.get("env"))}
             if static.get("IMEX_CHANNEL_IDS"):
                 message = f"The device plugin {name_of(item)} gives out IMEX channels (IMEX_CHANNEL_IDS); set"
                 yield finding("dra_imex_owner", f"{message} imex.channelIDs to [] there.")
@@ -521,7 +515,7 @@ def _driver_root(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
 def _clique_sizes(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P15."""
     limit = LARGEST_DOMAIN
-    for row in map(mapped, listed(plan.get("controller.containers.computeDomain.env", []))):
+    for row in map(mapped, as_list(plan.get("controller.containers.computeDomain.env", []))):
         if row.get("name") == "MAX_NODES_PER_IMEX_DOMAIN" and str(row.get("value")).isdecimal():
             limit = int(str(row.get("value")))
     cliques: dict[str, int] = {}

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, domains, placing
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
     Plan,
@@ -20,7 +21,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight imp
     Trays,
     expected_nodes,
     name_of,
-    named,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
@@ -131,7 +131,7 @@ def _crossed(served: domains.Served, domain: Mapping[str, Any], seen: Seen) -> l
         return [finding("dra_probe_crossed", message, domain=name_of(domain))]
     if len({member.clique for member in joined.values()}) < len(joined):
         message = (
-            f"The nodes {named(list(joined))} of the trial across two cliques have joined one clique, so they would be"
+            f"The nodes {summarize(sorted(joined))} of the trial across two cliques have joined one clique, so they would be"
             f" taken to have NVLink; compare the label {CLIQUE} with the GPUs of both."
         )
         return [finding("dra_probe_crossed", message, domain=name_of(domain))]
@@ -152,7 +152,7 @@ def _trouble(
         return f"{len(held)} of {wanted} claims are allocated; see kubectl describe resourceclaim in its namespace"
     idle = [node for node, reserved in held.items() if not reserved]
     if idle:
-        return f"the claims on {named(idle)} are allocated and not reserved; see kubectl describe pod there"
+        return f"the claims on {summarize(sorted(idle))} are allocated and not reserved; see kubectl describe pod there"
     missing = {} if plan.host_managed else served.waiting(domain)
     if missing:
         node, reason = next(iter(sorted(missing.items())))
@@ -169,5 +169,7 @@ def left(seen: Seen, uids: Sequence[str]) -> list[Finding]:
     rows = [*there, *(row for uid, rows in domains.remains(seen).items() if uid in uids for row in rows)]
     if not rows:
         return []
-    message = f"The trial has left {named(rows)}; see that the driver's controller runs, which takes it away."
+    message = (
+        f"The trial has left {summarize(sorted(rows))}; see that the driver's controller runs, which takes it away."
+    )
     return [finding("dra_probe_left", message)]

@@ -25,7 +25,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 PAGE = 500
 MAX_PAGES = 10_000
@@ -76,8 +76,8 @@ class Reader:
         read_at = datetime.datetime.now(datetime.timezone.utc)
         version = self._object("/version").get("gitVersion")
         groups = {
-            group["name"]: [row.get("version") for row in listed(group.get("versions")) if isinstance(row, Mapping)]
-            for group in map(mapped, listed(self._object("/apis").get("groups")))
+            group["name"]: [row.get("version") for row in as_list(group.get("versions")) if isinstance(row, Mapping)]
+            for group in map(mapped, as_list(self._object("/apis").get("groups")))
             if isinstance(group.get("name"), str)
         }
         if not isinstance(version, str) or not groups:
@@ -126,7 +126,7 @@ class Reader:
                 if answer.status != 200:
                     break
                 page = mapped(self._client.json(answer))
-                found += [_slim(mapped(item)) for item in listed(page.get("items"))]
+                found += [_slim(mapped(item)) for item in as_list(page.get("items"))]
                 token = str(mapped(page.get("metadata")).get("continue") or "")
                 if not token:
                     return found

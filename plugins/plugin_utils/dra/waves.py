@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, placing, preflight
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Seen, Trays
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import merged
@@ -25,9 +26,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import (
     Cluster,
     Kind,
     Work,
-    side_by_side,
+    run_concurrently,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 
 LABEL, VALUE = "rackscale.nvlink/dra-driver", "true"
 MANAGER = "rackscale.nvlink-dra"
@@ -82,7 +83,7 @@ def to_come(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
     old = _number(status.get("desiredNumberScheduled")) - _number(status.get("updatedNumberScheduled"))
     if not without and old <= 0:
         return []
-    told = [f"is not yet on {preflight.named(without)}"] if without else []
+    told = [f"is not yet on {summarize(sorted(without))}"] if without else []
     told += [f"has {old} pods of the old kind"] if old > 0 else []
     message = f"The driver's plugin {' and '.join(told)}; go on with playbook rollout and -e rollout_name=dra."
     return [finding("dra_waves_waiting", message)]
@@ -103,7 +104,7 @@ def _number(value: Any) -> int:
 
 
 def _owned_by(item: Mapping[str, Any], uid: Any) -> bool:
-    owners = map(mapped, listed(mapped(item.get("metadata")).get("ownerReferences")))
+    owners = map(mapped, as_list(mapped(item.get("metadata")).get("ownerReferences")))
     return any(row.get("uid") == uid for row in owners)
 
 
@@ -164,7 +165,7 @@ def _why_not(
 def _unready(pod: Mapping[str, Any]) -> str:
     """Why a pod is not ready, in the kubelet's words; empty if it is."""
     status = mapped(pod.get("status"))
-    conditions = {row.get("type"): row for row in map(mapped, listed(status.get("conditions")))}
+    conditions = {row.get("type"): row for row in map(mapped, as_list(status.get("conditions")))}
     if mapped(conditions.get("Ready")).get("status") == "True":
         return ""
     return next(_reasons(status, conditions), str(status.get("phase") or "it was not looked at"))
@@ -172,7 +173,7 @@ def _unready(pod: Mapping[str, Any]) -> str:
 
 def _reasons(status: Mapping[str, Any], conditions: Mapping[Any, Mapping[str, Any]]) -> Iterator[str]:
     for key in ("initContainerStatuses", "containerStatuses"):
-        for row in map(mapped, listed(status.get(key))):
+        for row in map(mapped, as_list(status.get(key))):
             held = mapped(mapped(row.get("state")).get("waiting"))
             if held:
                 words = [sentence(held.get(word)) for word in ("reason", "message")]
@@ -214,7 +215,7 @@ class Gate:
             Work(preflight.name_of(pod), partial(self._cluster.delete, _pods(str(pod["metadata"]["namespace"])), pod))
             for pod in pods
         ]
-        _done, errors = side_by_side(works)
+        _done, errors = run_concurrently(works)
         if errors:
             raise errors[0]
 
@@ -232,7 +233,7 @@ class Gate:
             body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
             works.append(Work(name, partial(self._cluster.apply, NODE, body, MANAGER, force=True, metadata=True)))
             names.append(name)
-        written, errors = side_by_side(works)
+        written, errors = run_concurrently(works)
         done.update(names[position] for position in written)
         if errors:
             raise errors[0]

@@ -24,7 +24,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Fabric,
     State,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.garbage import uncollected
 
 # The forms that schema/fabric-1.json gives these names, for what is to be written into the file.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -50,13 +49,11 @@ def state_path(path: str) -> str:
     return f"{path.removesuffix('.json')}.state.json"
 
 
-@uncollected()
 def load(path: str) -> Fabric:
     """Read and check a fabric file; FabricFileError if it cannot be taken as it stands."""
     return parse(read(path), path)
 
 
-@uncollected()
 def load_state(path: str) -> State | None:
     """Read the state that belongs to the fabric file at path; None where there is none yet."""
     beside = state_path(path)
@@ -86,7 +83,6 @@ def parse(data: bytes, path: str) -> Fabric:
     return Fabric.from_dict(document)
 
 
-@uncollected()
 def serialise(document: Fabric | State) -> bytes:
     """The one form in which a fabric or state is written, so that equal content has equal bytes."""
     return encode(document.as_dict())
@@ -102,7 +98,6 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@uncollected()
 def check(document: Any, path: str, sound: Fabric | None = None) -> None:
     """Raise FabricFileError if a document is not a sound fabric.
 

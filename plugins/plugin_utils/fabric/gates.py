@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
@@ -121,12 +122,14 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
     for new in natural_sorted(came):
         gone = natural_sorted(old for old in came[new] if old != new and went[old] == {new})
         if gone and len(came[new]) > 1:
-            message = f"NVLink domain {new} takes all trays of {_named(gone)}; check the switches before accepting it."
+            message = (
+                f"NVLink domain {new} takes all trays of {summarize(gone)}; check the switches before accepting it."
+            )
             yield finding("domain_merged", message, domain=new)
     for old in natural_sorted(went):
         parts = natural_sorted(went[old])
         if len(parts) > 1 and not went[old] <= populated:
-            message = f"NVLink domain {old} parts into {_named(parts)}; check the switches before accepting it."
+            message = f"NVLink domain {old} parts into {summarize(parts)}; check the switches before accepting it."
             yield finding("domain_split", message, domain=old)
 
 
@@ -154,7 +157,9 @@ def _shrank(step: Step, policy: Policy) -> Iterator[Finding]:
 def _unknown(step: Step, policy: Policy) -> Iterator[Finding]:
     unknown = [tray for tray in step.trays("placed") if tray not in policy.racks] if policy.expected else []
     if unknown:
-        message = f"Trays {_named(unknown)} are neither in expected nor in the fabric file; declare them, or override."
+        message = (
+            f"Trays {summarize(unknown)} are neither in expected nor in the fabric file; declare them, or override."
+        )
         yield finding("unknown_trays", message)
 
 
@@ -162,7 +167,7 @@ def _too_old(step: Step, policy: Policy) -> Iterator[Finding]:
     old = too_old(step, policy)
     if old:
         message = (
-            f"What changes the places of trays {_named(old)} was observed more than max_age {policy.max_age:g} "
+            f"What changes the places of trays {summarize(old)} was observed more than max_age {policy.max_age:g} "
             "seconds ago; ask anew, or set their clocks."
         )
         yield finding("source_too_old", message)
@@ -200,12 +205,6 @@ def _is_since(observed_at: str | None, oldest: datetime.datetime) -> bool:
         return False
 
 
-def _named(names: Sequence[str]) -> str:
-    """Names for a sentence, few of many."""
-    more = len(names) - _SHOWN_TRAYS
-    return ", ".join(names[:_SHOWN_TRAYS]) + (f" and {more} more" if more > 0 else "")
-
-
 # --- findings ---
 
 
@@ -216,7 +215,7 @@ def _in_no_cluster(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterato
         name for name, tray in fabric.trays.items() if not any(key in tray for key in CLUSTER_KEYS)
     )
     if outside:
-        message = f"Trays {_named(outside)} are in no Slurm or Kubernetes cluster; set fabric_slurm_cluster of them."
+        message = f"Trays {summarize(outside)} are in no Slurm or Kubernetes cluster; set fabric_slurm_cluster of them."
         yield finding("tray_in_no_cluster", message)
 
 
@@ -246,7 +245,7 @@ def _several_chassis(fabric: Fabric, trays: TrayStates, policy: Policy) -> Itera
     for name in natural_sorted(fabric.domains):
         serials = fabric.domains[name]["chassis_serials"]
         if len(serials) > 1:
-            message = f"NVLink domain {name} spans the chassis {_named(serials)}; that is legal, as in NVL36x2."
+            message = f"NVLink domain {name} spans the chassis {summarize(serials)}; that is legal, as in NVL36x2."
             yield finding("domain_two_chassis", message, domain=name)
 
 
@@ -254,7 +253,9 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
     for rack in natural_sorted(policy.expected):
         missing = natural_sorted(tray for tray in policy.expected[rack] if tray not in fabric.trays)
         if missing:
-            message = f"Declared trays of {rack} have no place: {_named(missing)}; discover them, or correct expected."
+            message = (
+                f"Declared trays of {rack} have no place: {summarize(missing)}; discover them, or correct expected."
+            )
             yield finding("expected_tray_missing", message, **({"domain": rack} if rack in fabric.domains else {}))
     elsewhere = {}
     for tray, rack in policy.racks.items():

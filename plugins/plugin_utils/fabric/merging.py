@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult, shown
 
 # What a less trusted source may add where the most trusted one is silent. Never the clique: a source that does not
 # name one has seen a tray that is not attached.
@@ -42,7 +42,7 @@ class OutageError(NvlinkError):
 class Answer:
     """What one source said. asked: the trays that it should have told of, those that it told of where None.
 
-    findings are about the source itself, blocks are those of a running Slurm (both see Told).
+    findings are about the source itself, blocks are those of a running Slurm (both see SourceResult).
     failure is why it gave no answer at all. measured: whether min_answer is asked of it.
     hints: whether it only adds to what others say of a tray.
     """
@@ -83,7 +83,7 @@ def percent(option: str, value: Any) -> float:
     return number
 
 
-def ask(source: str, question: Callable[[], Told], asked: Collection[str] | None = None) -> Answer:
+def ask(source: str, question: Callable[[], SourceResult], asked: Collection[str] | None = None) -> Answer:
     """A source's answer, also if it failed; what a person wrote wrongly is raised on."""
     try:
         told = question()

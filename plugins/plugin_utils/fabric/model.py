@@ -233,7 +233,7 @@ class State:
             "findings": self.findings,
         }
 
-    def essence(self) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
+    def fingerprint(self) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
         """The state without what differs each time though nothing has changed: when a tray was seen, and in which words
         ssh complained of one that does not answer."""
         trays = {
@@ -262,7 +262,7 @@ class Observation:
     """What one source says of one tray at one time.
 
     reachable is False where nothing usable came back; problem then says why in a few words. gpu_uuids is empty where
-    no GPU was seen. identity is (cluster UUID, clique ID) of an attached tray, else None. contrary is True where the
+    no GPU was seen. identity is (cluster UUID, clique ID) of an attached tray, else None. inconsistent is True where the
     tray's GPUs are attached in different cliques, majority is the one that more than half of them name. node_local is
     True where they form a fabric that names no domain (HGX).
     block is the name and position of the block that a running Slurm has it in.
@@ -276,7 +276,7 @@ class Observation:
     problem: str = ""
     observed_at: str | None = None
     identity: Identity | None = None
-    contrary: bool = False
+    inconsistent: bool = False
     majority: Identity | None = None
     block: tuple[str, int] | None = None
     node_local: bool = False

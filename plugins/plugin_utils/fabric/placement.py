@@ -58,13 +58,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
     PlacementError,
     Policy,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.garbage import uncollected
 
 # What fabric_facts says of a host that was never given a GPU. Anything worse, such as an NVML that hangs, is a tray's.
 _NO_TRAYS_CODES = frozenset(
     {"addresses_unknown", "driver_missing", "fabric_unknown", "library_missing", "no_gpu", "smi_missing"}
 )
-_AWAITING = "awaiting_acceptance"
+_AWAITING = "acceptance_pending"
 # These ask for an acceptance, so they end with it.
 _UNTIL_ACCEPTED = frozenset({_AWAITING, "tray_replaced"})
 _BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -91,7 +90,6 @@ class Placement:
         return [*(row for tray in self.state.trays.values() for row in tray["findings"]), *self.state.findings]
 
 
-@uncollected()
 def place(
     previous: Fabric | None,
     previous_state: State | None,
@@ -144,16 +142,16 @@ def decided(placement: Placement, policy: Policy, waiting: Collection[Mapping[st
 
 
 def _stop_at_conflicts(seen: Mapping[str, Observation], policy: Policy) -> None:
-    contrary = [name for name, observation in seen.items() if observation.contrary]
-    if contrary and policy.conflict_policy == ERROR:
-        shown = ", ".join(contrary[:5]) + (f" and {len(contrary) - 5} more" if len(contrary) > 5 else "")
+    inconsistent = [name for name, observation in seen.items() if observation.inconsistent]
+    if inconsistent and policy.conflict_policy == ERROR:
+        shown = ", ".join(inconsistent[:5]) + (f" and {len(inconsistent) - 5} more" if len(inconsistent) > 5 else "")
         raise PlacementError(
             f"conflict_policy: is error, and the GPUs of {shown} are in different cliques; "
             "give each tray one NVLink partition, or use keep"
         )
 
 
-def carried_on(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fabric:
+def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fabric:
     """The fabric with what a pending proposal says of trays that are no targets now.
 
     A run that sees some trays only, as a job slice does, so adds to what the others proposed instead of undoing it.
@@ -276,7 +274,7 @@ class _Run:
     def settle_claims(self) -> None:
         """Collect the attached trays, less those that claim a GPU of another tray."""
         for name, observation in self.seen.items():
-            if observation.contrary:
+            if observation.inconsistent:
                 observation = self._by_majority(name, observation)
             if observation.identity is None:
                 continue
@@ -291,7 +289,7 @@ class _Run:
             self._say(name, "tray_known_twice", f"has GPUs of {owner}", "give one tray one name in the inventory")
 
     def _by_majority(self, name: str, observation: Observation) -> Observation:
-        """A contrary observation, as one of the clique that most GPUs name where the site has decided so.
+        """A inconsistent observation, as one of the clique that most GPUs name where the site has decided so.
 
         A tray that already stands there keeps its place like any other in conflict.
         """
@@ -528,9 +526,9 @@ class _Run:
         if not observation.reachable:
             word, what = STALE, f"{self._keeps(name)}: {observation.problem}"
             self._say(name, "tray_unreachable", what, "bring it back and discover again")
-        elif observation.contrary or name in self._rivals:
+        elif observation.inconsistent or name in self._rivals:
             word = CONFLICT
-            if observation.contrary:
+            if observation.inconsistent:
                 what = f"{self._keeps(name)}: its GPUs are in different cliques"
                 self._say(name, "tray_not_attached", what, "give its GPUs one NVLink partition")
         elif name in self._claims:

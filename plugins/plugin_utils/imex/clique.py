@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 Row = Mapping[str, Any]
 
@@ -37,23 +38,23 @@ class Decision:
     """For all members alike.
 
     ``restart``: every running daemon of the clique stops before any starts. ``generation``: of the list.
-    ``owing``: members that do not get the list now. ``held``: why nothing may be touched, None where all is well;
+    ``outdated``: members that do not get the list now. ``held``: why nothing may be touched, None where all is well;
     ``findings`` then holds the reason, and otherwise who owes.
     """
 
     restart: bool
     generation: int
-    owing: tuple[str, ...]
+    outdated: tuple[str, ...]
     held: str | None = None
     findings: tuple[dict[str, Any], ...] = field(default=())
 
 
 def decide(
-    clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collection[str], may_owe: Collection[str]
+    clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collection[str], allow_outdated: Collection[str]
 ) -> Decision:
     """From the rows of `look`.
 
-    ``play``: the hosts that this run addresses, reached or not. ``may_owe``: trays that the site lets stay behind.
+    ``play``: the hosts that this run addresses, reached or not. ``allow_outdated``: trays that the site lets stay behind.
     """
     here = {tray: rows[tray] for tray in clique.trays if tray in rows}
     sound = {tray: row for tray, row in here.items() if not row.get("failed")}
@@ -79,42 +80,42 @@ def decide(
         partial = [
             tray
             for tray in outside
-            if tray not in may_owe and (tray not in records or records[tray]["sha256"] != sha256)
+            if tray not in allow_outdated and (tray not in records or records[tray]["sha256"] != sha256)
         ]
         if partial:
             return _hold(
                 clique,
                 generation,
                 "imex_clique_partial",
-                f"IMEX of clique {clique.name} must restart as a whole, and this run leaves out {_listed(partial)}; run"
-                " it on the whole clique (serial must not cut it), or name those that may stay behind in imex_may_owe.",
+                f"IMEX of clique {clique.name} must restart as a whole, and this run leaves out {summarize(partial)}; run"
+                " it on the whole clique (serial must not cut it), or name those that may stay behind in imex_allow_outdated.",
                 None,
             )
-    elif any(tray in records and records[tray]["sha256"] != sha256 and tray not in may_owe for tray in outside):
+    elif any(tray in records and records[tray]["sha256"] != sha256 and tray not in allow_outdated for tray in outside):
         other = [tray for tray in outside if tray in records and records[tray]["sha256"] != sha256]
         return _hold(
             clique,
             generation,
             "imex_clique_partial",
-            f"{_listed(other)} of clique {clique.name} hold another list and are not part of this run; run it on the"
-            " whole clique, or name them in imex_may_owe.",
+            f"{summarize(other)} of clique {clique.name} hold another list and are not part of this run; run it on the"
+            " whole clique, or name them in imex_allow_outdated.",
             None,
         )
-    owing = tuple(
+    outdated = tuple(
         tray
         for tray in clique.trays
         if tray in broken
         or (
-            (tray in away and (tray in play or tray in may_owe))
+            (tray in away and (tray in play or tray in allow_outdated))
             and not (tray in records and records[tray]["sha256"] == sha256)
         )
     )
-    return Decision(restart, generation, owing, None, tuple(owes(clique, owing, generation)))
+    return Decision(restart, generation, outdated, None, tuple(owes(clique, outdated, generation)))
 
 
 def is_done(own: Row, decision: Decision) -> bool:
     """Whether a tray is as the decision wants it, by its own look."""
-    return not _to_do(own, decision) and (own.get("record") or {}).get("owing") == list(decision.owing)
+    return not _to_do(own, decision) and (own.get("record") or {}).get("outdated") == list(decision.outdated)
 
 
 def _to_do(own: Row, decision: Decision) -> list[str]:
@@ -128,17 +129,22 @@ def _to_do(own: Row, decision: Decision) -> list[str]:
 
 
 def due(
-    clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collection[str], may_owe: Collection[str], tray: str
+    clique: Clique,
+    sha256: str,
+    rows: Mapping[str, Row],
+    play: Collection[str],
+    allow_outdated: Collection[str],
+    tray: str,
 ) -> list[str]:
     """Why the change would not pass a tray by, in words; empty where it would. Arguments as of decide().
 
     Less than a run of the role may write does not count: who owes the list, which is a note for people, and the
-    blessing, which is gone after each boot. Neither needs a daemon stopped.
+    approval, which is gone after each boot. Neither needs a daemon stopped.
     """
     own = rows.get(tray)
     if own is None or own.get("failed"):
         return due_alone(own)
-    decision = decide(clique, sha256, rows, play, may_owe)
+    decision = decide(clique, sha256, rows, play, allow_outdated)
     if decision.held is not None:
         return [decision.held]
     todo = _to_do(own, decision)
@@ -157,16 +163,16 @@ def due_alone(own: Row | None) -> list[str]:
     return list(own["pending"])
 
 
-def owes(clique: Clique, owing: Sequence[str], generation: int) -> list[dict[str, Any]]:
+def owes(clique: Clique, outdated: Sequence[str], generation: int) -> list[dict[str, Any]]:
     return [
         finding(
-            "imex_tray_owes",
+            "imex_list_outdated",
             f"{tray} could not be given generation {generation} of the IMEX list of clique {clique.name}, so its IMEX"
             " does not start at boot; bring it back and run the role imex on it.",
             clique=clique.name,
             tray=tray,
         )
-        for tray in owing
+        for tray in outdated
     ]
 
 
@@ -240,8 +246,3 @@ def _records(clique: Clique, rows: Mapping[str, Row], outside: Sequence[str]) ->
 
 def _hold(clique: Clique, generation: int, code: str, message: str, tray: str | None) -> Decision:
     return Decision(True, generation, (), message, (finding(code, message, clique=clique.name, tray=tray),))
-
-
-def _listed(values: Sequence[str]) -> str:
-    shown = ", ".join(values[:5])
-    return f"{shown} and {len(values) - 5} more" if len(values) > 5 else shown

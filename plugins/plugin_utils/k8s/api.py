@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 
 OPTIONS = ("kubeconfig", "context", "api_url", *http.OPTIONS)
 PAGE = 500
@@ -80,7 +80,7 @@ class Work(NamedTuple):
     do: Callable[[], Any]
 
 
-def side_by_side(works: Sequence[Work]) -> tuple[set[int], list[NvlinkError]]:
+def run_concurrently(works: Sequence[Work]) -> tuple[set[int], list[NvlinkError]]:
     """Do works, LANES of them at one time: the positions of those that are done, and the errors of those that failed.
 
     A lane ends with its first error. Lanes that have not begun go on only where that error is of one object alone: a
@@ -129,8 +129,8 @@ class Cluster:
     def served(self) -> dict[str, list[str]]:
         """Group -> its versions, the preferred one first; the groups of CustomResourceDefinitions are among them."""
         found = {}
-        for group in listed(self._get("/apis", "the list of API groups").get("groups")):
-            versions = [str(mapped(row).get("version")) for row in listed(mapped(group).get("versions"))]
+        for group in as_list(self._get("/apis", "the list of API groups").get("groups")):
+            versions = [str(mapped(row).get("version")) for row in as_list(mapped(group).get("versions"))]
             preferred = mapped(mapped(group).get("preferredVersion")).get("version")
             versions.sort(key=lambda version: version != preferred)
             found[str(mapped(group).get("name"))] = versions
@@ -138,7 +138,7 @@ class Cluster:
 
     def plurals(self, api: str) -> set[str]:
         """The resources that a group's version has."""
-        rows = listed(self._get(f"/apis/{api}", f"the resources of {api}").get("resources"))
+        rows = as_list(self._get(f"/apis/{api}", f"the resources of {api}").get("resources"))
         return {str(mapped(row).get("name")) for row in rows}
 
     def items(self, kind: Kind, selector: str = "", metadata: bool = False) -> list[Any]:
@@ -154,7 +154,7 @@ class Cluster:
                     # The list that the token belongs to is forgotten, so it is read anew, once.
                     break
                 page = self._body(answer, "list", what)
-                rows += listed(page.get("items"))
+                rows += as_list(page.get("items"))
                 token = mapped(page.get("metadata")).get("continue")
                 if not token:
                     return rows

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,
@@ -23,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers
     TOPOGRAPH,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 AUTO, GFD, DRA, OURS, UNKNOWN, NOBODY, SEVERAL = "auto", "gfd", "dra_driver", "ours", "unknown", "nobody", "several"
 WANTED = (AUTO, GFD, DRA, OURS)
@@ -69,7 +70,7 @@ def running_writers(daemon_sets: Iterable[Any]) -> tuple[str, ...]:
         if status.get("desiredNumberScheduled", 0) == 0:
             continue
         spec = mapped(mapped(mapped(mapped(row).get("spec")).get("template")).get("spec"))
-        for container in listed(spec.get("containers")):
+        for container in as_list(spec.get("containers")):
             if _is_gfd(mapped(container)):
                 found.add(GFD)
             if _is_dra(mapped(container)):
@@ -82,21 +83,21 @@ def _is_gfd(container: Mapping[str, Any]) -> bool:
     words = [
         container.get("name"),
         container.get("image"),
-        *listed(container.get("command")),
-        *listed(container.get("args")),
+        *as_list(container.get("command")),
+        *as_list(container.get("args")),
     ]
     return any(isinstance(word, str) and _GFD_WORD in word for word in words)
 
 
 def _is_dra(container: Mapping[str, Any]) -> bool:
-    rows = [mapped(row) for row in listed(container.get("env"))]
+    rows = [mapped(row) for row in as_list(container.get("env"))]
     return any(row.get("name") == _DRA_SWITCH and str(row.get("value")).lower() in ("true", "1") for row in rows)
 
 
 def managers(node: Any, path: Sequence[str]) -> tuple[str, ...]:
     """The field managers that own a field of an object, as ("metadata", "labels", CLIQUE)."""
     found = []
-    for row in listed(mapped(mapped(node).get("metadata")).get("managedFields")):
+    for row in as_list(mapped(mapped(node).get("metadata")).get("managedFields")):
         fields = mapped(mapped(row).get("fieldsV1"))
         for part in path:
             if f"f:{part}" not in fields:
@@ -161,7 +162,7 @@ def decide(wanted: str, daemon_sets: Iterable[Any], nodes: Collection[Any], comi
         return Verdict(NOBODY, running, [finding("k8s_clique_no_writer", message)])
     for manager, rows in strangers.items():
         message = (
-            f"The label {CLIQUE} of {_some(rows)} was written by {manager}, which this collection does not know: "
+            f"The label {CLIQUE} of {summarize(rows)} was written by {manager}, which this collection does not know: "
             "let it go, or set clique_label to ours to take the label over."
         )
         found.append(finding("k8s_clique_writer_unknown", message))
@@ -169,7 +170,7 @@ def decide(wanted: str, daemon_sets: Iterable[Any], nodes: Collection[Any], comi
         who = MANAGERS.get(manager)
         if who in (GFD, DRA) and who not in running:
             message = (
-                f"The label {CLIQUE} of {_some(rows)} was written by {TITLES[who]}, which no longer runs: nobody would "
+                f"The label {CLIQUE} of {summarize(rows)} was written by {TITLES[who]}, which no longer runs: nobody would "
                 f"correct it but {TITLES[writer]}, which takes it over when it next writes."
             )
             found.append(finding("k8s_clique_label_left", message))
@@ -205,12 +206,12 @@ def compare(
         absent = [node for node in clique.nodes if node not in by_name]
         placed.update(clique.nodes)
         if absent:
-            message = f"{_some(absent)} of clique {clique.name} is no Node: join it, or set nvlink_kubernetes_node."
+            message = f"{summarize(absent)} of clique {clique.name} is no Node: join it, or set nvlink_kubernetes_node."
             found.append(finding("k8s_node_missing", message, clique=clique.name, tray=absent[0]))
         unlabelled = [node for node in clique.nodes if node in by_name and CLIQUE not in labels(by_name[node])]
         if unlabelled:
             message = (
-                f"{_some(unlabelled)} of clique {clique.name} lacks the label {CLIQUE}, so no scheduler sees its "
+                f"{summarize(unlabelled)} of clique {clique.name} lacks the label {CLIQUE}, so no scheduler sees its "
                 "place: see the log of the label's writer there, which may be a minute late."
             )
             found.append(finding("k8s_clique_label_missing", message, clique=clique.name, tray=unlabelled[0]))
@@ -221,9 +222,7 @@ def compare(
                 )
     others = natural_sorted(node for node, row in by_name.items() if node not in placed and CLIQUE in labels(row))
     if others:
-        message = (
-            f"{_some(others)} has the label {CLIQUE} and no place in the fabric file: discover and accept the fabric."
-        )
+        message = f"{summarize(others)} has the label {CLIQUE} and no place in the fabric file: discover and accept the fabric."
         found.append(finding("k8s_clique_label_unplaced", message, tray=others[0]))
     lacking = [
         node
@@ -235,7 +234,7 @@ def compare(
     if lacking and flavored:
         wanted = ", ".join(f"{key}={value}" for key, value in topology.flavor_labels.items())
         message = (
-            f"{_some(lacking)} lacks {wanted}, by which Kueue and Run:ai select it: set flavor_labels, or label it."
+            f"{summarize(lacking)} lacks {wanted}, by which Kueue and Run:ai select it: set flavor_labels, or label it."
         )
         found.append(finding("k8s_flavor_label_missing", message, tray=lacking[0]))
     return found
@@ -316,18 +315,16 @@ def migrate(stage: str, nodes: Collection[Any], named: Mapping[str, Collection[s
     if stage == "finish":
         found = []
         if missing:
-            message = f"Topograph's old labels stay, because {_some(natural_sorted(missing))} lacks a new one: "
+            message = f"Topograph's old labels stay, because {summarize(natural_sorted(missing))} lacks a new one: "
             found.append(
                 finding("k8s_topograph_in_use", message + "run with topograph: add, or let Topograph 1.0 write.")
             )
         if old and users:
-            message = f"Topograph's old labels stay, because {_some(users)}: change it to the new key first."
+            message = f"Topograph's old labels stay, because {summarize(users)}: change it to the new key first."
             found.append(finding("k8s_topograph_in_use", message))
         return Migration(findings=found) if found else Migration(remove=old)
     if old:
-        message = (
-            f"{_some(natural_sorted(old))} has labels of Topograph 0.5 or older: run with topograph: add, then finish."
-        )
+        message = f"{summarize(natural_sorted(old))} has labels of Topograph 0.5 or older: run with topograph: add, then finish."
         return Migration(findings=[finding("k8s_topograph_old", message)])
     return Migration()
 
@@ -343,13 +340,7 @@ def last_places(nodes: Iterable[Any]) -> list[Finding]:
     if not losing:
         return []
     message = (
-        f"{_some(natural_sorted(losing))} loses labels of Topograph 1.0 that only this collection wrote, and the old "
+        f"{summarize(natural_sorted(losing))} loses labels of Topograph 1.0 that only this collection wrote, and the old "
         "ones are gone: let Topograph write them, by a restart of it."
     )
     return [finding("k8s_topograph_last", message, tray=natural_sorted(losing)[0])]
-
-
-def _some(rows: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-    return f"{', '.join(rows[:_SHOWN])}{more}"

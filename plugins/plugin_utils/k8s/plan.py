@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import HOSTNAME, MANAGED_BY, OWNER
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 CREATE, UPDATE, RECREATE, DELETE = "create", "update", "recreate", "delete"
 _OF_THE_SERVER = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
@@ -64,7 +64,7 @@ def unchangeable(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | No
 
 
 def _labels(spec: Mapping[str, Any]) -> list[Any]:
-    return [mapped(level).get("nodeLabel") for level in listed(spec.get("levels"))]
+    return [mapped(level).get("nodeLabel") for level in as_list(spec.get("levels"))]
 
 
 def step(

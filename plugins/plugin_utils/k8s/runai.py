@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import CREATE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import listed, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 OPTIONS = ("url", "cluster_id", *http.OPTIONS)
 SOURCE = "runai"
@@ -50,7 +50,7 @@ class RunAi:
         if live is None:
             steps.append(Step(CREATE, f"Run:ai network topology {topology.name}"))
         elif live.get("levels") != wanted["levels"]:
-            has = ", ".join(map(str, listed(live.get("levels")))) or "none"
+            has = ", ".join(map(str, as_list(live.get("levels")))) or "none"
             message = (
                 f"Run:ai's network topology {topology.name} has the levels {has} instead of "
                 f"{', '.join(wanted['levels'])}: choose another name, or remove it there when no node pool needs it."
@@ -93,7 +93,7 @@ class RunAi:
             rows = (
                 document
                 if isinstance(document, list)
-                else next(filter(None, map(listed, mapped(document).values())), [])
+                else next(filter(None, map(as_list, mapped(document).values())), [])
             )
             for row in rows:
                 if mapped(row).get("name") == name and mapped(row).get("clusterId") == self._cluster:

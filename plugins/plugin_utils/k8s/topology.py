@@ -28,7 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import (
     K8sError,
     Kind,
     Work,
-    side_by_side,
+    run_concurrently,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import DELETE, RECREATE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
@@ -69,7 +69,7 @@ STOPS = frozenset(
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DesiredState:
     """What the site wants. names: schedulers, None for those that are installed; runai: whether Run:ai is told as well.
 
     coming: as k8s_labels.decide() has them, gpus: as compare() does.
@@ -115,7 +115,7 @@ class Plan:
         """Make all changes, those of Nodes side by side; the first error ends it, with how many others there were."""
         for _of_nodes, rows in itertools.groupby(self.changes, lambda change: change.node is not None):
             changes = list(rows)
-            done, errors = side_by_side([Work(change.node or "", change.make) for change in changes])
+            done, errors = run_concurrently([Work(change.node or "", change.make) for change in changes])
             self.done += [change for position, change in enumerate(changes) if position in done]
             if errors:
                 more = f" (and {len(errors) - 1} more such errors)" if len(errors) > 1 else ""
@@ -125,7 +125,7 @@ class Plan:
 class Planner:
     """Looks at one cluster and plans; every change keeps a call that makes it."""
 
-    def __init__(self, cluster: Cluster, topology: Topology, wishes: Wishes) -> None:
+    def __init__(self, cluster: Cluster, topology: Topology, wishes: DesiredState) -> None:
         self._cluster, self._topology, self._wishes = cluster, topology, wishes
         self._nodes: list[Any] = []
         self._plan = Plan()

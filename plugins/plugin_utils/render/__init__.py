@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import (
     schedulers_examples,
     slurm,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 
 
 class Renderer(NamedTuple):
@@ -31,7 +31,7 @@ class Renderer(NamedTuple):
 
     render: Callable[[model.Fabric, model.State], dict[str, str]] | None = None
     findings: Callable[[model.Fabric, model.State], list[model.Finding]] | None = None
-    shows: Callable[[model.Fabric, model.State, Beside], dict[str, str]] | None = None
+    shows: Callable[[model.Fabric, model.State, RenderContext], dict[str, str]] | None = None
 
 
 # Metrics and report stand last: they show what the others found.
@@ -57,7 +57,7 @@ def render(
     fabric: model.Fabric,
     state: model.State,
     names: Collection[str] = tuple(RENDERERS),
-    beside: Beside | None = None,
+    beside: RenderContext | None = None,
 ) -> Rendered:
     """The texts of the named renderers for a fabric; metrics and report show what stands beside it too."""
     findings: list[model.Finding] = []
@@ -72,5 +72,5 @@ def render(
         if renderer.render is not None:
             files[name] |= renderer.render(fabric, known)
         if renderer.shows is not None:
-            files[name] |= renderer.shows(fabric, known, beside or Beside())
+            files[name] |= renderer.shows(fabric, known, beside or RenderContext())
     return Rendered(files, findings)

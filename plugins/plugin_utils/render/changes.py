@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.capacity im
 PATH = "report/report.json"
 SCHEMA_VERSION = 1
 # Who changes everything at once reads the sums.
-MOST_ROWS = 200
+MAX_ROWS = 200
 NOTHING = "-"
 _TRAY = ("clique", "health", "state")
 
@@ -156,8 +156,8 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any], since: str | N
     return {
         "since": since,
         "sums": [row for row in sums if row[1] != row[2]],
-        "rows": rows[:MOST_ROWS],
-        "more": max(len(rows) - MOST_ROWS, 0),
+        "rows": rows[:MAX_ROWS],
+        "more": max(len(rows) - MAX_ROWS, 0),
     }
 
 

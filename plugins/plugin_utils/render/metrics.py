@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
 
@@ -38,7 +38,7 @@ class Family(NamedTuple):
     samples: list[tuple[Labels, int]]
 
 
-def render(fabric: model.Fabric, state: model.State, beside: Beside) -> dict[str, str]:
+def render(fabric: model.Fabric, state: model.State, beside: RenderContext) -> dict[str, str]:
     """Both files of a fabric, its state and, where there is one, a verdict."""
     said = numbers(fabric, state, beside)
     return {
@@ -47,7 +47,7 @@ def render(fabric: model.Fabric, state: model.State, beside: Beside) -> dict[str
     }
 
 
-def numbers(fabric: model.Fabric, state: model.State, beside: Beside) -> dict[str, Any]:
+def numbers(fabric: model.Fabric, state: model.State, beside: RenderContext) -> dict[str, Any]:
     """Everything that is counted, as plain data; docs/monitoring.md describes it."""
     shown = view.picture(fabric, state)
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import vie
 
 GAP = 3
 EMPTY = "empty"
-MOST_FINDINGS = 12
+MAX_FINDINGS = 12
 # A tray that many small jobs share shows the first.
 WIDEST_JOBS = 16
 MARKS = {
@@ -223,10 +223,10 @@ def _sums(shown: view.Picture) -> list[str]:
 
 def _findings(shown: view.Picture, look: Look) -> list[str]:
     lines = []
-    for finding in shown.findings[:MOST_FINDINGS]:
+    for finding in shown.findings[:MAX_FINDINGS]:
         severity = str(finding.get("severity"))
         said = ": ".join(part for part in (view.subject(finding), str(finding.get("message"))) if part)
         lines.append(f"{look.paint(Cell(severity, WORD_COLOURS.get(severity, '')), 7)}  {_plain(said)}")
-    if len(shown.findings) > MOST_FINDINGS:
-        lines.append(f"and {len(shown.findings) - MOST_FINDINGS} more findings, all of them in the report")
+    if len(shown.findings) > MAX_FINDINGS:
+        lines.append(f"and {len(shown.findings) - MAX_FINDINGS} more findings, all of them in the report")
     return lines

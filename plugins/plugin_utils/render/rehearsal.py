@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 # A large site's jobs in partitions are many; the summary counts them all.
-MOST_JOBS = 200
+MAX_JOBS = 200
 _TEXTS = ("kind", "partition", "block", "outcome", "on", "reason")
 
 
@@ -63,8 +63,8 @@ def rehearsed(document: Any, path: str) -> Rehearsed:
     return Rehearsed(
         summary=summary,
         good=good,
-        jobs=tuple(shown[:MOST_JOBS]),
-        more=max(len(shown) - MOST_JOBS, 0),
+        jobs=tuple(shown[:MAX_JOBS]),
+        more=max(len(shown) - MAX_JOBS, 0),
         left_out=tuple(
             {key: str(row.get(key, "")) for key in ("setting", "where", "why")}
             for row in document["left_out"]

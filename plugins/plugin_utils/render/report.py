@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, view
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capacity
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -32,13 +32,13 @@ TRAY_STEP = 25
 SWITCH_STEP = 10
 LONGEST_NAME = 12
 # Of a tray; more have no room in its box.
-MOST_GPUS = 8
+MAX_GPUS = 8
 
 
 PAGE = "report/index.html"
 
 
-def render(fabric: model.Fabric, state: model.State, beside: Beside) -> dict[str, str]:
+def render(fabric: model.Fabric, state: model.State, beside: RenderContext) -> dict[str, str]:
     """The page and report.json of a fabric and its state, and of what stands beside them."""
     shown = view.picture(fabric, state, beside.jobs)
     capacities = capacity.capacities(fabric, state)
@@ -107,9 +107,9 @@ def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
         "empty": empty,
         "switches": switches,
         # What nearly every tray has is one path a rack: an element a tray would cost a browser seconds.
-        "gpus": "".join(f"M{right} {y + 11}h{7 * min(tray.gpus, MOST_GPUS) - 2}" for tray, y in trays if tray.gpus),
+        "gpus": "".join(f"M{right} {y + 11}h{7 * min(tray.gpus, MAX_GPUS) - 2}" for tray, y in trays if tray.gpus),
         "bad_gpus": "".join(
-            f"M{right + 7 * gpu} {y + 11}h5" for tray, y in trays for gpu in tray.bad_gpus if gpu < MOST_GPUS
+            f"M{right + 7 * gpu} {y + 11}h5" for tray, y in trays for gpu in tray.bad_gpus if gpu < MAX_GPUS
         ),
         "healthy": "".join(f"M{marks} {y + 11}h0" for tray, y in trays if tray.health == model.HEALTHY),
         "height": y - (TRAY_STEP - 22) + BOX["pad"],
@@ -117,7 +117,7 @@ def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
     }
 
 
-def _severities(shown: view.Picture, beside: Beside) -> list[str]:
+def _severities(shown: view.Picture, beside: RenderContext) -> list[str]:
     """Those that the page's filter has a box for."""
     failures = beside.verdict.failures if beside.verdict else ()
     said = {row.get("severity") for row in (*shown.findings, *failures)}

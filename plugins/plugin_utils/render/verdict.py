@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 
 # The page holds that many rows; the sums count them all.
-MOST_FAILURES = 500
+MAX_FAILURES = 500
 CHECKED = "checked"
 _TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "mend")
 
@@ -67,8 +67,8 @@ def verdict(document: Any, path: str) -> Verdict:
         ok=document["ok"],
         checked_at=str(document.get("checked_at") or ""),
         layers=tuple(_layer(name, word, failures) for name, word in words.items()),
-        failures=tuple(failures[:MOST_FAILURES]),
-        more=max(len(failures) - MOST_FAILURES, 0),
+        failures=tuple(failures[:MAX_FAILURES]),
+        more=max(len(failures) - MAX_FAILURES, 0),
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError
 
@@ -108,10 +109,9 @@ def told(left: Mapping[str, Left], path: str, rollout: str) -> str:
     """One sentence of what is left and how to go on."""
     # What failed before what only waits.
     rows = sorted(left.items(), key=lambda item: item[1].state == WAITING)
-    parts = [f"{name} ({_why(row)})" for name, row in rows[:5]]
-    more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+    parts = summarize(f"{name} ({_why(row)})" for name, row in rows)
     return (
-        f"The rollout {rollout} has left {_counted(left)}: {', '.join(parts)}{more}; mend what is wrong and run it"
+        f"The rollout {rollout} has left {_counted(left)}: {parts}; mend what is wrong and run it"
         f" again with -e rollout_resume={path}."
     )
 

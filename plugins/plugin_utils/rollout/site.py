@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.domain import OWNERS
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
 
@@ -78,7 +79,7 @@ def driver(inventory: Inventory) -> bool:
 
 def problems(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> list[str]:
     """One sentence for each thing that would fail later, on some host, in the middle of the run."""
-    return [sentence for look in _LOOKS for sentence in look(inventory, wanted, fabric)]
+    return [sentence for check in _CHECKS for sentence in check(inventory, wanted, fabric)]
 
 
 def _phases(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
@@ -99,13 +100,13 @@ def _trays(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -
         yield "site_tray_hosts: matches no host; name the pattern of the trays"
     both = sorted(inventory.trays.keys() & set(inventory.controllers))
     if both:
-        yield f"slurm_controller: {_listed(both)} would be asked as trays too; set site_tray_hosts to the trays alone"
+        yield f"slurm_controller: {summarize(both)} would be asked as trays too; set site_tray_hosts to the trays alone"
     by_address: dict[str, list[str]] = {}
     for name, address in inventory.trays.items():
         by_address.setdefault(address, []).append(name)
     for address, names in by_address.items():
         if len(names) > 1:
-            yield f"ansible_host: {_listed(sorted(names))} have the same address {address}; give each tray its own"
+            yield f"ansible_host: {summarize(sorted(names))} have the same address {address}; give each tray its own"
 
 
 def _places(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
@@ -114,7 +115,7 @@ def _places(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) 
     if "imex" in wanted:
         without = [name for name, tray in fabric.trays.items() if not tray["imex_address"]]
         if without and inventory.variables.get("imex_owner", "domain") in ("domain", "host_managed"):
-            yield f"imex_address: the fabric file has none of {_listed(without)}; set imex_network and discover again"
+            yield f"imex_address: the fabric file has none of {summarize(without)}; set imex_network and discover again"
 
 
 def _words(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
@@ -131,7 +132,7 @@ def warnings(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None)
     told = []
     lost = [name for name in fabric.trays if name not in inventory.trays] if fabric else []
     if lost:
-        told.append(f"{_listed(lost)}: in the fabric file and not in the inventory, so they are left alone.")
+        told.append(f"{summarize(lost)}: in the fabric file and not in the inventory, so they are left alone.")
     for tag in inventory.tags:
         if tag in PHASES and tag not in wanted:
             told.append(f"--tags: this site has no phase {tag}, so nothing is done for it.")
@@ -145,9 +146,4 @@ def warnings(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None)
     return told
 
 
-def _listed(names: Collection[str]) -> str:
-    first = ", ".join(list(names)[:_SHOWN])
-    return f"{first} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else first
-
-
-_LOOKS = (_phases, _trays, _places, _words)
+_CHECKS = (_phases, _trays, _places, _words)

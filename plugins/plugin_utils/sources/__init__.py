@@ -5,7 +5,7 @@
 
 A live source is one module of this package with one row in LIVE, and
 
-    discover(options: Mapping[str, Any], now: str) -> Told
+    discover(options: Mapping[str, Any], now: str) -> SourceResult
 
 options is the inventory option of the source's own name, unchecked; now is UTC as in 2026-11-21T05:00:00Z. It gives one
 observation for each tray that it was asked for, also for those that gave no answer, and findings about the source as a
@@ -15,7 +15,7 @@ starts with the option's name, for what a person wrote wrongly.
 A source in ASK_TRAYS, which goes to the trays themselves, is also told which trays the fabric file knows, and whom to
 tell how far it is:
 
-    discover(options, now, known: Mapping[str, str], voice: Voice)    known: tray -> the address at which ssh reaches it
+    discover(options, now, known: Mapping[str, str], voice: Reporter)    known: tray -> the address at which ssh reaches it
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HINTS: tuple[str, ...] = ("slurm",)
 KNOWN: tuple[str, ...] = (FABRIC_FILE, *LIVE)
 
 
-class Voice(Protocol):
+class Reporter(Protocol):
     """Who hears how far a source is, and which trays are silent; Ansible's Display is one."""
 
     def v(self, msg: str) -> None: ...
@@ -55,7 +55,7 @@ class Silent:
 
 
 @dataclass(frozen=True)
-class Told:
+class SourceResult:
     """What one source says: of trays, and in findings of itself as a whole, which no tray can hold."""
 
     observations: list[Observation]
@@ -93,12 +93,12 @@ def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[st
 
 
 def observe(
-    source: str, options: Any, now: str, known: Mapping[str, str] | None = None, voice: Voice | None = None
-) -> Told:
+    source: str, options: Any, now: str, known: Mapping[str, str] | None = None, voice: Reporter | None = None
+) -> SourceResult:
     """What one live source says; known: tray -> ssh address, of those that the fabric file holds."""
     module = importlib.import_module(f"{__name__}.{source}")
     more = (known or {}, voice or Silent()) if source in ASK_TRAYS else ()
-    told: Told = module.discover(options, now, *more)
+    told: SourceResult = module.discover(options, now, *more)
     return told
 
 

@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     SERIAL,
     TIME,
     VERSION,
-    listed,
+    as_list,
     mapped,
     sentence,
     text,
@@ -65,7 +65,7 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
     observed_at = value("observed_at", text(TIME))
     if observed_at is None:
         return _nothing(tray, "its facts do not say when they were observed", source)
-    gpus = [gpu for gpu in listed(facts.get("gpus")) if isinstance(gpu, Mapping)]
+    gpus = [gpu for gpu in as_list(facts.get("gpus")) if isinstance(gpu, Mapping)]
     fabrics = [mapped(gpu.get("fabric")) for gpu in gpus]
     places = [_place(fabric) for fabric in fabrics]
     attached = {place for place in places if place}
@@ -81,7 +81,7 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
         source=source,
         observed_at=observed_at,
         identity=next(iter(attached)) if agreed else None,
-        contrary=len(attached) > 1,
+        inconsistent=len(attached) > 1,
         majority=_majority(places) if len(attached) > 1 else None,
         node_local=bool(fabrics) and all(map(_node_local, fabrics)),
         chassis_serial=value("chassis_serial", text(SERIAL)),
@@ -140,7 +140,7 @@ def _node_local(fabric: Mapping[str, Any]) -> bool:
 
 def _addresses(facts: Mapping[str, Any]) -> tuple[Address, ...]:
     found = []
-    for row in listed(facts.get("addresses")):
+    for row in as_list(facts.get("addresses")):
         if not isinstance(row, Mapping):
             continue
         address, prefix = row.get("address"), whole(row.get("prefix"))
@@ -152,7 +152,7 @@ def _addresses(facts: Mapping[str, Any]) -> tuple[Address, ...]:
 def _findings(facts: Mapping[str, Any], tray: str) -> list[Finding]:
     """The tray's own findings, told as ours: with the tray as subject."""
     found = []
-    for row in listed(facts.get("findings")):
+    for row in as_list(facts.get("findings")):
         if isinstance(row, Mapping) and row.get("severity") in _SEVERITIES:
             code, message = text(_CODE)(row.get("code")), sentence(row.get("message"))
             if code and message:

@@ -17,13 +17,20 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import is_address
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TIME, identity, listed, mapped, text, whole
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    TIME,
+    as_list,
+    identity,
+    mapped,
+    text,
+    whole,
+)
 
 SOURCE = "kubernetes"
 OPTIONS = (
@@ -60,7 +67,7 @@ class _Expired(Exception):
     """The API server has forgotten the list that was being read."""
 
 
-def discover(options: Any, now: str) -> Told:
+def discover(options: Any, now: str) -> SourceResult:
     """One observation for each node with GPUs, or for each that label_selector selects."""
     checked = Options(options, OPTIONS, SOURCE)
     name = _name_expression(checked)
@@ -151,7 +158,7 @@ def _observation(node: Any, expression: Any, cluster: str | None, now: str) -> O
 
 def _observed_at(status: Mapping[str, Any], tray: str, now: str, findings: list[Finding]) -> str:
     """When the node could last have written its labels: now, or its last heartbeat if it is NotReady."""
-    for row in listed(status.get("conditions")):
+    for row in as_list(status.get("conditions")):
         if isinstance(row, Mapping) and row.get("type") == "Ready" and row.get("status") != "True":
             heard = _time(row.get("lastHeartbeatTime"))
             since = f" since {heard}" if heard else ""
@@ -186,6 +193,6 @@ def _gpu_count(labels: Mapping[str, Any], status: Mapping[str, Any], tray: str, 
 
 def _addresses(status: Mapping[str, Any]) -> tuple[Address, ...]:
     """The addresses of type InternalIP, as Kubernetes orders them."""
-    rows = listed(status.get("addresses"))[:MAX_ADDRESSES]
+    rows = as_list(status.get("addresses"))[:MAX_ADDRESSES]
     said = [row.get("address") for row in rows if isinstance(row, Mapping) and row.get("type") == "InternalIP"]
     return tuple(Address("InternalIP", text, 0) for text in said if isinstance(text, str) and is_address(text))

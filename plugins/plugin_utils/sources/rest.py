@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
     CLUSTER_NAME,
@@ -33,9 +34,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Finding,
     Observation,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, check_options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, SourceResult, check_options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     CLUSTER_UUID,
     GPU_UUID,
@@ -57,7 +57,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,64}")
 _LINK_NEXT = re.compile(r'<([^<>]{1,4096})>\s*((?:;\s*[\w*-]+\s*=\s*(?:"[^"]*"|[^\s;,"]+)\s*)*)')
 
 
-def discover(options: Any, now: str) -> Told:
+def discover(options: Any, now: str) -> SourceResult:
     """One observation for each item that the expression `trays` gives, on every page."""
     checked = Options(options, OPTIONS, SOURCE)
     items = Expression(checked.needed("trays", "a JMESPath expression that gives a list"), f"{SOURCE}: trays")

@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     SourceError,
-    Told,
+    SourceResult,
     check_options,
     nearest,
     shown,
@@ -40,14 +40,14 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def discover(options: Any, now: str) -> Told:
+def discover(options: Any, now: str) -> SourceResult:
     """The observations of a fleet, all up and healthy but for its faults; equal options give an equal fleet."""
     options = check_options(options, (*SHAPE, "faults"), SOURCE)
     shape = {key: options[key] for key in SHAPE if key in options}
     seed = options.get("seed", 1)
     fleet = [_healthy(place, seed, now) for place in simulation.places(**shape)]
     faults = _faults(options.get("faults"), seed, {seen.tray for seen in fleet})
-    return Told([_struck(seen, faults) for seen in fleet] if faults else fleet)
+    return SourceResult([_struck(seen, faults) for seen in fleet] if faults else fleet)
 
 
 def _healthy(place: simulation.Place, seed: int, now: str) -> Observation:

@@ -22,12 +22,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     parse_show_topology,
     parse_yaml,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MOST_OUTPUT
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult, shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
 
 SOURCE = "slurm"
@@ -39,7 +39,7 @@ Blocks = list[tuple[str, tuple[str, ...]]]
 """Block name and its nodes, in Slurm's order."""
 
 
-def discover(option: Any, now: str) -> Told:
+def discover(option: Any, now: str) -> SourceResult:
     """An observation of each node in a block: its NodeName, and its block's name and position."""
     options = Options(option, OPTIONS, SOURCE)
     command, timeout = _command(options, option), options.number("timeout", 30, 0.1, 600)
@@ -64,7 +64,7 @@ def discover(option: Any, now: str) -> Told:
         message = f"Slurm's blocks hold {shown(unnamed[0])}, which can be no tray's name; correct the block."
         findings.append(finding("trays_unnamed", message))
     seen = [_observation(hosts.get(node, node), node, block, cluster, now) for node, block in places.items()]
-    return Told(seen, findings, tuple((name, position) for position, (name, _nodes) in enumerate(blocks)))
+    return SourceResult(seen, findings, tuple((name, position) for position, (name, _nodes) in enumerate(blocks)))
 
 
 def _observation(tray: str, node: str, block: tuple[str, int], cluster: str | None, now: str) -> Observation:
@@ -151,7 +151,7 @@ def _why(told: child.Result) -> str:
 
 def _ask(argv: Sequence[str], timeout: float) -> child.Result:
     try:
-        told = child.run(argv, timeout, most=MOST_OUTPUT)
+        told = child.run(argv, timeout, most=MAX_OUTPUT)
     except NvlinkError as error:
         raise OutageError(f"{SOURCE}: {str(error).rstrip('.')}") from None
     words = _words(argv)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Source ssh: every tray asked by a probe over ssh, out of one process, through gateways where there are any.
 
-The fan-out is ClusterShell's. A tray may say anything and as much as it likes, or nothing: no more than MOST_OUTPUT of
+The fan-out is ClusterShell's. A tray may say anything and as much as it likes, or nothing: no more than MAX_OUTPUT of
 it is kept while it speaks, and it has connect_timeout + command_timeout seconds, so the run ends.
 
 Trays are asked in two rounds. Nearly all answer in the first, to a plain probe, which hangs or dies with NVML; whoever
@@ -31,10 +31,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.fabric_facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told, Voice, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, SourceError, SourceResult, shown
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts, sentence
 from ClusterShell import __version__ as clustershell
 from ClusterShell.Event import EventHandler
@@ -65,8 +65,8 @@ OPTIONS = (
 )
 
 # Of one tray. Facts of 4 GPUs are 3 kB, so hundreds of GPUs fit.
-MOST_OUTPUT = 1024 * 1024
-MOST_ERRORS = 8 * 1024
+MAX_OUTPUT = 1024 * 1024
+MAX_ERRORS = 8 * 1024
 # Exit statuses of a shell that cannot run the tray's Python.
 _NO_PYTHON = (126, 127)
 # Of standard error: a line that ssh prints -> what it means for the reader. The first that is found counts.
@@ -119,7 +119,7 @@ class Round(NamedTuple):
     patience: int
 
 
-def discover(options: Any, now: str, known: Mapping[str, str], voice: Voice) -> Told:
+def discover(options: Any, now: str, known: Mapping[str, str], voice: Reporter) -> SourceResult:
     """One observation for each tray of the option hosts, or for each known one; known: tray -> its ssh address."""
     checked = Options(options, OPTIONS, SOURCE)
     way = _way(checked)
@@ -140,7 +140,7 @@ def discover(options: Any, now: str, known: Mapping[str, str], voice: Voice) -> 
                 nodes = asked.forget_the_silent(nodes)
             if nodes:
                 _run(task, nodes, _command(way), asked, each.packed(), each.patience, way, tree=bool(way.topology))
-    return Told(asked.observations(), findings)
+    return SourceResult(asked.observations(), findings)
 
 
 # --- The options.
@@ -291,10 +291,10 @@ class _Handler(EventHandler):
         output, errors = self._said.setdefault(node, (bytearray(), bytearray()))
         if stream == "stderr":
             errors += data
-            del errors[:-MOST_ERRORS]
-        elif len(output) <= MOST_OUTPUT:
+            del errors[:-MAX_ERRORS]
+        elif len(output) <= MAX_OUTPUT:
             output += data
-        return len(output) <= MOST_OUTPUT
+        return len(output) <= MAX_OUTPUT
 
     def ev_read(self, worker: Any, node: str, sname: str, msg: bytes) -> None:
         """A line, in tree mode."""
@@ -313,7 +313,7 @@ class _Handler(EventHandler):
 class _Trays(_Handler):
     """Turns what trays print into observations, and says how far the run is. targets: ssh address -> tray."""
 
-    def __init__(self, targets: Mapping[str, str], way: Way, voice: Voice) -> None:
+    def __init__(self, targets: Mapping[str, str], way: Way, voice: Reporter) -> None:
         super().__init__()
         self._targets, self._way, self._voice = targets, way, voice
         self._seen: dict[str, Observation] = {}
@@ -324,7 +324,7 @@ class _Trays(_Handler):
     def done(self, node: str, rc: int | None, output: bytes, errors: str) -> None:
         """Keep the tray's observation."""
         tray = self._targets[node]
-        facts = None if len(output) > MOST_OUTPUT else probe.facts_in(output)
+        facts = None if len(output) > MAX_OUTPUT else probe.facts_in(output)
         if facts is None:
             self._seen[tray] = _silent(tray, _reason(rc, output, errors, self._way))
             if rc is not None and rc not in _NO_PYTHON and not _problem_of_ssh(rc, errors):
@@ -379,8 +379,8 @@ def _reason(rc: int | None, output: bytes, errors: str, way: Way) -> str:
     """Why there are no facts in what a tray printed."""
     lines = [line for line in errors.splitlines() if line.strip()]
     last = sentence(lines[-1]) if lines else ""
-    if len(output) > MOST_OUTPUT:
-        return f"it prints more than {MOST_OUTPUT // 1024} KiB"
+    if len(output) > MAX_OUTPUT:
+        return f"it prints more than {MAX_OUTPUT // 1024} KiB"
     if rc == 255:
         return _problem_of_ssh(rc, errors) or last or "ssh failed without a word"
     if rc == os.EX_PROTOCOL and way.topology:

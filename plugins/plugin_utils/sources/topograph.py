@@ -26,11 +26,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     logical_lines,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import MAX_TRAYS, Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.gathering import MAX_TRAYS, Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import identity, listed, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, identity, mapped, sentence
 
 SOURCE = "topograph"
 OPTIONS = ("url", "provider", "engine", "nodes", "tray_name", "poll_interval", "slurm_cluster", *http.OPTIONS)
@@ -50,7 +50,7 @@ class Block(NamedTuple):
     domain: str | None
 
 
-def discover(options: Any, now: str) -> Told:
+def discover(options: Any, now: str) -> SourceResult:
     """One observation for each node of each block."""
     checked = Options(options, OPTIONS, SOURCE)
     expression = _name_expression(checked)
@@ -96,8 +96,8 @@ def _conf_blocks(text: str) -> Iterator[tuple[str, str]]:
 
 def _yaml_blocks(text: str) -> Iterator[tuple[str, str]]:
     """Of all topologies in the text, each of which names the same blocks, perhaps for other partitions."""
-    for topology in listed(load_yaml(text)):
-        for row in listed(mapped(mapped(topology).get("block")).get("blocks")):
+    for topology in as_list(load_yaml(text)):
+        for row in as_list(mapped(mapped(topology).get("block")).get("blocks")):
             name, hostlist = mapped(row).get("block"), mapped(row).get("nodes", "")
             if isinstance(name, str) and isinstance(hostlist, str):
                 yield name, hostlist

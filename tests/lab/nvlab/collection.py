@@ -21,9 +21,9 @@ def simulation() -> Any:
     return _module("simulation")
 
 
-def words() -> Any:
-    """plugins/module_utils/words.py of this checkout: what NVML can say."""
-    return _module("words")
+def constants() -> Any:
+    """plugins/module_utils/constants.py of this checkout: what NVML can say."""
+    return _module("constants")
 
 
 @functools.cache

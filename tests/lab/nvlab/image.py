@@ -38,7 +38,7 @@ SLURM_PACKAGES = (
     "slurmdbd",
     "mariadb-server",
 )
-# Beside what they depend on, an empty host's repository has what a site would install with them.
+# Next to what they depend on, an empty host's repository has what a site would install with them.
 EMPTY_EXTRA = ("logrotate",)
 # Newer ansible-core needs a newer Python than the machine may have: it is tested inside the trixie tree.
 EXTRA_PACKAGES = {

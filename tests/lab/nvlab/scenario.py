@@ -38,8 +38,8 @@ from .settings import check_setting
 
 SUITES = ("trixie", "forky")
 DEFAULT_CLIQUE = 32766
-MOST_TRAYS = 254 - FIRST_TRAY + 1
-MOST_GPUS = 64
+MAX_TRAYS = 254 - FIRST_TRAY + 1
+MAX_GPUS = 64
 SLURM_FILE = re.compile(r"[a-z_]+\.(conf|yaml)")
 RACK_NAME = re.compile(r"[a-z][a-z0-9]{0,7}")  # nspawn's vb-NAME must fit a network interface's 15 characters
 
@@ -142,8 +142,8 @@ def parse(data: Any, source: str = "scenario") -> Scenario:
             trays.append(tray)
     if not trays:
         raise LabError(f"{source}: racks holds no tray, give at least one.")
-    if len(trays) > MOST_TRAYS:
-        raise LabError(f"{source}: racks hold {len(trays)} trays, the lab's network has room for {MOST_TRAYS}.")
+    if len(trays) > MAX_TRAYS:
+        raise LabError(f"{source}: racks hold {len(trays)} trays, the lab's network has room for {MAX_TRAYS}.")
     unknown = sorted(set(settings) - {tray.name for tray in trays})
     if unknown:
         raise LabError(f"{source}: trays.{unknown[0]} is not a tray of racks.")
@@ -180,11 +180,11 @@ def _rack(data: Any, number: int, before: int, where: str, source: str, names: s
         raise LabError(f"{source}: {where}.name is {name!r}, which another rack has already.")
     names.add(name)
     count = rack.take("trays", int, 2)
-    if not 1 <= count <= MOST_TRAYS:
-        raise LabError(f"{source}: {where}.trays is {count}, use 1 to {MOST_TRAYS}.")
+    if not 1 <= count <= MAX_TRAYS:
+        raise LabError(f"{source}: {where}.trays is {count}, use 1 to {MAX_TRAYS}.")
     gpus = rack.take("gpus", int, 4)
-    if not 0 <= gpus <= MOST_GPUS:
-        raise LabError(f"{source}: {where}.gpus is {gpus}, use 0 to {MOST_GPUS}.")
+    if not 0 <= gpus <= MAX_GPUS:
+        raise LabError(f"{source}: {where}.gpus is {gpus}, use 0 to {MAX_GPUS}.")
     clique_of = _cliques(rack.take("cliques", list, [{"id": DEFAULT_CLIQUE}]), count, where, source)
     rack.done()
     return [

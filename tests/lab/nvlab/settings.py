@@ -14,7 +14,7 @@ import re
 import uuid
 from typing import Any
 
-from .collection import simulation, words
+from .collection import constants, simulation
 from .errors import LabError
 
 # What the library plays beside the faults of the stand-in: there, and not there.
@@ -111,9 +111,9 @@ def apply_setting(hardware: dict[str, Any], key: str, value: str) -> dict[str, A
 def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
     """Where in a GPU's facts a setting stands, and its value."""
     if key == "state":
-        return ("fabric", "state"), _one_of(value, _known(words().STATES), where)
+        return ("fabric", "state"), _one_of(value, _known(constants().STATES), where)
     if key == "status":
-        return ("fabric", "status"), _one_of(value, _known(words().STATUSES), where)
+        return ("fabric", "status"), _one_of(value, _known(constants().STATUSES), where)
     if key == "uuid":
         try:
             # The all-zero UUID of a machine without NVSwitch trays is unknown in the facts, and printed as zeroes.
@@ -126,13 +126,13 @@ def _gpu_value(key: str, value: str, where: str) -> tuple[tuple[str, ...], Any]:
             raise LabError(f"{where}: use a number from 0 to 4294967295.")
         return ("fabric", "clique_id"), int(value)
     if key == "health":
-        return ("fabric", "health", "summary"), _one_of(value, _known(words().SUMMARIES), where)
+        return ("fabric", "health", "summary"), _one_of(value, _known(constants().SUMMARIES), where)
     if key in HEALTH_ROWS:
         return ("fabric", "health", key), BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
     if key == "incorrect_configuration":
-        return ("fabric", "health", key), _one_of(value, _known(words().INCORRECT_CONFIGURATIONS), where)
+        return ("fabric", "health", key), _one_of(value, _known(constants().INCORRECT_CONFIGURATIONS), where)
     if key == "recovery_action":
-        return (key,), _one_of(value, _known(words().RECOVERY_ACTIONS), where)
+        return (key,), _one_of(value, _known(constants().RECOVERY_ACTIONS), where)
     if key == "mig_enabled":
         return (key,), BOOLEANS[_one_of(value, tuple(BOOLEANS), where)]
     if key == "name":

@@ -27,7 +27,7 @@ _Static_assert(sizeof(nvmlFieldValue_t) == 40, "field value");
 _Static_assert(sizeof(nvmlPdi_v1_t) == 16, "pdi");
 
 #define READY_FILE "/opt/nvlink-lab/gpus"
-#define MOST_GPUS 64
+#define MAX_GPUS 64
 #define LINE 1024
 #define EXPORT __attribute__((visibility("default")))
 
@@ -46,7 +46,7 @@ static struct {
     int initialized;
     char fault[32], driver[LINE];
     unsigned int count;
-    gpu_t gpus[MOST_GPUS];
+    gpu_t gpus[MAX_GPUS];
 } lab;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -122,7 +122,7 @@ static int read_ready_file(void)
             snprintf(lab.fault, sizeof lab.fault, "%s", value);
         } else if (strcmp(line, "driver") == 0) {
             strcpy(lab.driver, value);
-        } else if (strcmp(line, "gpu") == 0 && lab.count < MOST_GPUS) {
+        } else if (strcmp(line, "gpu") == 0 && lab.count < MAX_GPUS) {
             gpu_t *gpu = &lab.gpus[lab.count++];
             memset(gpu, 0, sizeof *gpu);
             gpu->module = gpu->mig = gpu->recovery = -1;

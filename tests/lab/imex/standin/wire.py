@@ -12,7 +12,7 @@ import selectors
 import socket
 import time
 
-MOST_LINE = 1 << 20
+MAX_LINE = 1 << 20
 
 
 class Loop:
@@ -148,7 +148,7 @@ class Line:
                 self.close(tell=True)
                 return
             self._in += data
-            if len(self._in) > MOST_LINE:
+            if len(self._in) > MAX_LINE:
                 raise ValueError("line too long")
             while b"\n" in self._in and self.is_open:
                 line, _newline, self._in = self._in.partition(b"\n")

@@ -89,7 +89,7 @@ def test_a_first_discovery_is_proposed_accepted_and_then_stands(site: Site) -> N
     proposed = site.discover()
     assert (proposed["changed"], proposed["summary"]["placed"], site.path.exists()) == (True, 4, False)
     assert proposed["proposal"] == str(site.beside("proposed.json"))
-    assert f"-e fabric_file={site.path} -e proposal={proposed['sha256']}" in proposed["msg"]
+    assert f"-e fabric_file={site.path} -e fabric_proposal={proposed['sha256']}" in proposed["msg"]
     assert site.state("r01t01")["state"] == "unplaced"
     assert site.discover()["changed"] is False
 
@@ -145,7 +145,7 @@ def test_a_gate_that_objects_proposes_and_fails_and_a_person_may_still_accept(si
     assert refused["failed"] is True
     assert [row["code"] for row in refused["objections"]] == ["moved_percent"]
     assert "the gate moved_percent objects" in refused["msg"]
-    assert f"-e proposal={refused['sha256']}" in refused["msg"]
+    assert f"-e fabric_proposal={refused['sha256']}" in refused["msg"]
     assert site.path.read_bytes() == before
     assert site.accept(refused["sha256"])["changed"] is True
     assert json.loads(site.path.read_text())["trays"]["r01t01"]["clique"] == "r01a"

@@ -22,7 +22,7 @@ from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import ledger as imex_ledger
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex_fleet import tray as facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -80,7 +80,7 @@ def test_a_check_before_anything_was_accepted_only_says_so(run: Any) -> None:
 
 def look(run: Any, tray: str, **more: Any) -> None:
     row = {"failed": False, "running": True, "restart_clique": ["the list"], "record": None, "peers": {}, **more}
-    imex_ledger.put(str(constants.DEFAULT_LOCAL_TMP), run.play, "look", tray, row)
+    imex_run_store.put(str(constants.DEFAULT_LOCAL_TMP), run.play, "look", tray, row)
 
 
 def test_a_clique_that_is_held_is_told_once_and_left_alone(run: Any) -> None:
@@ -95,12 +95,12 @@ def test_a_clique_that_is_held_is_told_once_and_left_alone(run: Any) -> None:
 
 
 def test_a_tray_that_is_as_it_should_be_is_not_visited_again(run: Any, fabric: str) -> None:
-    clique = imex_ledger.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
+    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
     assert clique is not None
     sha256 = files.digest(files.render_nodes(clique.entries))
-    record = {"clique": clique.name, "generation": 3, "sha256": sha256, "owing": []}
+    record = {"clique": clique.name, "generation": 3, "sha256": sha256, "outdated": []}
     for tray in TRAYS:
-        look(run, tray, restart_clique=[], record=record, pending=[], sha256=sha256, blessed=True)
+        look(run, tray, restart_clique=[], record=record, pending=[], sha256=sha256, approved=True)
     for tray in TRAYS:
         assert run(tray, phase="stop_and_write") == {"changed": False, "actions": [], "findings": []}
     for tray in TRAYS:
@@ -124,12 +124,12 @@ def test_a_tray_that_dies_after_its_answer_owes(run: Any, monkeypatch: pytest.Mo
     assert (said["changed"], said["due"], said["why"]) == (False, True, ["the list", "generation 1 of the list"])
     run("r01t01", phase="look")
     run("r01t01", phase="stop_and_write")
-    assert given[-1]["owing"] == ["r01t02"]
+    assert given[-1]["outdated"] == ["r01t02"]
 
 
 def test_what_else_there_is_to_do_makes_it_due(run: Any) -> None:
     folder = str(constants.DEFAULT_LOCAL_TMP)
-    imex_ledger.put(folder, run.play, "ask", "r01t01", {"failed": False, "pending": []})
+    imex_run_store.put(folder, run.play, "ask", "r01t01", {"failed": False, "pending": []})
     assert run("r01t01", phase="due", owner="none")["due"] is False
     said = run("r01t01", phase="due", owner="none", besides=["remove a prolog"])
     assert (said["due"], said["why"]) == (True, ["remove a prolog"])
@@ -146,7 +146,7 @@ def test_a_list_that_reads_back_as_another_does_not_start(run: Any) -> None:
     folder = str(constants.DEFAULT_LOCAL_TMP)
     for tray in TRAYS:
         look(run, tray)
-        imex_ledger.put(
+        imex_run_store.put(
             folder, run.play, "stop_and_write", tray, {"failed": False, "sha256": "another", "generation": 1}
         )
     said = run("r01t01", phase="start")
@@ -163,13 +163,15 @@ def like(clique: Any, seen: dict[str, Any], number: int) -> dict[str, Any]:
 
 def test_the_verdict_fails_who_is_at_fault(run: Any, fabric: str) -> None:
     folder = str(constants.DEFAULT_LOCAL_TMP)
-    clique = imex_ledger.clique_of(folder, fabric, "r01t01")
+    clique = imex_run_store.clique_of(folder, fabric, "r01t01")
     for number, tray in enumerate(TRAYS):
         seen = like(clique, facts(number, 2), number)
         if number == 1:
             seen.update(ready=False, state="init_gpu", findings=[])
-        imex_ledger.put(folder, run.play, "start", tray, {"failed": False})
-        imex_ledger.put(folder, run.play, "wait", tray, {"failed": False, "facts": seen, "running": True, "ports": {}})
+        imex_run_store.put(folder, run.play, "start", tray, {"failed": False})
+        imex_run_store.put(
+            folder, run.play, "wait", tray, {"failed": False, "facts": seen, "running": True, "ports": {}}
+        )
     said = [run(tray, phase="verdict") for tray in TRAYS]
     assert [bool(result.get("failed")) for result in said] == [False, True]
     assert "init_gpu" in said[1]["msg"]
@@ -177,12 +179,12 @@ def test_the_verdict_fails_who_is_at_fault(run: Any, fabric: str) -> None:
 
 def test_a_closed_port_is_told_of_the_tray_that_closes_it(run: Any, fabric: str) -> None:
     folder = str(constants.DEFAULT_LOCAL_TMP)
-    clique = imex_ledger.clique_of(folder, fabric, "r01t01")
+    clique = imex_run_store.clique_of(folder, fabric, "r01t01")
     assert clique is not None
     for number, tray in enumerate(TRAYS):
         ports = {clique.entries[1]: [50005]} if number == 0 else {}
-        imex_ledger.put(folder, run.play, "start", tray, {"failed": False})
+        imex_run_store.put(folder, run.play, "start", tray, {"failed": False})
         row = {"failed": False, "facts": like(clique, facts(number, 2), number), "running": True, "ports": ports}
-        imex_ledger.put(folder, run.play, "wait", tray, row)
+        imex_run_store.put(folder, run.play, "wait", tray, row)
     said = run("r01t02", phase="verdict")
     assert "Port 50005 of r01t02 takes no connection from r01t01" in said["msg"]

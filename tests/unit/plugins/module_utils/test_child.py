@@ -116,7 +116,7 @@ def test_signals_that_the_caller_ignores_are_not_ignored_in_the_program() -> Non
 
 def test_only_a_program_that_unpacks_may_write_a_large_file(tmp_path: Path) -> None:
     """An archive's list of packages has more than 16 MiB, an initramfs too."""
-    size = child.MOST_OUTPUT + 1
+    size = child.MAX_OUTPUT + 1
     command = ["truncate", f"--size={size}", str(tmp_path / "lists")]
     assert child.run(command, 10).rc == -signal.SIGXFSZ
     assert child.run(command, 10, large_files=True).rc == 0
@@ -124,14 +124,14 @@ def test_only_a_program_that_unpacks_may_write_a_large_file(tmp_path: Path) -> N
 
 
 def test_endless_output_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "MOST_OUTPUT", 100_000)
+    monkeypatch.setattr(child, "MAX_OUTPUT", 100_000)
     result = child.run(["yes"], 30)
     assert result.rc != 0
     assert len(result.stdout) == 100_000
 
 
 def test_a_caller_may_expect_more_output() -> None:
-    size = child.MOST_OUTPUT + 1000
+    size = child.MAX_OUTPUT + 1000
     command = ["head", "-c", str(size), "/dev/zero"]
     assert child.run(command, 30).rc == -signal.SIGXFSZ
     told = child.run(command, 30, most=2 * size)

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import (
     child,
+    constants,
     fabric_facts,
     interfaces,
     nvidia_smi,
     nvml,
     simulation,
-    words,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Readings, unknown_gpu
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
@@ -286,12 +286,12 @@ _HEALTH = st.fixed_dictionaries(
             st.sampled_from([None, True, False]),
         ),
         "incorrect_configuration": st.sampled_from(
-            [None, *(word for word, _text in words.INCORRECT_CONFIGURATIONS.values())]
+            [None, *(word for word, _text in constants.INCORRECT_CONFIGURATIONS.values())]
         ),
         "partition_assigned": st.sampled_from([None, True, False]),
     }
 )
-_UUID = st.uuids().map(str).filter(lambda text: text != words.ZERO_UUID)
+_UUID = st.uuids().map(str).filter(lambda text: text != constants.ZERO_UUID)
 _CLUSTERS = st.sampled_from([None, "9f3c5a1e-0b7d-4c2e-8f6a-1d2e3f405162", "00000000-0000-0000-0000-0000000000a0"])
 _CLIQUES = st.sampled_from([0, 1, 32766, 2**32 - 1])
 
@@ -301,7 +301,9 @@ def _fabrics(draw: st.DrawFn) -> dict[str, Any]:
     state = draw(st.sampled_from(["completed"] * 4 + ["not_supported", "not_started", "in_progress"]))
     fabric: dict[str, Any] = {"state": state, "status": None, "cluster_uuid": None, "clique_id": None}
     if state == "completed":
-        fabric["status"] = draw(st.sampled_from(["success"] * 5 + [word for word, _text in words.STATUSES.values()]))
+        fabric["status"] = draw(
+            st.sampled_from(["success"] * 5 + [word for word, _text in constants.STATUSES.values()])
+        )
         fabric["cluster_uuid"] = draw(_CLUSTERS)
         fabric["clique_id"] = draw(_CLIQUES)
     fabric["health"] = unknown_gpu(0)["fabric"]["health"] if state == "not_supported" else draw(_HEALTH)
@@ -329,7 +331,7 @@ def _trays(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, ...]]:
         gpu["fabric_guid"] = None if guid is None or not platform else f"0x{guid:016x}"
         gpu["mig_enabled"] = draw(st.sampled_from([None, True, False]))
         gpu["recovery_action"] = draw(
-            st.sampled_from([None, *(word for word, _text in words.RECOVERY_ACTIONS.values())])
+            st.sampled_from([None, *(word for word, _text in constants.RECOVERY_ACTIONS.values())])
         )
         gpu["fabric"] = json.loads(json.dumps(draw(_fabrics()) if same is None else same))
     lost = tuple(draw(st.sets(st.integers(0, count - 1), max_size=2))) if count and draw(st.booleans()) else ()

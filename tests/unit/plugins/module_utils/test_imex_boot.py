@@ -98,11 +98,11 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(boot, "is_local", lambda entry: entry == "127.0.0.1")
     monkeypatch.setattr(boot, "_PAUSE", 0.05)
 
-    def run(port: int, own: Any = None, text: str = TEXT, blessed: str = "", **more: Any) -> int:
-        for name, content in (("record", own), ("nodes", text), ("blessed", blessed)):
+    def run(port: int, own: Any = None, text: str = TEXT, approved: str = "", **more: Any) -> int:
+        for name, content in (("record", own), ("nodes", text), ("approved", approved)):
             if content is not None:
                 (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
-        paths = (str(tmp_path / name) for name in ("record", "nodes", "blessed"))
+        paths = (str(tmp_path / name) for name in ("record", "nodes", "approved"))
         return boot.check(*paths, port, more.pop("wait", 0.2), **more)
 
     return run
@@ -120,13 +120,13 @@ def test_one_member_with_a_newer_list_keeps_it_off_and_is_named(check: Any, caps
 
 
 def test_a_blessing_waits_for_nobody_but_minds_a_newer_list(check: Any) -> None:
-    blessed = f"4 {SHA}\n"
+    approved = f"4 {SHA}\n"
     with members(_2=b"") as port:
-        assert check(port, record(), blessed=blessed, wait=60) == 0
+        assert check(port, record(), approved=approved, wait=60) == 0
     with members(_2=record(5)) as port:
-        assert check(port, record(), blessed=blessed) == boot.STAY_OFF
+        assert check(port, record(), approved=approved) == boot.STAY_OFF
     with members(_2=b"") as port:
-        assert check(port, record(), blessed=f"3 {SHA}\n") == boot.TRY_AGAIN
+        assert check(port, record(), approved=f"3 {SHA}\n") == boot.TRY_AGAIN
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b"[]", b"null", b"\xff" * 100, b'{"clique": 1}', b"x" * 100_000])

@@ -217,7 +217,7 @@ def test_the_record_is_one_that_imex_info_reads() -> None:
     text = domain.render_record(want(), 3, ["r01t04"])
     read = files.parse_record(text)
     assert read == files.Record("r01", 3, files.digest(files.render_nodes(LIST)), "domain")
-    assert json.loads(text)["owing"] == ["r01t04"]
+    assert json.loads(text)["outdated"] == ["r01t04"]
 
 
 VALUES = st.sampled_from(["0", "1", "", "/x", "70", "4"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import firewall
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.hands import Hands
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import HostChanges
 
 RULES = (
     ("22/tcp", "ALLOW", "Anywhere", ""),
@@ -39,7 +39,7 @@ def test_a_port_is_open_where_a_rule_lets_everybody_in(ufw: Path) -> None:
 
 def test_what_the_site_has_opened_is_never_closed(ufw: Path) -> None:
     (ufw / "opened.json").write_text('{"ufw": [22]}')
-    hands = Hands(check=True)
+    hands = HostChanges(check=True)
     firewall.settle(hands, [50000, 50005])
     assert hands.done[:2] == ["close port 22/tcp in ufw", "open port 50000/tcp in ufw"]
     assert hands.after == {str(ufw / "opened.json"): '{"ufw": [50000]}\n'}
@@ -47,6 +47,6 @@ def test_what_the_site_has_opened_is_never_closed(ufw: Path) -> None:
 
 def test_a_record_that_is_none_stands_in_nobodys_way(ufw: Path) -> None:
     (ufw / "opened.json").write_text("[1]")
-    hands = Hands(check=True)
+    hands = HostChanges(check=True)
     firewall.settle(hands, [50005])
     assert hands.done == [f"remove {ufw / 'opened.json'}"]

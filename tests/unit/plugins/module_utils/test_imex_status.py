@@ -190,11 +190,11 @@ def test_whatever_json_says_is_null_or_clean(nodes: dict[str, Any], state: Any, 
     found = status.parse_domain(text)
     assert all(map(_is_clean, (found.status, found.timestamp)))
     for number, node in found.nodes.items():
-        assert 0 <= number == node.id < status.MOST_NODES
+        assert 0 <= number == node.id < status.MAX_NODES
         assert all(map(_is_clean, (node.host, node.host_name, node.state, node.version, *node.connections.values())))
         if [key for key in nodes if key.isdecimal() and int(key) == number] == [str(number)]:
             assert status.parse_row(text, number) == (node.state, node.connections)
-    assert status.parse_row(text, status.MOST_NODES + 1000) is None
+    assert status.parse_row(text, status.MAX_NODES + 1000) is None
 
 
 @settings(deadline=None)

@@ -204,7 +204,7 @@ def test_an_undeclared_entity_is_refused_although_the_dtd_is_not_read() -> None:
     [
         "<nvidia_smi_log>" + "<a>" * 100,
         "<nvidia_smi_log>" + "<gpu/>" * 2000 + "</nvidia_smi_log>",
-        "<nvidia_smi_log>" + "x" * (nvidia_smi.MOST_XML + 1) + "</nvidia_smi_log>",
+        "<nvidia_smi_log>" + "x" * (nvidia_smi.MAX_XML + 1) + "</nvidia_smi_log>",
         "<html><body>It works!</body></html>",
     ],
     ids=["deep", "many", "long", "other"],

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml, simulation, words
+from ansible_collections.rackscale.nvlink.plugins.module_utils import constants, nvml, simulation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Checker, Readings
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
@@ -236,7 +236,7 @@ def test_the_health_mask_is_decoded_after_the_header(mask: int, summary: int, ex
 def test_every_mask_has_a_meaning_or_a_finding(mask: int, summary: int) -> None:
     notes: list[dict[str, Any]] = []
     rows = nvml.health(mask, summary, Checker("NVML", notes, 0))
-    assert set(rows) == {"summary", *words.HEALTH_BITS}
+    assert set(rows) == {"summary", *constants.HEALTH_BITS}
     assert {found["code"] for found in notes} <= {"unusable_value"}
 
 

@@ -15,8 +15,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     comparing,
     conf,
     programs,
-    replacing,
     surveying,
+    transaction,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     Block,
@@ -171,7 +171,7 @@ def test_files_are_replaced_and_put_back(tmp_path: Path) -> None:
     model.chmod(0o604)
     old.write_text("old")
     old.chmod(0o640)
-    changes = replacing.Files(str(model))
+    changes = transaction.Files(str(model))
     changes.write(str(old), b"changed")
     changes.write(str(new), b"new")
     assert (old.read_text(), new.read_text()) == ("changed", "new")
@@ -187,7 +187,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     target, link = tmp_path / "shared" / "topology.conf", tmp_path / "topology.conf"
     target.write_text("old")
     link.symlink_to(target)
-    replacing.Files(str(target)).write(str(link), b"new")
+    transaction.Files(str(target)).write(str(link), b"new")
     assert link.is_symlink()
     assert target.read_text() == "new"
     assert Path(f"{target}.previous").read_text() == "old"

@@ -38,7 +38,7 @@ def test_lines_that_another_run_wrote_meanwhile_are_not_lost(tmp_path: Path) -> 
     made_from = cluster.digest(nodes.read_text())
     nodes.write_text("NodeName=a,b CPUs=1 RealMemory=1\n")
     texts = {cluster.CONF: OURS, cluster.NODES: "NodeName=a,c CPUs=1 RealMemory=1\n"}
-    wish = cluster.Wish(texts, made_from, str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
+    wish = cluster.DesiredState(texts, made_from, str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
     with pytest.raises(cluster.Outdated, match="was changed by another run meanwhile"):
         cluster.apply(Host(check=False), wish)
     assert nodes.read_text().startswith("NodeName=a,b ")
@@ -53,7 +53,7 @@ def test_a_state_that_slurmctld_has_is_not_left_behind(tmp_path: Path) -> None:
     conf = tmp_path / cluster.CONF
     conf.write_text(f"ClusterName=x\nStateSaveLocation={old}\n")
     texts = {cluster.CONF: f"ClusterName=x\nStateSaveLocation={new}\n", cluster.NODES: "NodeName=a CPUs=1\n"}
-    wish = cluster.Wish(texts, "", str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
+    wish = cluster.DesiredState(texts, "", str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
     with pytest.raises(SlurmError, match=f"StateSaveLocation would become {new}, which has no state"):
         cluster.apply(Host(check=False), wish)
     assert conf.read_text().endswith(f"{old}\n")
@@ -100,7 +100,7 @@ def test_a_slurmctld_that_is_down_keeps_its_jobs_too(tmp_path: Path, monkeypatch
     programs(tmp_path, scontrol="exit 1", squeue="exit 1", systemctl="exit 3")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     made_from = cluster.digest(BEFORE[cluster.NODES])
-    wish = cluster.Wish({**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log="")
+    wish = cluster.DesiredState({**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log="")
     with pytest.raises(SlurmError, match=r"^b, c would leave slurm.conf"):
         cluster.apply(Host(check=False), wish)
     assert (tmp_path / cluster.NODES).read_text() == BEFORE[cluster.NODES]

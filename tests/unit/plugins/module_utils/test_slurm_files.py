@@ -240,7 +240,12 @@ def test_the_head_names_what_is_kept_beside_the_blocks(own: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "head", ["", "# Beside the blocks it keeps the topologies {", "# Beside the blocks it keeps the topologies 7"]
+    "head",
+    [
+        "",
+        "# Next to the blocks it keeps the topologies {",
+        "# Next to the blocks it keeps the topologies 7",
+    ],
 )
 def test_a_head_that_a_person_has_broken_names_none(head: str) -> None:
     assert files.own_topologies(f"{head}\n---\n- topology: flat\n") == []

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Job, Slurm
 
-WHY = "nvlink: admit"
+WHY = "nvlink: resume"
 NAMES = [f"r01t{number:02d}" for number in range(1, 19)]
 
 

@@ -221,7 +221,7 @@ def test_nothing_is_said_of_names_where_no_slurm_was_asked() -> None:
             "topology/tree select/cons_tres Alloc",
             {"topologyplugin": "topology/tree"},
             False,
-            ["slurm_plugin_contrary"],
+            ["slurm_plugin_inconsistent"],
         ),
         (
             "conf",
@@ -230,7 +230,7 @@ def test_nothing_is_said_of_names_where_no_slurm_was_asked() -> None:
             True,
             ["slurm_conf_contrary"],
         ),
-        ("conf", "topology/tree select/cons_tres Alloc", {}, False, ["slurm_plugin_contrary"]),
+        ("conf", "topology/tree select/cons_tres Alloc", {}, False, ["slurm_plugin_inconsistent"]),
         (
             "yaml",
             "topology/tree select/cons_tres Alloc",

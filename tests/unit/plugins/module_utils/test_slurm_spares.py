@@ -58,11 +58,11 @@ def test_as_many_work_as_are_wanted_and_a_second_look_changes_nothing(
 
 def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
     text = (
-        "NodeName=r01t01 State=IDLE+DRAIN ThreadsPerCore=1 Reason=nvlink: admit x=1 [root@2026-11-21T11:16:27]\n"
+        "NodeName=r01t01 State=IDLE+DRAIN ThreadsPerCore=1 Reason=nvlink: resume x=1 [root@2026-11-21T11:16:27]\n"
         "NodeName=r01t02 State=IDLE ThreadsPerCore=1\n"
     )
     found = nodes.parse(text)
-    assert (found["r01t01"].drained, found["r01t01"].reason) == (True, "nvlink: admit x=1")
+    assert (found["r01t01"].drained, found["r01t01"].reason) == (True, "nvlink: resume x=1")
     assert (found["r01t02"].drained, found["r01t02"].reason) == (False, "")
 
 
@@ -106,6 +106,6 @@ def test_what_a_person_has_written_stays_theirs() -> None:
 def test_a_node_that_is_up_is_not_held_again_where_it_was_let_in_before(state: str) -> None:
     slurm: Any = OneNode("", state)
     up = state in ("IDLE", "MIXED")
-    held = nodes.drain(slurm, ["r01t04"], "nvlink: admit", 0, check=False, unless_up=True)
-    assert held.changes == ([] if up else ["r01t04: drained (nvlink: admit)"])
-    assert nodes.drain(slurm, ["r01t04"], "nvlink: admit", 0, check=False).changes != []
+    held = nodes.drain(slurm, ["r01t04"], "nvlink: resume", 0, check=False, unless_up=True)
+    assert held.changes == ([] if up else ["r01t04: drained (nvlink: resume)"])
+    assert nodes.drain(slurm, ["r01t04"], "nvlink: resume", 0, check=False).changes != []

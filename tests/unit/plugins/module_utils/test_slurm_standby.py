@@ -46,7 +46,7 @@ def test_it_gets_what_slurmctld_reads_and_no_secret(tmp_path: Path) -> None:
 def test_nothing_is_gathered_where_there_is_no_slurm(tmp_path: Path) -> None:
     assert standby.gather(str(tmp_path)) == {}
     with pytest.raises(SlurmError, match=r"The first controller has no slurm\.conf yet: bring it up first\."):
-        standby.bring_up(Host(check=False), standby.Wish({}, str(tmp_path), str(tmp_path / "log")))
+        standby.bring_up(Host(check=False), standby.DesiredState({}, str(tmp_path), str(tmp_path / "log")))
 
 
 def test_the_note_is_left_once_for_slurm_user_alone(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_check_tells_what_is_written_changed_and_removed(tmp_path: Path) -> No
     (tmp_path / "plugstack.conf").write_text("same\n")
     host = Host(check=True)
     given = {"slurm.conf": b"ClusterName=y\n", "topology.yaml": b"[]\n", "plugstack.conf": b"same\n"}
-    changed = standby.bring_up(host, standby.Wish(given, str(tmp_path), str(tmp_path / "log")))
+    changed = standby.bring_up(host, standby.DesiredState(given, str(tmp_path), str(tmp_path / "log")))
     assert changed == ["slurm.conf", "topology.conf", "topology.yaml"]
     assert host.changes[:3] == ["slurm.conf changed", "topology.conf removed", "topology.yaml written"]
     assert (tmp_path / "slurm.conf").read_text() == "ClusterName=x\n"
@@ -110,6 +110,6 @@ def test_files_are_back_where_its_slurmctld_does_not_start(tmp_path: Path, monke
     monkeypatch.setattr(host, "run", refuse)
     given = {"slurm.conf": b"ClusterName=y\n", "topology.yaml": b"[]\n"}
     with pytest.raises(SlurmError, match="does not start"):
-        standby.bring_up(host, standby.Wish(given, str(tmp_path), str(tmp_path / "log")))
+        standby.bring_up(host, standby.DesiredState(given, str(tmp_path), str(tmp_path / "log")))
     left = {name: (tmp_path / name).read_text() for name in os.listdir(tmp_path) if not name.endswith(".previous")}
     assert left == {"slurm.conf": "ClusterName=x\n", "topology.conf": "BlockName=a Nodes=a\n"}

@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     accounting,
     applying,
     programs,
-    reviving,
+    restart,
     surveying,
     tier_apply,
     tier_plan,
@@ -149,13 +149,13 @@ def test_only_a_unit_that_has_ended_is_started_again(
     script.write_text(f"#!/bin/sh\necho \"$*\" >> {log}\ncat <<'END'\n{says}\nEND\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert reviving.revive(5) is revived
+    assert restart.revive(5) is revived
     assert ("start slurmctld.service" in log.read_text()) is started
 
 
 def test_a_host_without_systemd_revives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert reviving.revive(5) is False
+    assert restart.revive(5) is False
 
 
 def test_the_reason_is_what_was_refused_and_not_what_it_died_of(tmp_path: Path) -> None:

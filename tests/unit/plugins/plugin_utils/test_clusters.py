@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, merge
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import carried_on
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import merge_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rack_map, render
@@ -184,13 +184,13 @@ def test_a_proposal_of_another_slice_keeps_its_clusters() -> None:
     accepted, state = site.fabric, site.state
     say(site, R01, slurm_cluster="alpha", kubernetes_cluster="k1")
     pending = site.discover(R01).fabric
-    carried = carried_on(accepted, pending, R02)
+    carried = merge_pending(accepted, pending, R02)
     assert carried.as_dict() == pending.as_dict()
     site.fabric, site.state = carried, state
     say(site, R02, slurm_cluster="alpha")
     assert blocks_of(site.discover(R02).fabric, "alpha") == [("r01", 0, 4), ("r02", 1, 4)]
     # What the other slice takes back, is gone.
-    assert carried_on(accepted, pending, R01).as_dict() == accepted.as_dict()
+    assert merge_pending(accepted, pending, R01).as_dict() == accepted.as_dict()
 
 
 def blocks_of(fabric: Fabric, cluster: str) -> list[tuple[str, int, int]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     DraError,
-    asking,
+    arguments,
     checks,
     values,
     versions,
@@ -169,4 +169,4 @@ def test_gpu_operators_driver_is_none_for_waves() -> None:
         "label_writer": "",
     }
     with pytest.raises(DraError, match="GPU Operator rolls its own driver out"):
-        asking.plan(options, versions.pinned("0.5.0"), world.virgin())
+        arguments.plan(options, versions.pinned("0.5.0"), world.virgin())

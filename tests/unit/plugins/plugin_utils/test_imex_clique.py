@@ -34,13 +34,13 @@ def row(generation: int = 0, sha256: str = OLD, restart: bool = False, **more: A
     }
 
 
-def decide(rows: dict[str, Any], play: Any = TRAYS, may_owe: Any = ()) -> imex_clique.Decision:
-    return imex_clique.decide(CLIQUE, NEW, rows, play, may_owe)
+def decide(rows: dict[str, Any], play: Any = TRAYS, allow_outdated: Any = ()) -> imex_clique.Decision:
+    return imex_clique.decide(CLIQUE, NEW, rows, play, allow_outdated)
 
 
 def test_bare_trays_begin_with_generation_1() -> None:
     said = decide({tray: row() for tray in TRAYS})
-    assert (said.restart, said.generation, said.owing, said.held) == (False, 1, (), None)
+    assert (said.restart, said.generation, said.outdated, said.held) == (False, 1, (), None)
 
 
 def test_a_list_that_all_have_keeps_its_generation() -> None:
@@ -62,20 +62,24 @@ def test_a_tray_that_comes_back_takes_the_generation_of_its_clique() -> None:
 def test_a_tray_that_comes_back_alone_learns_it_from_its_peers() -> None:
     told = {"10.0.0.1": record(5, NEW), "10.0.0.2": record(5, NEW)}
     said = decide({"d": row(4, OLD, running=False, peers=told)}, play=["d"])
-    assert (said.restart, said.generation, said.owing, said.held) == (False, 5, (), None)
+    assert (said.restart, said.generation, said.outdated, said.held) == (False, 5, (), None)
 
 
 def test_a_tray_that_cannot_be_reached_owes() -> None:
     said = decide({tray: row(3, OLD, restart=True) for tray in TRAYS[:3]})
-    assert said.owing == ("d",)
-    assert [(note["code"], note["tray"]) for note in said.findings] == [("imex_tray_owes", "d")]
+    assert said.outdated == ("d",)
+    assert [(note["code"], note["tray"]) for note in said.findings] == [("imex_list_outdated", "d")]
 
 
 def test_a_part_of_the_clique_is_not_changed() -> None:
     said = decide({"a": row(3, OLD, restart=True)}, play=["a"])
     assert [note["code"] for note in said.findings] == ["imex_clique_partial"]
     assert "leaves out b, c, d" in str(said.held)
-    assert decide({"a": row(3, OLD, restart=True)}, play=["a"], may_owe=["b", "c", "d"]).owing == ("b", "c", "d")
+    assert decide({"a": row(3, OLD, restart=True)}, play=["a"], allow_outdated=["b", "c", "d"]).outdated == (
+        "b",
+        "c",
+        "d",
+    )
 
 
 def test_a_first_tray_does_not_join_members_of_another_list() -> None:
@@ -90,13 +94,13 @@ def test_a_broken_member_that_runs_holds_a_restart_and_nothing_else() -> None:
     said = decide(rows)
     assert [(note["code"], note["tray"]) for note in said.findings] == [("imex_change_held", "d")]
     calm = decide({tray: row(3, NEW) for tray in TRAYS[:3]} | {"d": broken})
-    assert (calm.held, calm.restart, calm.owing) == (None, False, ("d",))
+    assert (calm.held, calm.restart, calm.outdated) == (None, False, ("d",))
 
 
 def test_a_broken_member_that_does_not_run_owes() -> None:
     rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": {"failed": True, "running": False}}
     said = decide(rows)
-    assert (said.held, said.owing) == (None, ("d",))
+    assert (said.held, said.outdated) == (None, ("d",))
 
 
 def test_records_of_another_clique_say_nothing_of_this_one() -> None:
@@ -126,7 +130,7 @@ def test_no_member_that_is_given_the_list_keeps_a_record_that_wins_over_it(
     known = [entry["record"] for entry in rows.values() if not entry["failed"] and entry["record"]]
     assert all(said.generation > other["generation"] for other in known if other["sha256"] == OLD)
     assert said.generation >= 1
-    assert not set(said.owing) & {tray for tray, entry in rows.items() if not entry["failed"]}
+    assert not set(said.outdated) & {tray for tray, entry in rows.items() if not entry["failed"]}
 
 
 def test_only_a_proven_hash_starts() -> None:
@@ -143,8 +147,8 @@ MEMBERS = Clique("r01", ("t0", "t1", "t2"), tuple(addresses(3)))
 
 def asked(number: int, **more: Any) -> dict[str, Any]:
     """A tray on which all is as it should be."""
-    kept = {**record(4, NEW), "owing": []}
-    return {**row(), "record": kept, "pending": [], "blessed": True, "facts": facts(number, 3), **more}
+    kept = {**record(4, NEW), "outdated": []}
+    return {**row(), "record": kept, "pending": [], "approved": True, "facts": facts(number, 3), **more}
 
 
 def due(rows: dict[str, Any], tray: str = "t0", play: Any = MEMBERS.trays) -> list[str]:
@@ -164,7 +168,7 @@ def test_a_clique_as_it_should_be_has_nothing_to_do() -> None:
     [
         ({"pending": ["change /etc/nvidia-imex/config.cfg"]}, "change /etc/nvidia-imex/config.cfg"),
         ({"running": False}, "start nvidia-imex.service"),
-        ({"record": {**record(3, NEW), "owing": []}}, "generation 4 of the list"),
+        ({"record": {**record(3, NEW), "outdated": []}}, "generation 4 of the list"),
         ({"record": None}, "generation 4 of the list"),
         ({"failed": True, "msg": "Two owners."}, "Two owners."),
         ({"facts": {**facts(0, 3), "ready": False}}, "wait until it sees the other members"),
@@ -185,8 +189,8 @@ def test_what_restarts_the_clique_is_to_be_done_on_each_of_its_trays() -> None:
 
 
 def test_a_note_of_who_owes_and_a_boot_drain_nobody() -> None:
-    """The blessing is gone after a boot, and written again beside the daemon that runs."""
-    rows = {**settled(), "t0": asked(0, blessed=False, record={**record(4, NEW), "owing": ["t2"]})}
+    """The approval is gone after a boot, and written again beside the daemon that runs."""
+    rows = {**settled(), "t0": asked(0, approved=False, record={**record(4, NEW), "outdated": ["t2"]})}
     assert due(rows) == []
 
 
@@ -230,7 +234,7 @@ def test_no_daemon_is_stopped_or_started_where_nothing_was_to_be_done(rows: dict
             assert not said.restart
             assert entry["running"]
             assert not entry["pending"]
-            assert imex_clique.is_done({**entry, "record": {**entry["record"], "owing": list(said.owing)}}, said)
+            assert imex_clique.is_done({**entry, "record": {**entry["record"], "outdated": list(said.outdated)}}, said)
 
 
 @pytest.mark.parametrize(

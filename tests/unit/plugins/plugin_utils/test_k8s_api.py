@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import (
     Cluster,
     K8sError,
     Work,
-    side_by_side,
+    run_concurrently,
 )
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import http_servers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import Asked, Reply
@@ -41,7 +41,7 @@ def test_each_lane_keeps_its_order_and_ends_with_its_first_error(rows: list[tupl
         Work(lane, lambda position=position, lane=lane, trouble=trouble: work(position, lane, trouble))  # type: ignore[misc]
         for position, (lane, trouble) in enumerate(rows)
     ]
-    done, errors = side_by_side(works)
+    done, errors = run_concurrently(works)
     failed = {position for positions in begun.values() for position in positions} - done
     assert len(failed) == len(errors)
     assert all(rows[position][1] == "" for position in done)
@@ -63,18 +63,18 @@ def test_an_error_of_the_server_keeps_further_lanes_from_beginning(monkeypatch: 
     def gone() -> None:
         raise K8sError("no right", 403)
 
-    done, errors = side_by_side([Work("a", str), Work("b", gone), Work("c", str)])
+    done, errors = run_concurrently([Work("a", str), Work("b", gone), Work("c", str)])
     assert (done, [str(error) for error in errors]) == ({0}, ["no right"])
 
 
 def test_what_is_no_error_of_ours_is_not_swallowed() -> None:
     with pytest.raises(ZeroDivisionError):
-        side_by_side([Work("a", lambda: 1 // 0)])
+        run_concurrently([Work("a", lambda: 1 // 0)])
 
 
 def patch_all(cluster: Cluster, names: list[str]) -> tuple[set[int], list[NvlinkError]]:
     bodies: list[dict[str, Any]] = [{"metadata": {"name": name}} for name in names]
-    return side_by_side(
+    return run_concurrently(
         [Work(body["metadata"]["name"], lambda body=body: cluster.apply(NODE, body, "x")) for body in bodies]  # type: ignore[misc]
     )
 

@@ -59,7 +59,7 @@ def test_a_tray_seen_elsewhere_keeps_its_accepted_place() -> None:
     fabric, state = live.provisional([attached("a", UUID, 1), attached("b", UUID, 2)], NOW)
     same, seen = live.overlaid(fabric, state, [attached("a", UUID, 2)], NOW)
     assert same is fabric
-    assert [row["code"] for row in seen.trays["a"]["findings"] if row["code"] == "awaiting_acceptance"]
+    assert [row["code"] for row in seen.trays["a"]["findings"] if row["code"] == "acceptance_pending"]
 
 
 texts = st.text(max_size=5)
@@ -69,7 +69,7 @@ rows = st.builds(
     source=texts,
     reachable=st.booleans(),
     identity=st.none() | st.tuples(texts, st.integers(0, 2**32 - 1)),
-    contrary=st.booleans(),
+    inconsistent=st.booleans(),
     gpu_uuids=st.lists(texts).map(tuple),
     addresses=st.lists(st.builds(Address, texts, texts, st.integers(0, 128))).map(tuple),
     findings=st.lists(st.dictionaries(texts, texts | st.none())).map(tuple),

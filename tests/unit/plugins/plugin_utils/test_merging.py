@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging im
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, Told
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, SourceResult
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -160,8 +160,8 @@ def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_name
 
 
 def test_what_a_source_says_of_itself_is_kept_and_is_no_outage() -> None:
-    told = Told([seen("a", "rest")], [finding("trays_unnamed", "Two have no name.")])
-    answers = [ask("rest", lambda: told), ask("ssh", lambda: Told([seen("a", "ssh")]))]
+    told = SourceResult([seen("a", "rest")], [finding("trays_unnamed", "Two have no name.")])
+    answers = [ask("rest", lambda: told), ask("ssh", lambda: SourceResult([seen("a", "ssh")]))]
     assert merge(answers, 100, fabric_file=False) == Merged([seen("a", "rest")], told.findings)
     assert merge([Answer("rest", failure="rest: is down")], 100, fabric_file=True).outage
     # Where nothing stands in for it, what it says of itself is why.
@@ -207,7 +207,7 @@ def test_an_outage_is_an_error_unless_the_fabric_file_stands(answer: Answer, per
 
 def test_only_an_outage_is_taken_for_one() -> None:
     def raises(error: NvlinkError) -> Any:
-        def question() -> Told:
+        def question() -> SourceResult:
             raise error
 
         return question

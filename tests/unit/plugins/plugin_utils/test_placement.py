@@ -665,7 +665,7 @@ def test_trays_wait_unplaced_until_a_person_accepts() -> None:
     assert {tray["state"] for tray in waiting.trays.values()} == {"unplaced"}
     assert waiting.trays["r01t02"]["tray_index"] == placement.fabric.trays["r01t02"]["tray_index"] == 1
     assert waiting.trays["r01t02"]["gpu_count"] == 4
-    assert settled(waiting, placement.fabric).essence() == placement.state.essence()
+    assert settled(waiting, placement.fabric).fingerprint() == placement.state.fingerprint()
 
 
 def test_a_move_waits_in_the_old_place() -> None:
@@ -674,7 +674,7 @@ def test_a_move_waits_in_the_old_place() -> None:
     site.attach("r01t01", clique_id=9)
     waiting = awaiting(site.discover(), before)
     assert waiting.trays["r01t01"]["state"] == "present"
-    assert [row["code"] for row in waiting.trays["r01t01"]["findings"]] == ["awaiting_acceptance"]
+    assert [row["code"] for row in waiting.trays["r01t01"]["findings"]] == ["acceptance_pending"]
 
 
 def test_a_tray_placed_by_hand_is_stale_until_it_is_seen() -> None:

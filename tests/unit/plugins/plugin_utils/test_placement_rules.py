@@ -60,7 +60,7 @@ class Seen:
 
     gpus: frozenset[str]
     identity: Identity | None
-    contrary: bool
+    inconsistent: bool
     majority: Identity | None
     trouble: str
     serial: str
@@ -112,7 +112,7 @@ def observe(tray: Tray, trays: dict[str, Tray]) -> tuple[Observation, Seen]:
     meaning = Seen(
         gpus=frozenset(uuids),
         identity=tray.place if attached else None,
-        contrary=mixed,
+        inconsistent=mixed,
         majority=other(tray.place) if mixed else None,
         trouble=tray.trouble,
         serial=tray.serial,
@@ -287,7 +287,7 @@ def test_the_histories_reach_what_the_rules_are_about() -> None:
 def test_unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_place(run: Run) -> None:
     for name in run.before.trays:
         kept = name not in run.seen or run.seen[name].trouble in DETACHING
-        if kept and not (name in run.seen and run.seen[name].contrary):
+        if kept and not (name in run.seen and run.seen[name].inconsistent):
             assert identity(run.after, name) == identity(run.before, name)
             assert run.after.trays[name]["gpu_uuids"] == run.before.trays[name]["gpu_uuids"]
         # Health alone is no reason for anything.
@@ -300,7 +300,7 @@ def test_unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_pla
 def test_a_new_tray_is_placed_only_when_attached(run: Run) -> None:
     for name in run.after.trays.keys() - run.before.trays.keys():
         seen = run.seen[name]
-        if seen.contrary:
+        if seen.inconsistent:
             assert (run.policy.conflict_policy, "mixed_cliques" in run.policy.override) == ("majority", True)
             assert identity(run.after, name) == seen.majority
         else:
@@ -314,7 +314,7 @@ def test_a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run
         if identity(run.after, name) != identity(run.before, name):
             assert name in run.targets
             assert run.kinds(name)[0] == "moved"
-            wanted = run.seen[name].majority if run.seen[name].contrary else run.seen[name].identity
+            wanted = run.seen[name].majority if run.seen[name].inconsistent else run.seen[name].identity
             assert wanted is not None
             assert identity(run.after, name) == wanted
 
@@ -394,7 +394,7 @@ def test_names_and_block_positions_never_change_or_get_reused(history: History) 
 @over_histories
 def test_gpus_in_different_cliques_are_a_conflict_that_keep_leaves_in_its_place(run: Run) -> None:
     for name, seen in run.seen.items():
-        if seen.contrary:
+        if seen.inconsistent:
             state = run.placement.state.trays[name]["state"]
             assert state == ("conflict" if name in run.after.trays else "unplaced")
             if run.policy.conflict_policy == "keep":
@@ -405,7 +405,7 @@ def test_gpus_in_different_cliques_are_a_conflict_that_keep_leaves_in_its_place(
 def test_gpus_in_different_cliques_stop_the_run_where_the_policy_is_error(run: Run) -> None:
     policy = replace(run.policy, conflict_policy="error")
     arguments = (run.before, run.state, run.observations, run.targets, NOW, policy)
-    if any(seen.contrary for seen in run.seen.values()):
+    if any(seen.inconsistent for seen in run.seen.values()):
         with pytest.raises(PlacementError, match=r"^conflict_policy: is error, and the GPUs of r0"):
             place(*arguments)
     else:
@@ -422,7 +422,7 @@ def test_a_majority_enters_no_block_and_no_imex_list_without_a_named_override(ru
         return blocks, [path for path, text in files.items() if address in text.split()]
 
     for name, seen in run.seen.items():
-        if not seen.contrary:
+        if not seen.inconsistent:
             continue
         if run.policy.conflict_policy == "majority" and "mixed_cliques" in run.policy.override:
             if identity(run.after, name) != identity(run.before, name):

@@ -76,5 +76,5 @@ def test_ten_thousand_different_texts_are_cut() -> None:
     for number in range(10_000):
         said.add("failed", f"t{number}", f"text {number}")
     lines = said.lines()
-    assert len(lines) == progress.MOST_MESSAGES + 1
-    assert lines[-1] == f"and {10_000 - progress.MOST_MESSAGES} more hosts"
+    assert len(lines) == progress.MAX_MESSAGES + 1
+    assert lines[-1] == f"and {10_000 - progress.MAX_MESSAGES} more hosts"

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import changes, report
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 SICK = {"health": "unhealthy", "findings": [{"code": "x", "severity": "error", "message": "m", "gpu": 2}]}
 
 
 def _report(fabric: Fabric, state: State, earlier: Any = None) -> tuple[str, dict[str, Any]]:
-    files = report.render(fabric, state, Beside(earlier=earlier))
+    files = report.render(fabric, state, RenderContext(earlier=earlier))
     return files[report.PAGE], json.loads(files[changes.PATH])
 
 
@@ -53,9 +53,9 @@ def test_the_same_report_again_is_the_same_by_the_byte_and_keeps_its_changes() -
     fabric = fabrics.fabric()
     _page, first = _report(fabric, fabrics.state(fabric))
     hurt = fabrics.state(fabric, r02t12=SICK)
-    second = report.render(fabric, hurt, Beside(earlier=first))
+    second = report.render(fabric, hurt, RenderContext(earlier=first))
     later = State(hurt.trays, hurt.findings, "2027-01-01T00:00:00Z")
-    assert report.render(fabric, later, Beside(earlier=json.loads(second[changes.PATH]))) == second
+    assert report.render(fabric, later, RenderContext(earlier=json.loads(second[changes.PATH]))) == second
 
 
 def test_mended_gone_and_new_trays_are_said_too() -> None:
@@ -75,7 +75,7 @@ def test_a_change_of_everything_is_cut() -> None:
     fabric = fabrics.fabric(racks=20)
     _page, first = _report(fabric, State())
     page, second = _report(fabric, fabrics.state(fabric), first)
-    assert len(second["changes"]["rows"]) == changes.MOST_ROWS
+    assert len(second["changes"]["rows"]) == changes.MAX_ROWS
     assert f"And {second['changes']['more']} more changes." in page
     # Of a fabric without a state file, which the first report was of.
     assert "a fabric without a state file" in page

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import metrics
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -33,12 +33,12 @@ def _two_racks() -> tuple[Fabric, State]:
     return fabric, fabrics.state(fabric, r02t12=sick, r01t07=old, spare={"state": "unplaced"})
 
 
-def _prom(fabric: Fabric, state: State, beside: Beside | None = None) -> str:
-    return metrics.render(fabric, state, beside or Beside())["metrics/nvlink_fabric.prom"]
+def _prom(fabric: Fabric, state: State, beside: RenderContext | None = None) -> str:
+    return metrics.render(fabric, state, beside or RenderContext())["metrics/nvlink_fabric.prom"]
 
 
 def test_both_files_by_the_byte() -> None:
-    files = metrics.render(*_two_racks(), Beside(verdict=verdict(VERDICT, "verdict.json")))
+    files = metrics.render(*_two_racks(), RenderContext(verdict=verdict(VERDICT, "verdict.json")))
     assert {Path(path).name: text for path, text in files.items()} == {
         path.name: path.read_text() for path in GOLDEN.iterdir()
     }
@@ -93,6 +93,6 @@ def test_without_a_verdict_nothing_is_said_of_layers() -> None:
 
 
 def test_an_empty_fabric_has_numbers_too() -> None:
-    files = metrics.render(Fabric(), State(), Beside())
+    files = metrics.render(Fabric(), State(), RenderContext())
     assert json.loads(files["metrics/nvlink_fabric.json"])["cliques"] == {}
     assert "nvlink_unplaced_trays 0" in files["metrics/nvlink_fabric.prom"]

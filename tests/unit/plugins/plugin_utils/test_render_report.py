@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import report
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.beside import Beside
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import verdict
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
@@ -46,8 +46,8 @@ class Page(HTMLParser):
         return [attrs for _tag, attrs in self.elements if word in (attrs.get("class") or "").split()]
 
 
-def _page(fabric: Fabric, state: State, beside: Beside | None = None) -> str:
-    files = report.render(fabric, state, beside or Beside())
+def _page(fabric: Fabric, state: State, beside: RenderContext | None = None) -> str:
+    files = report.render(fabric, state, beside or RenderContext())
     assert list(files) == ["report/index.html", "report/report.json"]
     return files["report/index.html"]
 
@@ -179,7 +179,7 @@ def test_a_verdict_shows_layers_failures_causes_and_what_mends_them() -> None:
     }  # fmt: skip
     layers = {"hardware": "checked", "slurm": "checked", "tiers": "skipped: none are given"}
     told = verdict({"ok": True, "checked_at": "t", "layers": layers, "failures": [failure]}, "verdict.json")
-    text = _page(fabric, fabrics.state(fabric), Beside(verdict=told))
+    text = _page(fabric, fabrics.state(fabric), RenderContext(verdict=told))
     page = Page(text)
     assert "Every layer that was checked agrees." in text
     assert "<b>tiers</b> not checked: none are given" in text

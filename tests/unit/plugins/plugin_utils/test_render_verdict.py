@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import (
-    MOST_FAILURES,
+    MAX_FAILURES,
     VerdictError,
     verdict,
 )
@@ -41,8 +41,8 @@ def test_failures_stand_worst_first_and_their_layer_is_never_lost() -> None:
 
 def test_ten_thousand_failures_are_counted_and_not_all_shown() -> None:
     seen = verdict(_document(*[FAILURE] * 10_000, slurm="checked"), "verdict.json")
-    assert len(seen.failures) == MOST_FAILURES
-    assert seen.more == 10_000 - MOST_FAILURES
+    assert len(seen.failures) == MAX_FAILURES
+    assert seen.more == 10_000 - MAX_FAILURES
     assert seen.layers[0].failures == {"error": 10_000}
 
 

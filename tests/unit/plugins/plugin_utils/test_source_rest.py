@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Told, rest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult, rest
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
     Asked,
     Reply,
@@ -33,7 +33,7 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     ask_directly(monkeypatch)
 
 
-def told(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> Told:
+def told(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> SourceResult:
     path = folder / "cmdb.json"
     path.write_text(json.dumps(document))
     options = {"file": str(path), "trays": trays, "fields": {"name": "name", **(fields or {})}}

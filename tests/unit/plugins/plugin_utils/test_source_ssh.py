@@ -82,7 +82,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     own["nvidia_smi"] = str(tmp_path / "nvidia-smi")
 
     def asked(
-        hosts: Any, known: dict[str, str] | None = None, voice: sources.Voice | None = None, **options: Any
+        hosts: Any, known: dict[str, str] | None = None, voice: sources.Reporter | None = None, **options: Any
     ) -> dict[str, Observation]:
         given = {**own, "command_timeout": 30, **({"hosts": hosts} if hosts else {}), **options}
         return {row.tray: row for row in sources.observe("ssh", given, NOW, known, voice).observations}

@@ -26,7 +26,7 @@ def test_every_live_source_in_the_table_can_be_asked(known: str) -> None:
         said: object = sources.observe(known, None, NOW)
     except NvlinkError as error:
         said = str(error)
-    assert isinstance(said, sources.Told) or re.fullmatch(rf"{known}: .*[^.]", str(said))
+    assert isinstance(said, sources.SourceResult) or re.fullmatch(rf"{known}: .*[^.]", str(said))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,169 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Gathers what trays, Slurm and Kubernetes said in this run and writes the verdict; verify documents it."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
+
+_NOTHING = "no result of this run"
+
+
+class ActionModule(ActionBase):
+    """Changes nothing but the two files of the verdict, which are a report of the run and written in check mode too."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        _spec, options = self.validate_argument_spec(
+            argument_spec={
+                "fabric_file": {"type": "path", "required": True},
+                "trays": {"type": "list", "elements": "str", "default": []},
+                "observations": {"type": "str", "default": ""},
+                "quick": {"type": "bool", "default": False},
+                "slurm": {"type": "list", "elements": "dict"},
+                "tiers": {"type": "list", "elements": "dict", "default": []},
+                "kubeconfig": {"type": "path", "default": ""},
+                "context": {"type": "str", "default": ""},
+                "kubernetes_cluster": {"type": "str", "default": ""},
+                "timeout": {"type": "float", "default": 30.0},
+                "channels": {"type": "list", "elements": "int", "default": []},
+                "verdict_file": {"type": "path", "default": ""},
+                "junit_file": {"type": "path", "default": ""},
+            }
+        )
+        path = self._loader.path_dwim(options["fabric_file"])
+        if self._task.check_mode and not os.path.exists(path):
+            # On a new site --check of the whole way comes here before anything was accepted.
+            told = f"{path}: is not there yet, so nothing can be judged; discover and accept it first."
+            nothing = {"ok": True, "failures": [], "layers": {}}
+            return {**result, "changed": False, "verdict": nothing, "text": [told], "warnings": [told]}
+        try:
+            fabric = fabric_file.load(path)
+            verdict = verify.audit(_evidence(fabric, path, options, task_vars or {}), _now())
+            if options["verdict_file"]:
+                storage.write_atomic(self._loader.path_dwim(options["verdict_file"]), fabric_file.encode(verdict))
+            if options["junit_file"]:
+                cliques = [name for name, members in fabric.members.items() if members]
+                storage.write_atomic(self._loader.path_dwim(options["junit_file"]), junit.render(verdict, cliques))
+        except NvlinkError as error:
+            raise AnsibleActionFail(str(error)) from None
+        result.update(changed=False, verdict=verdict, text=_text(verdict))
+        return result
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _evidence(fabric: Fabric, path: str, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> Evidence:
+    trays, silent = ({}, {}) if options["quick"] else _asked(fabric, options, task_vars)
+    snapshot, problem = _kubernetes(options)
+    return Evidence(
+        fabric,
+        path,
+        options["quick"],
+        trays,
+        silent,
+        None if options["slurm"] is None else _controllers(options["slurm"], options["tiers"]),
+        snapshot,
+        problem,
+        options["kubernetes_cluster"] or None,
+        tuple(options["channels"]),
+    )
+
+
+def _asked(
+    fabric: Fabric, options: Mapping[str, Any], task_vars: Mapping[str, Any]
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
+    """What the trays that this run has asked said, and why some of them said nothing.
+
+    Reads each host's variables once and untemplated: what a tray said must never be a template, and ten thousand hosts
+    must not cost a template engine each.
+    """
+    hostvars, register = task_vars["hostvars"], options["observations"]
+    trays: dict[str, Mapping[str, Any]] = {}
+    silent: dict[str, str] = {}
+    for host in options["trays"]:
+        variables = hostvars.raw_get(host)
+        if register not in variables:
+            continue  # beyond the limit of this run
+        said = mapped(variables[register])
+        facts = mapped(said.get("ansible_facts")).get("nvlink_tray")
+        name = str(host)
+        if isinstance(facts, Mapping):
+            trays[name] = facts
+        elif name in fabric.trays:
+            silent[name] = sentence(said.get("msg")) or _NOTHING
+    return trays, silent
+
+
+def _controllers(slurm: list[Mapping[str, Any]], tiers: list[Mapping[str, Any]]) -> list[Controller]:
+    """From the registered results of two loops over the controllers."""
+    by_host = {_host(row): row for row in tiers if not row.get("skipped")}
+    found = []
+    for row in slurm:
+        host = _host(row)
+        failed = row.get("failed") or row.get("unreachable")
+        problem = (sentence(row.get("msg")) or _NOTHING) if failed else ""
+        found.append(Controller(host, {} if failed else row, by_host.get(host), problem))
+    return found
+
+
+def _host(row: Mapping[str, Any]) -> str:
+    """The host that a row of a loop is of."""
+    return str(row.get(row.get("ansible_loop_var", "item")))
+
+
+def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """A snapshot of the cluster, or why there is none."""
+    if not options["kubeconfig"]:
+        return None, ""
+    given = {"kubeconfig": options["kubeconfig"], "timeout": options["timeout"]}
+    if options["context"]:
+        given["context"] = options["context"]
+    # A wrong kubeconfig is the site's own mistake and fails; a server that does not answer is a finding.
+    way = kubeconfig.way(
+        Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "verify")
+    )
+    try:
+        return Reader(*way).snapshot(), ""
+    except NvlinkError as error:
+        return None, sentence(str(error))
+
+
+def _text(verdict: Mapping[str, Any]) -> list[str]:
+    """The verdict for a person, a line a fact."""
+    rows = as_list(verdict["failures"])
+    errors = sum(1 for row in rows if row["severity"] == ERROR)
+    summary = (
+        f"{_many(verdict['trays'], 'tray')} in {_many(verdict['cliques'], 'clique')}, {verdict['asked']} of them asked:"
+        f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
+        f" ({_many(errors, 'error')}, {_many(len(rows) - errors, 'other')})."
+    )
+    skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != verify.CHECKED]
+    return [summary, *skipped, *formatting.lines(rows)]
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,146 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Jobs that try a block of trays, below a reservation that keeps all others off it.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+
+The reservation is asked for without IGNORE_JOBS, so Slurm refuses it where jobs run, and a program never meets anybody's
+work. Whatever becomes of the jobs, the reservation goes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+
+RESERVATION = "nvlink-benchmark-"
+CHANNELS = "/dev/nvidia-caps-imex-channels"
+# What each tray of a job says of where it is; the pause lets the two halves of a block overlap.
+PLACEMENT = (
+    f'channels=$(ls {CHANNELS} 2>/dev/null | tr "\\n" ",");'
+    ' echo "node=$SLURMD_NODENAME address=$SLURM_TOPOLOGY_ADDR channels=$channels"; sleep 2'
+)
+MAX_OUTPUT = 1 << 20
+_LABEL = re.compile(r" *([0-9]+): ?(.*)")
+_TAIL = 400
+
+
+class Job:
+    """A running srun; its output is cut off at MAX_OUTPUT."""
+
+    def __init__(self, slurm: Slurm, reservation: str, nodes: Sequence[str], command: str, seconds: int) -> None:
+        minutes = max(1, seconds // 60)
+        arguments = [
+            f"--reservation={reservation}",
+            f"--nodelist={','.join(nodes)}",
+            f"--nodes={len(nodes)}",
+            "--ntasks-per-node=1",
+            "--exclusive",
+            f"--time={minutes}",
+            "--input=none",
+            "--label",
+            "--job-name=nvlink-benchmark",
+        ]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
+        if slurm.conf:
+            environment["SLURM_CONF"] = slurm.conf
+        self.seconds = seconds
+        self.process = subprocess.Popen(  # pylint: disable=ansible-bad-function  # two run side by side
+            [slurm.program("srun"), *arguments, "bash", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
+
+    def wait(self) -> dict[str, Any]:
+        """rc (None where it ran out of time), tasks (number -> what it printed), stderr."""
+        try:
+            said, complaint = self.process.communicate(timeout=self.seconds)
+            code: int | None = self.process.returncode
+        except subprocess.TimeoutExpired:
+            said, complaint = self.stop()
+            code = None
+        tail = complaint.decode("utf-8", "replace").strip()[-_TAIL:]
+        return {"rc": code, "tasks": tasks_of(said[:MAX_OUTPUT].decode("utf-8", "replace")), "stderr": tail}
+
+    def stop(self) -> tuple[bytes, bytes]:
+        """srun passes a termination on to its job."""
+        os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            return self.process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return self.process.communicate()
+
+
+def tasks_of(text: str) -> dict[str, str]:
+    """Task -> its lines, from the output of ``srun --label``."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        match = _LABEL.fullmatch(line)
+        if match:
+            found.setdefault(match.group(1), []).append(match.group(2))
+    return {task: "\n".join(lines) + "\n" for task, lines in found.items()}
+
+
+def halves(nodes: Sequence[str]) -> list[list[str]]:
+    """A block in two parts that run side by side; one of a single tray stays whole."""
+    middle = (len(nodes) + 1) // 2
+    return [list(part) for part in (nodes[:middle], nodes[middle:]) if part]
+
+
+def run_on_block(
+    slurm: Slurm, block: str, nodes: Sequence[str], programs: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Hold the block and run its jobs: {block, held, placement: [job, ...], programs: [{name, ...job}]}.
+
+    held: why Slurm does not give the block up, empty where it does. programs: mappings of name, command and seconds.
+    """
+    reservation = f"{RESERVATION}{block}"
+    seconds = 120 + sum(int(program["seconds"]) for program in programs)
+    held = slurm.call(
+        "scontrol",
+        "create",
+        "reservation",
+        f"ReservationName={reservation}",
+        f"Nodes={','.join(nodes)}",
+        "StartTime=now",
+        f"Duration={seconds // 60 + 2}",
+        "Users=root",
+        "Flags=MAINT",
+    )
+    row: dict[str, Any] = {"block": block, "held": "", "placement": [], "programs": []}
+    if held.rc != 0 or held.timed_out:
+        row["held"] = reason(held) or "it does not answer"
+        return row
+    running: list[Job] = []
+    try:
+        for part in halves(nodes):
+            running.append(Job(slurm, reservation, part, PLACEMENT, 60))
+        row["placement"] = [job.wait() for job in running]
+        for program in programs:
+            running.append(Job(slurm, reservation, nodes, str(program["command"]), int(program["seconds"])))
+            row["programs"].append({"name": program["name"], **running[-1].wait()})
+    finally:
+        for job in running:
+            if job.process.poll() is None:
+                job.stop()
+        gone = slurm.call("scontrol", "delete", f"ReservationName={reservation}")
+    if gone.rc != 0:
+        raise SlurmError(
+            f"The reservation {reservation} is left over ({reason(gone)}): run scontrol delete"
+            f" ReservationName={reservation}."
+        )
+    return row

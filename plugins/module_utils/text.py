@@ -1,0 +1,25 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Format lists and counts in messages: pure functions.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def summarize(items: Iterable[object], limit: int = 5) -> str:
+    """Join items as ``A, B and N more``: at most ``limit`` of them are named, in the order given."""
+    names = [str(item) for item in items]
+    if len(names) <= limit:
+        return ", ".join(names)
+    return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Format a number with its noun: ``1 clique``, ``2 cliques``. ``plural``: where it is not the noun with an s."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Observations out of a list that somebody else keeps: one a tray, also where that list is at odds with itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import text
+
+MAX_TRAYS = 500_000
+
+tray_name = text(NODE_NAME)
+"""A check (see values) for what can be a tray's name."""
+
+
+class Gathering:
+    """Collects one source's observations. things: what the source lists, for sentences, as in `nodes`."""
+
+    def __init__(self, source: str, things: str) -> None:
+        self._source, self._things = source, things
+        self._trays: dict[str, Observation] = {}
+        self._rows = self._unnamed = self._first_unnamed = 0
+
+    def add(self, observation: Observation | None) -> None:
+        """Take the next row's observation; None for a row without a usable tray name."""
+        self._rows += 1
+        if self._rows > MAX_TRAYS:
+            raise SourceError(f"{self._source}: lists more than {MAX_TRAYS} {self._things}; ask for fewer")
+        if observation is None:
+            self._unnamed += 1
+            self._first_unnamed = self._first_unnamed or self._rows
+            return
+        earlier = self._trays.setdefault(observation.tray, observation)
+        if earlier is not observation:
+            self._trays[observation.tray] = self._merged(earlier, observation)
+
+    def result(self, remedy: str) -> SourceResult:
+        """The observations in the order of the list; SourceError if no row has a name. remedy: how to name them."""
+        seen = list(self._trays.values())
+        if self._unnamed and not seen:
+            raise SourceError(f"{self._source}: none of {self._rows} {self._things} has a usable tray name; {remedy}")
+        findings = []
+        if self._unnamed:
+            message = (
+                f"Source {self._source} lists {self._unnamed} of {self._rows} {self._things} without a usable tray "
+                f"name, the first is number {self._first_unnamed}; {remedy}."
+            )
+            findings.append(finding("trays_unnamed", message))
+        return SourceResult(seen, findings)
+
+    def _merged(self, first: Observation, second: Observation) -> Observation:
+        """The first one stands; what it says of its clique does not, if the second says otherwise."""
+        agree = first.identity == second.identity
+        place = "" if agree else " in different cliques, so neither counts"
+        message = f"Source {self._source} lists tray {first.tray} twice{place}; correct the list, or how it is mapped."
+        findings = (*first.findings, finding("tray_listed_twice", message, tray=first.tray))
+        return replace(first, identity=first.identity if agree else None, findings=findings)

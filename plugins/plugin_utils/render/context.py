@@ -1,0 +1,27 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What stands beside a fabric and its state, for the renderers that show it where somebody gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import Rehearsed
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class RenderContext:
+    """All of it may be missing.
+
+    verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
+    that run there, None where Slurm was not asked; earlier: the content of the report.json of the last report.
+    """
+
+    verdict: Verdict | None = None
+    rehearsed: Rehearsed | None = None
+    jobs: Mapping[str, tuple[str, ...]] | None = None
+    earlier: Mapping[str, Any] | None = field(default=None)

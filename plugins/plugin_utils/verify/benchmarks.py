@@ -1,0 +1,122 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judges what the jobs of a block's program printed: where they ran, which channels they had, how fast it was. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import (
+    CHANNELS,
+    HARDWARE,
+    SLURM,
+    Failure,
+    failure,
+)
+
+OF_EACH_TRAY = ("dcgmi_diag",)
+_PLACE = re.compile(r"node=(\S*) address=(\S*) channels=(\S*)")
+
+
+def judge(
+    row: Mapping[str, Any],
+    clique: str,
+    tray_of: Mapping[str, str],
+    programs: Sequence[Mapping[str, Any]],
+    isolated: bool | None,
+) -> Iterator[Failure]:
+    """The failures of one block.
+
+    row: as module_utils/slurm/benchmark.py returns it. tray_of: node -> tray of the block. programs: name, kind, min_bandwidth (GB/s,
+    None for no limit). isolated: whether jobs that run side by side must have channels of their own; None where the
+    program asks for no channels at all.
+    """
+    if row.get("held"):
+        message = f"Slurm does not give block {row['block']} up for its program ({sentence(row['held'])})."
+        yield failure("benchmark_held", SLURM, message, None, clique, trays=list(tray_of.values()))
+        return
+    yield from _placement(row, clique, tray_of, isolated)
+    known = {str(program["name"]): program for program in programs}
+    for job in map(mapped, as_list(row.get("programs"))):
+        yield from _program(job, known[str(job["name"])], clique, list(tray_of.values()))
+
+
+def _placement(
+    row: Mapping[str, Any], clique: str, tray_of: Mapping[str, str], isolated: bool | None
+) -> Iterator[Failure]:
+    ran: list[str] = []
+    channels: list[set[str]] = []
+    for job in map(mapped, as_list(row.get("placement"))):
+        told = [match for text in mapped(job.get("tasks")).values() if (match := _PLACE.search(str(text)))]
+        if job.get("rc") != 0:
+            yield _broken("A job", row["block"], job, clique)
+        channels.append(set())
+        for node, address, devices in (match.groups() for match in told):
+            ran.append(node)
+            tray = tray_of.get(node)
+            block = address.partition(".")[0]
+            if tray is None or block not in ("", row["block"]):
+                message = f"A job on block {row['block']} ran on {node} in {block or 'no block'}."
+                yield failure("benchmark_misplaced", SLURM, message, tray, clique)
+            channels[-1].update(filter(None, devices.split(",")))
+            if isolated is not None and not devices:
+                yield failure("benchmark_no_channel", CHANNELS, f"A job has no IMEX channel on {node}.", tray, clique)
+    missing = [tray for node, tray in tray_of.items() if node not in ran]
+    if missing and ran:
+        message = f"Jobs on all of block {row['block']} did not run on {summarize(missing)}."
+        yield failure("benchmark_misplaced", SLURM, message, None, clique, trays=missing)
+    shared = set.intersection(*channels) if len(channels) > 1 else set()
+    if isolated and shared:
+        message = f"Two jobs side by side on block {row['block']} both have {summarize(sorted(shared))}."
+        yield failure("benchmark_channel_shared", CHANNELS, message, None, clique, trays=list(tray_of.values()))
+
+
+def _program(
+    job: Mapping[str, Any], program: Mapping[str, Any], clique: str, trays: Sequence[str]
+) -> Iterator[Failure]:
+    """trays: in the order of the job's tasks, which is that of the nodes' names in Slurm."""
+    kind, name = str(program["kind"]), str(program["name"])
+    if job.get("rc") is None:
+        yield failure("benchmark_failed", HARDWARE, f"{name} on clique {clique} did not end in time.", None, clique)
+        return
+    tasks = mapped(job.get("tasks"))
+    if kind not in OF_EACH_TRAY:
+        yield from _read(job, program, str(tasks.get("0", "")), clique, None)
+        return
+    for number, tray in enumerate(trays):
+        yield from _read(job, program, str(tasks.get(str(number), "")), clique, tray)
+
+
+def _read(
+    job: Mapping[str, Any], program: Mapping[str, Any], text: str, clique: str, tray: str | None
+) -> Iterator[Failure]:
+    """What one output says; of a tray, or of the whole clique."""
+    where = f"{program['name']} on {f'{tray} of ' if tray else ''}clique {clique}"
+    try:
+        result = tools.PARSERS[str(program["kind"])](text)
+    except tools.ToolError as error:
+        said = sentence(job.get("stderr")) or sentence(str(error))
+        message = f"{where} gave no result (exit status {job.get('rc')}, {said})."
+        yield failure("benchmark_failed", HARDWARE, message, tray, clique)
+        return
+    for fault in result.failed:
+        yield failure("benchmark_failed", HARDWARE, f"{where}: {sentence(fault)}.", tray, clique)
+    if result.wrong:
+        yield failure("benchmark_failed", HARDWARE, f"{where} got {result.wrong} values wrong.", tray, clique)
+    least = program.get("min_bandwidth")
+    if least is not None and (result.least is None or result.least < float(least)):
+        reached = "nothing" if result.least is None else f"{result.least:g} GB/s"
+        message = f"{where} reached {reached}, and the site wants {float(least):g} GB/s."
+        yield failure("benchmark_slow", HARDWARE, message, tray, clique)
+
+
+def _broken(what: str, block: str, job: Mapping[str, Any], clique: str) -> Failure:
+    said = sentence(job.get("stderr")) or "without a word"
+    ended = "did not end in time" if job.get("rc") is None else f"ended with {job.get('rc')}"
+    return failure("benchmark_failed", SLURM, f"{what} on block {block} {ended} ({said}).", None, clique)

@@ -1,0 +1,136 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Root before symptom: one fault is one failure, in the layer where it came about.
+
+A fault deep down is seen again above: a tray that is off is missing from its IMEX domain, a tray that moved has a label
+that names another clique. EXPLAINS says which codes follow from which on the same tray; what follows is folded into
+its root, which tells how often it was seen.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import LAYERS, Failure
+
+_WORST_FIRST = (ERROR, WARNING, INFO)
+
+_IMEX_DOWN = frozenset(
+    {
+        "imex_not_ready",
+        "imex_unit_down",
+        "imex_unit_failed",
+        "imex_ctl_failed",
+        "imex_pair_blind",
+        "imex_timeout",
+        "imex_waiting_for_recovery",
+    }
+)
+_IMEX_VERSIONS = frozenset({"imex_version_mismatch", "imex_peer_version", "imex_package_waits"})
+_PLACE = frozenset(
+    {
+        "k8s_clique_label_old",
+        "k8s_clique_label_wrong",
+        "k8s_domain_clique_wrong",
+        "tray_slot_differs",
+    }
+)
+_IN_KUBERNETES = frozenset(
+    {
+        "k8s_clique_label_missing",
+        "k8s_clique_label_old",
+        "k8s_clique_label_wrong",
+        "k8s_domain_daemon_down",
+        "dra_slice_missing",
+        "dra_gpus_differ",
+        "node_not_ready",
+    }
+)
+_NO_GPUS = _IMEX_DOWN | _IN_KUBERNETES | {"tray_not_attached", "gpu_missing", "imex_version_mismatch", "drivers_differ"}
+_NO_DRIVER = _NO_GPUS | {"imex_channels_off", "imex_channel_missing", "imex_in_use"}
+
+EXPLAINS: Mapping[str, frozenset[str]] = {
+    "tray_unreachable": _IMEX_DOWN | _IN_KUBERNETES | {"imex_member_unasked", "imex_list_differs"},
+    "driver_missing": _NO_DRIVER | {"tray_part_failed"},
+    "library_missing": _NO_DRIVER,
+    "version_mismatch": _NO_DRIVER,
+    "no_gpu": _NO_DRIVER,
+    "nvml_timeout": _NO_DRIVER | {"smi_timeout", "backend_fallback"},
+    "smi_timeout": _NO_DRIVER,
+    "smi_failed": _NO_DRIVER,
+    "gpu_lost": _NO_GPUS | {"gpu_reset_required", "gpu_count_unclear", "recovery_action", "gpus_part_attached"},
+    "gpu_missing": frozenset({"dra_gpus_differ"}),
+    "gpus_disagree": _NO_GPUS,
+    "gpus_part_attached": _NO_GPUS,
+    "fabric_not_started": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
+    "fabric_in_progress": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
+    "fabric_refused": _NO_GPUS | {"fabric_no_partition", "fabric_incorrect_configuration"},
+    "fabric_uuid_zero": _NO_GPUS,
+    "fabric_unknown": frozenset({"tray_not_attached"}),
+    "fabric_node_local": frozenset({"tray_not_attached"}),
+    "fabric_unhealthy": frozenset({"fabric_route_unhealthy", "fabric_degraded_bandwidth"}),
+    "fabric_route_unhealthy": frozenset({"fabric_degraded_bandwidth"}),
+    "fabric_limited_capacity": frozenset({"fabric_degraded_bandwidth"}),
+    "tray_not_attached": _IN_KUBERNETES,
+    "trays_swapped": _PLACE | {"tray_replaced", "imex_no_own_address", "imex_list_differs"},
+    "clique_moved": _PLACE,
+    # Who follows the GPUs already is not at fault: the fabric file does not.
+    "tray_moved": _PLACE | {"slurm_tray_other_block"},
+    "tray_replaced": frozenset({"tray_slot_differs"}),
+    "drivers_differ": _IMEX_DOWN | _IMEX_VERSIONS | {"imex_list_differs"},
+    "imex_version_mismatch": _IMEX_DOWN | {"imex_peer_version", "imex_package_waits"},
+    "imex_peer_version": _IMEX_DOWN | {"imex_package_waits"},
+    "imex_channels_off": frozenset({"imex_channel_missing", "imex_channel_stale"}),
+    "imex_channel_stale": frozenset({"imex_channel_missing"}),
+    "imex_list_unusable": _IMEX_DOWN | {"imex_list_differs", "imex_list_edited", "imex_list_not_running"},
+    "imex_list_differs": _IMEX_DOWN
+    | {"imex_list_edited", "imex_list_not_running", "imex_no_own_address", "imex_not_configured"},
+    "imex_two_owners": _IMEX_DOWN | {"imex_in_use", "imex_foreign_daemon"},
+    "imex_in_use": _IMEX_DOWN,
+    "imex_foreign_daemon": _IMEX_DOWN | {"imex_in_use"},
+    "imex_timeout": _IMEX_DOWN - {"imex_timeout"},
+    "imex_unit_failed": frozenset({"imex_not_ready", "imex_unit_down"}),
+    "imex_unit_down": frozenset({"imex_not_ready"}),
+    "imex_no_own_address": _IMEX_DOWN,
+    "imex_not_configured": _IMEX_DOWN,
+    "imex_waiting_for_recovery": frozenset({"imex_not_ready", "imex_pair_blind"}),
+    "slurm_unanswered": frozenset({"slurm_tier_unread"}),
+    "k8s_node_missing": frozenset({"dra_slice_missing"}),
+    "node_not_ready": frozenset({"dra_slice_missing", "k8s_domain_daemon_down", "k8s_clique_label_missing"}),
+    "dra_slice_missing": frozenset({"dra_gpus_differ"}),
+}
+
+
+def fold(failures: Iterable[Failure]) -> list[Failure]:
+    """The roots, from the lowest layer up, errors first within one.
+
+    A failure is folded where each tray that it is about has a root that explains it. A root is as severe as the worst
+    that follows from it: a tray without a cluster UUID may be one that needs none, but not where it has a place.
+    """
+    rows = [dict(row) for row in failures]
+    on_tray: dict[str, list[Failure]] = defaultdict(list)
+    for row in rows:
+        for tray in row["trays"]:
+            on_tray[tray].append(row)
+    roots = []
+    for row in rows:
+        causes = [[root for root in on_tray[tray] if _explains(root, row)] for tray in row["trays"]]
+        if not causes or not all(causes):
+            roots.append(row)
+            continue
+        for root in (root for found in causes for root in found):
+            root["severity"] = min(root["severity"], row["severity"], key=_WORST_FIRST.index)
+    return sorted(_unique(roots), key=lambda row: (LAYERS.index(row["layer"]), _WORST_FIRST.index(row["severity"])))
+
+
+def _explains(root: Failure, row: Failure) -> bool:
+    return row["code"] in EXPLAINS.get(root["code"], ())
+
+
+def _unique(rows: Iterable[Failure]) -> list[Failure]:
+    """Without what two controllers of one cluster say alike."""
+    found = {(row["code"], row["tray"], row["clique"], row["message"]): row for row in rows}
+    return list(found.values())

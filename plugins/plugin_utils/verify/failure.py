@@ -1,0 +1,187 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A failure: one disagreement, with its layer, its likely cause and the command that mends it. The table is here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
+
+HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX = "hardware", "fabric_file", "driver", "channels", "imex"
+SLURM, TIERS, KUBERNETES = "slurm", "tiers", "kubernetes"
+LAYERS = (HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX, SLURM, TIERS, KUBERNETES)
+"""From the ground up: what is wrong in one is often seen in those after it."""
+
+Failure = dict[str, Any]
+"""code, severity, layer, tray, clique (a name or None), trays (all that it is about), message, cause, mend."""
+
+
+class Reason(NamedTuple):
+    """Where a code belongs, why it comes about, and what mends it; {tray}, {clique} and {file} stand in mend."""
+
+    layer: str
+    cause: str
+    mend: str
+
+
+_DISCOVER = "ansible-playbook rackscale.nvlink.discover -e fabric_file={file}, then rackscale.nvlink.accept"
+_SLURM = "ansible-playbook rackscale.nvlink.slurm -e fabric_file={file} --diff"
+_TIERS = "ansible-playbook rackscale.nvlink.slurm -e fabric_file={file} --tags tiers --diff"
+_IMEX = "ansible-playbook rackscale.nvlink.imex -e fabric_file={file} -e imex_hosts=nvlink_clique_{clique}"
+_REBOOT = "scontrol reboot ASAP nextstate=RESUME {tray}"
+_LABEL = "kubectl -n gpu-operator delete pod -l app=gpu-feature-discovery --field-selector spec.nodeName={tray}"
+_PLUGIN = "kubectl -n dra-driver-nvidia-gpu delete pod --field-selector spec.nodeName={tray}"
+
+REASONS: dict[str, Reason] = {
+    "tray_unreachable": Reason(
+        HARDWARE, "the tray is off, or its network or sshd is down", "ansible {tray} -m ansible.builtin.ping"
+    ),
+    "tray_part_failed": Reason(
+        HARDWARE,
+        "something on the tray is damaged, as its Python or its /proc",
+        "ansible {tray} -m rackscale.nvlink.tray_info",
+    ),
+    "gpu_lost": Reason(HARDWARE, "the GPU has fallen off the bus (Xid 79)", _REBOOT),
+    "gpu_missing": Reason(HARDWARE, "a GPU no longer enumerates", _REBOOT),
+    "driver_missing": Reason(DRIVER, "the kernel modules did not load at boot", "ansible {tray} -a 'modprobe nvidia'"),
+    "library_missing": Reason(DRIVER, "the driver's packages are half installed", "ansible {tray} -a nvidia-smi"),
+    "version_mismatch": Reason(DRIVER, "the driver was upgraded under its loaded module", _REBOOT),
+    "no_gpu": Reason(HARDWARE, "the GPUs have no power or fell off the bus", _REBOOT),
+    "nvml_timeout": Reason(HARDWARE, "the driver hangs in the kernel", _REBOOT),
+    "smi_timeout": Reason(HARDWARE, "the driver hangs in the kernel", _REBOOT),
+    "fabric_not_started": Reason(
+        HARDWARE, "nvidia-persistenced does not run", "ansible {tray} -a 'systemctl restart nvidia-persistenced'"
+    ),
+    "fabric_in_progress": Reason(
+        HARDWARE,
+        "the NMX controller does not answer, or no NVLink partition holds the GPU",
+        "on the NVLink switch: nv show sdn partition",
+    ),
+    "fabric_refused": Reason(
+        HARDWARE, "no NVLink partition holds the GPU", "on the NVLink switch: nv show sdn partition"
+    ),
+    "fabric_uuid_zero": Reason(
+        HARDWARE, "the NMX controller gave the rack no domain", "on the NVLink switch: nv show cluster apps"
+    ),
+    "fabric_unhealthy": Reason(
+        HARDWARE,
+        "links or switches of the rack failed",
+        "on the NVLink switch: nv show interface --view link-diagnostics",
+    ),
+    "tray_not_attached": Reason(
+        HARDWARE, "the tray has no place in the NVLink fabric", "ansible {tray} -a 'nvidia-smi -q'"
+    ),
+    "tray_moved": Reason(
+        FABRIC_FILE, "the NVLink partition was changed, or the tray was put into another rack", _DISCOVER
+    ),
+    "trays_swapped": Reason(FABRIC_FILE, "the two trays changed places, or their names did", _DISCOVER),
+    "clique_moved": Reason(
+        FABRIC_FILE, "the fabric team changed the NVLink partition or the NMX controller", _DISCOVER
+    ),
+    "tray_replaced": Reason(FABRIC_FILE, "the tray or its GPUs were replaced", _DISCOVER),
+    "acceptance_pending": Reason(FABRIC_FILE, "the tray is new and was not discovered yet", _DISCOVER),
+    "tray_slot_differs": Reason(FABRIC_FILE, "the tray was put into another slot", _DISCOVER),
+    "imex_address_missing": Reason(FABRIC_FILE, "no address of the tray is in imex_network", _DISCOVER),
+    "imex_address_duplicate": Reason(FABRIC_FILE, "two trays were given one address", _DISCOVER),
+    "drivers_differ": Reason(
+        DRIVER, "a driver upgrade reached a part of the clique", "install the clique's version on {tray} and reboot it"
+    ),
+    "imex_version_mismatch": Reason(DRIVER, "package and driver were not upgraded together", _IMEX),
+    "imex_peer_version": Reason(DRIVER, "an IMEX upgrade reached a part of the clique", _IMEX),
+    "imex_package_waits": Reason(DRIVER, "the package was upgraded and the daemons were not restarted", _IMEX),
+    "slurmd_newer": Reason(DRIVER, "the trays were upgraded before the controller", "upgrade slurmctld, then slurmd"),
+    "imex_channel_missing": Reason(CHANNELS, "the device was removed, or nothing made it after a reboot", _IMEX),
+    "imex_channel_beside_slurm": Reason(CHANNELS, "channels are made here and Slurm makes its own", _IMEX),
+    "imex_channel_stale": Reason(CHANNELS, "a device file was kept over a reboot", _IMEX),
+    "imex_channels_off": Reason(CHANNELS, "the driver was loaded without IMEX channels", _REBOOT),
+    "imex_list_differs": Reason(IMEX, "something other than the role imex wrote the list there", _IMEX),
+    "imex_list_edited": Reason(IMEX, "the list was edited by hand", _IMEX),
+    "imex_list_not_running": Reason(IMEX, "the list was written and the clique not restarted", _IMEX),
+    "imex_two_owners": Reason(IMEX, "two of service, prolog, DRA driver and hand start IMEX on this tray", _IMEX),
+    "imex_foreign_daemon": Reason(IMEX, "somebody started nvidia-imex by hand", _IMEX),
+    "imex_in_use": Reason(IMEX, "another owner, perhaps in a container, holds the driver's IMEX session", _IMEX),
+    "imex_not_ready": Reason(IMEX, "the daemon was stopped, or waits for its peers", _IMEX),
+    "imex_unit_down": Reason(
+        IMEX, "the daemon was stopped or has ended", "ansible {tray} -a 'systemctl start nvidia-imex'"
+    ),
+    "imex_unit_starting": Reason(
+        IMEX, "the start of the daemon hangs", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"
+    ),
+    "imex_unit_failed": Reason(
+        IMEX, "the daemon ended with an error", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"
+    ),
+    "imex_pair_blind": Reason(IMEX, "a firewall stands between the two", "nc -zv {tray} 50000"),
+    "imex_timeout": Reason(IMEX, "the daemon hangs", "ansible {tray} -a 'systemctl restart nvidia-imex'"),
+    "slurm_unanswered": Reason(SLURM, "slurmctld or its host is down", "scontrol ping"),
+    "slurm_topology_missing": Reason(
+        SLURM, "the blocks were never given to Slurm, or its configuration was replaced", _SLURM
+    ),
+    "slurm_tray_other_block": Reason(
+        SLURM, "the topology file was edited by hand, or is older than the fabric file", _SLURM
+    ),
+    "slurm_tray_no_block": Reason(
+        SLURM, "the topology file was edited by hand, or is older than the fabric file", _SLURM
+    ),
+    "slurm_block_missing": Reason(
+        SLURM, "the topology file was edited by hand, or is older than the fabric file", _SLURM
+    ),
+    "slurm_block_overlap": Reason(
+        SLURM, "the topology file was edited by hand: slurmctld does not refuse this", _SLURM
+    ),
+    "slurm_topology_differs": Reason(SLURM, "the file was changed and not loaded", _SLURM),
+    "block_unclaimed": Reason(SLURM, "the trays of that block were never discovered", _DISCOVER),
+    "slurm_tier_differs": Reason(
+        TIERS, "somebody changed it by hand, or slurm_tiers changed since the last run", _TIERS
+    ),
+    "slurm_tier_unread": Reason(TIERS, "slurmdbd does not answer", "sacctmgr show cluster"),
+    "k8s_unanswered": Reason(
+        KUBERNETES, "the API server is down, or the kubeconfig is old", "kubectl get --raw /readyz"
+    ),
+    "k8s_node_missing": Reason(KUBERNETES, "the tray never joined, or its Node was deleted", "kubectl get nodes"),
+    "node_not_ready": Reason(KUBERNETES, "the kubelet does not report", "kubectl describe node {tray}"),
+    "k8s_clique_label_missing": Reason(KUBERNETES, "the label was removed, or its writer does not run there", _LABEL),
+    "k8s_clique_label_old": Reason(KUBERNETES, "the label's writer has not looked since the GPUs changed", _LABEL),
+    "k8s_clique_label_wrong": Reason(KUBERNETES, "the label was set by hand, or its writer is behind", _LABEL),
+    "k8s_clique_label_unplaced": Reason(FABRIC_FILE, "the node's tray was never discovered", _DISCOVER),
+    "k8s_domain_clique_wrong": Reason(KUBERNETES, "the driver's plugin has not looked since the GPUs changed", _PLUGIN),
+    "k8s_domain_daemon_down": Reason(
+        KUBERNETES, "the domain's IMEX daemon is not up there", "kubectl get pods -A -o wide"
+    ),
+    "dra_slice_missing": Reason(KUBERNETES, "the driver's plugin does not run there", _PLUGIN),
+    "dra_gpus_differ": Reason(KUBERNETES, "the driver's plugin sees fewer GPUs than there were", _PLUGIN),
+}
+"""A row a code. One without a row takes cause and remedy from the catalogue of findings."""
+
+
+def failure(
+    code: str,
+    layer: str,
+    message: str,
+    tray: str | None = None,
+    clique: str | None = None,
+    *,
+    trays: Sequence[str] = (),
+    severity: str | None = None,
+    cause: str | None = None,
+) -> Failure:
+    """One failure; its row in REASONS decides the layer, `layer` is that of a code without one.
+
+    trays: all that it is about, where they are several. severity: the catalogue's, unless the disagreement makes it
+    worse than the finding alone is.
+    """
+    entry = CATALOGUE[code]
+    reason = REASONS.get(code) or Reason(layer, entry.meaning, entry.remedy)
+    return {
+        "code": code,
+        "severity": severity or entry.severity,
+        "layer": reason.layer,
+        "tray": tray,
+        "clique": clique,
+        "trays": list(trays) or ([tray] if tray else []),
+        "message": message if message.endswith(".") else f"{message}.",
+        "cause": cause or reason.cause,
+        "mend": reason.mend,
+    }

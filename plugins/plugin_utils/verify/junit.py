@@ -1,0 +1,66 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The verdict as JUnit XML, for CI systems: a suite a layer, a case a clique and one for what is of no clique."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
+
+CLUSTER = "the cluster"
+"""The case of failures that are of no clique."""
+
+# What XML 1.0 cannot hold, escaped or not.
+_NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render(verdict: Mapping[str, Any], cliques: Sequence[str]) -> bytes:
+    """The XML file; cliques: their names, in the order of the cases. Only errors are failures there."""
+    root = ElementTree.Element("testsuites", name="rackscale.nvlink.verify")
+    totals = {"tests": 0, "failures": 0, "skipped": 0}
+    for layer, state in verdict["layers"].items():
+        suite = ElementTree.SubElement(root, "testsuite", name=layer, timestamp=verdict["checked_at"])
+        counts = _cases(suite, layer, state, cliques, [row for row in verdict["failures"] if row["layer"] == layer])
+        for name, count in counts.items():
+            suite.set(name, str(count))
+            totals[name] += count
+    for name, count in totals.items():
+        root.set(name, str(count))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+
+
+def _cases(
+    suite: ElementTree.Element, layer: str, state: str, cliques: Sequence[str], failures: Iterable[Failure]
+) -> dict[str, int]:
+    by_clique: dict[str, list[Failure]] = defaultdict(list)
+    for row in failures:
+        by_clique[row["clique"] or CLUSTER].append(row)
+    skipped = state.partition("skipped: ")[2]
+    names = [CLUSTER] if skipped else [*cliques, CLUSTER]
+    failed = 0
+    for name in names:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"verify.{layer}", name=name)
+        if skipped:
+            ElementTree.SubElement(case, "skipped", message=skipped)
+        rows = by_clique.pop(name, [])
+        errors = [row for row in rows if row["severity"] == ERROR]
+        for row in errors:
+            element = ElementTree.SubElement(case, "failure", type=row["code"], message=_clean(row["message"]))
+            element.text = _clean(f"Likely cause: {row['cause']}.\nTo mend it: {row['mend']}\n")
+        warnings = [f"{row['code']}: {row['message']}" for row in rows if row["severity"] != ERROR]
+        if warnings:
+            ElementTree.SubElement(case, "system-out").text = _clean("\n".join(warnings))
+        failed += bool(errors)
+    return {"tests": len(names), "failures": failed, "skipped": int(bool(skipped))}
+
+
+def _clean(words: str) -> str:
+    return _NO_XML.sub("?", words)

@@ -1,0 +1,127 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a Kubernetes cluster says of the trays: labels, ComputeDomainCliques and ResourceSlices against the fabric."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, WARNING
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import (
+    KUBERNETES,
+    Failure,
+    failure,
+)
+
+DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
+
+
+def check(seen: Evidence) -> Iterator[Failure]:
+    """The layer kubernetes."""
+    if seen.kubernetes is None:
+        if seen.kubernetes_problem:
+            message = f"The API server could not be asked ({seen.kubernetes_problem})."
+            yield failure("k8s_unanswered", KUBERNETES, message)
+        return
+    tray_of = _trays(seen)
+    yield from _labels(seen, seen.kubernetes, tray_of)
+    yield from _readiness(seen, seen.kubernetes, tray_of)
+    yield from _slices(seen, seen.kubernetes, tray_of)
+    yield from _domains(seen, seen.kubernetes, tray_of)
+
+
+def _trays(seen: Evidence) -> dict[str, str]:
+    """Node -> tray, of this Kubernetes cluster."""
+    cluster = seen.kubernetes_cluster
+    return {
+        tray["kubernetes_node"]: name
+        for name, tray in seen.fabric.trays.items()
+        if cluster is None or tray.get("kubernetes_cluster") == cluster
+    }
+
+
+def _labels(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    topology = schedulers.describe(seen.fabric, seen.kubernetes_cluster)
+    gpus = {
+        seen.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
+        for tray, now in seen.observations.items()
+    }
+    by_name = {labels.name(node): node for node in snapshot["nodes"]}
+    for note in labels.compare(topology, snapshot["nodes"], gpus, flavored=False):
+        if note["severity"] != INFO:
+            trays = [tray_of.get(node, node) for node in _subjects(note, topology, by_name)]
+            tray = trays[0] if len(trays) == 1 else None
+            yield failure(note["code"], KUBERNETES, note["message"], tray, note.get("clique"), trays=trays)
+
+
+def _subjects(
+    note: Mapping[str, Any], topology: schedulers.Topology, by_name: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """The nodes that a finding on labels is about: it names the first only where it is about several."""
+    nodes = next((clique.nodes for clique in topology.cliques if clique.name == note.get("clique")), ())
+    if note["code"] == "k8s_node_missing":
+        return [node for node in nodes if node not in by_name]
+    if note["code"] == "k8s_clique_label_missing":
+        return [node for node in nodes if node in by_name and schedulers.CLIQUE not in labels.labels(by_name[node])]
+    return [str(note["tray"])] if note.get("tray") else []
+
+
+def _readiness(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    for node in snapshot["nodes"]:
+        tray = tray_of.get(labels.name(node))
+        conditions = [mapped(row) for row in as_list(mapped(mapped(node).get("status")).get("conditions"))]
+        if tray and any(row.get("type") == "Ready" and row.get("status") != "True" for row in conditions):
+            message = f"Node {labels.name(node)} is not Ready."
+            clique = seen.fabric.trays[tray]["clique"]
+            yield failure("node_not_ready", KUBERNETES, message, tray, clique, severity=WARNING)
+
+
+def _slices(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    """Only where the driver publishes at all: a cluster without it has no slices of its."""
+    published: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in snapshot["slices"]:
+        spec = mapped(row.get("spec"))
+        published[str(spec.get("driver"))][str(spec.get("nodeName"))] += len(as_list(spec.get("devices")))
+    there = {labels.name(node) for node in snapshot["nodes"]}
+    drivers = [driver for driver in (DOMAIN_DRIVER, GPU_DRIVER) if driver in published]
+    for node, tray in tray_of.items():
+        if node not in there:
+            continue
+        clique, known = seen.fabric.trays[tray]["clique"], len(seen.fabric.trays[tray]["gpu_uuids"])
+        missing = [driver for driver in drivers if node not in published[driver]]
+        if missing:
+            message = f"The driver publishes no ResourceSlice of {' and '.join(missing)} for node {node}."
+            yield failure("dra_slice_missing", KUBERNETES, message, tray, clique)
+        elif GPU_DRIVER in drivers and published[GPU_DRIVER][node] < known:
+            count = published[GPU_DRIVER][node]
+            message = f"The driver publishes {count} GPUs of node {node}, and the fabric file has {known}."
+            yield failure("dra_gpus_differ", KUBERNETES, message, tray, clique)
+
+
+def _domains(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    """Every daemon of a ComputeDomainClique stands in the clique that the fabric file gives its node."""
+    wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in snapshot["compute_domain_cliques"]:
+        for daemon in map(mapped, as_list(row.get("daemons"))):
+            node, said = str(daemon.get("nodeName")), str(daemon.get("cliqueID"))
+            tray = tray_of.get(node)
+            if tray is None:
+                continue
+            clique = seen.fabric.trays[tray]["clique"]
+            if said and said != seen.fabric.clique_text(clique):
+                wrong[clique, said].append(tray)
+            elif daemon.get("status") == "NotReady":
+                message = f"The IMEX daemon of a ComputeDomain on node {node} is not ready."
+                yield failure("k8s_domain_daemon_down", KUBERNETES, message, tray, clique)
+    for (clique, said), trays in wrong.items():
+        message = f"A ComputeDomainClique has {summarize(trays)} in {said}, and the fabric file in clique {clique}."
+        tray = trays[0] if len(trays) == 1 else None
+        yield failure("k8s_domain_clique_wrong", KUBERNETES, message, tray, clique, trays=sorted(set(trays)))

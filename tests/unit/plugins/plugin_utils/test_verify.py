@@ -1,0 +1,551 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The audit on evidence that its readers made: a fault of each kind is one failure in its layer."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import correlation, failure, junit
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from . import verify_world
+from .verify_world import Change, World
+
+A, B = ["r01t01", "r01t02", "r01t03", "r01t04"], ["r02t01", "r02t02", "r02t03", "r02t04"]
+HOME = World()
+
+
+@pytest.fixture
+def world() -> World:
+    return copy.deepcopy(HOME)
+
+
+def rows(verdict: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
+    return [(row["layer"], row["code"], row["trays"]) for row in verdict["failures"]]
+
+
+def identity(world: World, clique: str) -> tuple[str, int]:
+    return world.fabric.cluster_uuid(clique), world.fabric.cliques[clique]["clique_id"]
+
+
+def lost_gpu(world: World) -> None:
+    world.attach(A[0], None, None)
+    world.say(A[0], "fabric", "gpu_lost", "gpu_count_unclear")
+    world.kubernetes["slices"] = [
+        row for row in world.kubernetes["slices"] if row["metadata"]["name"] != f"{A[0]}-gpu.nvidia.com"
+    ]
+
+
+def fewer_gpus(world: World) -> None:
+    world.trays[A[1]]["fabric"]["gpus"].pop()
+    world.trays[A[1]]["fabric"]["gpu_count"] = 3
+    world.kubernetes["slices"][3]["spec"]["devices"].pop()
+
+
+def zero_uuid(world: World) -> None:
+    world.attach(A[2], None, None)
+    world.say(A[2], "fabric", "fabric_uuid_zero")
+
+
+def disagreeing_gpus(world: World) -> None:
+    world.trays[A[0]]["fabric"]["attached"] = False
+    world.gpus(A[0])[0]["fabric"]["clique_id"] = 7
+    world.say(A[0], "fabric", "gpus_disagree")
+
+
+def unhealthy(world: World) -> None:
+    world.gpus(A[3])[1]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
+    world.say(A[3], "fabric", "fabric_unhealthy", "fabric_route_unhealthy")
+
+
+def moved(world: World) -> None:
+    """With a label's writer and a Slurm that have followed the GPUs already."""
+    world.attach(A[1], *identity(world, "r02"))
+    world.node(A[1])["metadata"]["labels"]["nvidia.com/gpu.clique"] = world.fabric.clique_text("r02")
+    world.block("r01").remove(A[1])
+    world.block("r02").append(A[1])
+
+
+def moved_and_nobody_followed(world: World) -> None:
+    world.attach(A[1], *identity(world, "r02"))
+
+
+def whole_clique_moved(world: World) -> None:
+    for tray in A:
+        world.attach(tray, identity(world, "r01")[0], 5)
+
+
+def clique_cut_in_two(world: World) -> None:
+    for number, tray in enumerate(A):
+        world.attach(tray, identity(world, "r01")[0], 1 + number // 2)
+
+
+def two_moved_together(world: World) -> None:
+    """Next to one that could not be read at all."""
+    for tray in A[:2]:
+        world.attach(tray, identity(world, "r01")[0], 5)
+    world.trays[A[3]]["fabric"] = None
+
+
+def put_into_the_other_rack(world: World) -> None:
+    moved_and_nobody_followed(world)
+    world.trays[A[1]]["fabric"]["chassis_serial"] = world.fabric.domains["r02"]["chassis_serials"][0]
+
+
+def swapped(world: World) -> None:
+    one, other = world.trays[A[0]], world.trays[B[3]]
+    one["fabric"], other["fabric"] = other["fabric"], one["fabric"]
+
+
+def swapped_in_one_clique(world: World) -> None:
+    one, other = world.trays[A[0]], world.trays[A[3]]
+    one["fabric"], other["fabric"] = other["fabric"], one["fabric"]
+
+
+def replaced(world: World) -> None:
+    for number, gpu in enumerate(world.gpus(B[0])):
+        gpu["uuid"] = f"GPU-new-{number}"
+
+
+def wrong_driver(world: World) -> None:
+    """Its IMEX came with it, so that its peers do not talk to it."""
+    world.trays[B[1]]["versions"].update(driver="595.58.03", imex="595.58.03", imex_package="595.58.03-1")
+    world.trays[B[1]]["imex"]["version"] = "595.58.03"
+    for tray in B:
+        for peer in world.trays[tray]["imex"]["peers"]:
+            own = str(world.fabric.trays[B[1]]["imex_address"])
+            if tray == B[1] or peer["host"] == own:
+                peer["connection"] = "version_mismatch"
+
+
+def package_waits(world: World) -> None:
+    world.trays[B[1]]["versions"]["imex_package"] = "580.200.01-1"
+
+
+def tray_without_a_place(world: World) -> None:
+    world.trays["r09t01"] = copy.deepcopy(HOME.trays[A[0]])
+
+
+def newer_slurmd(world: World) -> None:
+    world.trays[A[0]]["versions"]["slurmd"] = "26.05.1"
+
+
+def imex_of_another_version(world: World) -> None:
+    world.trays[A[0]]["imex"] = world.imex(A[0], world.entries("r01"), version="570.1.1", processes=[], answers={})
+    world.trays[A[0]]["versions"].update(imex="570.1.1", imex_package="570.1.1-1")
+
+
+def no_driver(world: World) -> None:
+    world.trays[A[0]]["fabric"].update(gpus=[], gpu_count=None, attached=False, driver_version=None)
+    world.say(A[0], "fabric", "driver_missing")
+    world.trays[A[0]]["versions"]["driver"] = None
+    world.trays[A[0]]["channels"].update(major=None, devices=[])
+    world.trays[A[0]]["imex"] = world.imex(A[0], world.entries("r01"), processes=[], answers={}, driver_version=None)
+
+
+def missing_channel(world: World) -> None:
+    world.trays[A[2]]["channels"]["devices"] = []
+    world.trays[A[2]]["imex"]["channels"]["devices"] = []
+
+
+def stale_channel(world: World) -> None:
+    world.say(B[2], "imex", "imex_channel_stale")
+
+
+def foreign_list(world: World) -> None:
+    record = '{"clique": "r01", "generation": 3, "outdated": [], "owner": "domain", "sha256": "%s"}' % ("0" * 64)
+    foreign = ["10.9.9.1", str(world.fabric.trays[A[1]]["imex_address"])]
+    nodes = {
+        "path": "/etc/nvidia-imex/nodes_config.cfg",
+        "text": "".join(f"{row}\n" for row in foreign),
+        "changed_at": 5000.0,
+    }
+    world.trays[A[1]]["imex"] = world.imex(A[1], foreign, nodes=nodes, record={"path": "r", "text": record})
+    own = str(world.fabric.trays[A[1]]["imex_address"])
+    for tray in A:
+        for peer in world.trays[tray]["imex"]["peers"]:
+            if tray != A[1] and peer["host"] == own:
+                peer["connection"] = "map_mismatch"
+
+
+def second_owner(world: World) -> None:
+    world.trays[B[0]]["imex"] = world.imex(B[0], world.entries("r02"), prolog_files=["/etc/slurm/prolog.d/x.sh"])
+
+
+def stopped_daemon(world: World) -> None:
+    unit = verify_world.imex_fleet.unit(active="inactive", sub="dead", main_pid=None)
+    world.trays[A[3]]["imex"] = world.imex(A[3], world.entries("r01"), processes=[], answers={}, unit=unit)
+    own = str(world.fabric.trays[A[3]]["imex_address"])
+    for tray in A[:3]:
+        for peer in world.trays[tray]["imex"]["peers"]:
+            if peer["host"] == own:
+                peer["connection"] = "disconnected"
+        world.say(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
+
+
+def hanging_daemon(world: World) -> None:
+    """Whoever asks for the whole domain waits for it."""
+    late = verify_world.imex_fleet.child.Result(None, "", "", timed_out=True)
+    world.trays[A[1]]["imex"] = world.imex(A[1], world.entries("r01"), answers={"state": late})
+    for tray in (A[0], A[2]):
+        world.trays[tray]["imex"]["peers"] = []
+        world.say(tray, "imex", "imex_timeout")
+
+
+def blind_pair(world: World) -> None:
+    """A firewall between two of which both are ready."""
+    for one, other in ((A[0], A[1]), (A[1], A[0])):
+        address = str(world.fabric.trays[other]["imex_address"])
+        for peer in world.trays[one]["imex"]["peers"]:
+            if peer["host"] == address:
+                peer["connection"] = "never_connected"
+
+
+def silent(world: World) -> None:
+    """With all that others notice of it."""
+    del world.trays[B[3]]
+    world.silent[B[3]] = "Connection timed out"
+    own = str(world.fabric.trays[B[3]]["imex_address"])
+    for tray in B[:3]:
+        for peer in world.trays[tray]["imex"]["peers"]:
+            if peer["host"] == own:
+                peer["connection"] = "disconnected"
+        world.say(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
+    # Asked for the whole domain, a ctl waits for the one that is off, here for too long.
+    world.trays[B[0]]["imex"]["peers"] = []
+    world.say(B[0], "imex", "imex_timeout")
+    world.node(B[3])["status"]["conditions"][0]["status"] = "Unknown"
+
+
+def broken_part(world: World) -> None:
+    world.trays[A[0]].update(imex=None, findings=[finding("tray_part_failed", "The part imex failed.", part="imex")])
+
+
+def wrong_block(world: World) -> None:
+    world.block("r01").remove(A[0])
+    world.block("r02").append(A[0])
+
+
+def mixed_blocks(world: World) -> None:
+    wrong_block(world)
+    world.block("r02").remove(B[0])
+    world.block("r01").append(B[0])
+
+
+def two_blocks(world: World) -> None:
+    world.block("r02").append(A[0])
+    world.info["findings"] = [finding("slurm_block_overlap", "r01t01 stands in two blocks.", tray=A[0])]
+
+
+def no_block(world: World) -> None:
+    world.block("r01").remove(A[0])
+    world.info["findings"] = [finding("slurm_node_uncovered", "Partition gpu has r01t01.")]
+
+
+def renamed_block(world: World) -> None:
+    next(block for block in world.info["topology"]["blocks"] if block["name"] == "r01")["name"] = "old"
+
+
+def block_gone(world: World) -> None:
+    world.info["topology"]["blocks"] = [block for block in world.info["topology"]["blocks"] if block["name"] != "r02"]
+
+
+def unknown_block(world: World) -> None:
+    world.info["topology"]["blocks"].append({"name": "r99", "nodes": ["r99t01"]})
+
+
+def file_not_loaded(world: World) -> None:
+    world.info["file"]["running"] = False
+    world.info["findings"] = [finding("slurm_topology_differs", "slurmctld runs another topology than its file.")]
+
+
+def no_topology(world: World) -> None:
+    world.info["topology"] = None
+
+
+def qos_by_hand(world: World) -> None:
+    world.tiers = {"changed": True, "changes": ["qos gold: Priority 5 -> 1000, MaxWall 60 -> 720"], "findings": []}
+
+
+def partition_gone(world: World) -> None:
+    changes = [
+        "partition bronze: new, r02",
+        "nvlink_partitions.conf: was changed by hand",
+        "slurmctld: partition bronze is not there",
+    ]
+    world.tiers = {"changed": True, "changes": changes, "findings": []}
+
+
+def database_down(world: World) -> None:
+    world.tiers = {"failed": True, "msg": "slurmdbd does not answer: see that it runs.", "findings": []}
+
+
+def stale_label(world: World) -> None:
+    world.node(B[1])["metadata"]["labels"]["nvidia.com/gpu.clique"] = f"{identity(world, 'r02')[0]}.7"
+
+
+def no_label(world: World) -> None:
+    del world.node(B[1])["metadata"]["labels"]["nvidia.com/gpu.clique"]
+
+
+def no_node(world: World) -> None:
+    world.kubernetes["nodes"].remove(world.node(B[2]))
+    world.kubernetes["slices"] = [row for row in world.kubernetes["slices"] if row["spec"]["nodeName"] != B[2]]
+
+
+def no_slice(world: World) -> None:
+    world.kubernetes["slices"] = [row for row in world.kubernetes["slices"] if row["spec"]["nodeName"] != B[0]]
+
+
+def fewer_gpus_in_the_slice(world: World) -> None:
+    row = next(row for row in world.kubernetes["slices"] if row["metadata"]["name"] == f"{B[0]}-gpu.nvidia.com")
+    row["spec"]["devices"].pop()
+
+
+def domain_in_the_wrong_clique(world: World) -> None:
+    daemons = world.kubernetes["compute_domain_cliques"][0]["daemons"]
+    daemons.append({"nodeName": B[0], "cliqueID": world.fabric.clique_text("r01"), "status": "Ready"})
+
+
+def daemon_not_ready(world: World) -> None:
+    world.kubernetes["compute_domain_cliques"][0]["daemons"][1]["status"] = "NotReady"
+
+
+CASES: list[tuple[Change, str, str, list[str]]] = [
+    (lost_gpu, "hardware", "gpu_lost", A[:1]),
+    (fewer_gpus, "hardware", "gpu_missing", A[1:2]),
+    (zero_uuid, "hardware", "fabric_uuid_zero", A[2:3]),
+    (disagreeing_gpus, "hardware", "gpus_disagree", A[:1]),
+    (unhealthy, "hardware", "fabric_unhealthy", A[3:]),
+    (silent, "hardware", "tray_unreachable", B[3:]),
+    (broken_part, "hardware", "tray_part_failed", A[:1]),
+    (moved, "fabric_file", "tray_moved", A[1:2]),
+    (moved_and_nobody_followed, "fabric_file", "tray_moved", A[1:2]),
+    (whole_clique_moved, "fabric_file", "clique_moved", A),
+    (clique_cut_in_two, "fabric_file", "clique_moved", A),
+    (two_moved_together, "fabric_file", "tray_moved", A[:2]),
+    (put_into_the_other_rack, "fabric_file", "tray_moved", A[1:2]),
+    (swapped, "fabric_file", "trays_swapped", [A[0], B[3]]),
+    (swapped_in_one_clique, "fabric_file", "trays_swapped", [A[0], A[3]]),
+    (replaced, "fabric_file", "tray_replaced", B[:1]),
+    (tray_without_a_place, "fabric_file", "acceptance_pending", ["r09t01"]),
+    (wrong_driver, "driver", "drivers_differ", B[1:2]),
+    (package_waits, "driver", "imex_package_waits", B[1:2]),
+    (newer_slurmd, "driver", "slurmd_newer", A[:1]),
+    (imex_of_another_version, "driver", "imex_version_mismatch", A[:1]),
+    (no_driver, "driver", "driver_missing", A[:1]),
+    (missing_channel, "channels", "imex_channel_missing", A[2:3]),
+    (stale_channel, "channels", "imex_channel_stale", B[2:3]),
+    (foreign_list, "imex", "imex_list_differs", A[1:2]),
+    (second_owner, "imex", "imex_two_owners", B[:1]),
+    (stopped_daemon, "imex", "imex_unit_down", A[3:]),
+    (hanging_daemon, "imex", "imex_timeout", A[1:2]),
+    (blind_pair, "imex", "imex_pair_blind", []),
+    (wrong_block, "slurm", "slurm_tray_other_block", A[:1]),
+    (mixed_blocks, "slurm", "slurm_tray_other_block", [A[0], B[0]]),
+    (two_blocks, "slurm", "slurm_block_overlap", A[:1]),
+    (no_block, "slurm", "slurm_tray_no_block", A[:1]),
+    (renamed_block, "slurm", "slurm_block_missing", A),
+    (block_gone, "slurm", "slurm_block_missing", B),
+    (unknown_block, "slurm", "block_unclaimed", []),
+    (file_not_loaded, "slurm", "slurm_topology_differs", []),
+    (no_topology, "slurm", "slurm_topology_missing", []),
+    (qos_by_hand, "tiers", "slurm_tier_differs", []),
+    (partition_gone, "tiers", "slurm_tier_differs", []),
+    (database_down, "tiers", "slurm_tier_unread", []),
+    (stale_label, "kubernetes", "k8s_clique_label_old", B[1:2]),
+    (no_label, "kubernetes", "k8s_clique_label_missing", B[1:2]),
+    (no_node, "kubernetes", "k8s_node_missing", B[2:3]),
+    (no_slice, "kubernetes", "dra_slice_missing", B[:1]),
+    (fewer_gpus_in_the_slice, "kubernetes", "dra_gpus_differ", B[:1]),
+    (domain_in_the_wrong_clique, "kubernetes", "k8s_domain_clique_wrong", B[:1]),
+    (daemon_not_ready, "kubernetes", "k8s_domain_daemon_down", A[1:2]),
+]
+
+
+def test_where_all_layers_agree_nothing_is_found(world: World) -> None:
+    verdict = world.verdict()
+    assert verdict["failures"] == []
+    assert verdict["ok"] is True
+    assert (verdict["trays"], verdict["asked"], verdict["cliques"]) == (8, 8, 2)
+    assert set(verdict["layers"].values()) == {"checked"}
+
+
+@pytest.mark.parametrize(("change", "layer", "code", "trays"), CASES, ids=lambda case: getattr(case, "__name__", ""))
+def test_a_fault_is_one_failure_in_its_layer(
+    world: World, change: Change, layer: str, code: str, trays: list[str]
+) -> None:
+    change(world)
+    verdict = world.verdict()
+    assert rows(verdict) == [(layer, code, trays)], verdict["failures"]
+    row = verdict["failures"][0]
+    assert verdict["ok"] is (row["severity"] != "error")
+    assert all(row[key] for key in ("message", "cause", "mend"))
+    assert "{" not in row["mend"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_five_faults_at_once_on_trays_of_their_own_are_five_failures(seed: int) -> None:
+    """Faults of one tray, and of a Slurm or Kubernetes, drawn by a seed: each is found beside the others."""
+    dice = random.Random(seed)
+    world = copy.deepcopy(HOME)
+    chosen: list[tuple[Change, str, str, list[str]]] = []
+    taken: set[str] = set()
+    alone = {
+        whole_clique_moved,
+        clique_cut_in_two,
+        two_moved_together,
+        no_topology,
+        block_gone,
+        renamed_block,
+        blind_pair,
+    }
+    subjects = {
+        broken_part,
+        hanging_daemon,
+        silent,
+        stopped_daemon,
+        foreign_list,
+        wrong_driver,
+        imex_of_another_version,
+        no_driver,
+    }
+    for case in dice.sample(CASES, len(CASES)):
+        change, layer, _code, trays = case
+        group = {layer} if not trays or layer == "slurm" else set(trays)
+        # What changes how a clique's other members see it has the clique to itself.
+        group |= {f"imex of {trays[0][:3]}"} if change in subjects else set()
+        group |= {"slurm"} if change is moved else set()
+        if change in alone or taken & group:
+            continue
+        taken |= group
+        chosen.append(case)
+        if len(chosen) == 5:
+            break
+    for change, *_row in chosen:
+        change(world)
+    expected = sorted((layer, code, trays) for _change, layer, code, trays in chosen)
+    assert sorted(rows(world.verdict())) == expected, [change.__name__ for change, *_row in chosen]
+
+
+def test_what_is_not_there_is_skipped_with_the_reason(world: World) -> None:
+    quick = world.verdict(quick=True, trays={}, silent={})
+    assert quick["failures"] == []
+    assert quick["asked"] == 0
+    reasons = {layer for layer, state in quick["layers"].items() if "--tags quick" in state}
+    assert reasons == {failure.HARDWARE, failure.DRIVER, failure.CHANNELS, failure.IMEX}
+
+    only_imex = world.verdict(slurm=None, kubernetes=None)
+    assert [layer for layer, state in only_imex["layers"].items() if state != "checked"] == [
+        failure.SLURM,
+        failure.TIERS,
+        failure.KUBERNETES,
+    ]
+    world.tiers = None
+    assert "slurm_tiers is not set" in world.verdict()["layers"][failure.TIERS]
+    for row in world.trays.values():
+        row["imex"].update(installed=False, running=False)
+    assert "no tray that answered has nvidia-imex" in world.verdict()["layers"][failure.IMEX]
+
+
+def test_controllers_and_servers_that_do_not_answer_are_failures(world: World) -> None:
+    verdict = world.verdict(
+        slurm=[Controller("ctl", problem="Connection refused")],
+        kubernetes=None,
+        kubernetes_problem="Connection refused",
+    )
+    assert [row[:2] for row in rows(verdict)] == [("slurm", "slurm_unanswered"), ("kubernetes", "k8s_unanswered")]
+    assert verdict["ok"] is False
+
+
+def test_two_controllers_of_one_cluster_say_a_fault_once(world: World) -> None:
+    wrong_block(world)
+    pair = [Controller(name, world.info, world.tiers) for name in ("ctl1", "ctl2")]
+    assert len(world.verdict(slurm=pair)["failures"]) == 1
+
+
+def test_the_channels_that_the_site_wants_count_where_no_tray_has_them(world: World) -> None:
+    verdict = world.verdict(channels=(0, 3))
+    assert [row["code"] for row in verdict["failures"]] == ["imex_channel_missing"] * 8
+    assert "channel3" in verdict["failures"][0]["message"]
+
+
+def test_a_clique_without_most_drivers_is_blamed_as_a_whole(world: World) -> None:
+    for tray in A[:2]:
+        world.trays[tray]["versions"]["driver"] = "595.58.03"
+    verdict = world.verdict()
+    assert [(row["tray"], row["clique"]) for row in verdict["failures"]] == [(None, "r01")]
+
+
+def test_every_code_of_the_tables_is_in_the_catalogue() -> None:
+    codes = {*failure.REASONS, *correlation.EXPLAINS, *(code for row in correlation.EXPLAINS.values() for code in row)}
+    assert codes <= set(CATALOGUE)
+    assert not [code for code, row in correlation.EXPLAINS.items() if code in row], "nothing explains itself away"
+    assert {row.layer for row in failure.REASONS.values()} == set(failure.LAYERS)
+
+
+def test_a_root_is_as_severe_as_what_follows_from_it(world: World) -> None:
+    zero_uuid(world)
+    verdict = world.verdict()
+    assert CATALOGUE["fabric_uuid_zero"].severity == "warning"
+    assert [row["severity"] for row in verdict["failures"]] == ["error"]
+    assert verdict["ok"] is False
+
+
+def test_a_tray_in_another_rack_is_said_to_be_there(world: World) -> None:
+    put_into_the_other_rack(world)
+    assert "rack of NVLink domain r02" in world.verdict()["failures"][0]["cause"]
+
+
+def test_a_rack_that_agrees_is_not_accused_of_its_neighbours_faults(world: World) -> None:
+    for change in (lost_gpu, moved_and_nobody_followed, missing_channel, wrong_block):
+        change(world)
+    accused = {tray for row in world.verdict()["failures"] for tray in row["trays"]}
+    assert accused <= set(A)
+
+
+GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just([]) | st.just({}) | st.just([None])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_a_tray_answers_the_others_are_judged(data: st.DataObject) -> None:
+    world = copy.deepcopy(HOME)
+    missing_channel(world)
+    at: Any = world.trays[B[0]]
+    while True:
+        key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
+        if not isinstance(at[key], (dict, list)) or not at[key] or data.draw(st.booleans()):
+            at[key] = data.draw(GARBAGE)
+            break
+        at = at[key]
+    verdict = world.verdict()
+    assert ("channels", "imex_channel_missing", A[2:3]) in rows(verdict)
+    assert not {tray for row in verdict["failures"] for tray in row["trays"]} & {A[0], A[1], A[3]}
+    ElementTree.fromstring(junit.render(verdict, list(world.fabric.cliques)))
+
+
+def test_a_peer_without_a_name_is_no_answer(world: World) -> None:
+    """Found by the property above."""
+    world.trays[A[1]]["imex"]["peers"][0]["host"] = None
+    assert rows(world.verdict()) == [("hardware", "tray_part_failed", A[1:2])]
+
+
+@given(st.text(), st.text(), st.text())
+def test_junit_holds_any_text(message: str, cause: str, mend: str) -> None:
+    row = {**failure.failure("gpu_lost", "hardware", message, "t1", "c1"), "cause": cause, "mend": mend}
+    verdict = {"layers": {"hardware": "checked", "slurm": "skipped: none"}, "checked_at": "now", "failures": [row]}
+    root = ElementTree.fromstring(junit.render(verdict, ["c1", "c2"]))
+    assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("4", "1", "1")
+    found = root.find("testsuite/testcase[@name='c1']/failure")
+    assert found is not None
+    assert found.get("type") == "gpu_lost"

@@ -1,0 +1,146 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What all layers say of racks in which everything agrees, to be changed by tests: simulated GPUs, IMEX through its own
+reader, Slurm and Kubernetes as their readers return them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import imex_fleet
+
+NOW = "2026-11-21T05:00:00Z"
+VERSION = imex_fleet.VERSION
+Row = dict[str, Any]
+
+
+class World:
+    """Evidence that can be changed: every part is plain data of its own."""
+
+    def __init__(self, racks: int = 2, trays: int = 4, **shape: Any) -> None:
+        told = simulation.fleet(racks, trays, observed_at=NOW, **shape)
+        for row in told.values():
+            row["driver_version"] = VERSION
+        seen = [ansible_facts.from_facts(tray, row) for tray, row in told.items()]
+        policy = Policy(imex_networks=("10.0.0.0/8",), expected_trays=trays)
+        self.fabric: Fabric = place(None, None, seen, list(told), NOW, policy).fabric
+        self.trays: dict[str, Row] = {tray: self._tray(tray, row) for tray, row in told.items()}
+        self.silent: dict[str, str] = {}
+        self.info: Row = self._slurm()
+        self.tiers: Row | None = {"changed": False, "changes": [], "findings": []}
+        self.kubernetes: Row = self._kubernetes()
+
+    def _tray(self, tray: str, fabric: Row) -> Row:
+        clique = self.fabric.trays[tray]["clique"]
+        entries = [str(self.fabric.trays[name]["imex_address"]) for name in self.fabric.members[clique]]
+        imex = self.imex(tray, entries)
+        return {
+            "observed_at": NOW,
+            "fabric": fabric,
+            "imex": imex,
+            "channels": {**copy.deepcopy(imex["channels"]), "parameters": {}},
+            "versions": {
+                "driver": VERSION,
+                "imex": VERSION,
+                "imex_package": f"{VERSION}-1",
+                "slurmd": "25.11.2",
+                "kernel": "6.8.0",
+            },
+            "findings": [],
+        }
+
+    def imex(self, tray: str, entries: list[str], **changes: Any) -> Row:
+        """The facts of a tray's IMEX with this list, by imex_info's own judgement."""
+        own = str(self.fabric.trays[tray]["imex_address"])
+        read = imex_fleet.read(
+            addresses=[own],
+            nodes={"path": files.NODES_FILE, "text": files.render_nodes(entries), "changed_at": 900.0},
+            answers={
+                "state": imex_fleet.answer("READY\n"),
+                "domain": imex_fleet.answer(imex_fleet.domain_json(entries)),
+            },
+        )
+        return facts.assemble({**read, **changes})
+
+    def say(self, tray: str, part: str, *codes: str) -> None:
+        """More findings of a part of what a tray said."""
+        notes = [finding(code, f"Something is wrong ({code}).") for code in codes]
+        self.trays[tray][part]["findings"] += notes
+        self.trays[tray]["findings"] += [dict(note, part=part) for note in notes]
+
+    def entries(self, clique: str) -> list[str]:
+        return [str(self.fabric.trays[tray]["imex_address"]) for tray in self.fabric.members[clique]]
+
+    def _slurm(self) -> Row:
+        blocks = [{"name": view.name, "nodes": list(view.trays)} for view in self.fabric.blocks()]
+        return {
+            "version": "25.11.2",
+            "cluster": "alps",
+            "plugin": "topology/block",
+            "topology": {"name": "nvlink", "cluster_default": True, "block_sizes": [4], "blocks": blocks},
+            "file": {"path": "/etc/slurm/topology.yaml", "exists": True, "running": True},
+            "findings": [],
+        }
+
+    def block(self, name: str) -> list[str]:
+        """The nodes that the running block of that name has."""
+        return next(block["nodes"] for block in self.info["topology"]["blocks"] if block["name"] == name)
+
+    def _kubernetes(self) -> Row:
+        nodes, slices = [], []
+        for tray, row in self.fabric.trays.items():
+            labels = {"nvidia.com/gpu.clique": self.fabric.clique_text(row["clique"])}
+            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            nodes.append({"metadata": {"name": tray, "labels": labels}, "status": ready})
+            for driver, devices in (("compute-domain.nvidia.com", 2), ("gpu.nvidia.com", len(row["gpu_uuids"]))):
+                spec = {"driver": driver, "nodeName": tray, "devices": [{"name": str(at)} for at in range(devices)]}
+                slices.append({"metadata": {"name": f"{tray}-{driver}"}, "spec": spec})
+        clique = next(iter(self.fabric.cliques))
+        daemons = [
+            {"nodeName": tray, "cliqueID": self.fabric.clique_text(clique), "status": "Ready"}
+            for tray in self.fabric.members[clique]
+        ]
+        return {"nodes": nodes, "slices": slices, "compute_domain_cliques": [{"metadata": {}, "daemons": daemons}]}
+
+    def node(self, tray: str) -> Row:
+        return next(node for node in self.kubernetes["nodes"] if node["metadata"]["name"] == tray)
+
+    def gpus(self, tray: str) -> list[Row]:
+        return list(self.trays[tray]["fabric"]["gpus"])
+
+    def attach(self, tray: str, uuid: str | None, clique_id: int | None) -> None:
+        """All GPUs of the tray say this place."""
+        fabric = self.trays[tray]["fabric"]
+        for gpu in fabric["gpus"]:
+            gpu["fabric"].update(cluster_uuid=uuid, clique_id=clique_id)
+        fabric.update(cluster_uuid=uuid, clique_id=clique_id, attached=uuid is not None)
+        fabric["clique"] = f"{uuid}.{clique_id}" if uuid else None
+
+    def evidence(self, **changes: Any) -> Evidence:
+        made = Evidence(
+            self.fabric,
+            "fabric.json",
+            trays=self.trays,
+            silent=self.silent,
+            slurm=[Controller("ctl", self.info, self.tiers)],
+            kubernetes=self.kubernetes,
+        )
+        return replace(made, **changes)
+
+    def verdict(self, **changes: Any) -> Row:
+        return verify.audit(self.evidence(**changes), NOW)
+
+
+Change = Callable[[World], None]
