@@ -60,7 +60,7 @@ class ActionModule(ActionBase):
             return {**result, "changed": False, "verdict": nothing, "text": [told], "warnings": [told]}
         try:
             fabric = fabric_file.load(path)
-            verdict = verify.audit(_evidence(fabric, path, options, task_vars or {}), _now())
+            verdict = verify.verify(_evidence(fabric, path, options, task_vars or {}), _now())
             if options["verdict_file"]:
                 storage.write_atomic(self._loader.path_dwim(options["verdict_file"]), fabric_file.encode(verdict))
             if options["junit_file"]:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether hardware, fabric file, Slurm, IMEX and Kubernetes say the same: evidence in, a verdict out. Pure.
+"""Compare hardware, fabric file, Slurm, IMEX and Kubernetes: evidence in, a verdict out. Pure functions.
 
-Every layer is one small file with a check; which failure is the root of which is said in correlation.py, likely causes and
-the commands that mend are in failure.py. The verdict's shape is told in docs/verify.md.
+Each layer has one module with a `check`. correlation.py decides which failure is the root cause of which, failure.py
+holds the likely cause and the command for each code. docs/verify.md describes the verdict.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ def judge(
 ) -> Iterator[Failure]:
     """The failures of one block.
 
-    row: as module_utils/slurm/benchmark.py returns it. tray_of: node -> tray of the block. programs: name, kind, min_bandwidth (GB/s,
-    None for no limit). isolated: whether jobs that run side by side must have channels of their own; None where the
-    program asks for no channels at all.
+    row: as module_utils/slurm/benchmark.py returns it. tray_of: node -> tray of the block. programs: name, kind,
+    min_bandwidth (GB/s, None for no limit). isolated: whether concurrent jobs must have IMEX channels of their own;
+    None where jobs need no channel.
     """
     if row.get("held"):
         message = f"Slurm does not give block {row['block']} up for its program ({sentence(row['held'])})."

@@ -140,7 +140,7 @@ class World:
         return replace(made, **changes)
 
     def verdict(self, **changes: Any) -> Row:
-        return verify.audit(self.evidence(**changes), NOW)
+        return verify.verify(self.evidence(**changes), NOW)
 
 
 Change = Callable[[World], None]
