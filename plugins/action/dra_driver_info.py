@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     waves,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
 
 PHASES = ("preflight", "imex", "upgrade", "crds", "checks", "probe", "probe_left", "uninstall")
 PAUSE = 2.0

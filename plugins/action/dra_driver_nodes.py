@@ -21,8 +21,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     waves,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import Cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster
 
 PAUSE = 2.0
 """Seconds between two looks."""

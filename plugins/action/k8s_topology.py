@@ -16,11 +16,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import WARNING, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import Cluster, K8sError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import Step
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.runai import RunAi
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster, K8sError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
     KINDS,
     Change,
     DesiredState,

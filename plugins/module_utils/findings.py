@@ -358,7 +358,7 @@ CATALOGUE: dict[str, Entry] = {
     "trays_unnamed": Entry(
         WARNING, "a source lists trays without a usable name", "correct its list, or the expression that gives the name"
     ),
-    # What Kubernetes is told of the cliques: plugin_utils/render/schedulers.py, plugin_utils/k8s/.
+    # What Kubernetes is told of the cliques: plugin_utils/render/schedulers.py, plugin_utils/kubernetes/.
     "k8s_clique_label_left": Entry(
         WARNING, "a label of a clique was written by what no longer runs", "let the one writer that runs write it"
     ),

@@ -29,8 +29,8 @@ WORDS = {KUBECTL: "kubectl", OURS: "ours", ALONE: "alone"}
 AIM = 1.0
 WRITE = """
 import json, sys
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import api
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import Planner, DesiredState
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import Planner, DesiredState
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import Members, Topology
 kubeconfig, file, lanes = sys.argv[1:]
 api.LANES = int(lanes) or api.LANES

@@ -36,7 +36,7 @@ LOOK = """
 import json, sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, preflight, values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 options = Options(json.loads(sys.argv[1]), ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "")
 seen = Reader(*kubeconfig.way(options)).snapshot()

@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.placing import DEFAULT_LABELS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig as kubeconfigs
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig as kubeconfigs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
 from nvlab import paths, scenario

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import NODE, Cluster, K8sError, Kind
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import DesiredState, Plan, Planner
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import NODE, Cluster, K8sError, Kind
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import DesiredState, Plan, Planner
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers, schedulers_examples
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
 from nvlab import network
@@ -675,7 +675,7 @@ def test_the_way_to_the_server_fails_in_one_sentence(site: Site) -> None:
 
 
 def test_a_list_is_read_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api.PAGE", 3)
+    monkeypatch.setattr("ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api.PAGE", 3)
     cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
     assert [k8s_labels.name(row) for row in site.inside(lambda: cluster.items(NODE))] == sorted(TEXTS)
     assert site.inside(lambda: cluster.find(Kind("v1", "Node", "nodes"), "absent")) is None

@@ -20,8 +20,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Seen, Trays
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
     NODE,
     Cluster,
     Kind,

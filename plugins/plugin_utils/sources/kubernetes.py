@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import Gathering, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import is_address
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (

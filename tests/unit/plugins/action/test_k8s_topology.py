@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.action.k8s_topology import Act
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.modules import k8s_topology as documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.topology import KINDS, STOPS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import KINDS, STOPS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics, http_servers, runai_standin
 

@@ -13,7 +13,7 @@ import json
 import urllib.parse
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import runai
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import runai
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import http_servers
 
 SECRET = "runai-token-that-nobody-may-see"

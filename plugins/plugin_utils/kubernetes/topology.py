@@ -19,9 +19,9 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import plan as k8s_plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import plan as k8s_plan
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
     DAEMON_SET,
     NODE,
     Cluster,
@@ -30,7 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import (
     Work,
     run_concurrently,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.plan import DELETE, RECREATE, UPDATE, Step
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import DELETE, RECREATE, UPDATE, Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import (
     CLIQUE,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s import api
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.k8s.api import (
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
     NODE,
     Cluster,
     K8sError,
