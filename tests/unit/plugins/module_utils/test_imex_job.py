@@ -314,6 +314,7 @@ for wrong in ('{"clique": "x"}', given.replace("wait", "more"), "[1]", "{", "{} 
         job_state.settings_of(wrong)
     except job_state.Failure:
         told.append("refused")
+told.append(sys.modules["PACKAGE.text"].summarize("abcdefg"))
 told.append(files.check_settings({"LOG_LEVEL": 3}))
 import json
 print(json.dumps(told))
@@ -348,6 +349,7 @@ def test_the_start_sees_little_of_python_and_the_same_of_files(tmp_path: Path) -
         known,
         [],
         *["refused"] * 7,
+        "a, b, c, d, e and 2 more",
         {"LOG_LEVEL": "3"},
     ]
     assert (tmp_path / "state.json").read_text() == json.dumps(known, sort_keys=True) + "\n"

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     domain,
-    hands,
+    host_changes,
     processes,
     slurm_jobs,
     starting,
@@ -25,7 +25,7 @@ def test_what_is_no_file_goes_without_being_read(tmp_path: Path) -> None:
     pipe = tmp_path / "channel0"
     os.mkfifo(pipe)
     # In a child, which a wait costs no more than the time that it has.
-    done = child.call(hands.HostChanges().write, 5.0, str(pipe), None, 0)
+    done = child.call(host_changes.HostChanges().write, 5.0, str(pipe), None, 0)
     assert (done.result.rc, done.result.timed_out) == (0, False)
     assert not os.path.lexists(pipe)
 
