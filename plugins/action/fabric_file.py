@@ -21,19 +21,26 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file, proposal, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.gates import too_old
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, Merged, ask, merge, percent
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding, Observation, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Change,
+    Fabric,
+    Finding,
+    Observation,
+    State,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
     Placement,
-    awaiting,
     decided,
+    mark_accepted,
+    mark_pending,
     merge_pending,
     place,
-    settled,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
@@ -51,7 +58,6 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    # One run makes many objects and ends: to look for garbage after each part of it would take a tenth of its time.
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
         result = super().run(tmp, task_vars)
         # Null is the same as not given, so that a site can pass variables through that it leaves empty.
@@ -156,20 +162,28 @@ def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[..., A
     files.read()
     _policy(options)
     _sources(options)
-    return {"changed": False, "diff": [], "msg": f"{files.path} and the options of placement can be used"}
+    msg = f"{files.path} and the options of placement can be used"
+    return {"changed": False, "changes": [], "findings": [], "diff": [], "msg": msg}
 
 
 def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[..., Any]) -> Result:
     files.read()
     sha256 = options["proposal"]
-    outcome: Result = {"sha256": sha256, "proposal": None, "changes": [], "objections": [], "diff": []}
+    outcome: Result = {
+        "sha256": sha256,
+        "proposal_file": None,
+        "changes": [],
+        "objections": [],
+        "findings": [],
+        "diff": [],
+    }
     if files.sha256 == sha256:
         return {**outcome, "changed": False, "msg": f"{files.path} is that proposal already"}
     taken = proposal.accept(files.path, sha256, files.base)
     fabric = fabric_file.parse(taken.data, files.path)
     files.write_fabric(taken.data)
     if files.state:
-        files.write_state(replace(settled(files.state, fabric), written_at=files.now))
+        files.write_state(replace(mark_accepted(files.state, fabric), written_at=files.now))
     files.drop_proposal()
     return {
         **outcome,
@@ -216,8 +230,8 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
         placement = _carry_on(files, last, placement, targets, place_upon, policy)
         differs = files.differ(placement.fabric)
         result = _left_to_a_person(files, last, placement, refused_by, policy) if differs else _unchanged(files)
-    waits = result["proposal"] is not None
-    state = awaiting(placement, files.fabric) if waits else settled(placement.state, placement.fabric)
+    waits = result["proposal_file"] is not None
+    state = mark_pending(placement, files.fabric) if waits else mark_accepted(placement.state, placement.fabric)
     result["changed"] |= files.state is None or files.state.fingerprint() != state.fingerprint()
     files.write_state(state)
     summary = _summary(placement.fabric, state, placement.changes)
@@ -279,7 +293,7 @@ def _unchanged(files: _Files) -> Result:
     return {
         "changed": files.drop_proposal(),
         "sha256": files.sha256,
-        "proposal": None,
+        "proposal_file": None,
         "diff": [],
         "msg": f"places are unchanged in {files.path}" if files.base else "no tray has a place yet",
     }
@@ -293,7 +307,7 @@ def _accepted_by_gates(files: _Files, placement: Placement) -> Result:
     return {
         "changed": True,
         "sha256": sha256,
-        "proposal": None,
+        "proposal_file": None,
         "diff": [_header(files, sha256)],
         "msg": f"accepted into {files.path} with sha256 {sha256}",
     }
@@ -324,7 +338,7 @@ def _left_to_a_person(
     result: Result = {
         "changed": not repeated,
         "sha256": next_one.sha256,
-        "proposal": proposal.proposal_path(files.path),
+        "proposal_file": proposal.proposal_path(files.path),
         "diff": [_header(files, next_one.sha256)],
         "msg": f"accept it with: {_accept_command(files.path, next_one.sha256)}",
     }
@@ -336,7 +350,39 @@ def _left_to_a_person(
     return result
 
 
-_STATES: dict[str, Callable[..., Result]] = {"proposed": _proposed, "accepted": _accepted, "checked": _checked}
+def _edited(files: _Files, options: Mapping[str, Any], observe: Callable[..., Any]) -> Result:
+    files.read()
+    before = files.fabric
+    if before is None:
+        raise fabric_file.FabricFileError(f"{files.path}: does not exist; name a fabric file that discover wrote")
+    today, rename = files.now[:10], {str(old): str(new) for old, new in (options["rename"] or {}).items()}
+    remove = options["remove"] or []
+    after, renamed = editing.rename(before, rename, today)
+    after, removed = editing.remove(after, remove, today)
+    changes: list[Change] = [*renamed, *removed]
+    outcome: Result = {"changed": bool(changes), "changes": changes, "findings": [], "diff": []}
+    if not changes:
+        return {**outcome, "sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
+    fabric_file.check(after.as_dict(), files.path, before)
+    data = fabric_file.serialise(after)
+    files.write_fabric(data)
+    if files.state:
+        files.write_state(editing.of_state(files.state, rename, remove))
+    void = "; the pending proposal was made from the old file and is removed" if files.drop_proposal() else ""
+    return {
+        **outcome,
+        "sha256": fabric_file.digest(data),
+        "diff": [f"{change['tray']}: {change['why']}" for change in changes],
+        "msg": f"{count(len(changes), 'tray')} changed in {files.path}{void}",
+    }
+
+
+_STATES: dict[str, Callable[..., Result]] = {
+    "proposed": _proposed,
+    "accepted": _accepted,
+    "edited": _edited,
+    "checked": _checked,
+}
 
 
 def _policy(options: Mapping[str, Any]) -> Policy:
@@ -419,7 +465,7 @@ def _summary(fabric: Fabric, state: State, changes: list[Any]) -> dict[str, int]
 
 def _counts(summary: Mapping[str, int]) -> str:
     words = ", ".join(f"{summary[word]} {word}" for word in ("placed", "moved", "stale", "conflict", "unplaced"))
-    return f"{summary['trays']} trays, {words}"
+    return f"{count(summary['trays'], 'tray')}, {words}"
 
 
 # --- what the hosts of this play said ---

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_file
-short_description: Propose, accept or check the fabric file
+short_description: Propose, accept, edit or check the fabric file
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
@@ -32,9 +32,11 @@ options:
     description:
       - V(proposed) places the observed trays and writes a proposal where the fabric changes.
       - V(accepted) turns the proposal that O(proposal) names into the fabric file.
+      - V(edited) renames the trays in O(rename) and removes those in O(remove), for what no source can observe. A
+        pending proposal is removed, since it was made from the old file.
       - V(checked) only reads the fabric file, where there is one, and the options.
     type: str
-    choices: [proposed, accepted, checked]
+    choices: [proposed, accepted, edited, checked]
     default: proposed
   observations:
     description:
@@ -72,6 +74,17 @@ options:
       - The sha256 of the proposal to accept, as O(state=proposed) returned it in RV(sha256), or of the proposal file.
       - Required with O(state=accepted).
     type: str
+  rename:
+    description:
+      - Trays to rename, old name to new name. A renamed tray keeps its place and its names in Slurm and Kubernetes.
+      - O(state=edited) requires O(rename), O(remove) or both.
+    type: dict
+  remove:
+    description:
+      - Names of trays that are gone for good. Their cliques and blocks keep name and position, also without any tray.
+      - With O(state=edited).
+    type: list
+    elements: str
   imex_network:
     description:
       - Networks in CIDR notation, the preferred one first. The IMEX address of a tray is its first address in them.
@@ -277,15 +290,19 @@ msg:
   type: str
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 # The action plugin validates its options with this, so that there is one truth about them.
-ARGUMENT_SPEC = {
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "fabric_file": {"type": "path", "required": True, "aliases": ["path"]},
-    "state": {"type": "str", "choices": ["proposed", "accepted", "checked"], "default": "proposed"},
+    "state": {"type": "str", "choices": ["proposed", "accepted", "edited", "checked"], "default": "proposed"},
     "observations": {"type": "str"},
     "accept": {"type": "str", "choices": ["gates"]},
     "proposal": {"type": "str"},
+    "rename": {"type": "dict"},
+    "remove": {"type": "list", "elements": "str"},
     "imex_network": {"type": "list", "elements": "str", "default": []},
     "domain_names": {"type": "dict", "default": {}},
     "expected_trays": {"type": "int"},
@@ -297,7 +314,11 @@ ARGUMENT_SPEC = {
     "max_age": {"type": "float"},
     "override": {"type": "list", "elements": "str", "default": []},
 }
-REQUIRED_IF = [("state", "proposed", ["observations"]), ("state", "accepted", ["proposal"])]
+REQUIRED_IF: list[tuple[Any, ...]] = [
+    ("state", "proposed", ["observations"]),
+    ("state", "accepted", ["proposal"]),
+    ("state", "edited", ["rename", "remove"], True),
+]
 
 
 def main() -> None:

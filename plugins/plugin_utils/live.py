@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Tray,
     TrayState,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, awaiting, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, mark_pending, place
 
 FORMAT = 4
 """Of packed answers; to be raised with every change of Observation, Address or Finding."""
@@ -52,7 +52,7 @@ def overlaid(
 ) -> tuple[Fabric, State]:
     """Every tray in its accepted place, in the state in which it is seen now."""
     placed = place(fabric, state, observations, [seen.tray for seen in observations], now, Policy())
-    return fabric, _counted(awaiting(placed, fabric), observations)
+    return fabric, _counted(mark_pending(placed, fabric), observations)
 
 
 def _domain_names(uuids: Collection[str]) -> dict[str, str]:

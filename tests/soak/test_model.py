@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place, settled
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, mark_accepted, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, render, slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
@@ -56,7 +56,7 @@ class Simulated:
         return place(self.fabric, self.state, self.observations(), tuple(self.world.trays), NOW, POLICY)
 
     def accept(self, placement: Placement) -> None:
-        self.fabric, self.state = placement.fabric, settled(placement.state, placement.fabric)
+        self.fabric, self.state = placement.fabric, mark_accepted(placement.state, placement.fabric)
         self.world.asked()
 
 

@@ -63,9 +63,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 _NO_TRAYS_CODES = frozenset(
     {"addresses_unknown", "driver_missing", "fabric_unknown", "library_missing", "no_gpu", "smi_missing"}
 )
-_AWAITING = "acceptance_pending"
+_PENDING = "acceptance_pending"
 # These ask for an acceptance, so they end with it.
-_UNTIL_ACCEPTED = frozenset({_AWAITING, "tray_replaced"})
+_UNTIL_ACCEPTED = frozenset({_PENDING, "tray_replaced"})
 _BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 K = TypeVar("K")
@@ -200,7 +200,7 @@ def _carried_clusters(fabric: Fabric, pending: Fabric, trays: Mapping[str, Tray]
     return carried
 
 
-def awaiting(placement: Placement, accepted: Fabric | None) -> State:
+def mark_pending(placement: Placement, accepted: Fabric | None) -> State:
     """The state to write while a person has yet to accept the placement: the fabric file still says the old places."""
     places = accepted.trays if accepted else {}
     trays = dict(placement.state.trays)
@@ -210,7 +210,7 @@ def awaiting(placement: Placement, accepted: Fabric | None) -> State:
             continue
         message = f"Tray {name} is seen in {change['to']}; accept the proposal to give it that place."
         tray = cast(TrayState, dict(trays[name]))
-        tray["findings"] = [*tray["findings"], finding(_AWAITING, message, tray=name)]
+        tray["findings"] = [*tray["findings"], finding(_PENDING, message, tray=name)]
         if name not in places:
             # The fabric file does not tell what it would tell of a placed tray, so the state does.
             seen = placement.fabric.trays[name]
@@ -219,7 +219,7 @@ def awaiting(placement: Placement, accepted: Fabric | None) -> State:
     return replace(placement.state, trays=trays)
 
 
-def settled(state: State, accepted: Fabric) -> State:
+def mark_accepted(state: State, accepted: Fabric) -> State:
     """The state after the placement was accepted: who awaited that has a place now."""
     trays = {}
     for name, tray in state.trays.items():
@@ -507,7 +507,7 @@ class _Run:
         for name, tray in before.items():
             if name in self.seen:
                 continue
-            tray = _without({_AWAITING}, tray)
+            tray = _without({_PENDING}, tray)
             if name in self.trays and tray["state"] == UNPLACED:
                 # A person has placed it by hand; nobody has seen it there yet.
                 states[name] = _given_place(tray, STALE)

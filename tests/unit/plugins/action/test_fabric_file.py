@@ -88,7 +88,7 @@ def site(tmp_path: Path) -> Site:
 def test_a_first_discovery_is_proposed_accepted_and_then_stands(site: Site) -> None:
     proposed = site.discover()
     assert (proposed["changed"], proposed["summary"]["placed"], site.path.exists()) == (True, 4, False)
-    assert proposed["proposal"] == str(site.beside("proposed.json"))
+    assert proposed["proposal_file"] == str(site.beside("proposed.json"))
     assert f"-e fabric_file={site.path} -e fabric_proposal={proposed['sha256']}" in proposed["msg"]
     assert site.state("r01t01")["state"] == "unplaced"
     assert site.discover()["changed"] is False
@@ -550,7 +550,7 @@ def test_a_slice_keeps_what_a_gate_said_of_another_slices_old_observation(site: 
         ({"fabric_file": ""}, r"^fabric_file: is not set; "),
         ({"state": "accepted"}, r"^proposal: is not set; "),
         ({"state": "accepted", "proposal": "f00"}, r"^proposal: 'f00' is no sha256; "),
-        ({"state": "lost"}, r"value of state must be one of: proposed, accepted, checked"),
+        ({"state": "lost"}, r"value of state must be one of: proposed, accepted, edited, checked"),
         ({"observations": None}, r"state is proposed but all of the following are missing: observations"),
         ({"observations": "sene"}, r"^observations: no host of this play has a result registered as 'sene'; "),
         ({"accept": "all"}, r"value of accept must be one of: gates"),
@@ -592,6 +592,44 @@ def test_a_wrong_fabric_file_is_one_sentence_and_stays(site: Site) -> None:
 def test_null_options_are_options_not_given(site: Site) -> None:
     nulls = dict.fromkeys(["imex_network", "domain_names", "expected_trays", "moved_percent", "accept", "proposal"])
     assert site.discover(**nulls)["summary"]["placed"] == 4
+
+
+def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site) -> None:
+    site.discover(accept="gates")
+    before = site.path.read_bytes()
+    site.move("r02t01")
+    site.discover()
+    options: Result = {"state": "edited", "rename": {"r01t01": "left"}, "remove": ["r02t02"]}
+    dry = site.run(check=True, diff=True, **options)
+    assert (dry["changed"], site.path.read_bytes(), site.beside("proposed.json").exists()) == (True, before, True)
+    assert [line.split(":")[0] for line in dry["diff"]["prepared"].splitlines()] == ["left", "r02t02"]
+
+    edited = site.run(**options)
+    assert [(row["tray"], row["kind"], row["to"]) for row in edited["changes"]] == [
+        ("left", "name", "r01"),
+        ("r02t02", "removed", None),
+    ]
+    assert (edited["sha256"], edited["findings"]) == (fabric_file.digest(site.path.read_bytes()), [])
+    assert edited["msg"].startswith(f"2 trays changed in {site.path}; the pending proposal")
+    assert sorted(json.loads(site.path.read_text())["trays"]) == ["left", "r01t02", "r02t01"]
+    assert site.state("left")["state"] == "present"
+    assert site.beside("json.previous").read_bytes() == before
+    assert not site.beside("proposed.json").exists()
+    again = site.run(**options)
+    assert (again["changed"], again["changes"]) == (False, [])
+
+
+def test_one_renamed_tray_is_counted_in_the_singular(site: Site) -> None:
+    site.discover(accept="gates")
+    edited = site.run(state="edited", rename={"r01t01": "left"})
+    assert edited["msg"] == f"1 tray changed in {site.path}"
+
+
+def test_an_edit_fails_without_a_fabric_file_and_without_trays_to_edit(site: Site) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"fabric\.json: does not exist; "):
+        site.run(state="edited", remove=["r01t01"])
+    with pytest.raises(AnsibleActionFail, match="state is edited but any of the following are missing: rename, remove"):
+        site.run(state="edited")
 
 
 def test_checked_needs_no_file_and_changes_nothing(site: Site) -> None:

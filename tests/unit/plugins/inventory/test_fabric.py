@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import gc
 import json
 import os
 from collections.abc import Callable
@@ -111,19 +110,6 @@ def test_a_trays_variables(site: Path, parse: Parse) -> None:
         "nvlink_kubernetes_node": "r02t04",
         "nvlink_fabric_file": str(site / "fabric.json"),
     }
-
-
-@pytest.mark.parametrize("collects", [True, False])
-def test_python_collects_garbage_again_where_it_did_before(site: Path, parse: Parse, collects: bool) -> None:
-    before = gc.get_freeze_count()
-    (gc.enable if collects else gc.disable)()
-    try:
-        parse(FROM_FILE)
-        assert gc.isenabled() is collects
-        # What was made is looked at no more.
-        assert gc.get_freeze_count() > before
-    finally:
-        gc.enable()
 
 
 def test_an_unplaced_tray_has_every_variable_too(site: Path, parse: Parse) -> None:

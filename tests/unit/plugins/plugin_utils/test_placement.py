@@ -19,9 +19,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
     Placement,
     Policy,
-    awaiting,
+    mark_accepted,
+    mark_pending,
     place,
-    settled,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from hypothesis import assume, given, settings
@@ -661,18 +661,18 @@ def test_a_policy_that_cannot_be_followed_is_refused(policy: dict[str, Any], mes
 def test_trays_wait_unplaced_until_a_person_accepts() -> None:
     site = Site()
     placement = site.discover()
-    waiting = awaiting(placement, None)
+    waiting = mark_pending(placement, None)
     assert {tray["state"] for tray in waiting.trays.values()} == {"unplaced"}
     assert waiting.trays["r01t02"]["tray_index"] == placement.fabric.trays["r01t02"]["tray_index"] == 1
     assert waiting.trays["r01t02"]["gpu_count"] == 4
-    assert settled(waiting, placement.fabric).fingerprint() == placement.state.fingerprint()
+    assert mark_accepted(waiting, placement.fabric).fingerprint() == placement.state.fingerprint()
 
 
 def test_a_move_waits_in_the_old_place() -> None:
     site = Site()
     before = site.discover().fabric
     site.attach("r01t01", clique_id=9)
-    waiting = awaiting(site.discover(), before)
+    waiting = mark_pending(site.discover(), before)
     assert waiting.trays["r01t01"]["state"] == "present"
     assert [row["code"] for row in waiting.trays["r01t01"]["findings"]] == ["acceptance_pending"]
 
