@@ -12,7 +12,7 @@ RACKS ?= 2
 SUITE ?= trixie
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test test-all soak bench docs lab lab-down build clean
+.PHONY: help venv demo unit check test test-cold test-all soak bench docs lab lab-down build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -26,11 +26,18 @@ venv: $(VENV)/.made ## Make ./.venv from uv.lock, with this checkout as the inst
 demo: venv ## Two simulated NVL72 racks, discovered twice, rendered to build/demo (no root, no GPU)
 	@PATH="$(RUN):$$PATH" $(RUN)/ansible-playbook -i playbooks/files/demo.nvlink.yml rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo"
 
+unit: venv ## The unit tests alone
+	@$(RUN)/python tests/tools/gates.py unit
+
 check: venv ## The quick gates: lint, unit tests, sanity
 	@$(RUN)/python tests/tools/gates.py check
 
 test: venv ## All gates, on virtual racks of real systemd, sshd and slurmctld (root)
 	@$(RUN)/python tests/tools/gates.py test
+
+test-cold: clean ## The same as on a new machine: without environments, caches and the lab's images
+	@cold=$$(mktemp -d); HOME=$$cold XDG_CACHE_HOME=$$cold/cache $(MAKE) test; status=$$?; \
+	chmod -R u+w $$cold; rm -rf $$cold; exit $$status
 
 test-all: venv ## The long gates too: 36 trays on both Slurm versions
 	@$(RUN)/python tests/tools/gates.py all

@@ -8,8 +8,6 @@
 trays of a lab over ssh. The releases that need a newer Python run inside the lab's trixie tree (Python
 3.13), with libraries that were resolved for it on this side of the chroot. Each run gets its own overlay of the tree.
 The release of the environment that this runs in is left out: the gates unit and integration have run it.
-
-A test that fails is tried once more and named, since some of these start servers and wait for them with a limit.
 """
 
 from __future__ import annotations
@@ -31,23 +29,14 @@ from nvlab import image
 MACHINE_PYTHON = "3.11"
 TREE_PYTHON = "3.13"
 TREE_CORES = ("2.21.5", "2.22.0rc1")
-# Only what ansible-core itself has a part in: tests of pure code say nothing about a release of it, nor do those with
-# the mark any_core, which go through Ansible as others do and then try many cases, or minutes, of our own code.
+# Only tests whose result can depend on ansible-core. Tests of pure code cannot, nor can those with the mark any_core:
+# they use Ansible as other tests do and then spend their time in this collection's own code.
 TESTS = ("tests/unit/plugins/action", "tests/unit/plugins/inventory", "tests/integration")
-PYTEST = ("-m", "pytest", "-q", "-m", "not lab and not two_racks and not any_core", *TESTS)
-# On another ClusterShell.
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not lab and not two_racks and not any_core", *TESTS)
+# With the oldest ClusterShell.
 SSH = "tests/unit/plugins/plugin_utils/test_source_ssh.py"
-# Straight to the trays, a gateway with another ClusterShell, and through one.
+# Direct connections, a gateway with another ClusterShell, and connections through a gateway.
 REAL_SSH = ("-m", "pytest", "-q", "tests/integration/test_source_ssh.py", "-k", "graph or gateway")
-
-# One shell for both tries, since the tree and its folder for pytest's memory go when it ends.
-TRY_TWICE = r"""
-memory=$(mktemp -d)
-trap 'rm -r "$memory"' EXIT
-"$@" -o cache_dir="$memory" && exit
-echo "== once more, what failed:"
-"$@" -o cache_dir="$memory" --last-failed --last-failed-no-failures=none -v
-"""
 
 # Runs as root in a mount namespace of its own, so that every mount goes when it ends.
 ENTER_TREE = r"""
@@ -109,8 +98,8 @@ def in_tree(core: str) -> int:
         "CI=true",  # for hypothesis: the same examples each time
     ]
     with tempfile.TemporaryDirectory(prefix="rackscale-nvlink-") as scratch:
-        twice = ["bash", "-c", TRY_TWICE, "cores", "python3", *PYTEST]
-        arguments = [str(base), scratch, str(CHECKOUT), str(libraries), *environment, *twice]
+        pytest = ["python3", *PYTEST]
+        arguments = [str(base), scratch, str(CHECKOUT), str(libraries), *environment, *pytest]
         command = ["unshare", "--mount", "--fork", "--kill-child", "bash", "-c", ENTER_TREE, "cores", *arguments]
         return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
@@ -154,7 +143,7 @@ def on_machine() -> int:
     python = str(venv / "bin" / "python")
     rcs = [
         subprocess.run(
-            ["bash", "-c", TRY_TWICE, "cores", python, *tests], cwd=CHECKOUT, env=environment, check=False
+            [python, *tests, "-p", "no:cacheprovider"], cwd=CHECKOUT, env=environment, check=False
         ).returncode
         for tests in ((*PYTEST, SSH), REAL_SSH)
     ]

@@ -2,16 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run the collection's gates side by side and count what passed.
+"""Run the collection's gates concurrently and count what passed.
 
-`gates.py check` runs the quick ones, `gates.py test` all that CI runs, `gates.py all` the long ones too, and
-`gates.py NAME...` the named ones. Every gate writes its own log under build/gates; a failed one shows its end here.
+`gates.py check` runs the quick gates, `gates.py test` all that CI runs, `gates.py all` the long ones too, and
+`gates.py NAME...` the named ones. Every gate writes its own log under build/gates; the end of a failed one is printed.
 A gate that this machine cannot run is named on the last lines; with CI=true it counts as failed.
-The gates on the lab run in two lanes. They wait for daemons much of their time, so those that only compute have a third
-lane, at a lower priority; what is left of them when the lab is done runs in all lanes.
-A lab's test that fails is tried once more when nothing else runs: real daemons on a busy machine do miss their time
-now and then. What passed at the second try only is named on the last lines too. A step of a story takes those before it
-along (second_try.py).
+
+What several gates need is built before the first of them starts, in this environment: another one may lack its sources.
+Two workers run the gates on the lab. Those wait for daemons much of their time, so a third worker runs the other gates
+at a lower priority; what is left of them when the lab gates are done is shared by all workers.
+
+Lab tests that fail are run once more when all gates are done, if the whole run has at most MAX_SECOND_TRIES of them:
+real daemons on a busy machine do miss a deadline. A test that passes then is printed as flaky with its first failure,
+and its cause has to be found. A step of a story is repeated with the steps before it (second_try.py).
 """
 
 from __future__ import annotations
@@ -25,20 +28,22 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
-from nvlab.tools import ensure_tools  # noqa: E402  (the lab is found through the path above)
+from nvlab import imex, nvml  # noqa: E402  (the lab is found through the path above)
+from nvlab.tools import ensure_tools  # noqa: E402
 
 LOGS = CHECKOUT / "build" / "gates"
 BIN = CHECKOUT / ".venv" / "bin"
 LOG_TAIL_LINES = 120
-MAX_SAID, MAX_OF_A_LINE = 20, 500
+MAX_ERRORS, MAX_ERROR_LENGTH = 20, 500
+MAX_SECOND_TRIES = 3
 
 
 def _not_root() -> str | None:
@@ -46,7 +51,7 @@ def _not_root() -> str | None:
 
 
 def _no_compiler() -> str | None:
-    return None if shutil.which("gcc") else "it needs a C compiler for the stand-in of NVML (Debian: gcc, libc6-dev)"
+    return None if shutil.which("gcc") else "it needs a C compiler for the NVML stand-in (Debian: gcc, libc6-dev)"
 
 
 @dataclass(frozen=True)
@@ -116,9 +121,8 @@ GATES = [
     _lab("two-racks", "all", "two_racks"),
     _lab("minutes", "all", "minutes and not two_racks"),
 ]
+# The reason of a test that compares ours with others' published files, which a user of the collection does not have.
 NOT_OURS = "beside the checkout"
-# More than so many failures are no accident.
-SECOND_TRIES = 15
 LEVELS = {"check": {"check"}, "test": {"check", "test"}, "all": {"check", "test", "all"}}
 
 
@@ -132,9 +136,9 @@ class Outcome:
 
 
 def _environment(sockets: str) -> dict[str, str]:
-    """Where every gate finds this checkout's tools and collection, whatever else the user has installed.
+    """The environment of every gate: this checkout's tools and collection, whatever else the user has installed.
 
-    sockets: a folder for ssh's control sockets, whose paths may not be longer than about 100 characters.
+    sockets: a folder for ssh's control sockets, whose paths may have about 100 characters at most.
     """
     collections = next((CHECKOUT / ".venv" / "lib").glob("python3*")) / "site-packages"
     # A machine that keeps no byte code compiles ansible-core anew in each of thousands of processes.
@@ -199,56 +203,57 @@ def show(outcome: Outcome) -> None:
     print(f"{verdict:8}{outcome.gate.name:22}{outcome.passed:5} passed{outcome.seconds:8.1f} s", flush=True)
     if outcome.failed:
         lines = (LOGS / f"{outcome.gate.name}.log").read_text(errors="replace").splitlines()
-        # What failed stands first: a reader of a cut report sees the names at least.
+        # The names of failed tests come first: a reader of a cut report sees at least these.
         named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
-        # What Ansible itself has said stands far above the end of a long play's output.
-        said = [line[:MAX_OF_A_LINE] for line in lines if re.match(r"(E\s+)?(\[ERROR\]: |fatal: \[)", line)]
-        named += list(dict.fromkeys(said))[-MAX_SAID:]
+        # Ansible's own errors are far above the end of a long play's output.
+        errors = [line[:MAX_ERROR_LENGTH] for line in lines if re.match(r"(E\s+)?(\[ERROR\]: |fatal: \[)", line)]
+        named += list(dict.fromkeys(errors))[-MAX_ERRORS:]
         print("\n".join(f"    | {line}" for line in [*named, *lines[-LOG_TAIL_LINES:]]), flush=True)
 
 
-def try_again(first: Outcome, environment: dict[str, str]) -> tuple[Outcome, list[str]]:
-    """The outcome with what passes at a second try, and its names."""
-    if not (first.gate.on_lab and first.gate.is_pytest) or not 0 < first.failed <= SECOND_TRIES:
-        return first, []
-    before = _failed(first.gate)
+def second_tries(outcomes: Sequence[Outcome], environment: dict[str, str]) -> tuple[list[Outcome], list[str]]:
+    """The outcomes after a second try of the lab tests that failed, and one line for each that was flaky."""
+    failed = {outcome.gate.name: _failed(outcome.gate) for outcome in outcomes if _may_repeat(outcome)}
+    if not 0 < sum(map(len, failed.values())) <= MAX_SECOND_TRIES:
+        return list(outcomes), []
     paths = [str(Path(__file__).parent), *environment.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    second = run(first.gate, environment, "-p", "second_try")
-    mended = sorted(before - _failed(first.gate)) if before else []
-    outcome = Outcome(
-        first.gate,
-        first.seconds + second.seconds,
-        first.passed + len(mended),
-        first.failed - len(mended),
-        first.skipped,
-    )
-    show(outcome)
-    return outcome, mended
+    after, flaky = [], []
+    for outcome in outcomes:
+        first = failed.get(outcome.gate.name)
+        if not first:
+            after.append(outcome)
+            continue
+        second = run(outcome.gate, environment, "-p", "second_try")
+        passed = sorted(first.keys() - _failed(outcome.gate).keys())
+        flaky += [f"flaky, {outcome.gate.name}: {name}: {first[name]}" for name in passed]
+        counts = {"passed": outcome.passed + len(passed), "failed": outcome.failed - len(passed)}
+        after.append(replace(outcome, seconds=outcome.seconds + second.seconds, **counts))
+        show(after[-1])
+    return after, flaky
 
 
-def _failed(gate: Gate) -> set[str]:
+def _may_repeat(outcome: Outcome) -> bool:
+    return outcome.gate.on_lab and outcome.gate.is_pytest and outcome.failed > 0
+
+
+def _failed(gate: Gate) -> dict[str, str]:
+    """Each failed test of a gate's report with the first line of its failure."""
     report = LOGS / f"{gate.name}.xml"
     if not report.exists():
-        return set()
-    return {
-        f"{case.get('classname')}.{case.get('name')}"
-        for case in ElementTree.parse(report).iter("testcase")
-        if case.find("failure") is not None or case.find("error") is not None
-    }
-
-
-def _mended_inside(outcome: Outcome) -> list[str]:
-    """What a gate that tries again by itself says it had to: the names that its first try left as failed."""
-    log = LOGS / f"{outcome.gate.name}.log"
-    if outcome.failed or outcome.gate.is_pytest or not log.exists():
-        return []
-    lines = log.read_text(errors="replace").splitlines()
-    return [line.split()[1] for line in lines if line.startswith(("FAILED ", "ERROR "))]
+        return {}
+    found = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        problem = case.find("failure")
+        problem = case.find("error") if problem is None else problem
+        if problem is not None:
+            first_line = (problem.get("message") or "").partition("\n")[0]
+            found[f"{case.get('classname')}.{case.get('name')}"] = first_line[:MAX_ERROR_LENGTH]
+    return found
 
 
 def _processors() -> tuple[float, float]:
-    """(how long all of them together have worked, and in all) since the machine's start."""
+    """(busy, total) time of all processors since the machine's start, in clock ticks."""
     spent = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return sum(spent) - spent[3] - spent[4], sum(spent)
 
@@ -267,13 +272,13 @@ def select(words: list[str]) -> list[Gate]:
 
 
 def run_all(gates: list[Gate], environment: dict[str, str]) -> list[Outcome]:
-    """Run the gates in their lanes and show each when it ends; the outcomes in that order."""
+    """Run the gates by three workers and show each when it ends; the outcomes in that order."""
     on_lab = deque(gate for gate in gates if gate.on_lab)
     others = deque(gate for gate in gates if not gate.on_lab)
     outcomes: list[Outcome] = []
     shown = threading.Lock()
 
-    def lane(*queues: deque[Gate]) -> None:
+    def work(*queues: deque[Gate]) -> None:
         for queue in queues:
             while True:
                 try:
@@ -285,36 +290,39 @@ def run_all(gates: list[Gate], environment: dict[str, str]) -> list[Outcome]:
                     outcomes.append(outcome)
                     show(outcome)
 
-    lanes = [(on_lab, others), (on_lab, others), *([(others,)] if on_lab else [])]
-    with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
-        for done in [pool.submit(lane, *queues) for queues in lanes]:
+    workers = [(on_lab, others), (on_lab, others), *([(others,)] if on_lab else [])]
+    with ThreadPoolExecutor(max_workers=len(workers)) as pool:
+        for done in [pool.submit(work, *queues) for queues in workers]:
             done.result()
     return outcomes
+
+
+def prepare() -> None:
+    """Install the lab's programs where this is root, and build the stand-ins of NVML and IMEX into the cache."""
+    if not os.geteuid():
+        ensure_tools()
+        imex.packages()
+    if not _no_compiler():
+        nvml.library()
 
 
 def main() -> int:
     gates = select(sys.argv[1:])
     LOGS.mkdir(parents=True, exist_ok=True)
-    if not os.geteuid():
-        ensure_tools()
-    worked, passed = _processors()
+    started, (busy, total) = time.monotonic(), _processors()
+    prepare()
     with tempfile.TemporaryDirectory(prefix="nvlink-cp-") as sockets:
         environment = _environment(sockets)
-        outcomes = run_all(gates, environment)
-        tried = [try_again(outcome, environment) for outcome in outcomes]
-    outcomes = [outcome for outcome, _mended in tried]
-    print(f"the processors worked {(_processors()[0] - worked) / (_processors()[1] - passed):.0%} of the time")
+        outcomes, flaky = second_tries(run_all(gates, environment), environment)
+    busy, total = (now - before for now, before in zip(_processors(), (busy, total)))
+    print(f"{(time.monotonic() - started) / 60:.1f} minutes, processors busy {busy / max(total, 1):.0%} of the time")
     skipped = [line for outcome in outcomes for line in outcome.skipped]
     failed = sum(outcome.failed for outcome in outcomes)
     if skipped and os.environ.get("CI") == "true":
         print("With CI=true nothing may be skipped, so each of these counts as failed:")
-        # Only what holds ours against others' published files, which a user of the collection does not have, may be.
         failed += sum(NOT_OURS not in line for line in skipped)
-    for line in skipped:
-        print(f"skipped: {line}")
-    for outcome, mended in tried:
-        for name in [*mended, *_mended_inside(outcome)]:
-            print(f"passed at the second try only, {outcome.gate.name}: {name}")
+    for line in [*(f"skipped: {line}" for line in skipped), *flaky]:
+        print(line)
     print(f"{sum(outcome.passed for outcome in outcomes)} passed, {failed} failed")
     return int(failed > 0)
 

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A plugin of pytest: run again what failed the last time, each step of a story with the steps before it.
+"""A pytest plugin: repeat the tests that failed in the last run, each step of a story with the steps before it.
 
-`pytest -p second_try` is pytest's own --last-failed for tests that can be told alone. Where a module has the mark
-`story("fixture")`, its tests are steps on what that fixture gives, and a step means nothing without those before it.
+`pytest -p second_try` is pytest's own --last-failed for independent tests. Where a module has the mark
+`story("fixture")`, its tests are steps on the state of that fixture, so a step is repeated after those before it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     assert config.cache is not None
     failed = set(config.cache.get("cache/lastfailed", {}))
     wanted = {item for item in items if item.nodeid in failed or item.nodeid.partition("::")[0] in failed}
-    again = [item for place, item in enumerate(items) if item in wanted or _leads_to(item, items[place:], wanted)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in again])
-    items[:] = again
+    repeated = [
+        item for position, item in enumerate(items) if item in wanted or _leads_to(item, items[position:], wanted)
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in repeated])
+    items[:] = repeated
 
 
 def _leads_to(item: pytest.Item, later: Sequence[pytest.Item], wanted: set[pytest.Item]) -> bool:
@@ -30,9 +32,9 @@ def _leads_to(item: pytest.Item, later: Sequence[pytest.Item], wanted: set[pytes
 
 
 def _story(item: pytest.Item) -> tuple[object, ...] | None:
-    """The module and the parameter of the fixture that the steps share, as far as it has any."""
+    """The module and, if there is one, the parameter of the fixture that the steps share; None outside a story."""
     mark = item.get_closest_marker("story")
     if mark is None:
         return None
-    told = getattr(item, "callspec", None)
-    return item.path, told.params.get(mark.args[0]) if told else None
+    call = getattr(item, "callspec", None)
+    return item.path, call.params.get(mark.args[0]) if call else None

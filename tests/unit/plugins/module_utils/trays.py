@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 
 TESTS = Path(__file__).resolve().parents[3]
@@ -33,11 +32,8 @@ def codes(facts: Mapping[str, Any]) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def library() -> Path:
-    """The NVML stand-in, compiled once for all runs of the tests."""
-    sys.path.insert(0, str(TESTS / "lab" / "nvml"))
-    try:
-        import build
-    finally:
-        sys.path.pop(0)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return build.build(cache / "rackscale.nvlink")
+    """The NVML stand-in, from the cache that the lab uses too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(TESTS / "lab")
+        from nvlab import nvml
+    return nvml.library()
