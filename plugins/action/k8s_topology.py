@@ -128,7 +128,7 @@ class ActionModule(ActionBase):
         """What was done before an error, and how to go on."""
         total = len(plan.changes) + more
         message = f"{error}; {len(plan.done)} of {total} writes are done: run again, it goes on from there."
-        plan.findings.append(finding("k8s_unfinished", message))
+        plan.findings.append(finding("k8s_apply_incomplete", message))
         plan.changes = plan.done
         return {**self._result(plan, []), "failed": True, "msg": message}
 

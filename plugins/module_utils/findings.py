@@ -214,17 +214,19 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_tier_unread": Entry(
         ERROR, "the tiers could not be compared with Slurm", "see the reason, then verify again"
     ),
-    "k8s_unanswered": Entry(ERROR, "the API server of Kubernetes did not answer", "see its kubeconfig and its health"),
+    "k8s_unreachable": Entry(
+        ERROR, "the API server of Kubernetes did not answer", "check the kubeconfig and the API server"
+    ),
     "k8s_domain_clique_wrong": Entry(
         ERROR,
-        "a ComputeDomainClique holds a node of another clique than the fabric file says",
+        "a ComputeDomainClique holds a node of another clique than the fabric file",
         "restart the DRA driver's plugin on that node, then the workload",
     ),
     "k8s_domain_daemon_down": Entry(
-        WARNING, "a ComputeDomain's IMEX daemon is not ready on a node", "see the log of its pod on that node"
+        WARNING, "the IMEX daemon of a ComputeDomain is not ready on a node", "see the log of its pod on that node"
     ),
     "dra_gpus_differ": Entry(
-        ERROR, "the DRA driver publishes another number of GPUs than the fabric file has", "see the plugin's log there"
+        ERROR, "the DRA driver publishes fewer GPUs than the fabric file has", "see the plugin's log on that node"
     ),
     # Jobs that try a block: plugin_utils/verify/benchmarks.py.
     "benchmark_held": Entry(WARNING, "Slurm does not give a block up for its trial", "wait for the jobs on it"),
@@ -358,66 +360,66 @@ CATALOGUE: dict[str, Entry] = {
     "trays_unnamed": Entry(
         WARNING, "a source lists trays without a usable name", "correct its list, or the expression that gives the name"
     ),
-    # What Kubernetes is told of the cliques: plugin_utils/render/schedulers.py, plugin_utils/kubernetes/.
-    "k8s_clique_label_left": Entry(
-        WARNING, "a label of a clique was written by what no longer runs", "let the one writer that runs write it"
+    # Cliques in Kubernetes: plugin_utils/render/schedulers.py, plugin_utils/kubernetes/.
+    "k8s_clique_label_orphaned": Entry(
+        WARNING,
+        "a clique label was written by a program that no longer runs",
+        "let the program that writes the label now overwrite it",
     ),
     "k8s_clique_label_missing": Entry(
-        WARNING, "a tray's node lacks the label of its clique", "see the log of the label's writer on that node"
+        WARNING, "a tray's node lacks its clique label", "see the log of the label's writer on that node"
     ),
-    "k8s_clique_label_old": Entry(
-        ERROR,
-        "a node's label names the clique in which its GPUs were before",
-        "restart the label's writer on that node",
+    "k8s_clique_label_stale": Entry(
+        ERROR, "a node's label names a former clique of its GPUs", "restart the label's writer on that node"
     ),
     "k8s_clique_label_unplaced": Entry(
-        WARNING, "a node has the label of a clique and no place in the fabric file", "discover and accept the fabric"
+        WARNING, "a node has a clique label and no place in the fabric file", "discover and accept the fabric"
     ),
     "k8s_clique_label_wrong": Entry(
-        ERROR, "a node's label names another clique than the fabric file", "discover again, then see which is right"
+        ERROR, "a node's label names another clique than the fabric file", "discover again, then correct the wrong one"
     ),
-    "k8s_clique_no_writer": Entry(
-        ERROR, "nothing that runs writes the label of the clique", "start the chosen writer, or set clique_label: ours"
+    "k8s_clique_label_no_writer": Entry(
+        ERROR, "no running program writes the clique label", "start the chosen writer, or choose another one"
     ),
-    "k8s_clique_two_writers": Entry(
-        ERROR, "two programs write the label of the clique", "switch one of them off, or it goes back and forth"
-    ),
-    "k8s_clique_writer_unknown": Entry(
-        WARNING, "a program that this collection does not know writes the label of the clique", "find out who it is"
+    "k8s_clique_label_multiple_writers": Entry(ERROR, "two programs write the clique label", "switch one of them off"),
+    "k8s_clique_label_unknown_writer": Entry(
+        WARNING, "an unknown program writes the clique label", "find the field manager that the finding names"
     ),
     "k8s_flavor_label_missing": Entry(
-        WARNING, "nodes of trays lack a label by which Kueue's flavor selects them", "set flavor_labels, or label them"
+        WARNING, "nodes lack a label by which Kueue's flavor selects them", "set flavor_labels, or label the nodes"
     ),
     "k8s_node_missing": Entry(WARNING, "a tray has no node in Kubernetes", "join it, or set nvlink_kubernetes_node"),
     "k8s_node_name": Entry(
-        WARNING, "a tray's kubernetes_node is no name that a node can have", "set nvlink_kubernetes_node"
+        WARNING, "a tray's kubernetes_node is no valid name of a node", "set nvlink_kubernetes_node"
     ),
-    "k8s_object_foreign": Entry(
-        ERROR, "an object with the name of ours belongs to somebody else", "choose another name, or remove it"
+    "k8s_object_unmanaged": Entry(
+        ERROR,
+        "an object of the same name is not managed by this collection",
+        "choose another name, or remove the object",
     ),
     "k8s_object_name": Entry(
         WARNING, "two cliques would have one name in Kubernetes", "rename one of them in the fabric file"
     ),
-    "k8s_recreate_held": Entry(
-        ERROR, "an object must be deleted and made anew to change", "set allow_recreate when workloads may wait"
+    "k8s_recreate_required": Entry(
+        ERROR, "an object must be deleted and created again to change", "set allow_recreate when its workloads may wait"
     ),
     "k8s_scheduler_missing": Entry(
-        ERROR, "a scheduler that was named is not installed", "install it, or leave it out of schedulers"
+        ERROR, "a requested scheduler is not installed", "install it, or remove it from schedulers"
     ),
     "k8s_topograph_in_use": Entry(
         ERROR, "Topograph's old labels are still in use, so they stay", "finish the migration when nothing names them"
     ),
-    "k8s_topograph_last": Entry(
+    "k8s_topograph_label_lost": Entry(
         WARNING, "nodes lose the only label of Topograph that they have", "let Topograph 1.0 write its labels"
     ),
-    "k8s_topograph_old": Entry(
-        INFO, "nodes have labels of Topograph 0.5 and older", "migrate them by topograph: add, then topograph: finish"
+    "k8s_topograph_deprecated": Entry(
+        INFO, "nodes have labels of Topograph 0.5 or older", "migrate them with topograph: add, then topograph: finish"
     ),
-    "k8s_unfinished": Entry(
-        ERROR, "some writes were made and others failed", "run again once the cause is gone; it goes on from there"
+    "k8s_apply_incomplete": Entry(
+        ERROR, "some writes were made and others failed", "run again once the cause is fixed"
     ),
-    "k8s_runai_differs": Entry(
-        ERROR, "Run:ai holds a network topology of that name with other levels", "choose another name, or remove it"
+    "k8s_runai_conflict": Entry(
+        ERROR, "Run:ai has a network topology of that name with other levels", "choose another name, or remove it there"
     ),
     # IMEX node lists: plugin_utils/render/imex.py.
     "imex_address_duplicate": Entry(
@@ -658,65 +660,121 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_tier_topology": Entry("error", "A tier names a topology that does not run.", "Apply slurm_topology first."),
     "slurm_tier_tres_unknown": Entry("error", "A QoS counts what Slurm does not.", "Set AccountingStorageTRES."),
     # The DRA driver's values: plugin_utils/dra/values.py.
-    "dra_gate_conflict": Entry("error", "Feature gates that the driver ends on at its start.", "Switch one off."),
-    "dra_value_refused": Entry("error", "Values that the driver's chart refuses.", "Correct dra_driver_values."),
-    "dra_value_unknown": Entry("error", "A value that the driver's chart does not know.", "Correct its key."),
-    "dra_value_wrong": Entry("error", "A value of a kind that the driver's chart cannot use.", "Correct it."),
-    # The DRA driver's preflight: plugin_utils/dra/preflight.py.
-    "dra_api_missing": Entry("error", "The API server serves no resource.k8s.io.", "Switch DRA on, or upgrade."),
-    "dra_bandwidth_failed": Entry("warning", "nvbandwidth did not end as it should.", "See its launcher's log."),
-    "dra_bandwidth_unproven": Entry("info", "A clique's bandwidth is not proven yet.", "Run nvbandwidth there."),
-    "dra_insufficient_permissions": Entry(
-        "error", "What must go first could not be seen.", "Give the account the right to list it."
+    "dra_gate_conflict": Entry(
+        ERROR, "feature gates exclude each other, so the driver exits at start", "switch one of them off"
     ),
-    "dra_channels_missing": Entry("error", "The kernel has no IMEX channels.", "Load the driver, check its version."),
-    "dra_claim_lost": Entry("error", "A claim was in use before an upgrade and is not now.", "See its pod."),
-    "dra_claims_live": Entry("error", "Pods use the driver's devices while it is to go.", "Delete them first."),
-    "dra_class_missing": Entry("error", "A DeviceClass of the driver is not there.", "Install the release again."),
-    "dra_dcgm_imex": Entry("info", "DCGM watches an IMEX that the driver has.", "Leave IMEX out of its watches."),
-    "dra_domain_left": Entry("warning", "A ComputeDomain that is gone left something.", "Wait, then remove it."),
-    "dra_domain_spans": Entry("warning", "A ComputeDomain is in several cliques.", "Bind its workload to one."),
-    "dra_domain_stuck": Entry("error", "A ComputeDomain does not end.", "See that the driver's controller runs."),
-    "dra_domain_unready": Entry("error", "A ComputeDomain's daemon serves not on a node.", "See its log there."),
-    "dra_domain_without_imex": Entry("error", "A ComputeDomain's daemon sees no clique.", "Repair the fabric there."),
-    "dra_downgrade": Entry("error", "The installed driver is newer than the chart.", "Pin a later version."),
-    "dra_label_missing": Entry("error", "A node lacks the clique label.", "See the label's writer there."),
-    "dra_label_wrong": Entry("error", "A node's clique label is not its GPUs'.", "Restart the label's writer there."),
-    "dra_plugin_empty": Entry("error", "The driver's DaemonSet wants no pod.", "Label the nodes."),
-    "dra_plugin_missing": Entry("error", "The driver's DaemonSet is not there.", "Install the release."),
-    "dra_plugin_short": Entry("error", "The driver runs on too few nodes.", "Label or untaint the others."),
-    "dra_plugin_unready": Entry("error", "Pods of the driver are not ready.", "See their log."),
-    "dra_probe_crossed": Entry("error", "A trial across two cliques was not two cliques.", "Compare label and GPUs."),
-    "dra_probe_failed": Entry("error", "A trial's channel does not reach its pods.", "See what the finding names."),
-    "dra_probe_left": Entry("error", "A trial left something behind.", "See that the driver's controller runs."),
-    "dra_release_pending": Entry("error", "A Helm operation was cut off.", "Roll it back, or uninstall."),
-    "dra_slice_missing": Entry("error", "The driver publishes nothing on a node.", "See the plugin's log there."),
-    "dra_clique_size": Entry("warning", "A clique has more nodes than an IMEX domain may.", "Raise the limit."),
-    "dra_clique_unreadable": Entry("error", "The driver cannot tell a tray's clique.", "Repair the tray's fabric."),
-    "dra_crd_foreign": Entry("error", "Somebody else manages a CRD of the driver.", "Take it from them first."),
-    "dra_crd_stale": Entry("warning", "A CRD of the driver is older than the chart.", "Run the role's tag crds."),
-    "dra_domains_live": Entry("error", "ComputeDomains live while IMEX is to change hands.", "Drain them first."),
-    "dra_driver_root": Entry("error", "The driver's programs are not below its root.", "Correct nvidiaDriverRoot."),
-    "dra_driver_too_old": Entry("error", "A tray's driver is too old for ComputeDomains.", "Upgrade the driver."),
-    "dra_driver_versions": Entry("error", "A clique's trays have several driver versions.", "Bring them to one."),
-    "dra_fabric_unhealthy": Entry("warning", "The fabric of a tray is unhealthy.", "Repair it; nobody else looks."),
-    "dra_imex_owner": Entry("error", "Something else on a tray or node runs IMEX.", "Leave it to one owner."),
-    "dra_imex_unit": Entry("error", "nvidia-imex.service is not as the mode needs it.", "Run the imex role."),
-    "dra_imex_version": Entry("error", "IMEX and the driver differ in version.", "Install the driver's version."),
-    "dra_kubelet_root": Entry("error", "The kubelet's folder is not that in the values.", "Correct the paths."),
-    "dra_kubernetes_old": Entry("warning", "Kubernetes is below the recommended release.", "Plan an upgrade."),
-    "dra_kubernetes_too_old": Entry("error", "The chart refuses this Kubernetes.", "Upgrade to 1.34.2 or later."),
-    "dra_label_unwritten": Entry("error", "Nobody writes the clique label.", "Choose one writer."),
-    "dra_label_writers": Entry("error", "More than one writes the clique label.", "Leave it to one of them."),
-    "dra_network_policy": Entry("warning", "A NetworkPolicy may keep IMEX daemons apart.", "Open their ports."),
-    "dra_node_missing": Entry("error", "A tray is no node of the cluster.", "Join it, or name its node."),
-    "dra_node_not_selected": Entry("error", "The driver would not run on a node.", "Set a label it looks for."),
-    "dra_not_seen": Entry("warning", "Part of the preflight could not be seen.", "Give the account the right."),
-    "dra_other_install": Entry("error", "The driver is already installed by another.", "Keep one of the two."),
-    "dra_release_old": Entry("info", "The release is of a 25.x chart.", "None, its names are kept."),
-    "dra_runtime_cdi": Entry("error", "A node's container runtime has no CDI by itself.", "Upgrade the runtime."),
-    "dra_upgrade_drops": Entry("warning", "An upgrade from 25.x drops something.", "Write it into dra_driver_values."),
-    "dra_waves_waiting": Entry("info", "Nodes wait for the wave that brings the driver.", "Go on with the rollout."),
+    "dra_value_refused": Entry(ERROR, "the driver's chart rejects the values", "correct the values"),
+    "dra_value_unknown": Entry(ERROR, "the driver's chart has no such key", "correct the key"),
+    "dra_value_wrong": Entry(ERROR, "the driver's chart cannot use a value of this kind", "correct the value"),
+    # The DRA driver's preflight: plugin_utils/dra/preflight.py.
+    "dra_api_missing": Entry(
+        ERROR, "the API server does not serve resource.k8s.io", "enable DRA, or upgrade Kubernetes"
+    ),
+    "dra_bandwidth_failed": Entry(
+        WARNING, "an nvbandwidth job failed, or succeeded across two cliques", "see the log of its launcher"
+    ),
+    "dra_bandwidth_unproven": Entry(INFO, "no nvbandwidth job has succeeded in a clique yet", "run nvbandwidth there"),
+    "dra_insufficient_permissions": Entry(
+        ERROR, "the account cannot list what must be known before a removal", "give it the verb list"
+    ),
+    "dra_channels_missing": Entry(
+        ERROR, "the kernel of a tray has no IMEX channels", "load the driver, check its version"
+    ),
+    "dra_claim_lost": Entry(
+        ERROR, "a claim was in use before an upgrade and is not now", "see its pod and the plugin's log"
+    ),
+    "dra_claims_in_use": Entry(
+        ERROR, "pods use the driver's devices, so the driver cannot be removed", "delete the pods first"
+    ),
+    "dra_class_missing": Entry(ERROR, "a DeviceClass of the driver is missing", "install the release again"),
+    "dra_dcgm_imex": Entry(INFO, "DCGM monitors IMEX, which the driver owns", "exclude IMEX from its health watches"),
+    "dra_domain_leftovers": Entry(WARNING, "a deleted ComputeDomain has left objects behind", "wait, then remove them"),
+    "dra_domain_spans": Entry(WARNING, "a ComputeDomain spans several cliques", "bind its workload to one clique"),
+    "dra_domain_stuck": Entry(
+        ERROR, "the deletion of a ComputeDomain does not finish", "check that the driver's controller runs"
+    ),
+    "dra_domain_unready": Entry(ERROR, "the daemon of a ComputeDomain is not ready on a node", "see its log there"),
+    "dra_domain_without_imex": Entry(
+        ERROR, "the daemon of a ComputeDomain finds no clique", "repair the fabric of that tray"
+    ),
+    "dra_downgrade": Entry(ERROR, "the installed driver is newer than the chart", "pin its version or a later one"),
+    "dra_label_missing": Entry(
+        ERROR, "a node lacks the clique label", "see the log of the label's writer on that node"
+    ),
+    "dra_label_wrong": Entry(
+        ERROR, "a node's clique label differs from its GPUs", "restart the label's writer on that node"
+    ),
+    "dra_plugin_unscheduled": Entry(ERROR, "the driver's DaemonSet is scheduled on no node", "label the nodes"),
+    "dra_plugin_missing": Entry(ERROR, "the driver's DaemonSet is missing", "install the release"),
+    "dra_plugin_incomplete": Entry(ERROR, "the driver runs on too few nodes", "label or untaint the others"),
+    "dra_plugin_unready": Entry(ERROR, "pods of the driver are not ready", "see their log"),
+    "dra_probe_cliques_merged": Entry(
+        ERROR, "the daemons of a probe across two cliques joined the wrong cliques", "compare the label with the GPUs"
+    ),
+    "dra_probe_failed": Entry(
+        ERROR, "the channel of a probe does not reach its pods", "see the object that the finding names"
+    ),
+    "dra_probe_leftovers": Entry(ERROR, "a probe has left objects behind", "check that the driver's controller runs"),
+    "dra_release_pending": Entry(ERROR, "a Helm operation was interrupted", "roll the release back, or uninstall it"),
+    "dra_slice_missing": Entry(
+        ERROR, "the driver publishes no ResourceSlice for a node", "see the plugin's log on that node"
+    ),
+    "dra_clique_size": Entry(
+        WARNING, "a clique has more nodes than the driver allows in an IMEX domain", "raise the limit"
+    ),
+    "dra_clique_unknown": Entry(ERROR, "the GPUs of a tray report no clique", "repair the tray's fabric"),
+    "dra_crd_conflict": Entry(
+        ERROR, "another field manager owns a CRD of the driver", "remove the CRD there, or take it over"
+    ),
+    "dra_crd_stale": Entry(
+        WARNING, "a CRD of the driver differs from the chart's", "run the role dra_driver with the tag crds"
+    ),
+    "dra_domains_active": Entry(
+        ERROR, "ComputeDomains exist while IMEX or the driver is to change", "delete them and their workloads first"
+    ),
+    "dra_driver_root": Entry(ERROR, "the driver's programs are not below its root", "correct nvidiaDriverRoot"),
+    "dra_driver_too_old": Entry(
+        ERROR, "the NVIDIA driver of a tray is too old for ComputeDomains", "upgrade the driver"
+    ),
+    "dra_driver_versions": Entry(
+        ERROR, "the trays of a clique have several driver versions", "install one version on all of them"
+    ),
+    "dra_fabric_unhealthy": Entry(
+        WARNING, "the fabric of a tray is unhealthy, which the DRA driver does not check", "repair it"
+    ),
+    "dra_imex_owner": Entry(ERROR, "another owner of IMEX exists on a tray or node", "leave IMEX to one owner"),
+    "dra_imex_unit": Entry(
+        ERROR, "nvidia-imex.service is not in the state that the mode requires", "run the role imex"
+    ),
+    "dra_imex_version": Entry(
+        ERROR, "IMEX and the driver differ in version", "install the IMEX of the driver's version"
+    ),
+    "dra_kubelet_root": Entry(ERROR, "the kubelet's folder differs from the one in the values", "correct the paths"),
+    "dra_kubernetes_old": Entry(WARNING, "Kubernetes is older than the recommended release", "plan an upgrade"),
+    "dra_kubernetes_too_old": Entry(
+        ERROR, "the chart does not support this version of Kubernetes", "upgrade to 1.34.2 or later"
+    ),
+    "dra_label_no_writer": Entry(ERROR, "no program writes the clique label", "choose one writer"),
+    "dra_label_multiple_writers": Entry(ERROR, "several programs write the clique label", "keep one of them"),
+    "dra_network_policy": Entry(WARNING, "a NetworkPolicy may block traffic between IMEX daemons", "open their ports"),
+    "dra_node_missing": Entry(ERROR, "a tray is no node of the cluster", "join it, or correct its kubernetes_node"),
+    "dra_node_not_selected": Entry(
+        ERROR, "the driver would not run on a node", "set a label that its affinity selects"
+    ),
+    "dra_not_readable": Entry(
+        WARNING,
+        "part of the cluster or of the trays could not be read",
+        "give the account the right, or repair the tray",
+    ),
+    "dra_other_install": Entry(ERROR, "another installation of the driver exists", "keep one of the two"),
+    "dra_release_old": Entry(INFO, "the release is of a 25.x chart, whose object names are kept", "none"),
+    "dra_runtime_cdi": Entry(
+        ERROR, "the container runtime of a node has no CDI, or has it disabled", "upgrade the runtime, or enable CDI"
+    ),
+    "dra_upgrade_drops": Entry(
+        WARNING, "an upgrade from 25.x drops a value or an object", "write the value again if it is needed"
+    ),
+    "dra_waves_pending": Entry(INFO, "nodes still wait for the wave that installs the driver", "continue the rollout"),
 }
 
 

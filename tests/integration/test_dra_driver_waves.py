@@ -98,7 +98,7 @@ def test_it_goes_out_canary_first_stops_at_a_failed_clique_and_goes_on_with_what
     assert (fleet.let_in, fleet.pods(), fleet.published()) == (set(), {}, set())
     again = fleet.install_held_back()
     assert changed(again) == 0
-    assert "dra_waves_waiting" in said(again)
+    assert "dra_waves_pending" in said(again)
 
     looked = fleet.rollout("--check", "--diff")
     assert (looked.returncode, fleet.let_in) == (0, set()), said(looked)
@@ -121,7 +121,7 @@ def test_it_goes_out_canary_first_stops_at_a_failed_clique_and_goes_on_with_what
     assert fleet.let_in == fleet.published() == {*FIRST, *SECOND, *THIRD}
     assert first.items() <= fleet.pods().items()
     assert "changed=0" in fleet.rollout().stdout
-    assert "dra_waves_waiting" not in said(fleet.install_held_back())
+    assert "dra_waves_pending" not in said(fleet.install_held_back())
 
 
 def test_a_running_release_stays_where_it_is_and_its_next_value_comes_in_waves(fleet: Fleet) -> None:

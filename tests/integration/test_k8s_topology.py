@@ -222,7 +222,7 @@ def test_a_change_that_no_update_can_make_is_held_until_it_is_allowed(site: Site
     before = site.api.get(f"{KAI}/nvlink")["metadata"]["uid"]
     wider = schedulers.describe(FABRIC, above=[ZONE])
     held = site.apply(wider)
-    assert codes(held) == ["k8s_recreate_held"]
+    assert codes(held) == ["k8s_recreate_required"]
     assert site.api.get(f"{KAI}/nvlink")["metadata"]["uid"] == before
     done = site.apply(wider, allow_recreate=True)
     assert ("recreate", "Topology nvlink of kai.scheduler") in steps(done)
@@ -286,7 +286,7 @@ def test_what_others_made_is_left_and_told(site: Site) -> None:
     foreign = {"apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology", "metadata": {"name": "nvlink"}}
     site.api.create(KAI, {**foreign, "spec": {"levels": [{"nodeLabel": "example.org/row"}]}})
     plan = site.apply()
-    assert codes(plan) == ["k8s_object_foreign"]
+    assert codes(plan) == ["k8s_object_unmanaged"]
     assert site.levels() == ["example.org/row"]
     # Nothing at all was written.
     assert site.api.items(HYPER_NODES) == []
@@ -324,7 +324,7 @@ def test_two_writers_stop_everything_and_one_is_left_to_its_work(site: Site) -> 
     assert not any(what.startswith("Node ") for _action, what in steps(plan))
     daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
     stopped = site.plan(schedulers.describe(FABRIC, name="second"))
-    assert (stopped.writer, codes(stopped)) == ("several", ["k8s_clique_two_writers"])
+    assert (stopped.writer, codes(stopped)) == ("several", ["k8s_clique_label_multiple_writers"])
     assert stopped.stopped
 
 
@@ -357,7 +357,7 @@ def test_a_label_of_an_unknown_program_is_left_until_it_is_to_be_ours(site: Site
     # The right one has two owners after a takeover, which is no reason to say so for ever.
     label(site, "r01t02", {CLIQUE: TEXTS["r01t02"]}, "kubectl-label")
     left = site.apply()
-    assert (left.writer, "k8s_clique_writer_unknown" in codes(left)) == ("unknown", True)
+    assert (left.writer, "k8s_clique_label_unknown_writer" in codes(left)) == ("unknown", True)
     assert site.labels("r01t01")[CLIQUE] == "by-hand.1"
     taken = site.apply(clique_label="ours")
     assert "kubectl-label" in next(row["message"] for row in taken.findings)
@@ -394,7 +394,7 @@ def test_labels_are_compared_with_the_fabric_file_and_the_gpus(site: Site) -> No
     label(site, "r02t01", {CLIQUE: other})
     plan = site.plan(gpus={"r01t01": TEXTS["r01t01"], "r02t01": other})
     assert [(row["code"], row["tray"]) for row in plan.findings] == [
-        ("k8s_clique_label_old", "r01t01"),
+        ("k8s_clique_label_stale", "r01t01"),
         ("k8s_clique_label_wrong", "r02t01"),
         ("k8s_clique_label_missing", "r02t02"),
     ]
@@ -459,7 +459,7 @@ def test_absent_tells_where_it_takes_the_last_label_of_topograph(site: Site) -> 
     site.apply(topograph="add")
     site.apply(topograph="finish")
     looked = site.plan(present=False)
-    assert [(row["code"], row["tray"]) for row in looked.findings] == [("k8s_topograph_last", "r01t01")]
+    assert [(row["code"], row["tray"]) for row in looked.findings] == [("k8s_topograph_label_lost", "r01t01")]
     assert ("update", "Node r01t01") in steps(looked)
     site.apply(present=False)
     assert not {old, new} & set(site.labels("r01t01"))
@@ -491,7 +491,7 @@ def test_slinky_gets_its_annotations_beside_the_label(site: Site) -> None:
         site.api.patch(
             f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: "a:b"}}}
         )
-        assert codes(site.plan()) == ["k8s_object_foreign"]
+        assert codes(site.plan()) == ["k8s_object_unmanaged"]
         # One that comes between the look and the write is not overwritten either; the server names its manager.
         site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: None}}})
         cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
@@ -603,7 +603,7 @@ def test_a_right_that_is_missing_in_the_middle_is_named_and_gone_on_with(site: S
     changed, output = playbook.run("-v", code=2, k8s_topology_schedulers=["kai"])
     assert changed == 0
     assert "give the account the verb patch there" in output
-    assert "k8s_unfinished" in output
+    assert "k8s_apply_incomplete" in output
     assert "run again, it goes on from there" in output
     assert site.labels("r01t01")[CLIQUE] == TEXTS["r01t01"]
     assert site.api.find(f"{KAI}/nvlink") is None

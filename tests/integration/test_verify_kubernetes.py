@@ -135,7 +135,7 @@ def test_a_site_with_kubernetes_alone_is_judged_by_it(site: Site) -> None:
         assert sorted(found) == sorted(expected)
 
     found, _verdict = site.verify(verify_kubeconfig=str(unreachable(site)), verify_timeout=3)
-    assert found == [("kubernetes", "k8s_unanswered", [])]
+    assert found == [("kubernetes", "k8s_unreachable", [])]
 
 
 def label(site: Site, node: str, text: str) -> None:

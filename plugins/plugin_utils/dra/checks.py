@@ -95,13 +95,13 @@ def in_the_way(seen: Seen) -> list[Finding]:
     domains = [name_of(item) for item in seen["compute_domains"]]
     if domains:
         message = f"ComputeDomains live ({summarize(sorted(domains))}), and only the running driver can end them; delete them with"
-        found.append(finding("dra_domains_live", f"{message} their workloads, then run this again."))
+        found.append(finding("dra_domains_active", f"{message} their workloads, then run this again."))
     held = [f"{claim.namespace}/{claim.name}" for claim in claims(seen) if claim.reserved]
     if held:
         message = (
             f"Pods still use claims of the driver ({summarize(sorted(held))}); delete those pods, then run this again."
         )
-        found.append(finding("dra_claims_live", message))
+        found.append(finding("dra_claims_in_use", message))
     return found
 
 
@@ -137,13 +137,13 @@ def _pods(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         # The first wave is still to come.
         return
     elif desired == 0:
-        yield finding("dra_plugin_empty", _empty(item, expected, plan))
+        yield finding("dra_plugin_unscheduled", _empty(item, expected, plan))
     elif desired < len(expected):
         values = mapped(plan.get("kubeletPlugin", {}))
         reasons = {name: placing.why_not(node, values) for name, node in expected.items() if node is not None}
         first = next((f": node {name}: {reason}" for name, reason in sorted(reasons.items()) if reason), "")
         message = f"The DaemonSet {name_of(item)} runs on {desired} of {len(expected)} nodes{first}"
-        yield finding("dra_plugin_short", f"{message}; label or untaint the others.")
+        yield finding("dra_plugin_incomplete", f"{message}; label or untaint the others.")
     elif ready < desired or (updated < desired and not plan.waves):
         message = (
             f"Of {desired} pods of the DaemonSet {name_of(item)} {ready} are ready and {updated} of the new kind; see"

@@ -59,7 +59,7 @@ def judge(
         if others:
             found.append(
                 finding(
-                    "dra_crd_foreign",
+                    "dra_crd_conflict",
                     f"The CRD {name} is managed by {' and '.join(others)}, which would write its own again; take it out"
                     " there, or name the manager in dra_driver_crd_managers to take the CRD over.",
                     crd=name,

@@ -176,7 +176,9 @@ def ending(seen: Seen) -> list[Finding]:
         message = (
             f"Of ComputeDomain {uid}, which is gone, {summarize(sorted(rows))} is left and keeps others off; the driver"
         )
-        found.append(finding("dra_domain_left", f"{message} cleans up every 10 minutes, remove it if it stays longer."))
+        found.append(
+            finding("dra_domain_leftovers", f"{message} cleans up every 10 minutes, remove it if it stays longer.")
+        )
     return found
 
 

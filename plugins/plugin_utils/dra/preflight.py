@@ -208,13 +208,13 @@ def _api(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
 
 def _not_seen(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     for sentence in seen["not_seen"]:
-        yield finding("dra_not_seen", f"{sentence}.")
+        yield finding("dra_not_readable", f"{sentence}.")
     silent = [name for name, tray in trays.items() if tray.fabric is None]
     if silent:
         message = (
             f"{summarize(sorted(silent))} did not say what its GPUs are; run the play on the trays too, or repair them."
         )
-        yield finding("dra_not_seen", message)
+        yield finding("dra_not_readable", message)
 
 
 def _runtime(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
@@ -266,10 +266,10 @@ def _label_writers(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         writers.append(f"dra_driver_label_writer ({plan.label_writer})")
     if len(writers) > 1:
         message = f"The label nvidia.com/gpu.clique would be written by {' and '.join(writers)}; leave it to one."
-        yield finding("dra_label_writers", message)
+        yield finding("dra_label_multiple_writers", message)
     elif not writers:
         message = f"Nobody writes the label nvidia.com/gpu.clique; set {label}: true (chart 0.5.0 or later), or deploy"
-        yield finding("dra_label_unwritten", f"{message} GPU Feature Discovery.")
+        yield finding("dra_label_no_writer", f"{message} GPU Feature Discovery.")
 
 
 def _is_gfd(item: Mapping[str, Any]) -> bool:
@@ -385,7 +385,7 @@ def _domains_live(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         message = (
             f"IMEX cannot change hands while ComputeDomains live ({names}); delete them and their workloads first."
         )
-        yield finding("dra_domains_live", message)
+        yield finding("dra_domains_active", message)
 
 
 # --- The trays.
@@ -434,7 +434,7 @@ def _fabric(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         if not tray.fabric.get("attached"):
             why = next((str(row.get("message")) for row in map(mapped, as_list(tray.fabric.get("findings")))), "")
             message = f"Tray {name} has no clique by its GPUs, so the driver ends there, or runs jobs without IMEX"
-            yield finding("dra_clique_unreadable", f"{message}: {why or 'see fabric_facts.'}", tray=name)
+            yield finding("dra_clique_unknown", f"{message}: {why or 'see fabric_facts.'}", tray=name)
         bad = []
         for gpu in map(mapped, as_list(tray.fabric.get("gpus"))):
             health = mapped(mapped(gpu.get("fabric")).get("health"))

@@ -128,13 +128,13 @@ def _crossed(served: domains.Served, domain: Mapping[str, Any], seen: Seen) -> l
             f"The trial across two cliques has the daemon of node {node} in {clique or 'no clique'}, and the node's"
             f" label {CLIQUE} says {labels.get(node)}; restart the label's writer there, or discover again."
         )
-        return [finding("dra_probe_crossed", message, domain=name_of(domain))]
+        return [finding("dra_probe_cliques_merged", message, domain=name_of(domain))]
     if len({member.clique for member in joined.values()}) < len(joined):
         message = (
             f"The nodes {summarize(sorted(joined))} of the trial across two cliques have joined one clique, so they would be"
             f" taken to have NVLink; compare the label {CLIQUE} with the GPUs of both."
         )
-        return [finding("dra_probe_crossed", message, domain=name_of(domain))]
+        return [finding("dra_probe_cliques_merged", message, domain=name_of(domain))]
     return []
 
 
@@ -172,4 +172,4 @@ def left(seen: Seen, uids: Sequence[str]) -> list[Finding]:
     message = (
         f"The trial has left {summarize(sorted(rows))}; see that the driver's controller runs, which takes it away."
     )
-    return [finding("dra_probe_left", message)]
+    return [finding("dra_probe_leftovers", message)]

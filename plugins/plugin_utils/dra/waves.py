@@ -86,7 +86,7 @@ def to_come(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
     told = [f"is not yet on {summarize(sorted(without))}"] if without else []
     told += [f"has {old} pods of the old kind"] if old > 0 else []
     message = f"The driver's plugin {' and '.join(told)}; go on with playbook rollout and -e rollout_name=dra."
-    return [finding("dra_waves_waiting", message)]
+    return [finding("dra_waves_pending", message)]
 
 
 def newest(daemon_set: Mapping[str, Any], revisions: Sequence[Mapping[str, Any]]) -> str | None:

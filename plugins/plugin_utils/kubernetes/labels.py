@@ -143,7 +143,7 @@ def decide(wanted: str, daemon_sets: Iterable[Any], nodes: Collection[Any], comi
             f"{TITLES[GFD]} and {TITLES[DRA]} both write the label {CLIQUE}: leave out one, by the GPU Operator's "
             "gfd.enabled or the DRA chart's kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled."
         )
-        return Verdict(SEVERAL, running, [finding("k8s_clique_two_writers", message)])
+        return Verdict(SEVERAL, running, [finding("k8s_clique_label_multiple_writers", message)])
     strangers = {manager: rows for manager, rows in past.items() if manager not in MANAGERS}
     by_itself = running[0] if running else UNKNOWN if strangers else OURS
     writer = by_itself if wanted == AUTO else wanted
@@ -152,20 +152,20 @@ def decide(wanted: str, daemon_sets: Iterable[Any], nodes: Collection[Any], comi
             f"{TITLES[running[0]]} writes the label {CLIQUE}, so this collection does not: switch it off there first, "
             "or set clique_label to auto."
         )
-        return Verdict(SEVERAL, running, [finding("k8s_clique_two_writers", message)])
+        return Verdict(SEVERAL, running, [finding("k8s_clique_label_multiple_writers", message)])
     if writer in (GFD, DRA) and writer not in running:
         other = f", while {TITLES[running[0]]} does" if running else ""
         message = (
             f"{TITLES[writer]} is to write the label {CLIQUE} and does not run{other}: start it, or set clique_label."
         )
         message = message[0].upper() + message[1:]
-        return Verdict(NOBODY, running, [finding("k8s_clique_no_writer", message)])
+        return Verdict(NOBODY, running, [finding("k8s_clique_label_no_writer", message)])
     for manager, rows in strangers.items():
         message = (
             f"The label {CLIQUE} of {summarize(rows)} was written by {manager}, which this collection does not know: "
             "let it go, or set clique_label to ours to take the label over."
         )
-        found.append(finding("k8s_clique_writer_unknown", message))
+        found.append(finding("k8s_clique_label_unknown_writer", message))
     for manager, rows in past.items():
         who = MANAGERS.get(manager)
         if who in (GFD, DRA) and who not in running:
@@ -173,7 +173,7 @@ def decide(wanted: str, daemon_sets: Iterable[Any], nodes: Collection[Any], comi
                 f"The label {CLIQUE} of {summarize(rows)} was written by {TITLES[who]}, which no longer runs: nobody would "
                 f"correct it but {TITLES[writer]}, which takes it over when it next writes."
             )
-            found.append(finding("k8s_clique_label_left", message))
+            found.append(finding("k8s_clique_label_orphaned", message))
     return Verdict(writer, running, found)
 
 
@@ -249,12 +249,12 @@ def _judged(node: str, label: str, fabric: str, clique: str, asked: bool, gpus: 
         message = f"The label of {node} names clique {clique} as the fabric file does, but its GPUs {said}: "
         return [
             finding(
-                "k8s_clique_label_old", message + "discover again, and restart the label's writer there.", **subject
+                "k8s_clique_label_stale", message + "discover again, and restart the label's writer there.", **subject
             )
         ]
     if asked and gpus == fabric:
         message = f"The label of {node} still says {label} where its GPUs and the fabric file say {fabric}: "
-        return [finding("k8s_clique_label_old", message + "restart the label's writer there.", **subject)]
+        return [finding("k8s_clique_label_stale", message + "restart the label's writer there.", **subject)]
     agreed = (
         "as its GPUs do"
         if asked and gpus == label
@@ -325,7 +325,7 @@ def migrate(stage: str, nodes: Collection[Any], named: Mapping[str, Collection[s
         return Migration(findings=found) if found else Migration(remove=old)
     if old:
         message = f"{summarize(natural_sorted(old))} has labels of Topograph 0.5 or older: run with topograph: add, then finish."
-        return Migration(findings=[finding("k8s_topograph_old", message)])
+        return Migration(findings=[finding("k8s_topograph_deprecated", message)])
     return Migration()
 
 
@@ -343,4 +343,4 @@ def last_places(nodes: Iterable[Any]) -> list[Finding]:
         f"{summarize(natural_sorted(losing))} loses labels of Topograph 1.0 that only this collection wrote, and the old "
         "ones are gone: let Topograph write them, by a restart of it."
     )
-    return [finding("k8s_topograph_last", message, tray=natural_sorted(losing)[0])]
+    return [finding("k8s_topograph_label_lost", message, tray=natural_sorted(losing)[0])]

@@ -79,7 +79,7 @@ def step(
         return CREATE, []
     if not is_ours(live):
         message = f"{what} is there and lacks the label {MANAGED_BY}={OWNER}, so it is left: set name to another one."
-        return None, [finding("k8s_object_foreign", message)]
+        return None, [finding("k8s_object_unmanaged", message)]
     field = unchangeable(live, wanted)
     if field is None:
         return UPDATE, []
@@ -88,5 +88,5 @@ def step(
             f"{what} must be deleted and made anew to change {field}, and workloads that name it wait meanwhile: "
             "set allow_recreate to true when they may."
         )
-        return None, [finding("k8s_recreate_held", message)]
+        return None, [finding("k8s_recreate_required", message)]
     return RECREATE, []

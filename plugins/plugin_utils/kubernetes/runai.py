@@ -55,7 +55,7 @@ class RunAi:
                 f"Run:ai's network topology {topology.name} has the levels {has} instead of "
                 f"{', '.join(wanted['levels'])}: choose another name, or remove it there when no node pool needs it."
             )
-            return [], [finding("k8s_runai_differs", message)]
+            return [], [finding("k8s_runai_conflict", message)]
         there = self._named(POOLS, topology.name)
         if there is None:
             steps.append(Step(CREATE, f"Run:ai node pool {topology.name}"))

@@ -57,11 +57,11 @@ SLINKY_GROUP = "slinky.slurm.net"
 # stops nothing, the objects being right whatever the label is.
 STOPS = frozenset(
     (
-        "k8s_clique_no_writer",
-        "k8s_clique_two_writers",
-        "k8s_object_foreign",
-        "k8s_recreate_held",
-        "k8s_runai_differs",
+        "k8s_clique_label_no_writer",
+        "k8s_clique_label_multiple_writers",
+        "k8s_object_unmanaged",
+        "k8s_recreate_required",
+        "k8s_runai_conflict",
         "k8s_scheduler_missing",
         "k8s_topograph_in_use",
     )
@@ -315,7 +315,7 @@ class Planner:
                         f"Node {name} has the annotation {SLINKY}: {live} from {owner}, so it is left: remove it, or "
                         "leave slinky out of schedulers."
                     )
-                    self._plan.findings.append(finding("k8s_object_foreign", message, tray=name))
+                    self._plan.findings.append(finding("k8s_object_unmanaged", message, tray=name))
                 elif live != wanted[name] or manager not in owners:
                     self._node(node, manager, "annotations", {SLINKY: wanted[name]}, False)
             elif manager in owners:

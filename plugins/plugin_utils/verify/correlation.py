@@ -32,7 +32,7 @@ _IMEX_DOWN = frozenset(
 _IMEX_VERSIONS = frozenset({"imex_version_mismatch", "imex_peer_version", "imex_package_waits"})
 _PLACE = frozenset(
     {
-        "k8s_clique_label_old",
+        "k8s_clique_label_stale",
         "k8s_clique_label_wrong",
         "k8s_domain_clique_wrong",
         "tray_slot_differs",
@@ -41,7 +41,7 @@ _PLACE = frozenset(
 _IN_KUBERNETES = frozenset(
     {
         "k8s_clique_label_missing",
-        "k8s_clique_label_old",
+        "k8s_clique_label_stale",
         "k8s_clique_label_wrong",
         "k8s_domain_daemon_down",
         "dra_slice_missing",

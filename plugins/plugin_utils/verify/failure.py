@@ -137,13 +137,13 @@ REASONS: dict[str, Reason] = {
         TIERS, "somebody changed it by hand, or slurm_tiers changed since the last run", _TIERS
     ),
     "slurm_tier_unread": Reason(TIERS, "slurmdbd does not answer", "sacctmgr show cluster"),
-    "k8s_unanswered": Reason(
+    "k8s_unreachable": Reason(
         KUBERNETES, "the API server is down, or the kubeconfig is old", "kubectl get --raw /readyz"
     ),
     "k8s_node_missing": Reason(KUBERNETES, "the tray never joined, or its Node was deleted", "kubectl get nodes"),
     "node_not_ready": Reason(KUBERNETES, "the kubelet does not report", "kubectl describe node {tray}"),
     "k8s_clique_label_missing": Reason(KUBERNETES, "the label was removed, or its writer does not run there", _LABEL),
-    "k8s_clique_label_old": Reason(KUBERNETES, "the label's writer has not looked since the GPUs changed", _LABEL),
+    "k8s_clique_label_stale": Reason(KUBERNETES, "the label's writer has not looked since the GPUs changed", _LABEL),
     "k8s_clique_label_wrong": Reason(KUBERNETES, "the label was set by hand, or its writer is behind", _LABEL),
     "k8s_clique_label_unplaced": Reason(FABRIC_FILE, "the node's tray was never discovered", _DISCOVER),
     "k8s_domain_clique_wrong": Reason(KUBERNETES, "the driver's plugin has not looked since the GPUs changed", _PLUGIN),

@@ -29,7 +29,7 @@ def check(seen: Evidence) -> Iterator[Failure]:
     if seen.kubernetes is None:
         if seen.kubernetes_problem:
             message = f"The API server could not be asked ({seen.kubernetes_problem})."
-            yield failure("k8s_unanswered", KUBERNETES, message)
+            yield failure("k8s_unreachable", KUBERNETES, message)
         return
     tray_of = _trays(seen)
     yield from _labels(seen, seen.kubernetes, tray_of)

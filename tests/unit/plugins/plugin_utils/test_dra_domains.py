@@ -87,7 +87,7 @@ def test_a_domain_that_serves_its_workload_has_no_finding() -> None:
         ),
         (
             lambda seen: (seen.update(compute_domains=[], claims=[]), label(seen, world.KEY, None, 1)),
-            "dra_domain_left",
+            "dra_domain_leftovers",
             "Of ComputeDomain uid-cd, which is gone, ComputeDomainClique",
         ),
         (
@@ -122,7 +122,7 @@ def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> No
     assert found[0][0] == code
     assert words in found[0][1]
     # A domain that is judged there is one of a node of another as well, whose UID then is of none that lives.
-    assert {other for other, _words in found} <= {code, "dra_bandwidth_unproven", "dra_domain_left"}
+    assert {other for other, _words in found} <= {code, "dra_bandwidth_unproven", "dra_domain_leftovers"}
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_trial_names_the_first_thing_that_does_not_work(change: Change, words:
 def test_what_a_trial_leaves_is_named_until_nothing_is_left() -> None:
     seen, _made = trial()
     found = probe.left(seen, ["uid-cd"])
-    assert [row["code"] for row in found] == ["dra_probe_left"]
+    assert [row["code"] for row in found] == ["dra_probe_leftovers"]
     assert "ComputeDomain default/nvlink-probe-" in found[0]["message"]
     assert probe.left(world.installed(), ["uid-cd"]) == []
     assert probe.left(seen, ["uid-other"]) == []
@@ -260,7 +260,7 @@ def test_a_trial_across_two_cliques_comes_up_and_stays_two() -> None:
 def test_a_trial_across_two_cliques_that_became_one_is_told(joined: list[Any], words: str) -> None:
     seen, made = crossing()
     found = probe.judge({**seen, "compute_domain_cliques": joined}, made, world.plan())
-    assert [row["code"] for row in found] == ["dra_probe_crossed"]
+    assert [row["code"] for row in found] == ["dra_probe_cliques_merged"]
     assert words in found[0]["message"]
 
 
@@ -269,7 +269,7 @@ def test_two_nodes_whose_labels_have_become_one_clique_are_told() -> None:
     label(seen, CLIQUE, world.CLIQUE, 1)
     seen["compute_domain_cliques"] = [world.members(r01t01="Ready", r01t02="Ready")]
     found = probe.judge(seen, made, world.plan())
-    assert [row["code"] for row in found] == ["dra_probe_crossed"]
+    assert [row["code"] for row in found] == ["dra_probe_cliques_merged"]
     assert "have joined one clique" in found[0]["message"]
 
 

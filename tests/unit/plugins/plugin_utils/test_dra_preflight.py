@@ -60,7 +60,7 @@ def test_a_sound_cluster_has_no_finding() -> None:
         (lambda seen: seen["groups"].update({"resource.k8s.io": ["v1beta1"]}), "dra_api_missing", "does not serve v1"),
         (
             lambda seen: seen["not_seen"].append("The account may not list x; allow it"),
-            "dra_not_seen",
+            "dra_not_readable",
             "may not list x",
         ),
         (lambda seen: seen["nodes"].pop(), "dra_node_missing", "Tray r01t02 should be node r01t02"),
@@ -89,7 +89,7 @@ def test_a_sound_cluster_has_no_finding() -> None:
             "dra_runtime_cdi",
             "has no CDI",
         ),
-        (lambda seen: seen["daemon_sets"].append(world.gfd()), "dra_label_writers", "gpu-feature-discovery"),
+        (lambda seen: seen["daemon_sets"].append(world.gfd()), "dra_label_multiple_writers", "gpu-feature-discovery"),
         (
             lambda seen: seen["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}),
             "dra_other_install",
@@ -113,7 +113,7 @@ def test_a_sound_cluster_has_no_finding() -> None:
         (lambda seen: seen["crds"].update({DOMAINS: world.crd(DOMAINS, True)}), "dra_crd_stale", "demands numNodes"),
         (
             lambda seen: seen["crds"].update({DOMAINS: world.crd(DOMAINS, managers=("helm", "argocd-controller"))}),
-            "dra_crd_foreign",
+            "dra_crd_conflict",
             "managed by argocd-controller",
         ),
         (
@@ -163,12 +163,12 @@ def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], cod
             "dra_driver_too_old",
             "570.158.01",
         ),
-        ({"fabric": None}, "dra_not_seen", "r01t01 did not say"),
+        ({"fabric": None}, "dra_not_readable", "r01t01 did not say"),
         ({"imex": world.imex(version="580.82.07")}, "dra_imex_version", "IMEX 580.82.07 and driver 580.173.02"),
         ({"imex": world.imex(channels={"major": None})}, "dra_channels_missing", "nvidia-caps-imex-channels"),
         (
             {"fabric": world.fabric(attached=False, clique=None, findings=[{"message": "GPU 2 is lost; reboot."}])},
-            "dra_clique_unreadable",
+            "dra_clique_unknown",
             "GPU 2 is lost; reboot.",
         ),
         (
@@ -229,12 +229,12 @@ def test_a_clique_larger_than_an_imex_domain_is_told_unless_the_limit_is_raised(
 
 def test_the_clique_label_needs_exactly_one_writer() -> None:
     nobody = world.plan({})
-    assert codes(preflight.preflight(world.virgin(), world.trays(), nobody)) == ["dra_label_unwritten"]
+    assert codes(preflight.preflight(world.virgin(), world.trays(), nobody)) == ["dra_label_no_writer"]
     with_gfd = spoilt(lambda seen: seen["daemon_sets"].append(world.gfd()))
     assert preflight.preflight(with_gfd, world.trays(), nobody) == []
     idle = copy.deepcopy(with_gfd)
     idle["daemon_sets"][0]["status"]["desiredNumberScheduled"] = 0
-    assert codes(preflight.preflight(idle, world.trays(), nobody)) == ["dra_label_unwritten"]
+    assert codes(preflight.preflight(idle, world.trays(), nobody)) == ["dra_label_no_writer"]
     assert preflight.preflight(world.virgin(), world.trays(), world.plan({}, label_writer="site")) == []
 
 
@@ -264,7 +264,7 @@ def test_imex_does_not_change_hands_under_live_compute_domains() -> None:
     live = spoilt(lambda seen: seen["compute_domains"].append(world.domain()), world.installed())
     plan = world.plan(shape="host_managed", label_writer="site")
     found = preflight.preflight(live, world.trays(imex=world.hosts_imex()), plan)
-    assert codes(found) == ["dra_domains_live"]
+    assert codes(found) == ["dra_domains_active"]
     assert "jobs/cd" in found[0]["message"]
     assert preflight.preflight(live, world.trays(), world.plan()) == []
     # The plugin says whose IMEX it goes by; that a DeviceClass is missing is another fault.
@@ -272,9 +272,9 @@ def test_imex_does_not_change_hands_under_live_compute_domains() -> None:
     assert preflight.preflight(live, world.trays(), world.plan()) == []
     host = [{"name": "compute-domains", "env": [{"name": "IMEX_MODE", "value": "hostManaged"}]}]
     live["daemon_sets"] = [world.daemon_set(containers=host)]
-    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_live"]
+    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_active"]
     live["daemon_sets"] = []
-    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_live"]
+    assert codes(preflight.preflight(live, world.trays(), world.plan())) == ["dra_domains_active"]
 
 
 def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
@@ -368,7 +368,7 @@ def test_operators_of_affinity(row: dict[str, Any], holds: bool) -> None:
 
 def test_a_manager_that_a_site_names_may_lose_its_crd() -> None:
     live = {DOMAINS: world.crd(DOMAINS, managers=("argocd-controller",))}
-    assert codes(crds.judge(live)) == ["dra_crd_foreign"]
+    assert codes(crds.judge(live)) == ["dra_crd_conflict"]
     assert crds.judge(live, managers=["argocd-controller"]) == []
 
 
@@ -419,7 +419,7 @@ def test_schemas_differ_either_way_or_not_at_all(one: Any, other: Any) -> None:
     ("change", "code", "told"),
     [
         (lambda seen: seen.update(daemon_sets=[]), "dra_plugin_missing", "tag release"),
-        (lambda seen: seen.update(daemon_sets=[world.daemon_set(count=1)]), "dra_plugin_short", "1 of 2 nodes"),
+        (lambda seen: seen.update(daemon_sets=[world.daemon_set(count=1)]), "dra_plugin_incomplete", "1 of 2 nodes"),
         (lambda seen: seen.update(daemon_sets=[world.daemon_set(ready=1)]), "dra_plugin_unready", "Of 2 pods"),
         (lambda seen: seen["daemon_sets"][0].update(status={}), "dra_plugin_unready", "not yet looked at"),
         (lambda seen: seen["device_classes"].pop(), "dra_class_missing", "compute-domain-daemon.nvidia.com"),
@@ -442,7 +442,7 @@ def test_a_plugin_that_wants_no_pod_names_the_missing_label() -> None:
     for node in seen["nodes"]:
         node["metadata"]["labels"] = {"nvidia.com/gpu.clique": world.CLIQUE}
     found = checks.check(seen, world.trays(), world.plan())
-    assert codes(found) == ["dra_plugin_empty"]
+    assert codes(found) == ["dra_plugin_unscheduled"]
     assert "r01t01" in found[0]["message"]
     assert "nvidia.com/gpu.present=true" in found[0]["message"]
 
@@ -479,7 +479,7 @@ def test_what_is_in_the_way_of_an_uninstall_is_named() -> None:
         lambda seen: seen.update(claims=[world.claim("a")], compute_domains=[world.domain("train")]), world.installed()
     )
     found = checks.in_the_way(seen)
-    assert codes(found) == ["dra_domains_live", "dra_claims_live"]
+    assert codes(found) == ["dra_domains_active", "dra_claims_in_use"]
     assert "jobs/train" in found[0]["message"]
     assert "jobs/a" in found[1]["message"]
 

@@ -101,7 +101,7 @@ def test_of_helms_secrets_only_the_metadata_is_asked_for() -> None:
 def test_a_missing_right_is_named(path: str, told: str) -> None:
     seen, _asked = read(Cluster(world.installed(), {path: 403}))
     found = preflight.preflight(seen, world.trays(), world.plan())
-    assert [row["code"] for row in found] == ["dra_not_seen"]
+    assert [row["code"] for row in found] == ["dra_not_readable"]
     assert told in found[0]["message"]
 
 

@@ -143,7 +143,7 @@ def test_before_the_first_wave_nothing_is_missing_and_the_preflight_sees_the_end
     seen["daemon_sets"][0]["status"].update(dict.fromkeys(("desiredNumberScheduled", "numberReady"), 0))
     assert checks.check(*waves.let_in(seen, world.trays()), plan) == []
     assert waves.waiting(seen, world.trays()) == world.names()
-    assert [row["code"] for row in waves.to_come(seen, world.trays(), plan)] == ["dra_waves_waiting"]
+    assert [row["code"] for row in waves.to_come(seen, world.trays(), plan)] == ["dra_waves_pending"]
     codes = {row["code"] for row in preflight(world.virgin(), world.trays(), plan)}
     assert "dra_node_not_selected" in codes
     assert "dra_node_not_selected" not in {

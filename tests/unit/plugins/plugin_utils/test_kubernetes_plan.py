@@ -69,10 +69,16 @@ def test_what_no_update_can_change(there: dict[str, Any], wanted: dict[str, Any]
     [
         (None, KAI, False, "create", None),
         (live(KAI), KAI, False, "update", None),
-        (live(KAI), WIDER_KAI, False, None, "k8s_recreate_held"),
+        (live(KAI), WIDER_KAI, False, None, "k8s_recreate_required"),
         (live(KAI), WIDER_KAI, True, "recreate", None),
-        ({**live(KAI), "metadata": {"name": "nvlink"}}, WIDER_KAI, True, None, "k8s_object_foreign"),
-        ({**live(KAI), "metadata": {"labels": {schedulers.MANAGED_BY: "Helm"}}}, KAI, True, None, "k8s_object_foreign"),
+        ({**live(KAI), "metadata": {"name": "nvlink"}}, WIDER_KAI, True, None, "k8s_object_unmanaged"),
+        (
+            {**live(KAI), "metadata": {"labels": {schedulers.MANAGED_BY: "Helm"}}},
+            KAI,
+            True,
+            None,
+            "k8s_object_unmanaged",
+        ),
     ],
 )
 def test_one_step_or_a_finding(there: Any, wanted: Any, allowed: bool, action: str | None, code: str | None) -> None:
@@ -116,7 +122,7 @@ def test_what_cannot_be_changed_in_place_is_never_updated_and_never_remade_witho
     fixed = k8s_plan.unchangeable(there, wanted)
     assert fixed is None or before != after
     held, found = k8s_plan.step(there, wanted, False)
-    assert (held, [row["code"] for row in found]) == ((None, ["k8s_recreate_held"]) if fixed else ("update", []))
+    assert (held, [row["code"] for row in found]) == ((None, ["k8s_recreate_required"]) if fixed else ("update", []))
     assert k8s_plan.step(there, wanted, True) == (("recreate" if fixed else "update"), [])
     # The way back meets the same rule, so that a recreate can be undone by one.
     if kind[0] == "kai.scheduler/v1alpha1":
@@ -128,7 +134,7 @@ def test_what_is_not_ours_is_never_touched(
     kind: tuple[str, str], before: list[str], after: list[str], owner: str, allowed: bool
 ) -> None:
     action, found = k8s_plan.step(live(topology(kind, before, owner)), topology(kind, after), allowed)
-    assert (action, [row["code"] for row in found]) == (None, ["k8s_object_foreign"])
+    assert (action, [row["code"] for row in found]) == (None, ["k8s_object_unmanaged"])
 
 
 @given(there=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind"]), JSON))

@@ -72,7 +72,7 @@ def test_of_a_pool_that_is_there_only_the_topology_is_set(standin: Standin) -> N
 def test_a_topology_with_other_levels_is_left(standin: Standin) -> None:
     standin.rows[runai.TOPOLOGIES] = [{"id": "1", "name": "nvlink", "clusterId": CLUSTER, "levels": ["a", "b"]}]
     steps, (found,) = standin.client().plan(TOPOLOGY)
-    assert (steps, found["code"]) == ([], "k8s_runai_differs")
+    assert (steps, found["code"]) == ([], "k8s_runai_conflict")
     assert "a, b" in found["message"]
 
 

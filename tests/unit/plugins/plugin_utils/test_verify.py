@@ -362,7 +362,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (qos_by_hand, "tiers", "slurm_tier_differs", []),
     (partition_gone, "tiers", "slurm_tier_differs", []),
     (database_down, "tiers", "slurm_tier_unread", []),
-    (stale_label, "kubernetes", "k8s_clique_label_old", B[1:2]),
+    (stale_label, "kubernetes", "k8s_clique_label_stale", B[1:2]),
     (no_label, "kubernetes", "k8s_clique_label_missing", B[1:2]),
     (no_node, "kubernetes", "k8s_node_missing", B[2:3]),
     (no_slice, "kubernetes", "dra_slice_missing", B[:1]),
@@ -463,7 +463,7 @@ def test_controllers_and_servers_that_do_not_answer_are_failures(world: World) -
         kubernetes=None,
         kubernetes_problem="Connection refused",
     )
-    assert [row[:2] for row in rows(verdict)] == [("slurm", "slurm_unanswered"), ("kubernetes", "k8s_unanswered")]
+    assert [row[:2] for row in rows(verdict)] == [("slurm", "slurm_unanswered"), ("kubernetes", "k8s_unreachable")]
     assert verdict["ok"] is False
 
 
