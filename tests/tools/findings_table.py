@@ -13,18 +13,18 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import C
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 
 _HEAD = """\
-<!-- Written by tests/tools/findings_table.py from plugins/module_utils/findings.py; change it there. -->
+<!-- Written by make reference from plugins/module_utils/findings.py; change it there. -->
 
-# Findings
+# Findings: codes, meanings and remedies
 
-Whatever hardware or another tool says wrongly is a finding: a code, a severity, the subject (tray, GPU, clique, domain
-or block) and a sentence with the remedy. The severity speaks of the subject alone. An error: it cannot serve multi-node
-NVLink jobs, or what is to be written is wrong. A warning: it can, and somebody should look. An info: good to know.
+Whatever hardware or a tool reports wrongly becomes a finding: a code, a severity, a subject (tray, GPU, clique, NVLink
+domain or block) and a sentence with the remedy. The severity is that of the subject. Error: it cannot serve multi-node
+NVLink jobs, or what is to be written is wrong. Warning: it can, and somebody should check it. Info: no action needed.
 
-A finding whose meaning starts with *gate* stops `discover -e fabric_accept=gates`. A site that means it names the gate's code
-in `fabric_override`; the fabric file keeps when that was and what the gate would have objected to.
+A finding whose meaning starts with *gate* stops `discover -e fabric_accept=gates`. To accept it all the same, name its
+code in `fabric_override`; the fabric file then records the date and what the gate would have reported.
 """
-_HEADINGS = {ERROR: "Errors", WARNING: "Warnings", INFO: "Good to know"}
+_HEADINGS = {ERROR: "Errors", WARNING: "Warnings", INFO: "Information"}
 
 
 def text() -> str:

@@ -2,11 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a role's argument specification, its defaults and its README say of its variables is the same."""
+"""A role's defaults match its argument specification, and the example play of its README runs alone."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import sysconfig
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +19,21 @@ import pytest
 import yaml
 
 ROLES = sorted(path.parents[1] for path in Path(__file__).resolve().parents[2].glob("roles/*/meta/argument_specs.yml"))
+_FENCED = re.compile(r"^```ya?ml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"(?:^(?: {4}.*)?\n)+", re.MULTILINE)
 
 
 def options(role: Path) -> dict[str, dict[str, Any]]:
+    """The variables of all entry points of a role."""
     entries = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
     return {name: option for entry in entries.values() for name, option in entry["options"].items()}
 
 
-@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_every_variable_has_its_row(role: Path) -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", (role / "README.md").read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(options(role))
+def examples(role: Path) -> list[str]:
+    """The plays of a role's README, each as text."""
+    readme = (role / "README.md").read_text()
+    blocks = [*_FENCED.findall(readme), *map(textwrap.dedent, _INDENTED.findall(readme))]
+    return [block for block in blocks if re.search(r"^ *-? ?hosts:", block, re.MULTILINE)]
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
@@ -35,3 +44,33 @@ def test_defaults_are_those_of_the_specification(role: Path) -> None:
     for name, value in defaults.items():
         assert known[name].get("default", value) == value, name
     assert {name for name, option in known.items() if "default" in option} <= set(defaults)
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_the_readme_has_an_example_play_of_the_role_by_its_full_name(role: Path) -> None:
+    plays = [play for block in examples(role) for play in yaml.safe_load(block)]
+    assert any(re.search(rf"rackscale\.nvlink\.{role.name}\b", yaml.safe_dump(play)) for play in plays)
+
+
+def test_ansible_accepts_the_example_plays(tmp_path: Path) -> None:
+    files = []
+    for role in ROLES:
+        for number, block in enumerate(examples(role)):
+            files.append(tmp_path / f"{role.name}-{number}.yml")
+            files[-1].write_text(block)
+    fabric_file = tmp_path / "fabric.json"
+    fabric_file.write_text('{"schema_version": 1, "domains": {}, "cliques": {}, "trays": {}, "overrides": []}')
+    done = subprocess.run(
+        [
+            *(str(Path(sys.executable).parent / "ansible-playbook"), "--syntax-check", "-i", "localhost,"),
+            *("-e", f"fabric_file={fabric_file}"),
+            *map(str, files),
+        ],
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": sysconfig.get_path("purelib")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

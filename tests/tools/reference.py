@@ -1,0 +1,267 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Write docs/reference.md and the tables of variables in the roles' READMEs (`make reference`).
+
+The sources are the header comments of playbooks, the roles' argument_specs and the documentation of plugins. A module
+whose short description begins with [INTERNAL] is left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PAGE = CHECKOUT / "docs" / "reference.md"
+INTERNAL = "[INTERNAL]"
+RUNS_ON = {"slurm": "Slurm controller", "tray": "trays"}
+
+_HEAD = """\
+<!-- Written by make reference from playbooks, argument_specs and plugins; change it there. -->
+
+# Reference: playbooks, roles and plugins
+
+`ansible-doc rackscale.nvlink.NAME` prints every option and return value of a module, with `-t inventory`, `-t lookup`,
+`-t callback` or `-t role` those of another plugin or a role. `make docs` builds the same as a site.
+"""
+_TABLE = re.compile(r"(<!-- variables:(\w+) [^>]*-->\n).*?(<!-- /variables:\2 -->)", re.DOTALL)
+_MARKUP = re.compile(r"\b([BCIMOPVELRU]|RV)\(((?:[^()\\]|\\.)*)\)")
+_CODE = re.compile(r"(`[^`]*`)")
+_VARIABLE = re.compile(r"^#   ([a-z]\w*(?:, [a-z]\w*)*)  +(\S.*)$")
+
+
+class Playbook(NamedTuple):
+    """The header comment of a playbook: its description and its variables with their meaning."""
+
+    name: str
+    description: str
+    required: dict[str, str]
+    optional: dict[str, str]
+    more: str
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page with its text."""
+    return {PAGE: reference(), **{role / "README.md": role_page(role) for role in roles()}}
+
+
+def roles() -> list[Path]:
+    """The folders of all roles."""
+    return sorted(path.parents[1] for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml"))
+
+
+def entry_points(role: Path) -> dict[str, dict[str, Any]]:
+    """The entry points of a role by name, without those that only check the options of another one."""
+    specs: dict[str, dict[str, Any]] = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())[
+        "argument_specs"
+    ]
+    first = {}
+    for name, spec in specs.items():
+        if spec["options"] not in [other["options"] for other in first.values()]:
+            first[name] = spec
+    return first
+
+
+def role_page(role: Path) -> str:
+    """The README of a role with a current table for each entry point.
+
+    Raises ValueError where the README has no place for the table of an entry point, or one too many.
+    """
+    path = role / "README.md"
+    text = path.read_text(encoding="utf-8")
+    entries = entry_points(role)
+    found = [match[2] for match in _TABLE.finditer(text)]
+    if sorted(found) != sorted(entries):
+        raise ValueError(
+            f"{path.relative_to(CHECKOUT)}: has tables for {found}, and meta/argument_specs.yml the entry points "
+            f"{list(entries)}. Write <!-- variables:NAME (make reference) --> and <!-- /variables:NAME --> for each."
+        )
+    return _TABLE.sub(lambda match: f"{match[1]}{variables(entries[match[2]]['options'])}{match[3]}", text)
+
+
+def variables(options: dict[str, dict[str, Any]]) -> str:
+    """The table of an entry point's variables."""
+    rows = (f"| `{name}` | {_type(spec)} | {_default(spec)} | {_meaning(spec)} |\n" for name, spec in options.items())
+    return f"\n| variable | type | default | meaning |\n|---|---|---|---|\n{''.join(rows)}\n"
+
+
+def _type(spec: dict[str, Any]) -> str:
+    kind = spec.get("type", "str")
+    return f"{kind} of {spec['elements']}" if "elements" in spec else str(kind)
+
+
+def _default(spec: dict[str, Any]) -> str:
+    if spec.get("required"):
+        return "**required**"
+    default = spec.get("default")
+    if default is None:
+        return "none"
+    if default == "":
+        return "empty"
+    if isinstance(default, str):
+        return f"`{_escaped(default)}`"
+    dumped = yaml.safe_dump(default, default_flow_style=True, width=1000)
+    return f"`{_escaped(dumped.removesuffix(chr(10)).removesuffix('...').strip())}`"
+
+
+def _escaped(code: str) -> str:
+    return code.replace("|", "\\|")
+
+
+def _meaning(spec: dict[str, Any]) -> str:
+    text = markdown(spec["description"])
+    if spec.get("choices"):
+        text += f" One of {', '.join(f'`{choice}`' for choice in spec['choices'])}."
+    if spec.get("options"):
+        keys = (f"`{key}` ({_key(inner)}): {_meaning(inner)}" for key, inner in spec["options"].items())
+        text += " Keys: " + " ".join(keys)
+    return text
+
+
+def _key(spec: dict[str, Any]) -> str:
+    return f"{_type(spec)}, {_default(spec).strip('*')}"
+
+
+def markdown(description: str | list[str]) -> str:
+    """Ansible's markup as a cell of a Markdown table."""
+    sentences = [description] if isinstance(description, str) else description
+    text = " ".join(" ".join(sentence.split()) for sentence in sentences)
+    parts = _CODE.split(_MARKUP.sub(_marked, text))
+    return "".join(_escaped(part) if part.startswith("`") else _plain(part) for part in parts)
+
+
+def _marked(match: re.Match[str]) -> str:
+    kind, content = match[1], re.sub(r"\\(.)", r"\1", match[2])
+    if kind == "B":
+        return f"**{content}**"
+    if kind in ("I", "U", "R"):
+        return content.split(",")[0]
+    if kind == "L":
+        title, address = content.rsplit(",", 1)
+        return f"[{title}]({address.strip()})"
+    if kind == "P":
+        return f"`{content.split('#')[0]}`"
+    # An option or a return value of another plugin is written as PLUGIN#KIND:NAME.
+    return f"`{content.rsplit(':', 1)[-1] if kind in ('O', 'RV') and '#' in content else content}`"
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def playbooks() -> list[Playbook]:
+    """All playbooks that a user runs."""
+    return [playbook(path) for path in sorted(CHECKOUT.glob("playbooks/*.yml"))]
+
+
+def playbook(path: Path) -> Playbook:
+    """Read the header comment of a playbook.
+
+    After `---` stand the description, then `Needed:` and `Optional:`, below each a line `NAME  MEANING` a variable.
+    """
+    lines = path.read_text(encoding="utf-8").split("\n---\n", 1)[1].splitlines()
+    header = []
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        header.append(line)
+    sections: dict[str, dict[str, str]] = {"Needed": {}, "Optional": {}}
+    description: list[str] = []
+    more: list[str] = []
+    section = ""
+    for line in header:
+        text = line[1:].strip()
+        heading = re.match(r"^(Needed|Optional)\b(.*)", text)
+        variable = _VARIABLE.match(line)
+        if heading:
+            section = heading[1]
+            more.append(heading[2].strip(" :,").removesuffix(", and"))
+        elif section and variable:
+            sections[section].update(dict.fromkeys(variable[1].split(", "), variable[2]))
+        elif section and line.startswith("#    ") and sections[section]:
+            last = list(sections[section])[-1]
+            sections[section][last] += f" {text}"
+        elif not section and text:
+            description.append(text)
+    return Playbook(
+        path.stem, " ".join(description), sections["Needed"], sections["Optional"], " ".join(filter(None, more))
+    )
+
+
+def documentation(path: Path) -> dict[str, Any]:
+    """What a plugin documents of itself."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DOCUMENTATION":
+            found: dict[str, Any] = yaml.safe_load(ast.literal_eval(node.value))
+            return found
+    raise ValueError(f"{path}: has no DOCUMENTATION.")
+
+
+def plugins(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and documentation of all plugins of a kind, as modules, lookup."""
+    for path in sorted((CHECKOUT / "plugins" / kind).glob("*.py")):
+        if path.stem != "__init__":
+            yield path.stem, documentation(path)
+
+
+def internal_modules() -> set[str]:
+    """The modules that roles alone use."""
+    return {name for name, documented in plugins("modules") if documented["short_description"].startswith(INTERNAL)}
+
+
+def reference() -> str:
+    """The page of all playbooks, roles and plugins."""
+    return f"{_HEAD}{''.join(_playbook_sections())}{_role_section()}{_plugin_section()}"
+
+
+def _playbook_sections() -> Iterator[str]:
+    yield (
+        "\n## Playbooks\n\nRun each as `ansible-playbook -i INVENTORY rackscale.nvlink.NAME`."
+        " Each supports `--check` and `--diff`, and a second run changes nothing.\n"
+    )
+    for one in playbooks():
+        yield f"\n### {one.name}\n\n{markdown(one.description)}\n"
+        rows = [(name, "required", text) for name, text in one.required.items()]
+        rows += [(name, "", text) for name, text in one.optional.items()]
+        if rows:
+            yield "\n| variable | required | meaning |\n|---|---|---|\n"
+            yield from (f"| `{name}` | {needed} | {markdown(text)} |\n" for name, needed, text in rows)
+        if one.more:
+            yield f"\nAlso {one.more}.\n"
+
+
+def _role_section() -> str:
+    rows = []
+    for role in roles():
+        for name, spec in entry_points(role).items():
+            link = f"[`{role.name}`](../roles/{role.name}/README.md)"
+            rows.append(f"| {link} | `{name}` | {markdown(spec['short_description'])} |\n")
+    return f"\n## Roles\n\n| role | entry point | what it does |\n|---|---|---|\n{''.join(rows)}"
+
+
+def _plugin_section() -> str:
+    groups = yaml.safe_load((CHECKOUT / "meta" / "runtime.yml").read_text())["action_groups"]
+    rows = []
+    for name, documented in plugins("modules"):
+        if not documented["short_description"].startswith(INTERNAL):
+            places = [place for group, place in RUNS_ON.items() if name in groups[group]] or ["Ansible controller"]
+            rows.append(f"| `{name}` | {', '.join(places)} | {markdown(documented['short_description'])} |\n")
+    text = f"\n## Modules\n\n| module | runs on | what it does |\n|---|---|---|\n{''.join(rows)}"
+    others = [
+        f"| `{name}` | {kind} | {markdown(documented['short_description'])} |\n"
+        for kind in ("inventory", "lookup", "callback")
+        for name, documented in plugins(kind)
+    ]
+    return f"{text}\n## Other plugins\n\n| plugin | kind | what it does |\n|---|---|---|\n{''.join(others)}"
+
+
+if __name__ == "__main__":
+    for generated, content in pages().items():
+        generated.write_text(content, encoding="utf-8")
