@@ -7,63 +7,107 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_nodes
-short_description: Keep jobs from trays, and give them back after a test
+short_description: Drain and resume trays in Slurm, and keep spare trays in a reservation
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Runs on a host with scontrol, as the Slurm controller, with the rights of a Slurm operator.
-  - Drains nodes with a reason, and resumes those that were drained with that reason. A node that somebody else has
-    drained keeps its state and its reason.
-  - With O(test) a node is first reserved for O(test_user), then undrained, then tested by a job. Only when that job
-    ended with 0 do others get in; else the node is drained again. The reservation ends by itself if the run is killed.
+  - Runs on a host with scontrol, such as the Slurm controller, as a user with the rights of a Slurm operator.
+  - Drains nodes with a reason, and resumes those that were drained with that reason. A node that was drained with a
+    reason of somebody else keeps its state and its reason.
+  - With O(test) a node is first reserved for O(test_user), then undrained, then tested by a job. It is open to other
+    jobs only after that job ended with exit status 0; otherwise it is drained again. The reservation ends by itself
+    if the run is killed.
+  - With O(state=spares_present), O(active) trays of each block run jobs, such as 16 of 18, and the others are in the
+    reservation C(nvlink_spare_BLOCK). A drained or down tray does not count as active, so a spare of its block
+    replaces it. When it comes back, it becomes the spare. Only Slurm keeps the list of spares.
+  - Reservations with other names are never changed.
 options:
-  nodes:
-    description: The NodeNames. One that slurmctld does not know is told in RV(missing).
-    type: list
-    elements: str
-    required: true
   state:
     description:
-      - V(drained) keeps new jobs away and waits for those that run. V(resumed) gives nodes back.
-      - V(taken_over) gives O(reason) to nodes that are drained for another reason that begins with C(nvlink:).
+      - V(drained) drains O(nodes), then waits up to O(wait) seconds for running jobs. V(resumed) returns them to
+        service.
+      - V(adopted) gives O(reason) to those of O(nodes) that are drained for another reason that begins with
+        C(nvlink:), so that a later V(resumed) with O(reason) resumes them.
+      - V(spares_present) keeps spare trays of each block in a reservation. V(spares_absent) deletes these
+        reservations.
+      - An option that has no meaning for the chosen state fails the task, unless it has its default value.
     type: str
-    choices: [drained, resumed, taken_over]
+    choices: [drained, resumed, adopted, spares_present, spares_absent]
     required: true
+  nodes:
+    description:
+      - The NodeNames, required for O(state=drained), O(state=resumed) and O(state=adopted).
+      - A name that slurmctld does not know is listed in RV(unknown_nodes).
+    type: list
+    elements: str
   reason:
     description:
-      - Why, in a few words. What Slurm shows begins with C(nvlink:).
-      - With V(resumed), only nodes come back that were drained for this reason, or whose test has failed before.
+      - The reason in a few words, required for O(state=drained), O(state=resumed) and O(state=adopted). Slurm shows it
+        after C(nvlink:).
+      - With O(state=resumed), only nodes are resumed that were drained for this reason, or whose test has failed
+        before.
     type: str
-    required: true
   wait:
-    description: With V(drained), seconds to wait for running jobs. Nodes that still have some are told in RV(busy).
+    description:
+      - Seconds to wait for running jobs, for O(state=drained). Nodes that still run jobs then are listed in
+        RV(running_jobs).
     type: float
     default: 0
   unless_up:
-    description: With V(drained), leave nodes alone that answer slurmctld, which work already.
+    description: Whether to skip nodes that answer slurmctld, for O(state=drained).
     type: bool
     default: false
   test:
-    description: With V(resumed), the program and its arguments that a job runs on each node, one node after the other.
+    description:
+      - A program with its arguments, for O(state=resumed). A job runs it on each node, on up to 32 nodes concurrently.
     type: list
     elements: str
     default: []
   test_user:
-    description: The user of the test's jobs.
+    description: The user who runs O(test), for O(state=resumed).
     type: str
     default: root
   test_timeout:
-    description: Seconds that the test of one node may take.
+    description: Seconds that O(test) may take on one node, for O(state=resumed).
     type: float
     default: 120
-  timeout:
-    description: Seconds that one call of scontrol may take, and that resumed nodes may take to answer slurmctld.
+  fabric_file:
+    description:
+      - Path of the fabric file on the Ansible controller, for O(state=spares_present), which requires this or
+        O(blocks).
+    type: path
+  blocks:
+    description: The blocks, for O(state=spares_present), instead of O(fabric_file).
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Name of the block.
+        type: str
+        required: true
+      nodes:
+        description: The NodeNames of the block's trays, in the order of the rack.
+        type: list
+        elements: str
+        default: []
+  active:
+    description: How many trays of each block run jobs, from 1, required for O(state=spares_present).
     type: int
+  user:
+    description: The user who may run jobs on spares, for O(state=spares_present).
+    type: str
+    default: root
+  timeout:
+    description:
+      - Seconds that one call of scontrol may take. With O(test), also the time for resumed nodes to answer slurmctld.
+    type: float
     default: 60
 extends_documentation_fragment:
   - rackscale.nvlink.slurm
+  - rackscale.nvlink.slurm.cluster
   - rackscale.nvlink.attributes
+  - rackscale.nvlink.attributes.action
 attributes:
   check_mode:
     support: full
@@ -79,100 +123,158 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Keep jobs from a tray that is about to be replaced
+- name: Drain a tray that is about to be replaced
   rackscale.nvlink.slurm_nodes:
     nodes: [r01t04]
     state: drained
     reason: replaced
     wait: 3600
 
-- name: Give it back once a job sees its GPUs
+- name: Resume it after a test job has read its GPUs
   rackscale.nvlink.slurm_nodes:
     nodes: [r01t04]
     state: resumed
     reason: replaced
     test: [nvidia-smi, -q, -x]
+
+- name: Run jobs on 16 trays of each rack, and keep the other two as spares
+  rackscale.nvlink.slurm_nodes:
+    state: spares_present
+    fabric_file: /srv/cluster/fabric.json
+    active: 16
+
+- name: Delete the reservations of spare trays
+  rackscale.nvlink.slurm_nodes:
+    state: spares_absent
 """
 
 RETURN = r"""
 changes:
-  description: What changed, or would in check mode.
+  description: What changed, or would change in check mode.
   returned: success
   type: list
   elements: str
-  sample: ["r01t04: drained (nvlink: replaced)"]
-missing:
+  sample: ["r01t04: drained (nvlink: replaced)", "nvlink_spare_r01: r01t18 becomes active"]
+findings:
+  description: Always empty.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+unknown_nodes:
   description: Nodes that slurmctld does not know.
   returned: success
   type: list
   elements: str
   sample: []
-busy:
-  description: Nodes on which jobs still run, each with their ids.
+running_jobs:
+  description: The IDs of jobs that still run, by node.
   returned: success
   type: dict
   sample: {r01t04: ["17"]}
-kept:
-  description: Nodes that are drained for another reason and stay so, each with that reason.
+drained_by_others:
+  description: The reasons of nodes that were drained for another reason and stay drained, by node.
   returned: success
   type: dict
   sample: {r01t05: broken fan}
-refused:
-  description: Nodes whose test failed and that are drained again, each with what went wrong.
+failed_tests:
+  description: Why the test failed on nodes that are drained again, by node.
   returned: success
   type: dict
   sample: {r01t06: its test nvidia-smi failed (it ended with 9)}
 """
 
+from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
+# The states that each option has a meaning for; any other option has one for all of them.
+DRAINING = ("drained", "resumed", "adopted")
+STATES_OF = {
+    "nodes": DRAINING,
+    "reason": DRAINING,
+    "wait": ("drained",),
+    "unless_up": ("drained",),
+    "test": ("resumed",),
+    "test_user": ("resumed",),
+    "test_timeout": ("resumed",),
+    "fabric_file": ("spares_present",),
+    "cluster": ("spares_present",),
+    "blocks": ("spares_present",),
+    "active": ("spares_present",),
+    "user": ("spares_present",),
+}
+BLOCK = {"name": {"type": "str", "required": True}, "nodes": {"type": "list", "elements": "str", "default": []}}
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "nodes": {"type": "list", "elements": "str", "required": True},
-    "state": {"type": "str", "choices": ["drained", "resumed", "taken_over"], "required": True},
-    "reason": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": [*DRAINING, "spares_present", "spares_absent"], "required": True},
+    "nodes": {"type": "list", "elements": "str"},
+    "reason": {"type": "str"},
     "wait": {"type": "float", "default": 0},
     "unless_up": {"type": "bool", "default": False},
     "test": {"type": "list", "elements": "str", "default": []},
     "test_user": {"type": "str", "default": "root"},
     "test_timeout": {"type": "float", "default": 120},
+    "fabric_file": {"type": "path"},
+    "cluster": {"type": "str"},
+    "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
+    "active": {"type": "int"},
+    "user": {"type": "str", "default": "root"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
-    "timeout": {"type": "int", "default": 60},
+    "timeout": {"type": "float", "default": 60},
 }
+REQUIRED = [("state", state, ("nodes", "reason")) for state in DRAINING] + [
+    ("state", "spares_present", ("active",)),
+    ("state", "spares_present", ("fabric_file", "blocks"), True),
+]
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    params = module.params
-    why = nodes.OURS + params["reason"]
+    module = AnsibleModule(argument_spec=ARGUMENTS, required_if=REQUIRED, supports_check_mode=True)
+    problem = misplaced(module.params)
+    if problem:
+        module.fail_json(msg=problem)
     try:
-        slurm = Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-        if not params["nodes"]:
-            outcome = nodes.Outcome()
-        elif params["state"] == "drained":
-            outcome = nodes.drain(slurm, params["nodes"], why, params["wait"], module.check_mode, params["unless_up"])
-        elif params["state"] == "taken_over":
-            outcome = nodes.take_over(slurm, params["nodes"], why, module.check_mode)
-        else:
-            test = nodes.Test(tuple(params["test"]), params["test_user"], params["test_timeout"])
-            outcome = nodes.resume(slurm, params["nodes"], why, test, module.check_mode)
+        outcome = run(module.params, module.check_mode)
     except NvlinkError as error:
         module.fail_json(msg=str(error))
-    told = {
-        "changes": outcome.changes,
-        "missing": outcome.missing,
-        "busy": outcome.busy,
-        "kept": outcome.kept,
-        "refused": outcome.refused,
-    }
+    result = {**asdict(outcome), "findings": []}
     if module._diff and outcome.changes:
-        told["diff"] = {"prepared": "".join(f"{line}\n" for line in outcome.changes)}
-    module.exit_json(changed=bool(outcome.changes), **told)
+        result["diff"] = {"prepared": "".join(f"{line}\n" for line in outcome.changes)}
+    module.exit_json(changed=bool(outcome.changes), **result)
+
+
+def misplaced(params: dict[str, Any]) -> str:
+    """One sentence about an option that has no meaning for the state, or a value that it cannot have; empty if none."""
+    state = params["state"]
+    for option, states in STATES_OF.items():
+        if state not in states and params[option] != ARGUMENTS[option].get("default"):
+            return f"slurm_nodes, option {option}: has no meaning for state {state}, leave it out."
+    if state == "spares_present" and params["active"] < 1:
+        return f"slurm_nodes, option active: is {params['active']}, use a number from 1, or state spares_absent."
+    return ""
+
+
+def run(params: dict[str, Any], check: bool) -> nodes.Outcome:
+    """Do what the state needs; with ``check`` only plan it."""
+    slurm = Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+    state, names = params["state"], params["nodes"]
+    if state not in DRAINING:
+        blocks = {block["name"]: block["nodes"] for block in params["blocks"] or []}
+        return spares.keep(slurm, blocks, params["active"] or 0, params["user"], check)
+    why = nodes.OURS + params["reason"]
+    if not names:
+        return nodes.Outcome()
+    if state == "drained":
+        return nodes.drain(slurm, names, why, params["wait"], check, params["unless_up"])
+    if state == "adopted":
+        return nodes.adopt(slurm, names, why, check)
+    test = nodes.Test(tuple(params["test"]), params["test_user"], params["test_timeout"])
+    return nodes.resume(slurm, names, why, test, check)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Nodes that are kept from jobs, and given back to them once a test job ran there.
+"""Drain nodes, and resume them after a test job ran there.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-A node cannot run a test while it is drained. So it is reserved for the test's user first and undrained then: nobody
-else's job reaches it before its test has passed (seen on 24.11.5 and 26.05.5: MAINT and IGNORE_JOBS let a reservation
-take a drained node). The reservation ends by itself should the run be killed.
+A drained node runs no test. So it is first reserved for the test's user and then undrained: no job of another user
+runs on it before its test has passed (observed on 24.11.5 and 26.05.5: with MAINT and IGNORE_JOBS a reservation can
+include a drained node). The reservation ends by itself if the run is killed.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
 
-# Every reason of ours begins with it, and no other reason is ever taken away.
+# The prefix of every reason that this collection sets; nodes with another reason stay drained.
 OURS = "nvlink: "
 UNPROVEN = f"{OURS}test failed"
-# How many sruns wait for their tests side by side; each is little more than a process that waits.
-TESTS_AT_ONCE = 32
-# Seconds between two looks, which get longer: each asks slurmctld for all jobs or all nodes.
+# How many sruns wait for their tests concurrently; each is little more than a waiting process.
+MAX_TESTS = 32
+# Seconds between two queries, which grow: each makes slurmctld list all jobs or all nodes.
 _FIRST_PAUSE, _PAUSE_GROWS, _LONGEST_PAUSE = 0.3, 1.3, 5.0
 _REASON = re.compile(r" Reason=(.*?) \[[^\]\s]*@[^\]\s]*\]")
-# Base states of a node that runs no job however it is flagged; DOWN ones wait for slurmd.
+# States in which a node runs no job, whatever its other flags are; DOWN nodes wait for slurmd.
 _AWAY = frozenset(("DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "POWERED_DOWN"))
 
 
 @dataclass(frozen=True)
 class Node:
-    """The words of a node's state, as IDLE and DRAIN, and why it is as it is; empty for no reason."""
+    """The flags of a node's state, such as IDLE and DRAIN, and the reason that Slurm shows, empty if it has none."""
 
     words: frozenset[str]
     reason: str = ""
@@ -50,13 +50,13 @@ class Node:
 
     @property
     def cause(self) -> str:
-        """Why it was drained; slurmctld adds what befell the node since, as in ``nvlink: drain : Not responding``."""
+        """Why it was drained, without what slurmctld appends later, as in ``nvlink: drain : Not responding``."""
         return self.reason.partition(" : ")[0]
 
 
 @dataclass(frozen=True)
 class Test:
-    """A program that must end with 0 on every node before jobs come back; none where ``command`` is empty."""
+    """A program that must exit with 0 on a node before it is resumed; no test if ``command`` is empty."""
 
     command: tuple[str, ...] = ()
     user: str = "root"
@@ -65,17 +65,21 @@ class Test:
 
 @dataclass
 class Outcome:
-    """What was done, or would be. Node -> a sentence or a reason; ``busy``: node -> its jobs."""
+    """What was done, or would be done.
+
+    ``changes``: sentences. ``unknown_nodes``: names that slurmctld does not know. ``running_jobs``: node -> job IDs.
+    ``drained_by_others``: node -> the reason in Slurm. ``failed_tests``: node -> why its test failed.
+    """
 
     changes: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    busy: dict[str, list[str]] = field(default_factory=dict)
-    kept: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
+    unknown_nodes: list[str] = field(default_factory=list)
+    running_jobs: dict[str, list[str]] = field(default_factory=dict)
+    drained_by_others: dict[str, str] = field(default_factory=dict)
+    failed_tests: dict[str, str] = field(default_factory=dict)
 
 
 def parse(text: str) -> dict[str, Node]:
-    """``scontrol -o show nodes``: node -> its state. A reason may hold white space, so it is not read as a key."""
+    """Parse ``scontrol -o show nodes``: node -> its state. A reason may contain white space."""
     found = {}
     for line in text.splitlines():
         keys = dict(files.key_values(line))
@@ -91,28 +95,29 @@ def survey(slurm: Slurm) -> dict[str, Node]:
 
 
 def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool, unless_up: bool = False) -> Outcome:
-    """Keep jobs from these nodes, and wait until those that run have ended; who still has some is ``busy``.
+    """Drain these nodes and wait up to ``wait`` seconds for their running jobs; those left are in ``running_jobs``.
 
-    A node that is drained for another reason stays so: whoever drained it decides when it comes back. With
-    ``unless_up`` one that answers slurmctld stays as it is too.
+    A node that is drained for another reason keeps it: whoever drained it decides when it is resumed. ``unless_up``:
+    skip nodes that answer slurmctld.
     """
     known = survey(slurm)
-    outcome = Outcome(missing=[name for name in names if name not in known])
+    outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
     here = [name for name in names if name in known]
-    outcome.kept = {name: known[name].reason for name in here if known[name].drained and known[name].cause != why}
-    fresh = [name for name in here if not known[name].drained and not (unless_up and not known[name].words & _AWAY)]
+    drained = {name: known[name] for name in here if known[name].drained}
+    outcome.drained_by_others = {name: node.reason for name, node in drained.items() if node.cause != why}
+    fresh = [name for name in here if name not in drained and not (unless_up and not known[name].words & _AWAY)]
     outcome.changes = [f"{name}: drained ({why})" for name in fresh]
     if fresh and not check:
         _update(slurm, fresh, "state=drain", f"reason={why}")
-    for _look in _looks(0 if check else wait):
-        outcome.busy = _busy(slurm, here)
-        if not outcome.busy:
+    for _poll in _polls(0 if check else wait):
+        outcome.running_jobs = _running_jobs(slurm, here)
+        if not outcome.running_jobs:
             break
     return outcome
 
 
-def take_over(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
-    """Give this reason to nodes that are drained for another one of ours; all others stay as they are."""
+def adopt(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
+    """Give this reason to nodes that are drained for another reason of this collection; others keep their state."""
     known = survey(slurm)
     drained = {name: known[name].cause for name in names if name in known and known[name].drained}
     others = [name for name, old in drained.items() if old.startswith(OURS) and old != why]
@@ -120,27 +125,27 @@ def take_over(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outc
         _update(slurm, others, "state=drain", f"reason={why}")
     return Outcome(
         changes=[f"{name}: {drained[name]} -> {why}" for name in others],
-        missing=[name for name in names if name not in known],
-        kept={name: old for name, old in drained.items() if not old.startswith(OURS)},
+        unknown_nodes=[name for name in names if name not in known],
+        drained_by_others={name: old for name, old in drained.items() if not old.startswith(OURS)},
     )
 
 
 def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool) -> Outcome:
-    """Give nodes back to jobs that were drained for this reason, or when a test failed, each after its test."""
+    """Resume nodes that were drained for this reason or after a failed test, each once its test has passed."""
     known = survey(slurm)
-    outcome = Outcome(missing=[name for name in names if name not in known])
+    outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
     drained = {name: known[name] for name in names if name in known and known[name].drained}
     mine = [name for name, node in drained.items() if node.cause in (why, UNPROVEN)]
-    outcome.kept = {name: node.reason for name, node in drained.items() if name not in mine}
+    outcome.drained_by_others = {name: node.reason for name, node in drained.items() if name not in mine}
     if mine and test.command and not check:
-        outcome.refused = _prove(slurm, mine, test, {name: known[name] for name in mine})
+        outcome.failed_tests = _test_and_resume(slurm, mine, test, {name: known[name] for name in mine})
     elif mine and not check:
-        _give_back(slurm, {name: known[name] for name in mine})
-    outcome.changes = [f"{name}: resumed" for name in mine if name not in outcome.refused]
+        _undrain(slurm, {name: known[name] for name in mine})
+    outcome.changes = [f"{name}: resumed" for name in mine if name not in outcome.failed_tests]
     return outcome
 
 
-def _busy(slurm: Slurm, names: Iterable[str]) -> dict[str, list[str]]:
+def _running_jobs(slurm: Slurm, names: Iterable[str]) -> dict[str, list[str]]:
     wanted = set(names)
     found: dict[str, list[str]] = {}
     for job in slurm.jobs():
@@ -149,10 +154,10 @@ def _busy(slurm: Slurm, names: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def _prove(slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, Node]) -> dict[str, str]:
-    """Node -> why it is drained again. Whatever happens, no node is open to others without its test."""
+def _test_and_resume(slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, Node]) -> dict[str, str]:
+    """Node -> why it is drained again. On any error no untested node is open to other users' jobs."""
     reservation = f"nvlink_test_{os.getpid()}"
-    rounds = -(-len(names) // TESTS_AT_ONCE)
+    rounds = -(-len(names) // MAX_TESTS)
     minutes = int((test.timeout * rounds + slurm.timeout) / 60) + 2
     made = slurm.call(
         "scontrol",
@@ -167,29 +172,29 @@ def _prove(slurm: Slurm, names: Sequence[str], test: Test, known: Mapping[str, N
     )
     if made.rc != 0:
         raise SlurmError(
-            f"No reservation for the test of {fold(names)} ({reason(made).rstrip('.')}): see that root may make"
-            " reservations, or test by hand; the nodes stay drained."
+            f"The reservation for the test of {fold(names)} cannot be created ({reason(made).rstrip('.')}): allow root"
+            " to create reservations, or test by hand; the nodes stay drained."
         )
-    refused = dict.fromkeys(names, "its test did not end")
+    failed = dict.fromkeys(names, "its test did not end")
     try:
-        _give_back(slurm, known)
-        away = _wait_for(slurm, names)
-        refused.update(dict.fromkeys(away, "slurmd does not answer slurmctld"))
+        _undrain(slurm, known)
+        away = _unresponsive(slurm, names)
+        failed.update(dict.fromkeys(away, "slurmd does not answer slurmctld"))
         here = [name for name in names if name not in away]
-        for name, ran in zip(here, _tested(slurm, here, reservation, test)):
+        for name, ran in zip(here, _run_tests(slurm, here, reservation, test)):
             if ran.rc == 0:
-                del refused[name]
+                del failed[name]
             else:
-                refused[name] = f"its test {test.command[0]} failed ({reason(ran).rstrip('.')})"
+                failed[name] = f"its test {test.command[0]} failed ({reason(ran).rstrip('.')})"
     finally:
-        if refused:
-            _update(slurm, sorted(refused), "state=drain", f"reason={UNPROVEN}")
+        if failed:
+            _update(slurm, sorted(failed), "state=drain", f"reason={UNPROVEN}")
         slurm.call("scontrol", "delete", f"ReservationName={reservation}")
-    return refused
+    return failed
 
 
-def _tested(slurm: Slurm, names: Sequence[str], reservation: str, test: Test) -> list[child.Result]:
-    """What became of the test on each node. Side by side, or the trays of 576 racks would take hours one by one."""
+def _run_tests(slurm: Slurm, names: Sequence[str], reservation: str, test: Test) -> list[child.Result]:
+    """The test's result on each node. Concurrently, since one by one the trays of 576 racks would take hours."""
     limit = int(test.timeout / 60) + 1
     who = [] if test.user == "root" else [f"--uid={test.user}"]
     words = [
@@ -201,15 +206,13 @@ def _tested(slurm: Slurm, names: Sequence[str], reservation: str, test: Test) ->
         "--",
         *test.command,
     ]
-    return slurm.call_each(
-        "srun", [[*who, f"--nodelist={name}", *words] for name in names], test.timeout, TESTS_AT_ONCE
-    )
+    return slurm.call_each("srun", [[*who, f"--nodelist={name}", *words] for name in names], test.timeout, MAX_TESTS)
 
 
-def _wait_for(slurm: Slurm, names: Sequence[str]) -> list[str]:
-    """Those that slurmctld does not see, however long it is asked."""
+def _unresponsive(slurm: Slurm, names: Sequence[str]) -> list[str]:
+    """The nodes that still do not answer slurmctld after ``slurm.timeout`` seconds."""
     away: list[str] = []
-    for _look in _looks(slurm.timeout):
+    for _poll in _polls(slurm.timeout):
         known = survey(slurm)
         away = [name for name in names if known.get(name, Node(frozenset(("DOWN",)))).words & _AWAY]
         if not away:
@@ -217,8 +220,8 @@ def _wait_for(slurm: Slurm, names: Sequence[str]) -> list[str]:
     return away
 
 
-def _looks(seconds: float) -> Iterator[None]:
-    """Once at once and again as long as there is time, at its end too, so that what happens last is seen."""
+def _polls(seconds: float) -> Iterator[None]:
+    """Yield at once, then until ``seconds`` have passed, and a last time at their end."""
     deadline = time.monotonic() + seconds
     pause = _FIRST_PAUSE
     yield
@@ -228,8 +231,8 @@ def _looks(seconds: float) -> Iterator[None]:
         yield
 
 
-def _give_back(slurm: Slurm, nodes: Mapping[str, Node]) -> None:
-    """UNDRAIN takes the drain alone away; a node that was set down and whose slurmd answers needs RESUME."""
+def _undrain(slurm: Slurm, nodes: Mapping[str, Node]) -> None:
+    """UNDRAIN clears the drain flag alone; a node that was set down and whose slurmd answers needs RESUME."""
     down = [name for name, node in nodes.items() if "DOWN" in node.words and "NOT_RESPONDING" not in node.words]
     _update(slurm, [name for name in nodes if name not in down], "state=undrain")
     _update(slurm, down, "state=resume")
@@ -241,6 +244,6 @@ def _update(slurm: Slurm, names: Sequence[str], *settings: str) -> None:
     done = slurm.call("scontrol", "update", f"nodename={fold(names)}", *settings)
     if done.rc != 0 or done.timed_out:
         raise SlurmError(
-            f"scontrol update of {fold(names)} to {settings[0]} failed ({reason(done).rstrip('.')}): see that slurmctld"
-            " runs and that this user is its operator."
+            f"scontrol update of {fold(names)} to {settings[0]} failed ({reason(done).rstrip('.')}): check that"
+            " slurmctld runs and that this user is a Slurm operator."
         )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes of a large site are asked and tested, by programs in the stead of Slurm's."""
+"""Query, drain and test the nodes of a large site, with stand-ins for Slurm's programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = [f"r01t{number:02d}" for number in range(1, 19)]
 
 
 class Programs:
-    """scontrol, srun and squeue of one rack whose trays are all drained for their admission."""
+    """scontrol, srun and squeue of one rack whose trays are all drained until they are tested."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,22 +48,24 @@ def programs(tmp_path: Path) -> Programs:
     return Programs(tmp_path)
 
 
-def test_the_nodes_of_a_large_site_are_read_whole(programs: Programs) -> None:
+def test_the_output_of_a_large_site_is_read_completely(programs: Programs) -> None:
     """With features, TRES and a system's name a node of GPUs takes over a kilobyte, and there are ten thousand."""
     programs.nodes("OS=" + "x" * 1024 * 1024)
     assert (programs.folder / "nodes").stat().st_size > 18 * 1024 * 1024
     assert nodes.survey(programs.slurm()).keys() == set(NAMES)
 
 
-def test_trays_are_tested_side_by_side_and_only_who_fails_stays_out(programs: Programs) -> None:
-    running, seen = programs.folder / "running", programs.folder / "seen"
+def test_trays_are_tested_concurrently_and_only_failed_ones_stay_drained(programs: Programs) -> None:
+    running, counts = programs.folder / "running", programs.folder / "counts"
     running.mkdir()
     fails = 'case "$*" in *r01t03*) echo "no GPU" >&2; exit 9;; esac'
-    programs.program("srun", f"touch {running}/$$; sleep 0.5; ls {running} | wc -l >> {seen}; rm {running}/$$; {fails}")
+    programs.program(
+        "srun", f"touch {running}/$$; sleep 0.5; ls {running} | wc -l >> {counts}; rm {running}/$$; {fails}"
+    )
     outcome = nodes.resume(programs.slurm(), NAMES, WHY, nodes.Test(("nvidia-smi", "-q"), timeout=60), check=False)
-    assert outcome.refused == {"r01t03": "its test nvidia-smi failed (no GPU)"}
-    assert outcome.changes == [f"{name}: resumed" for name in NAMES if name not in outcome.refused]
-    assert max(map(int, seen.read_text().split())) > 1
+    assert outcome.failed_tests == {"r01t03": "its test nvidia-smi failed (no GPU)"}
+    assert outcome.changes == [f"{name}: resumed" for name in NAMES if name not in outcome.failed_tests]
+    assert max(map(int, counts.read_text().split())) > 1
     reserved, undrained, drained, gone = programs.updates
     assert "Nodes=r01t[01-18] " in reserved
     assert undrained == "update nodename=r01t[01-18] state=undrain"
@@ -71,16 +73,16 @@ def test_trays_are_tested_side_by_side_and_only_who_fails_stays_out(programs: Pr
     assert gone.startswith("delete ReservationName=nvlink_test_")
 
 
-def test_a_tray_whose_test_hangs_stays_out(programs: Programs) -> None:
+def test_a_tray_whose_test_hangs_stays_drained(programs: Programs) -> None:
     programs.program("srun", "exec sleep 60")
     outcome = nodes.resume(programs.slurm(), NAMES[:2], WHY, nodes.Test(("true",), timeout=1), check=False)
-    assert outcome.refused == dict.fromkeys(NAMES[:2], "its test true failed (no answer in time)")
+    assert outcome.failed_tests == dict.fromkeys(NAMES[:2], "its test true failed (no answer in time)")
     assert outcome.changes == []
 
 
-def test_a_long_wait_for_jobs_asks_soon_first_and_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look makes slurmctld tell of all jobs of the site, and a drain may wait for hours."""
-    now, looked = 100.0, list[float]()
+def test_a_long_wait_for_jobs_polls_soon_at_first_and_then_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each poll makes slurmctld list all jobs of the site, and a drain may wait for hours."""
+    now, polled = 100.0, list[float]()
 
     def sleep(seconds: float) -> None:
         nonlocal now
@@ -91,20 +93,20 @@ def test_a_long_wait_for_jobs_asks_soon_first_and_ever_less_often(monkeypatch: p
             return "NodeName=r01t04 State=MIXED+DRAIN\n"
 
         def jobs(self) -> list[Job]:
-            looked.append(now - 100)
+            polled.append(now - 100)
             return [Job("17", "op", "all", ("r01t04",))]
 
     monkeypatch.setattr(nodes.time, "monotonic", lambda: now)
     monkeypatch.setattr(nodes.time, "sleep", sleep)
-    assert nodes.drain(Busy(), ["r01t04"], WHY, 3600, check=False).busy == {"r01t04": ["17"]}
-    assert sum(at <= 2 for at in looked) >= 4
-    assert len(looked) < 800
-    assert looked[-1] == pytest.approx(3600)
-    pauses = [after - before for before, after in zip(looked, looked[1:])]
-    assert max(pauses) <= 5.001, "what waits behind it loses little time"
+    assert nodes.drain(Busy(), ["r01t04"], WHY, 3600, check=False).running_jobs == {"r01t04": ["17"]}
+    assert sum(at <= 2 for at in polled) >= 4
+    assert len(polled) < 800
+    assert polled[-1] == pytest.approx(3600)
+    pauses = [after - before for before, after in zip(polled, polled[1:])]
+    assert max(pauses) <= 5.001, "what waits for it loses little time"
 
 
-def test_a_drain_that_nothing_holds_up_does_not_wait(programs: Programs) -> None:
+def test_a_drain_without_running_jobs_does_not_wait(programs: Programs) -> None:
     began = time.monotonic()
-    assert nodes.drain(programs.slurm(), NAMES, WHY, 3600, check=False).busy == {}
+    assert nodes.drain(programs.slurm(), NAMES, WHY, 3600, check=False).running_jobs == {}
     assert time.monotonic() - began < 60

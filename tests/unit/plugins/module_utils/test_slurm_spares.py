@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who of a block works and who waits; and how the state of nodes is read."""
+"""Which trays of a block are active and which are spares; how the state of nodes is parsed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,18 +23,18 @@ def known(**states: str) -> dict[str, Node]:
     return {name: Node(frozenset(states.get(name, "IDLE").split("+"))) for name in MEMBERS}
 
 
-def test_of_eighteen_the_last_two_wait() -> None:
+def test_the_last_two_of_eighteen_are_spares() -> None:
     assert spares.choose(MEMBERS, known(), (), (), 16) == ("r01t17", "r01t18")
 
 
-def test_a_broken_tray_lets_a_spare_work_and_becomes_one_when_it_is_back() -> None:
+def test_a_spare_replaces_a_broken_tray_which_becomes_the_spare_when_it_is_back() -> None:
     broken = spares.choose(MEMBERS, known(r01t03="IDLE+DRAIN"), ("r01t17", "r01t18"), (), 16)
     assert broken == ("r01t18",)
     busy = [name for name in MEMBERS if name != "r01t03"]
     assert spares.choose(MEMBERS, known(), broken, busy, 16) == ("r01t03", "r01t18")
 
 
-def test_a_broken_spare_is_none() -> None:
+def test_a_broken_tray_is_no_spare() -> None:
     assert spares.choose(MEMBERS, known(r01t18="DOWN"), ("r01t17", "r01t18"), (), 16) == ("r01t17",)
 
 
@@ -43,17 +44,17 @@ def test_a_broken_spare_is_none() -> None:
     busy=st.sets(st.sampled_from(MEMBERS)),
     active=st.integers(1, 20),
 )
-def test_as_many_work_as_are_wanted_and_a_second_look_changes_nothing(
+def test_the_number_of_active_trays_is_kept_and_a_second_run_changes_nothing(
     states: list[str], reserved: set[str], busy: set[str], active: int
 ) -> None:
-    seen = known(**dict(zip(MEMBERS, states)))
-    chosen = spares.choose(MEMBERS, seen, reserved, busy, active)
-    usable = {name for name in MEMBERS if not {"DRAIN", "DOWN"} & seen[name].words}
+    now = known(**dict(zip(MEMBERS, states)))
+    chosen = spares.choose(MEMBERS, now, reserved, busy, active)
+    usable = {name for name in MEMBERS if not {"DRAIN", "DOWN"} & now[name].words}
     assert set(chosen) <= usable
     assert len(usable) - len(chosen) == min(active, len(usable))
     kept = reserved & usable
-    assert kept <= set(chosen) or set(chosen) <= kept, "nobody is exchanged without need"
-    assert spares.choose(MEMBERS, seen, chosen, busy, active) == chosen
+    assert kept <= set(chosen) or set(chosen) <= kept, "no spare is exchanged without need"
+    assert spares.choose(MEMBERS, now, chosen, busy, active) == chosen
 
 
 def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
@@ -67,7 +68,7 @@ def test_a_reason_is_read_with_its_spaces_and_equal_signs() -> None:
 
 
 class OneNode:
-    """Of Slurm's programs what giving a node back needs: a node that died while it was drained, as 24.11.5 shows it."""
+    """A stand-in for Slurm with one drained node, whose reason slurmctld has extended as 24.11.5 does."""
 
     def __init__(self, reason: str, state: str = "IDLE+DRAIN") -> None:
         self.reason, self.called = reason, list[tuple[str, ...]]()
@@ -85,27 +86,84 @@ class OneNode:
 
 
 @pytest.mark.parametrize("reason", ["nvlink: driver", "nvlink: driver : Not responding", "nvlink: test failed : gone"])
-def test_what_slurmctld_adds_to_a_reason_makes_the_drain_nobody_elses(reason: str) -> None:
+def test_a_reason_that_slurmctld_has_extended_is_still_ours(reason: str) -> None:
     slurm: Any = OneNode(reason)
     outcome = nodes.resume(slurm, ["r01t04"], "nvlink: driver", nodes.Test(), check=False)
-    assert (outcome.changes, outcome.kept) == (["r01t04: resumed"], {})
+    assert (outcome.changes, outcome.drained_by_others) == (["r01t04: resumed"], {})
     assert slurm.called == [("scontrol", "update", "nodename=r01t04", "state=undrain")]
     again = nodes.drain(slurm, ["r01t04"], reason.partition(" : ")[0], 0, check=False)
-    assert (again.changes, again.kept) == ([], {})
-    same = nodes.take_over(slurm, ["r01t04"], reason.partition(" : ")[0], check=False)
+    assert (again.changes, again.drained_by_others) == ([], {})
+    same = nodes.adopt(slurm, ["r01t04"], reason.partition(" : ")[0], check=False)
     assert same.changes == []
 
 
-def test_what_a_person_has_written_stays_theirs() -> None:
+def test_a_reason_of_an_administrator_is_kept() -> None:
     slurm: Any = OneNode("broken fan : Not responding")
     outcome = nodes.resume(slurm, ["r01t04"], "nvlink: driver", nodes.Test(), check=False)
-    assert (outcome.changes, outcome.kept) == ([], {"r01t04": "broken fan : Not responding"})
+    assert (outcome.changes, outcome.drained_by_others) == ([], {"r01t04": "broken fan : Not responding"})
 
 
 @pytest.mark.parametrize("state", ["IDLE", "MIXED", "IDLE+NOT_RESPONDING", "UNKNOWN", "DOWN"])
-def test_a_node_that_is_up_is_not_held_again_where_it_was_let_in_before(state: str) -> None:
+def test_unless_up_skips_a_node_that_answers(state: str) -> None:
     slurm: Any = OneNode("", state)
     up = state in ("IDLE", "MIXED")
-    held = nodes.drain(slurm, ["r01t04"], "nvlink: resume", 0, check=False, unless_up=True)
-    assert held.changes == ([] if up else ["r01t04: drained (nvlink: resume)"])
+    drained = nodes.drain(slurm, ["r01t04"], "nvlink: resume", 0, check=False, unless_up=True)
+    assert drained.changes == ([] if up else ["r01t04: drained (nvlink: resume)"])
     assert nodes.drain(slurm, ["r01t04"], "nvlink: resume", 0, check=False).changes != []
+
+
+class Reservations:
+    """A stand-in for scontrol that keeps reservations; calls that name a block of ``refuse`` fail."""
+
+    def __init__(self, refuse: str = "", **reserved: str) -> None:
+        self.refuse = refuse
+        self.reserved = {spares.PREFIX + block: (nodes, "op") for block, nodes in reserved.items()}
+
+    def ask(self, *arguments: str) -> str:
+        if "reservation" in arguments:
+            return "".join(
+                f"ReservationName={name} Nodes={nodes} Users={user} State=ACTIVE\n"
+                for name, (nodes, user) in self.reserved.items()
+            )
+        return "".join(f"NodeName=r0{rack}t0{tray} State=IDLE\n" for rack in (1, 2) for tray in (1, 2, 3))
+
+    def jobs(self) -> list[Any]:
+        return []
+
+    def call(self, _program: str, action: str, *words: str) -> Any:
+        settings = dict(word.split("=", 1) for word in words if "=" in word)
+        name = settings["ReservationName"]
+        if self.refuse and name.endswith(self.refuse):
+            return SimpleNamespace(rc=1, timed_out=False, error="", stderr="Requested nodes are busy", stdout="")
+        if action == "delete":
+            del self.reserved[name]
+        else:
+            user = settings.get("Users") or self.reserved[name][1]
+            self.reserved[name] = (settings["Nodes"], user)
+        return SimpleNamespace(rc=0, timed_out=False)
+
+
+BLOCKS = {rack: [f"{rack}t0{tray}" for tray in (1, 2, 3)] for rack in ("r01", "r02")}
+
+
+def test_spares_are_reserved_once_and_released_once() -> None:
+    slurm: Any = Reservations()
+    planned = spares.keep(slurm, BLOCKS, 1, "op", check=True)
+    assert slurm.reserved == {}
+    made = spares.keep(slurm, BLOCKS, 1, "op")
+    assert made.changes == planned.changes == [f"nvlink_spare_{rack}: {rack}t[02-03] become spares" for rack in BLOCKS]
+    assert slurm.reserved == {f"nvlink_spare_{rack}": (f"{rack}t[02-03]", "op") for rack in BLOCKS}
+    assert spares.keep(slurm, BLOCKS, 1, "op").changes == []
+    assert spares.keep(slurm, BLOCKS, 2, "op").changes == [
+        f"nvlink_spare_{rack}: {rack}t02 becomes active" for rack in BLOCKS
+    ]
+    assert len(spares.keep(slurm, {}, 0, "root").changes) == 2
+    assert (slurm.reserved, spares.keep(slurm, {}, 0, "root").changes) == ({}, [])
+
+
+def test_reservations_are_restored_where_one_cannot_be_changed() -> None:
+    slurm: Any = Reservations(refuse="r02", r01="r01t03", r02="r02t03")
+    before = dict(slurm.reserved)
+    with pytest.raises(SlurmError, match="Requested nodes are busy"):
+        spares.keep(slurm, {}, 0, "root")
+    assert slurm.reserved == before

@@ -1,0 +1,84 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The blocks that slurm_nodes receives from the fabric file, and the options that it rejects."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.action.slurm_nodes import ActionModule
+from ansible_collections.rackscale.nvlink.plugins.modules import slurm_nodes
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+
+def module_arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    received: dict[str, Any] = {}
+    monkeypatch.setattr(
+        ActionModule, "_execute_module", lambda self, **options: received.update(options["module_args"])
+    )
+    return received
+
+
+def fabric_file(tmp_path: Path, *clusters: str) -> str:
+    """A fabric file of one clique whose trays are in these Slurm clusters, one in each."""
+    made = fabrics.fabric(racks=1, trays=2, split=()).as_dict()
+    for name, tray in zip(clusters, made["trays"].values()):
+        tray["slurm_cluster"] = name
+    made["clusters"] = (
+        {"slurm": {name: {"blocks": {"r01": made["cliques"]["r01"]["block"]}} for name in clusters}} if clusters else {}
+    )
+    (tmp_path / "fabric.json").write_text(json.dumps(made))
+    return str(tmp_path / "fabric.json")
+
+
+@pytest.mark.parametrize(
+    ("clusters", "cluster", "nodes"), [((), None, ["r01t01", "r01t02"]), (("alpha", "beta"), "beta", ["r01t02"])]
+)
+def test_the_blocks_are_those_of_the_cluster(
+    run_action: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    clusters: tuple[str, ...],
+    cluster: str | None,
+    nodes: list[str],
+) -> None:
+    received = module_arguments(monkeypatch)
+    path = fabric_file(tmp_path, *clusters)
+    run_action(ActionModule, state="spares_present", fabric_file=path, active=1, cluster=cluster)
+    assert received == {"state": "spares_present", "active": 1, "blocks": [{"name": "r01", "nodes": nodes}]}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, r"fabric.json: has several Slurm clusters \(alpha, beta\); set the option cluster"),
+        ({"cluster": "gamma"}, "fabric.json: has no Slurm cluster 'gamma'"),
+        ({"blocks": []}, "has both fabric_file and blocks"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(run_action: Any, tmp_path: Path, options: dict[str, Any], sentence: str) -> None:
+    path = fabric_file(tmp_path, "alpha", "beta")
+    with pytest.raises(AnsibleActionFail, match=sentence):
+        run_action(ActionModule, state="spares_present", fabric_file=path, active=1, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"state": "drained", "active": 16}, "option active: has no meaning for state drained"),
+        ({"state": "adopted", "wait": 60.0}, "option wait: has no meaning for state adopted"),
+        ({"state": "resumed", "fabric_file": "f.json"}, "option fabric_file: has no meaning for state resumed"),
+        ({"state": "spares_absent", "nodes": ["r01t01"]}, "option nodes: has no meaning for state spares_absent"),
+        ({"state": "spares_present", "active": 0}, "option active: is 0, use a number from 1"),
+        ({"state": "drained", "user": "root"}, ""),
+    ],
+)
+def test_an_option_without_meaning_for_the_state_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    params = {name: argument.get("default") for name, argument in slurm_nodes.ARGUMENTS.items()}
+    assert sentence in slurm_nodes.misplaced({**params, **options})
+    assert bool(slurm_nodes.misplaced({**params, **options})) == bool(sentence)
