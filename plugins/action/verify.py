@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 
 _NOTHING = "no result of this run"
 
@@ -109,10 +109,10 @@ def _asked(
         if register not in variables:
             continue  # beyond the limit of this run
         said = mapped(variables[register])
-        facts = mapped(said.get("ansible_facts")).get("nvlink_tray")
+        parts = tray_parts(said)
         name = str(host)
-        if isinstance(facts, Mapping):
-            trays[name] = facts
+        if parts:
+            trays[name] = parts
         elif name in fabric.trays:
             silent[name] = sentence(said.get("msg")) or _NOTHING
     return trays, silent

@@ -13,8 +13,8 @@ author: rackscale.nvlink contributors (@rackscale)
 description:
   - Reads a cluster by its API, on the controller, and says in findings what stands against the driver's install, its
     running, or its removal. It changes nothing, and reads no Secret beyond its metadata.
-  - What the trays say is taken from their variables C(nvlink_fabric) and C(nvlink_imex), so ask them before, by
-    M(rackscale.nvlink.fabric_facts) and M(rackscale.nvlink.imex_info).
+  - What the trays say is taken from their variables C(nvlink_fabric) and C(nvlink_imex), so run
+    M(rackscale.nvlink.fabric_facts) with the subsets V(gpu) and V(imex) on them before.
   - The role P(rackscale.nvlink.dra_driver#role) has it in its steps.
 options:
   phase:

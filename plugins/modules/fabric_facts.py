@@ -7,54 +7,152 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_facts
-short_description: What a tray's GPUs say of their NVLink fabric
+short_description: Read NVLink fabric, IMEX, channel and version facts of a compute tray
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Reads from the GPUs of a host which NVLink domain and clique they are in, where the tray stands in its chassis, and
-    how healthy its fabric is.
-  - A tray in trouble is no failed task. A missing driver, a lost GPU, a hanging library or broken output is a finding
-    with its remedy, its value is V(null), and the module returns normally. The module fails only for a wrong option.
-  - NVML is read in a child process that is killed at O(timeout), so that a driver that hangs in the kernel holds up
-    neither the module nor the play.
+  - Reads from the GPUs of a compute tray (host) its NVLink domain and clique, its position in the chassis and the health
+    of its fabric. O(gather_subset) adds the state of the IMEX daemon, the IMEX channel devices and the installed versions.
+  - A faulty tray does not fail the task. A missing driver, a lost GPU, a library or daemon that hangs, or output that
+    cannot be parsed is a finding with its remedy, its value is V(null), and the module returns normally. A subset that
+    cannot be read at all is V(null) and a finding, and the others are returned. Only a wrong option fails the task.
+  - NVML, C(nvidia-smi) and C(nvidia-imex-ctl) can hang in the driver, so each runs in a child process that is killed at
+    its time limit.
+  - Of the output of C(nvidia-imex-ctl -N -j) only the tray's own row is used, because the rows of peers that do not
+    respond are filled in from the list. Run the module on all trays of a clique to know the state of its IMEX domain.
 requirements:
   - The NVIDIA driver with C(libnvidia-ml.so.1) or C(nvidia-smi).
-  - The Python package C(nvidia-ml-py) is used where it is installed and not needed; without it the module loads the
+  - The Python package C(nvidia-ml-py) is used where it is installed, and optional; without it the module loads the
     driver's library itself.
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.facts_module
-  - rackscale.nvlink.tray.gpus
 attributes:
   platform:
     support: full
+options:
+  gather_subset:
+    description:
+      - The facts to read. V(gpu) returns RV(ansible_facts.nvlink_fabric), V(imex) RV(ansible_facts.nvlink_imex),
+        V(channels) RV(ansible_facts.nvlink_channels) and V(versions) RV(ansible_facts.nvlink_versions); V(all) is every
+        subset.
+      - A name with C(!) in front excludes that subset. A list of exclusions alone means all other subsets.
+    type: list
+    elements: str
+    choices: [all, gpu, imex, channels, versions, '!gpu', '!imex', '!channels', '!versions']
+    default: [gpu]
+  backend:
+    description:
+      - The interface that the GPU facts are read from. Both backends give the same facts for the same tray.
+      - V(auto) reads NVML, and C(nvidia-smi) where NVML cannot be used; a finding then gives the reason.
+    type: str
+    choices: [auto, nvml, nvidia_smi]
+    default: auto
+  nvidia_smi:
+    description:
+      - The program C(nvidia-smi); looked up in C(PATH) when it has no slash.
+    type: path
+    default: nvidia-smi
+  ip:
+    description:
+      - A program that prints what iproute2's C(ip -j address show) prints; looked up in C(PATH) when it has no slash.
+      - Needed only where the addresses that the C library returns are not the tray's own, as in a container or a
+        simulation.
+    type: path
+  timeout:
+    description:
+      - Seconds for one GPU backend, above 0 and up to 3600.
+      - With O(backend=auto), C(nvidia-smi) gets the same time again where NVML has failed, and a quarter of it where
+        NVML has hung.
+    type: float
+    default: 20
+  imex_config_file:
+    description:
+      - The configuration file of the IMEX daemon, which names its node list and its log.
+      - Used by the subsets V(imex) and V(versions), as are all options of IMEX.
+    type: path
+    default: /etc/nvidia-imex/config.cfg
+  imex_record_file:
+    description:
+      - The file in which the role P(rackscale.nvlink.imex#role) records the node list that it wrote last, with the
+        list's generation.
+    type: path
+    default: /etc/nvidia-imex/nvlink.json
+  imex_ctl:
+    description: The program C(nvidia-imex-ctl); looked up in C(PATH) when it has no slash.
+    type: path
+    default: nvidia-imex-ctl
+  imex_timeout:
+    description:
+      - Seconds for each of the two calls of C(nvidia-imex-ctl), above 0 and up to 600. Where the first hangs there is no
+        second one.
+    type: float
+    default: 10
+  prolog_files:
+    description: Glob patterns of Slurm prolog files. A prolog that mentions C(nvidia-imex) is an owner of IMEX.
+    type: list
+    elements: str
+    default:
+      - /etc/slurm/*prolog*
+      - /etc/slurm/prolog.d/*
+      - /etc/slurm/prolog_slurmd.d/*
+      - /opt/slurm/etc/prolog.d/*
+  proc_devices:
+    description: The file in which the kernel lists the major numbers of devices.
+    type: path
+    default: /proc/devices
+  slurmd:
+    description:
+      - The program C(slurmd), for the subset V(versions); looked up in C(PATH) and the usual folders when it has no
+        slash.
+    type: path
+    default: slurmd
+seealso:
+  - module: rackscale.nvlink.verify
 """
 
 EXAMPLES = r"""
-- name: Ask every tray what its GPUs say
+- name: Read the NVLink fabric facts of every tray
   rackscale.nvlink.fabric_facts:
 
-- name: Show the clique that this tray is in
+- name: Show the clique of this tray
   ansible.builtin.debug:
     msg: "{{ ansible_facts.nvlink_fabric.clique }}"
 
-- name: Ask nvidia-smi alone, for at most a minute
+- name: Read nvidia-smi only, for at most a minute
   rackscale.nvlink.fabric_facts:
     backend: nvidia_smi
     nvidia_smi: /opt/nvidia/bin/nvidia-smi
     timeout: 60
+
+- name: Read the state of IMEX only
+  rackscale.nvlink.fabric_facts:
+    gather_subset: imex
+
+- name: Stop where IMEX of a tray is not ready
+  ansible.builtin.assert:
+    that: ansible_facts.nvlink_imex.ready
+    fail_msg: "{{ ansible_facts.nvlink_imex.reason }}"
+
+- name: Show the peers that this tray is not connected to
+  ansible.builtin.debug:
+    msg: "{{ ansible_facts.nvlink_imex.peers | rejectattr('connection', 'eq', 'connected') | map(attribute='host') }}"
+
+- name: Read everything except the channel devices
+  rackscale.nvlink.fabric_facts:
+    gather_subset: [all, '!channels']
 """
 
 RETURN = r"""
 ansible_facts:
-  description: What the tray says. Unknown is V(null), never a guess.
+  description: The facts of the tray. Unknown is V(null), never a guess.
   returned: success
   type: dict
   contains:
     nvlink_fabric:
-      description: The NVLink fabric as this tray's GPUs see it.
-      returned: success
+      description: The NVLink fabric as the GPUs of this tray report it.
+      returned: with the subset V(gpu)
       type: dict
       contains:
         observed_at:
@@ -89,7 +187,7 @@ ansible_facts:
               type: int
               sample: 24
         backend:
-          description: The backend that gave the facts, V(nvml) or V(nvidia_smi), V(null) if none did.
+          description: The backend that the facts are from, V(nvml) or V(nvidia_smi), V(null) if none did.
           returned: success
           type: str
           sample: nvml
@@ -111,7 +209,7 @@ ansible_facts:
           type: str
           sample: 9f3c5a1e-0b7d-4c2e-8f6a-1d2e3f405162
         clique_id:
-          description: The tray's clique within its domain, V(null) if it is not attached. Alone it means nothing.
+          description: The tray's clique ID, V(null) if it is not attached. It is unique within its NVLink domain only.
           returned: success
           type: int
           sample: 32766
@@ -141,7 +239,7 @@ ansible_facts:
           type: int
           sample: 1
         gpu_count:
-          description: How many GPUs there are, V(null) if they could not be read.
+          description: The number of GPUs, V(null) if they could not be read.
           returned: success
           type: int
           sample: 4
@@ -152,7 +250,7 @@ ansible_facts:
           elements: dict
           contains:
             index:
-              description: The index of the GPU in NVML and nvidia-smi, which is no position in the tray.
+              description: The index of the GPU in NVML and nvidia-smi; it is not a position in the tray.
               returned: success
               type: int
               sample: 0
@@ -182,19 +280,19 @@ ansible_facts:
               type: str
               sample: "0x0a1b2c3d4e5f6071"
             mig_enabled:
-              description: Whether MIG is on, which turns NVLink between GPUs off.
+              description: Whether MIG mode is on, which disables NVLink between GPUs.
               returned: success
               type: bool
               sample: false
             recovery_action:
               description:
-                - What the driver asks for. One of V(none), V(gpu_reset), V(node_reboot), V(drain_p2p),
+                - The recovery action that the driver reports. One of V(none), V(gpu_reset), V(node_reboot), V(drain_p2p),
                   V(drain_and_reset), V(recover_imex_domain), V(bus_reset) and V(system_reboot).
               returned: success
               type: str
               sample: none
             fabric:
-              description: The fabric as this GPU sees it.
+              description: The fabric as this GPU reports it.
               returned: success
               type: dict
               contains:
@@ -205,7 +303,7 @@ ansible_facts:
                   sample: completed
                 status:
                   description:
-                    - The fabric manager's answer, V(success) or the NVML error in snake_case such as
+                    - The status that the fabric manager reported, V(success) or the NVML error in snake_case such as
                       V(insufficient_resources). Known only in the state completed.
                   returned: success
                   type: str
@@ -221,7 +319,7 @@ ansible_facts:
                   type: int
                   sample: 32766
                 health:
-                  description: The rows of the fabric's health, each V(null) where the driver does not say.
+                  description: The rows of the fabric's health, each V(null) where the driver does not report it.
                   returned: success
                   type: dict
                   contains:
@@ -264,7 +362,7 @@ ansible_facts:
                       type: bool
                       sample: true
         findings:
-          description: What was noticed. Empty when everything is as it should be.
+          description: The problems found. Empty when there are none.
           returned: success
           type: list
           elements: dict
@@ -280,7 +378,7 @@ ansible_facts:
               type: str
               sample: error
             message:
-              description: One sentence that names the remedy.
+              description: One sentence with the remedy.
               returned: success
               type: str
               sample: GPU 2 is lost, it has fallen off the bus; drain the tray and reboot it.
@@ -289,29 +387,434 @@ ansible_facts:
               returned: success
               type: int
               sample: 2
+    nvlink_imex:
+      description: IMEX as this tray reports it, V(null) if it could not be read.
+      returned: with the subset V(imex)
+      type: dict
+      contains:
+        observed_at:
+          description: When it was read, in UTC.
+          returned: success
+          type: str
+          sample: "2026-11-21T05:00:00Z"
+        hostname:
+          description: The tray's own hostname.
+          returned: success
+          type: str
+          sample: r01t01
+        installed:
+          description: Whether the program C(nvidia-imex) is installed.
+          returned: success
+          type: bool
+          sample: true
+        package:
+          description: The package of that program, V(null) where no package manager lists one.
+          returned: success
+          type: dict
+          contains:
+            name:
+              description: The package's name.
+              returned: success
+              type: str
+              sample: nvidia-imex
+            version:
+              description: The package's version.
+              returned: success
+              type: str
+              sample: 580.173.02-1
+        version:
+          description: The version of the running daemon, else of the installed program.
+          returned: success
+          type: str
+          sample: 580.173.02
+        driver_version:
+          description: The version of the loaded driver, which must be the same.
+          returned: success
+          type: str
+          sample: 580.173.02
+        running:
+          description: Whether an IMEX daemon runs, whoever started it.
+          returned: success
+          type: bool
+          sample: true
+        state:
+          description:
+            - The daemon's state. One of V(initializing), V(starting_auth_server), V(waiting_for_peers),
+              V(waiting_for_recovery), V(init_gpu), V(ready), V(shutting_down) and V(unavailable).
+          returned: success
+          type: str
+          sample: ready
+        domain_state:
+          description: The domain as this tray's ctl calls it, V(up), V(degraded) or V(down).
+          returned: success
+          type: str
+          sample: up
+        ready:
+          description: Whether the daemon runs and its state is ready. A ready daemon can have lost all its peers.
+          returned: success
+          type: bool
+          sample: true
+        peers:
+          description: The other members of the list as this tray's own row has them, in the list's order.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            id:
+              description: Its number in the list.
+              returned: success
+              type: int
+              sample: 1
+            host:
+              description: Its line in the list.
+              returned: success
+              type: str
+              sample: 198.51.100.12
+            connection:
+              description:
+                - One of V(connected), V(never_connected), V(recovering), V(disconnected), V(invalid),
+                  V(authenticating), V(version_mismatch) and V(map_mismatch), or a word of a newer release.
+              returned: success
+              type: str
+              sample: connected
+        unit:
+          description: C(nvidia-imex.service) as systemd has it, V(null) without systemd.
+          returned: success
+          type: dict
+          contains:
+            load:
+              description: V(loaded), V(not-found) or V(masked).
+              returned: success
+              type: str
+              sample: loaded
+            active:
+              description: V(active), V(inactive), V(failed), V(activating) or V(deactivating).
+              returned: success
+              type: str
+              sample: active
+            sub:
+              description: Systemd's finer word.
+              returned: success
+              type: str
+              sample: running
+            enabled:
+              description: V(enabled), V(disabled), V(masked) or another word of systemd, V(null) without a unit.
+              returned: success
+              type: str
+              sample: enabled
+            main_pid:
+              description: The daemon's process.
+              returned: success
+              type: int
+              sample: 812
+            result:
+              description: Why it has failed, else V(success).
+              returned: success
+              type: str
+              sample: success
+        config:
+          description: The configuration of the daemon.
+          returned: success
+          type: dict
+          contains:
+            path:
+              description: Its file.
+              returned: success
+              type: str
+              sample: /etc/nvidia-imex/config.cfg
+            sha256:
+              description: The hash of the file, V(null) if there is none.
+              returned: success
+              type: str
+              sample: 5f1d...
+            settings:
+              description: Its settings. A value of a TLS key that is neither a path nor a name is V(null).
+              returned: success
+              type: dict
+              sample: {SERVER_PORT: "50000"}
+            unknown_keys:
+              description: Keys that this collection does not know and does not change.
+              returned: success
+              type: list
+              elements: str
+              sample: []
+        nodes:
+          description: The list of the IMEX domain's members, C(nodes_config.cfg).
+          returned: success
+          type: dict
+          contains:
+            path:
+              description: Its file.
+              returned: success
+              type: str
+              sample: /etc/nvidia-imex/nodes_config.cfg
+            sha256:
+              description: The hash of the file, equal on all members of a domain, V(null) if there is none.
+              returned: success
+              type: str
+              sample: 83bb...
+            entries:
+              description: Its entries.
+              returned: success
+              type: list
+              elements: str
+              sample: [198.51.100.11, 198.51.100.12]
+            own_id:
+              description: The index, from 0, of the line with an address of this tray, V(null) if there is none.
+              returned: success
+              type: int
+              sample: 0
+            changed_at:
+              description: When it was written, in seconds since 1970.
+              returned: success
+              type: float
+              sample: 1795237200.0
+            generation:
+              description: The generation of the clique's list that the role C(imex) wrote last.
+              returned: success
+              type: int
+              sample: 3
+            clique:
+              description: The clique that it was written for.
+              returned: success
+              type: str
+              sample: r01
+            recorded_owner:
+              description: The owner of IMEX as the role C(imex) set it last.
+              returned: success
+              type: str
+              sample: domain
+            recorded_sha256:
+              description: The hash of the list as the role C(imex) wrote it.
+              returned: success
+              type: str
+              sample: 83bb...
+        persist_file:
+          description: Whether a persist file exists. Without a running daemon it is left from an unclean stop.
+          returned: success
+          type: bool
+          sample: false
+        channels:
+          description: The IMEX channels.
+          returned: success
+          type: dict
+          contains:
+            major:
+              description: Their major number in this boot, V(null) if the driver offers none.
+              returned: success
+              type: int
+              sample: 234
+            devices:
+              description: The channel devices.
+              returned: success
+              type: list
+              elements: dict
+              contains:
+                name:
+                  description: The device's name.
+                  returned: success
+                  type: str
+                  sample: channel0
+                major:
+                  description: Its major number.
+                  returned: success
+                  type: int
+                  sample: 234
+                minor:
+                  description: Its minor number, the channel.
+                  returned: success
+                  type: int
+                  sample: 0
+                mode:
+                  description: Its mode.
+                  returned: success
+                  type: str
+                  sample: "0666"
+        owners:
+          description: The owners of IMEX, each of which runs it now or will at the next boot or job. More than one is an error.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            owner:
+              description:
+                - V(service) is nvidia-imex.service, V(prolog) a Slurm prolog, V(driver) the Kubernetes DRA driver and
+                  V(foreign) anything else.
+              returned: success
+              type: str
+              sample: service
+            why:
+              description: The evidence for it.
+              returned: success
+              type: str
+              sample: nvidia-imex.service is enabled
+            pid:
+              description: Its process, V(null) if none runs now.
+              returned: success
+              type: int
+              sample: 812
+        reason:
+          description: The first error among the findings in one sentence, V(null) if there is none.
+          returned: success
+          type: str
+          sample: null
+        findings:
+          description: The problems found. Empty when there are none.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            code:
+              description: The reason code.
+              returned: success
+              type: str
+              sample: imex_list_differs
+            severity:
+              description: One of V(error), V(warning) and V(info).
+              returned: success
+              type: str
+              sample: error
+            message:
+              description: One sentence with the remedy.
+              returned: success
+              type: str
+              sample: nvidia-imex is not installed; the imex role installs it.
+    nvlink_channels:
+      description: The IMEX channel devices, V(null) if they could not be read.
+      returned: with the subset V(channels)
+      type: dict
+      contains:
+        major:
+          description: The major number of channel devices in this boot, V(null) where the driver offers none.
+          returned: success
+          type: int
+          sample: 234
+        devices:
+          description: The channel devices, each with C(name), C(major), C(minor) and C(mode).
+          returned: success
+          type: list
+          elements: dict
+          sample: [{name: channel0, major: 234, minor: 0, mode: "0666"}]
+        parameters:
+          description: C(ImexChannelCount) and C(CreateImexChannel0) of the loaded driver, V(null) if unknown.
+          returned: success
+          type: dict
+          sample: {ImexChannelCount: 2048, CreateImexChannel0: 1}
+        findings:
+          description: Always empty; what is wrong with channels is among the findings of the subset V(imex).
+          returned: success
+          type: list
+          elements: dict
+          sample: []
+    nvlink_versions:
+      description: Versions of the software on the tray, each V(null) where there is none.
+      returned: with the subset V(versions)
+      type: dict
+      contains:
+        driver:
+          description: The loaded driver's version.
+          returned: success
+          type: str
+          sample: 580.173.02
+        imex:
+          description: The version of the running IMEX daemon, else of its installed program.
+          returned: success
+          type: str
+          sample: 580.173.02
+        imex_package:
+          description: The version of the installed package of IMEX.
+          returned: success
+          type: str
+          sample: 580.173.02-1
+        slurmd:
+          description: The version of the installed C(slurmd).
+          returned: success
+          type: str
+          sample: 25.11.2
+        kernel:
+          description: The release of the running kernel.
+          returned: success
+          type: str
+          sample: 6.8.0-1042-nvidia-64k
+        findings:
+          description: Why the version of IMEX could not be read, where it was read for this subset alone.
+          returned: success
+          type: list
+          elements: dict
+          sample: []
+changes:
+  description: Always empty, the module only reads.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+findings:
+  description: The findings of all subsets that were read. Empty when no problem was found.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    code:
+      description: The reason code.
+      returned: success
+      type: str
+      sample: gpu_lost
+    severity:
+      description: One of V(error), V(warning) and V(info).
+      returned: success
+      type: str
+      sample: error
+    message:
+      description: One sentence with the remedy.
+      returned: success
+      type: str
+      sample: GPU 2 is lost, it has fallen off the bus; drain the tray and reboot it.
+    part:
+      description: The subset that it is about.
+      returned: success
+      type: str
+      sample: gpu
+    gpu:
+      description: The index of the GPU, V(null) where it is about the tray; only with the subset V(gpu).
+      returned: success
+      type: int
+      sample: 2
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.fabric_facts import BACKENDS, gather
 
 
 def main() -> None:
+    defaults = subsets.Options()
     module = AnsibleModule(
         argument_spec={
-            "backend": {"type": "str", "choices": list(BACKENDS), "default": "auto"},
-            "nvidia_smi": {"type": "path", "default": "nvidia-smi"},
+            "gather_subset": {
+                "type": "list",
+                "elements": "str",
+                "choices": list(subsets.CHOICES),
+                "default": list(defaults.gather_subset),
+            },
+            "backend": {"type": "str", "choices": list(fabric_facts.BACKENDS), "default": defaults.backend},
+            "nvidia_smi": {"type": "path", "default": defaults.nvidia_smi},
             "ip": {"type": "path"},
-            "timeout": {"type": "float", "default": 20},
+            "timeout": {"type": "float", "default": defaults.timeout},
+            "imex_config_file": {"type": "path", "default": defaults.imex_config_file},
+            "imex_record_file": {"type": "path", "default": defaults.imex_record_file},
+            "imex_ctl": {"type": "path", "default": defaults.imex_ctl},
+            "imex_timeout": {"type": "float", "default": defaults.imex_timeout},
+            "prolog_files": {"type": "list", "elements": "str", "default": list(defaults.prolog_files)},
+            "proc_devices": {"type": "path", "default": defaults.proc_devices},
+            "slurmd": {"type": "path", "default": defaults.slurmd},
         },
         supports_check_mode=True,
     )
-    options = module.params
     try:
-        facts = gather(options["backend"], options["nvidia_smi"], options["timeout"], options["ip"])
+        result = subsets.gather(subsets.Options(**module.params))
     except NvlinkError as error:
         module.fail_json(msg=f"fabric_facts: {error}")
-    module.exit_json(changed=False, ansible_facts={"nvlink_fabric": facts})
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

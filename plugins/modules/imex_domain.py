@@ -216,7 +216,7 @@ options:
     type: bool
     default: false
 seealso:
-  - module: rackscale.nvlink.imex_info
+  - module: rackscale.nvlink.fabric_facts
 """
 
 EXAMPLES = r"""
@@ -286,7 +286,7 @@ why:
   elements: str
   sample: [change /etc/nvidia-imex/config.cfg]
 facts:
-  description: The facts of M(rackscale.nvlink.imex_info) at the end.
+  description: The facts C(nvlink_imex) of M(rackscale.nvlink.fabric_facts) at the end.
   returned: with O(phase=wait)
   type: dict
 findings:

@@ -130,7 +130,7 @@ attributes:
     support: full
     platforms: linux
 seealso:
-  - module: rackscale.nvlink.imex_info
+  - module: rackscale.nvlink.fabric_facts
 """
 
 EXAMPLES = r"""

@@ -27,7 +27,8 @@ options:
     elements: str
     default: []
   observations:
-    description: The name under which a task M(rackscale.nvlink.tray_info) of this run was registered on them.
+    description: The variable in which these hosts registered the result of M(rackscale.nvlink.fabric_facts) in this run, with
+      O(rackscale.nvlink.fabric_facts#module:gather_subset=all).
     type: str
     default: ''
   quick:
@@ -87,12 +88,13 @@ attributes:
     support: full
     platforms: linux
 seealso:
-  - module: rackscale.nvlink.tray_info
+  - module: rackscale.nvlink.fabric_facts
 """
 
 EXAMPLES = r"""
 - name: Ask every tray
-  rackscale.nvlink.tray_info:
+  rackscale.nvlink.fabric_facts:
+    gather_subset: [all]
   register: said
 
 - name: Judge

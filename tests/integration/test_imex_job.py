@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domai
 
 from .commands import ansible
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, running_lab
-from .test_imex_info import inside, install, on, order
+from .test_imex_facts import inside, install, on, order
 from .test_imex_role import Racks
 from .test_lab import wait_until
 

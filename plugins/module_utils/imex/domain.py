@@ -292,7 +292,7 @@ def gap(
     then: Mapping[str, tuple[str | None, int]],
     offer: packages.Offer | None,
 ) -> Gap:
-    """Compare a tray (``facts`` of imex_info, its files ``now``) with what is wanted (``then`` as files_of() gives).
+    """Compare a tray (``facts`` nvlink_imex, its files ``now``) with what is wanted (``then`` as files_of() gives).
 
     Of a daemon that does not run nothing needs a restart.
     """

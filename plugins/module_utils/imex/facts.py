@@ -38,7 +38,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ._:+/@#,()=%-]{0,255}")
 
 
 def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts in the shape that imex_info documents, from the dict that survey() returns."""
+    """The facts in the shape that fabric_facts documents, from the dict that survey() returns."""
     notes: _Findings = []
     config = files.Config(read["config"]["text"] or "")
     nodes = _nodes(read, notes)
@@ -412,16 +412,16 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         notes.append(
             finding(
                 "imex_peer_lost",
-                f"{total} of {len(facts['peers'])} peers are not connected ({words}); see their own imex_info, and that"
-                " ports 50000 and 50005 are open between members.",
+                f"{total} of {len(facts['peers'])} peers are not connected ({words}); run fabric_facts with gather_subset=imex"
+                " on them, and check that ports 50000 and 50005 are open between members.",
             )
         )
     elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not differing and not versions:
         notes.append(
             finding(
                 "imex_domain_degraded",
-                f"This tray sees all its peers, but the domain is {facts['domain_state']}; see the other members' own"
-                " imex_info, and that port 50005 is open between members.",
+                f"This tray is connected to all its peers, but the domain is {facts['domain_state']}; run fabric_facts"
+                " with gather_subset=imex on the other members, and check that port 50005 is open between members.",
             )
         )
 

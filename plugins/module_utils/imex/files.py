@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 
 CONFIG_FILE = "/etc/nvidia-imex/config.cfg"
 NODES_FILE = "/etc/nvidia-imex/nodes_config.cfg"
-# What the role has last written here, for the check at boot and for imex_info.
+# What the role has last written here, for the check at boot and for fabric_facts.
 RECORD_FILE = "/etc/nvidia-imex/nvlink.json"
 PERSIST_FILE = "/var/run/nvidia-imex/persist.dat"
 LOG_FILE = "/var/log/nvidia-imex.log"

@@ -107,7 +107,7 @@ def call_peers() -> None:
 
 
 def cause(otherwise: str) -> str:
-    """What imex_info would call the reason, the log's word first; asked only when something has failed."""
+    """The reason as fabric_facts reports it, a fault in the log first; read only after a failure."""
     found = child.call(_look_for_cause, _LOOK_TIMEOUT).value
     return str(found) if found else otherwise
 

@@ -9,7 +9,6 @@ Whatever may hang runs in a child with a time limit. What cannot be read is null
 from __future__ import annotations
 
 import glob
-import math
 import os
 import re
 import shutil
@@ -33,7 +32,6 @@ PROLOG_FILES = (
     "/etc/slurm/prolog_slurmd.d/*",
     "/opt/slurm/etc/prolog.d/*",
 )
-LONGEST_TIMEOUT = 600
 _SYSTEM_TIMEOUT = 10.0
 _LOG_TAIL = 64 * 1024
 _UNIT_FIELDS = {
@@ -46,14 +44,6 @@ _UNIT_FIELDS = {
 }
 _DEVICE_LINE = re.compile(r"\s*([0-9]+)\s+nvidia-caps-imex-channels\s*")
 _DRIVER_VERSION = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
-
-
-def check_options(ctl: Any, timeout: Any) -> None:
-    """Raise ImexError for a wrong option of imex_info."""
-    if not isinstance(ctl, str) or not ctl or "\0" in ctl:
-        raise files.ImexError(f"ctl is {ctl!r}, name the program nvidia-imex-ctl.")
-    if not isinstance(timeout, (int, float)) or not math.isfinite(timeout) or not 0 < timeout <= LONGEST_TIMEOUT:
-        raise files.ImexError(f"timeout is {timeout!r}, use a number of seconds above 0 and up to {LONGEST_TIMEOUT}.")
 
 
 def survey(
@@ -92,7 +82,7 @@ def survey(
         "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
         "processes": processes,
         "answers": _ask(ctl, config_path, timeout) if running else {},
-        "channels": {"major": _channel_major(proc_devices), "devices": _channel_devices()},
+        "channels": channels(proc_devices),
         "prolog_files": _prologs(prolog_files),
         "slurm_gives_channels": _slurm_gives_channels(),
         "log_path": config.get("LOG_FILE_NAME"),
@@ -207,6 +197,11 @@ def _processes() -> list[dict[str, Any]]:
 def _boot_time() -> float | None:
     found = re.search(r"(?m)^btime ([0-9]+)", disk.read_text("/proc/stat") or "")
     return float(found.group(1)) if found else None
+
+
+def channels(proc_devices: str) -> dict[str, Any]:
+    """The major number of channel devices in this boot, None where the driver offers none, and the devices."""
+    return {"major": _channel_major(proc_devices), "devices": _channel_devices()}
 
 
 def _channel_major(path: str) -> int | None:

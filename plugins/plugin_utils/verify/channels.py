@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import CHANNELS, Failure, failure
 
 FINDINGS = ("imex_channel_beside_slurm", "imex_channel_stale", "imex_channels_off")
-"""Of imex_info, judged here."""
+"""Findings of the subset imex that are judged here."""
 
 
 def check(seen: Evidence) -> Iterator[Failure]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.subsets import FACTS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
@@ -33,7 +34,8 @@ class Controller:
 class Evidence:
     """One run's evidence.
 
-    trays: tray -> `nvlink_tray` of those that answered. silent: tray -> why it did not. quick: no tray was touched.
+    trays: tray -> its parts as tray_parts() returns them, of those that answered. silent: tray -> why it did not. quick:
+    no tray was touched.
     kubernetes: a snapshot of plugin_utils/dra/snapshot.py; kubernetes_problem: why there is none though one was asked.
     slurm: None where the site names no controller. channels: the channels that every tray is to have; without any,
     those that most trays of a clique have.
@@ -54,9 +56,9 @@ class Evidence:
     def observations(self) -> dict[str, Observation]:
         """Tray -> what its GPUs say, each value checked, of placed trays that answered."""
         return {
-            tray: ansible_facts.from_facts(tray, mapped(row.get("fabric")))
+            tray: ansible_facts.from_facts(tray, mapped(row.get("gpu")))
             for tray, row in self.trays.items()
-            if tray in self.fabric.trays and isinstance(row.get("fabric"), Mapping)
+            if tray in self.fabric.trays and isinstance(row.get("gpu"), Mapping)
         }
 
     def clique_of(self, tray: str) -> str | None:
@@ -69,18 +71,26 @@ class Evidence:
 
     @cached_property
     def imex(self) -> dict[str, Mapping[str, Any] | None]:
-        """Tray -> its IMEX as imex_info has it, None where it could not be read; of trays that answered."""
+        """Tray -> its `nvlink_imex`, None where it could not be read; of trays that answered."""
         parts = {tray: self.part(tray, "imex") for tray in self.trays}
         return {tray: part if part is not None and _is_imex(part) else None for tray, part in parts.items()}
 
     def part(self, tray: str, name: str) -> Mapping[str, Any] | None:
-        """A part of what a tray said (fabric, channels, versions); None where it could not be read."""
+        """A part of what a tray said (gpu, imex, channels, versions); None where it could not be read."""
         part = mapped(self.trays.get(tray)).get(name)
         return part if isinstance(part, Mapping) else None
 
 
+def tray_parts(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Parts of a fabric_facts result: subset -> its facts or None, and `findings`; None for a result without facts."""
+    facts = mapped(result.get("ansible_facts"))
+    if not any(name in facts for name in FACTS.values()):
+        return None
+    return {**{subset: facts.get(name) for subset, name in FACTS.items()}, "findings": result.get("findings")}
+
+
 def _is_imex(part: Mapping[str, Any]) -> bool:
-    """Whether this has the shape of imex_info: a tray may answer anything, and must not stop the verdict on others."""
+    """Whether this has the shape of `nvlink_imex`: a wrong answer of one tray must not stop the verdict on others."""
     nodes = mapped(part.get("nodes"))
     return (
         all(isinstance(part.get(key), bool) for key in ("ready", "running"))

@@ -42,7 +42,7 @@ REASONS: dict[str, Reason] = {
     "tray_part_failed": Reason(
         HARDWARE,
         "something on the tray is damaged, as its Python or its /proc",
-        "ansible {tray} -m rackscale.nvlink.tray_info",
+        "ansible {tray} -m rackscale.nvlink.fabric_facts -a gather_subset=all",
     ),
     "gpu_lost": Reason(HARDWARE, "the GPU has fallen off the bus (Xid 79)", _REBOOT),
     "gpu_missing": Reason(HARDWARE, "a GPU no longer enumerates", _REBOOT),

@@ -31,7 +31,7 @@ def check(seen: Evidence) -> Iterator[Failure]:
         yield failure("tray_unreachable", HARDWARE, message, tray, seen.clique_of(tray), severity=ERROR)
     for tray in seen.trays:
         yield from _own_findings(seen, tray)
-        if tray not in seen.fabric.trays and (seen.part(tray, "fabric") or {}).get("attached") is True:
+        if tray not in seen.fabric.trays and (seen.part(tray, "gpu") or {}).get("attached") is True:
             message = f"{tray} is attached to an NVLink fabric and has no place in the fabric file."
             yield failure("acceptance_pending", FABRIC_FILE, message, tray, severity=WARNING)
     yield from _places(seen)
@@ -42,13 +42,13 @@ def _own_findings(seen: Evidence, tray: str) -> Iterator[Failure]:
     said = set()
     for note in as_list(seen.trays[tray].get("findings")):
         code, part = mapped(note).get("code"), mapped(note).get("part")
-        about_gpus = part == "fabric" or code == "tray_part_failed"
+        about_gpus = part == "gpu" or code == "tray_part_failed"
         if about_gpus and code in CATALOGUE and code not in said and CATALOGUE[code].severity != INFO:
             said.add(code)
             message = f"{tray}: {sentence(mapped(note).get('message'))}"
             yield failure(code, HARDWARE, message, tray, seen.clique_of(tray))
     if "tray_part_failed" not in said and seen.imex[tray] is None and seen.trays[tray].get("imex") is not None:
-        message = f"{tray}: what it said of IMEX is not what imex_info says."
+        message = f"{tray}: its facts nvlink_imex do not have the shape that fabric_facts documents."
         yield failure("tray_part_failed", HARDWARE, message, tray, seen.clique_of(tray))
 
 

@@ -213,7 +213,7 @@ def test_options_of_the_driver_wait_for_a_reboot() -> None:
     assert domain.reboot_needed(want(), params, True) is None
 
 
-def test_the_record_is_one_that_imex_info_reads() -> None:
+def test_the_rendered_record_is_parsed_to_the_same_record() -> None:
     text = domain.render_record(want(), 3, ["r01t04"])
     read = files.parse_record(text)
     assert read == files.Record("r01", 3, files.digest(files.render_nodes(LIST)), "domain")

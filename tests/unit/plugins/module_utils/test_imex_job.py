@@ -365,7 +365,7 @@ def test_the_settings_of_a_tray_are_those_of_its_clique_alone() -> None:
     made = job_files.files_of(want, {f"{job_files.PACKAGE}.imex.job": ""})
     assert len(made[job_state.SETTINGS_FILE][0]) < 2500
     assert job_state.settings_of(made[job_state.SETTINGS_FILE][0]).members == TRAYS
-    assert "nvidia-imex" in made["/etc/slurm/prolog.d/50-nvlink-imex"][0]  # by which imex_info knows the owner
+    assert "nvidia-imex" in made["/etc/slurm/prolog.d/50-nvlink-imex"][0]  # by which fabric_facts finds the owner
     assert made["/etc/slurm/epilog.d/50-nvlink-imex"][1] == 0o755
 
 

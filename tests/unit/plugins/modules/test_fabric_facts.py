@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,11 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml, simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml, simulation, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import imex_fleet, trays
 
 Run = Callable[..., dict[str, Any]]
 
@@ -31,13 +36,19 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return run_module
 
 
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def test_the_facts_of_a_healthy_tray(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "LIBRARY", str(trays.library()))
     monkeypatch.setenv("NVLINK_STANDIN_GPUS", str(tmp_path / "gpus"))
     expected = trays.tray()
     (tmp_path / "gpus").write_text(simulation.nvml_standin_text(expected))
     result = run()
-    assert result["changed"] is False
+    assert (result["changed"], result["changes"], result["findings"]) == (False, [], [])
     assert set(result["ansible_facts"]) == {"nvlink_fabric"}
     facts = result["ansible_facts"]["nvlink_fabric"]
     own = ("observed_at", "hostname", "addresses")
@@ -50,6 +61,7 @@ def test_a_tray_in_trouble_is_no_failed_task(run: Run, tmp_path: Path) -> None:
     result = run(backend="nvidia_smi", nvidia_smi=str(tmp_path / "none"))
     assert "failed" not in result
     assert trays.codes(result["ansible_facts"]["nvlink_fabric"]) == ["smi_missing"]
+    assert [(note["code"], note["part"], note["gpu"]) for note in result["findings"]] == [("smi_missing", "gpu", None)]
 
 
 def test_it_runs_in_check_mode(run: Run, tmp_path: Path) -> None:
@@ -59,33 +71,185 @@ def test_it_runs_in_check_mode(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("names", "expected"),
+    [
+        (["gpu"], ["gpu"]),
+        (["versions", "gpu"], ["gpu", "versions"]),
+        (["all"], ["gpu", "imex", "channels", "versions"]),
+        ([], ["gpu", "imex", "channels", "versions"]),
+        (["all", "!imex"], ["gpu", "channels", "versions"]),
+        (["!gpu", "!imex"], ["channels", "versions"]),
+        (["imex", "channels", "!imex"], ["channels"]),
+    ],
+)
+def test_names_of_gather_subset_include_and_exclude(names: list[str], expected: list[str]) -> None:
+    assert subsets.selected(names) == expected
+
+
+def test_excluding_every_subset_is_a_wrong_option() -> None:
+    with pytest.raises(NvlinkError, match="excludes every subset"):
+        subsets.selected(["gpu", "!gpu"])
+
+
+@pytest.mark.parametrize("mode", [{}, {"_ansible_check_mode": True}])
+def test_all_subsets_of_a_host_without_gpus_are_returned_with_findings(
+    run: Run, tmp_path: Path, mode: dict[str, Any]
+) -> None:
+    none = str(tmp_path / "none")
+    result = run(gather_subset="all", nvidia_smi=none, imex_config_file=none, prolog_files=[], **mode)
+    facts = result["ansible_facts"]
+    assert (result["changed"], list(facts)) == (False, list(subsets.FACTS.values()))
+    assert facts["nvlink_fabric"]["attached"] is False
+    assert facts["nvlink_imex"]["ready"] is False
+    assert facts["nvlink_imex"]["config"]["sha256"] is None
+    assert {note["part"] for note in result["findings"]} <= {"gpu", "imex"}
+    assert any(note["part"] == "gpu" and note["severity"] == "error" for note in result["findings"])
+
+
+def test_a_subset_is_returned_without_the_others(run: Run, tmp_path: Path) -> None:
+    options = {"imex_ctl": str(tmp_path / "none"), "prolog_files": []}
+    for name, fact in subsets.FACTS.items():
+        result = run(gather_subset=[name], nvidia_smi=str(tmp_path / "none"), **options)
+        assert list(result["ansible_facts"]) == [fact]
+        assert {note["part"] for note in result["findings"]} <= {name}
+
+
+def test_the_default_subset_imports_nothing_of_imex() -> None:
+    code = (
+        "import sys\n"
+        "from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets\n"
+        "subsets.gather(subsets.Options(backend='nvidia_smi', nvidia_smi='/none'))\n"
+        "print([name for name in sys.modules if '.imex' in name])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_versions_and_channels_of_a_tray(run: Run, tmp_path: Path) -> None:
+    devices = tmp_path / "devices"
+    devices.write_text("Character devices:\n  1 mem\n234 nvidia-caps-imex-channels\n")
+    slurmd = script(tmp_path / "slurmd", "echo slurm 25.11.2")
+    for names in (["channels", "versions"], ["all"]):
+        facts = run(gather_subset=names, proc_devices=str(devices), slurmd=slurmd)["ansible_facts"]
+        assert facts["nvlink_channels"]["major"] == 234
+        assert set(facts["nvlink_channels"]["parameters"]) == set(subsets.CHANNEL_PARAMETERS)
+        assert facts["nvlink_versions"]["slurmd"] == "25.11.2"
+
+
+def test_the_channel_parameters_of_the_loaded_driver() -> None:
+    text = "ResmanDebugLevel: 4294967295\nImexChannelCount: 2048\nCreateImexChannel0: {{ 7 }}\n"
+    assert subsets.channel_parameters(text) == {"ImexChannelCount": 2048, "CreateImexChannel0": None}
+
+
+def test_a_slurmd_that_hangs_or_prints_no_version_is_of_unknown_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subsets, "_VERSION_TIMEOUT", 0.2)
+    began = time.monotonic()
+    for text in ("sleep 60", "echo 'slurm {{ 7 }}'", "exit 1"):
+        assert subsets.slurmd_version(script(tmp_path / "slurmd", text)) is None
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("names", [["all"], ["versions"]])
+def test_a_subset_that_cannot_be_read_is_a_finding_and_the_others_are_returned(
+    run: Run, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    def broken(*_arguments: Any, **_options: Any) -> Any:
+        raise RuntimeError("no /proc\n{{ here }}")
+
+    monkeypatch.setattr(survey, "survey", broken)
+    result = run(gather_subset=names)
+    facts = result["ansible_facts"]
+    assert facts.get("nvlink_imex") is None
+    assert ("nvlink_fabric" in facts) == (names == ["all"])
+    assert facts["nvlink_versions"]["kernel"]
+    [note] = [note for note in result["findings"] if note["code"] == "tray_part_failed"]
+    assert (note["part"], note["severity"]) == ("imex" if names == ["all"] else "versions", "error")
+    assert "\n" not in note["message"]
+    assert "{{" not in note["message"]
+
+
+def test_imex_files_that_are_not_text_do_not_fail_the_task(run: Run, tmp_path: Path) -> None:
+    config, record = tmp_path / "config.cfg", tmp_path / "record"
+    config.write_bytes(b"\xff\xfe=\x00\nA=\xff\nIMEX_NODE_CONFIG_FILE=" + str(tmp_path).encode() + b"/nodes\n")
+    (tmp_path / "nodes").write_bytes(b"\xff{{ 7 * 7 }}\n")
+    record.write_bytes(b"\x80")
+    result = run(
+        gather_subset=["imex"],
+        imex_config_file=str(config),
+        imex_record_file=str(record),
+        imex_ctl=str(tmp_path / "ctl"),
+    )
+    facts = result["ansible_facts"]["nvlink_imex"]
+    json.dumps(facts, ensure_ascii=False).encode()
+    assert facts["config"]["settings"]["A"] is None
+    assert "{{" not in str(facts)
+    nodes = facts["nodes"]
+    assert nodes["path"] == f"{tmp_path}/nodes"
+    assert (nodes["own_id"], nodes["generation"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
     [
         ({"timeout": 0}, "timeout is 0"),
         ({"timeout": "soon"}, "timeout"),
         ({"timeout": "nan"}, "timeout"),
         ({"backend": "best"}, "backend"),
         ({"nvidia_smi": ""}, "nvidia_smi"),
+        ({"imex_timeout": 0}, "imex_timeout is 0"),
+        ({"imex_timeout": "nan"}, "imex_timeout"),
+        ({"imex_timeout": 601}, "up to 600"),
+        ({"imex_ctl": ""}, "imex_ctl"),
+        ({"gather_subset": ["gpus"]}, "one or more of: all, gpu, imex, channels, versions,"),
+        ({"gather_subset": ["gpu", "!gpu"]}, "gather_subset excludes every subset"),
         ({"colour": "red"}, "colour"),
     ],
 )
-def test_a_wrong_option_fails_with_one_sentence(run: Run, options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_fails_with_one_sentence(run: Run, options: dict[str, Any], expected: str) -> None:
     result = run(**options)
     assert result["failed"] is True
-    assert said in result["msg"]
+    assert expected in result["msg"]
     assert "\n" not in result["msg"]
 
 
-def test_every_key_of_the_facts_is_documented() -> None:
-    def compare(documented: dict[str, Any], value: Any) -> None:
-        if isinstance(value, list):
-            value = value[0]
-        assert set(documented["contains"]) == set(value)
-        for key, inner in value.items():
-            if isinstance(inner, dict) or (isinstance(inner, list) and inner):
-                compare(documented["contains"][key], inner)
+def compare(documented: dict[str, Any], value: Any) -> None:
+    """Every key of the value is documented, and no other."""
+    if isinstance(value, list):
+        value = value[0]
+    assert set(documented["contains"]) == set(value)
+    for key, inner in value.items():
+        described = documented["contains"][key]
+        if "contains" in described and inner:
+            compare(described, inner)
 
-    facts = {**trays.tray(), "findings": [{"code": "", "severity": "", "message": "", "gpu": None}]}
-    documented = yaml.safe_load(fabric_facts.RETURN)["ansible_facts"]["contains"]
-    assert set(documented) == {"nvlink_fabric"}
-    compare(documented["nvlink_fabric"], facts)
+
+def test_every_key_of_the_result_is_documented(run: Run) -> None:
+    documented = yaml.safe_load(fabric_facts.RETURN)
+    facts = documented["ansible_facts"]["contains"]
+    assert set(facts) == set(subsets.FACTS.values())
+    gpu = {**trays.tray(), "findings": [{"code": "", "severity": "", "message": "", "gpu": None}]}
+    compare(facts["nvlink_fabric"], gpu)
+    imex = imex_fleet.tray(0, processes=[imex_fleet.process(9, cgroup="/user.slice")])
+    assert imex["findings"]
+    compare(facts["nvlink_imex"], imex)
+    result = run(gather_subset=["all"])
+    for name in ("nvlink_channels", "nvlink_versions"):
+        compare(facts[name], result["ansible_facts"][name])
+    assert set(documented) | {"changed", "invocation"} == set(result) | {"invocation"}
+
+
+def test_every_option_and_default_is_documented() -> None:
+    documented = yaml.safe_load(fabric_facts.DOCUMENTATION)["options"]
+    assert set(documented) == set(subsets.Options._fields)
+    assert documented["gather_subset"]["choices"] == list(subsets.CHOICES)
+    for name, default in subsets.Options()._asdict().items():
+        expected = list(default) if isinstance(default, tuple) else default
+        assert documented[name].get("default") == expected, name
+
+
+def test_the_defaults_of_imex_are_those_of_its_reader() -> None:
+    options = subsets.Options()
+    assert (options.imex_config_file, options.imex_record_file) == (files.CONFIG_FILE, files.RECORD_FILE)
+    assert (options.prolog_files, options.proc_devices) == (survey.PROLOG_FILES, survey.PROC_DEVICES)

@@ -143,7 +143,7 @@ def test_equal_calls_give_equal_bytes() -> None:
 
 
 def test_the_probe_holds_what_fabric_facts_imports_and_nothing_else() -> None:
-    files = {"errors", "fabric_facts", "findings", "interfaces", "nvml", "readings", "words"}
+    files = {"constants", "errors", "fabric_facts", "findings", "interfaces", "nvml", "readings", "text"}
     for guarded, names in ((True, files | set(probe.GUARD)), (False, files)):
         assert {name.rpartition(".")[2] for name, _code in probe.parts(guarded)} == names
 

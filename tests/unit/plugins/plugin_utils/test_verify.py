@@ -39,32 +39,32 @@ def identity(world: World, clique: str) -> tuple[str, int]:
 
 def lost_gpu(world: World) -> None:
     world.attach(A[0], None, None)
-    world.say(A[0], "fabric", "gpu_lost", "gpu_count_unclear")
+    world.say(A[0], "gpu", "gpu_lost", "gpu_count_unclear")
     world.kubernetes["slices"] = [
         row for row in world.kubernetes["slices"] if row["metadata"]["name"] != f"{A[0]}-gpu.nvidia.com"
     ]
 
 
 def fewer_gpus(world: World) -> None:
-    world.trays[A[1]]["fabric"]["gpus"].pop()
-    world.trays[A[1]]["fabric"]["gpu_count"] = 3
+    world.trays[A[1]]["gpu"]["gpus"].pop()
+    world.trays[A[1]]["gpu"]["gpu_count"] = 3
     world.kubernetes["slices"][3]["spec"]["devices"].pop()
 
 
 def zero_uuid(world: World) -> None:
     world.attach(A[2], None, None)
-    world.say(A[2], "fabric", "fabric_uuid_zero")
+    world.say(A[2], "gpu", "fabric_uuid_zero")
 
 
 def disagreeing_gpus(world: World) -> None:
-    world.trays[A[0]]["fabric"]["attached"] = False
+    world.trays[A[0]]["gpu"]["attached"] = False
     world.gpus(A[0])[0]["fabric"]["clique_id"] = 7
-    world.say(A[0], "fabric", "gpus_disagree")
+    world.say(A[0], "gpu", "gpus_disagree")
 
 
 def unhealthy(world: World) -> None:
     world.gpus(A[3])[1]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
-    world.say(A[3], "fabric", "fabric_unhealthy", "fabric_route_unhealthy")
+    world.say(A[3], "gpu", "fabric_unhealthy", "fabric_route_unhealthy")
 
 
 def moved(world: World) -> None:
@@ -93,22 +93,22 @@ def two_moved_together(world: World) -> None:
     """Next to one that could not be read at all."""
     for tray in A[:2]:
         world.attach(tray, identity(world, "r01")[0], 5)
-    world.trays[A[3]]["fabric"] = None
+    world.trays[A[3]]["gpu"] = None
 
 
 def put_into_the_other_rack(world: World) -> None:
     moved_and_nobody_followed(world)
-    world.trays[A[1]]["fabric"]["chassis_serial"] = world.fabric.domains["r02"]["chassis_serials"][0]
+    world.trays[A[1]]["gpu"]["chassis_serial"] = world.fabric.domains["r02"]["chassis_serials"][0]
 
 
 def swapped(world: World) -> None:
     one, other = world.trays[A[0]], world.trays[B[3]]
-    one["fabric"], other["fabric"] = other["fabric"], one["fabric"]
+    one["gpu"], other["gpu"] = other["gpu"], one["gpu"]
 
 
 def swapped_in_one_clique(world: World) -> None:
     one, other = world.trays[A[0]], world.trays[A[3]]
-    one["fabric"], other["fabric"] = other["fabric"], one["fabric"]
+    one["gpu"], other["gpu"] = other["gpu"], one["gpu"]
 
 
 def replaced(world: World) -> None:
@@ -145,8 +145,8 @@ def imex_of_another_version(world: World) -> None:
 
 
 def no_driver(world: World) -> None:
-    world.trays[A[0]]["fabric"].update(gpus=[], gpu_count=None, attached=False, driver_version=None)
-    world.say(A[0], "fabric", "driver_missing")
+    world.trays[A[0]]["gpu"].update(gpus=[], gpu_count=None, attached=False, driver_version=None)
+    world.say(A[0], "gpu", "driver_missing")
     world.trays[A[0]]["versions"]["driver"] = None
     world.trays[A[0]]["channels"].update(major=None, devices=[])
     world.trays[A[0]]["imex"] = world.imex(A[0], world.entries("r01"), processes=[], answers={}, driver_version=None)

@@ -47,22 +47,22 @@ class World:
         entries = [str(self.fabric.trays[name]["imex_address"]) for name in self.fabric.members[clique]]
         imex = self.imex(tray, entries)
         return {
-            "observed_at": NOW,
-            "fabric": fabric,
+            "gpu": fabric,
             "imex": imex,
-            "channels": {**copy.deepcopy(imex["channels"]), "parameters": {}},
+            "channels": {**copy.deepcopy(imex["channels"]), "parameters": {}, "findings": []},
             "versions": {
                 "driver": VERSION,
                 "imex": VERSION,
                 "imex_package": f"{VERSION}-1",
                 "slurmd": "25.11.2",
                 "kernel": "6.8.0",
+                "findings": [],
             },
             "findings": [],
         }
 
     def imex(self, tray: str, entries: list[str], **changes: Any) -> Row:
-        """The facts of a tray's IMEX with this list, by imex_info's own judgement."""
+        """The facts of a tray's IMEX with this list, as fabric_facts judges it."""
         own = str(self.fabric.trays[tray]["imex_address"])
         read = imex_fleet.read(
             addresses=[own],
@@ -118,11 +118,11 @@ class World:
         return next(node for node in self.kubernetes["nodes"] if node["metadata"]["name"] == tray)
 
     def gpus(self, tray: str) -> list[Row]:
-        return list(self.trays[tray]["fabric"]["gpus"])
+        return list(self.trays[tray]["gpu"]["gpus"])
 
     def attach(self, tray: str, uuid: str | None, clique_id: int | None) -> None:
         """All GPUs of the tray say this place."""
-        fabric = self.trays[tray]["fabric"]
+        fabric = self.trays[tray]["gpu"]
         for gpu in fabric["gpus"]:
             gpu["fabric"].update(cluster_uuid=uuid, clique_id=clique_id)
         fabric.update(cluster_uuid=uuid, clique_id=clique_id, attached=uuid is not None)

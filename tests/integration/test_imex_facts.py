@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""imex_info on trays of the lab: the stand-in's packages, its unit under systemd, and every fault that it can order.
+"""The IMEX facts of trays of the lab: the stand-in's packages, its unit under systemd, and every fault it can simulate.
 
-The four trays are one IMEX domain here, whatever their cliques: what is tried is the module, not the role.
+The four trays are one IMEX domain here, whatever their cliques: the test is of the module, not of the role.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 
 @pytest.fixture(scope="module")
 def ask(racks: RunningLab) -> Ask:
-    """imex_info of trays: name -> facts."""
+    """The facts nvlink_imex of trays: name -> facts."""
 
     def run(*trays: str, **options: Any) -> dict[str, dict[str, Any]]:
         arguments = [
@@ -57,12 +57,11 @@ def ask(racks: RunningLab) -> Ask:
             "-i",
             racks.inventory,
             "-m",
-            "rackscale.nvlink.imex_info",
+            "rackscale.nvlink.fabric_facts",
             "--forks",
             "4",
         ]
-        given = ["-a", json.dumps(options)] if options else []
-        said = ansible("ansible", *arguments, *given).stdout
+        said = ansible("ansible", *arguments, "-a", json.dumps({"gather_subset": ["imex"], **options})).stdout
         results = {}
         for found in re.finditer(r"(?m)^(\S+) \| SUCCESS => (?=\{)", said):
             result = json.JSONDecoder().raw_decode(said, found.end())[0]
@@ -172,7 +171,7 @@ def test_a_whole_domain(up: RunningLab, ask: Ask) -> None:
 
 def test_a_ctl_that_hangs_ends_in_time_with_a_finding(up: RunningLab, ask: Ask) -> None:
     order(up, TRAYS[1], imex="hang")
-    facts = ask(TRAYS[1], timeout=1)[TRAYS[1]]
+    facts = ask(TRAYS[1], imex_timeout=1)[TRAYS[1]]
     assert codes(facts) == {"imex_timeout"}
     assert (facts["running"], facts["state"], facts["ready"], facts["peers"]) == (True, None, False, [])
     assert "reboot" in facts["reason"]
