@@ -52,7 +52,7 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = self._execute_module(
             module_name="rackscale.nvlink.slurm_tiers", module_args=arguments, task_vars=task_vars
         )
-        warnings = rehearsal_file.keep(self._loader.path_dwim(str(kept)), result) if kept else []
+        warnings = rehearsal_file.store(self._loader.path_dwim(str(kept)), result) if kept else []
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings]
         return result

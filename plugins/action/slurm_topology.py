@@ -59,7 +59,7 @@ class ActionModule(ActionBase):
             module_name="rackscale.nvlink.slurm_topology", module_args=arguments, task_vars=task_vars
         )
         if kept:
-            warnings += rehearsal_file.keep(self._loader.path_dwim(str(kept)), result)
+            warnings += rehearsal_file.store(self._loader.path_dwim(str(kept)), result)
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings]
         return result

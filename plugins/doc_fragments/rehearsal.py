@@ -12,25 +12,25 @@ class ModuleDocFragment:
 options:
   rehearse:
     description:
-      - Whether slurmctld's own program loads the new files first, in a sandbox on its host that nothing else can see,
-        and says where test jobs would run. It runs in check mode too. Needs root, and a host that is no container.
-      - With V(auto) it does where the running slurmctld is to load something. A host that does not let it is a finding
+      - Whether a private slurmctld loads the new files first, in a sandbox on the controller's host, and places test
+        jobs. It runs in check mode too. Needs root, and a host that is not a container.
+      - With V(auto) a rehearsal runs where slurmctld is to load something. A host that does not permit one is a finding
         of severity C(info).
-      - With V(always) it does in every run, and a rehearsal that cannot be held stops the module.
-      - The module stops where slurmctld refuses the files, where a block does not hold a job of its size, or where a
-        required job of O(rehearse_jobs) would wait for ever.
+      - With V(always) a rehearsal runs every time, and the module fails where it is not possible.
+      - The module fails where slurmctld refuses the files, where a job of a block's size is not placed in its block, or
+        where a required job of O(rehearse_jobs) would be pending for ever.
     type: str
     choices: [auto, always, never]
     default: auto
   rehearse_jobs:
     description:
-      - The site's own test jobs, beside those of every block and partition (one tray, half, all, one more).
+      - The site's own test jobs, in addition to those of every block and partition (one tray, half, all, one more).
     type: list
     elements: dict
     default: []
     suboptions:
       nodes:
-        description: How many trays the job wants.
+        description: The number of trays of the job.
         type: int
         required: true
       segment:
@@ -42,13 +42,13 @@ options:
         type: str
         default: ""
       required:
-        description: Whether the module stops where it would wait for ever.
+        description: Whether the module fails where the job would be pending for ever.
         type: bool
         default: false
       user:
         description:
-          - Whose job it is. With a user the job meets QoS, accounts and their limits, as slurmctld has last saved them,
-            where the site has slurmdbd; what keeps it from that is listed under C(left_out).
+          - The owner of the job. Where the site has slurmdbd, QoS, accounts and limits apply to a job with a user, as
+            slurmctld has last saved them; where they cannot apply, C(left_out) of the result has the reason.
         type: str
         default: ""
       account:
@@ -61,11 +61,12 @@ options:
         default: ""
   rehearse_timeout:
     description: Seconds that the rehearsal may take.
-    type: int
+    type: float
     default: 120
   rehearsal_file:
     description:
-      - A file on the Ansible controller that the rehearsal is kept in, one for each Slurm cluster, for the report of
-        M(rackscale.nvlink.fabric_render). It is written in check mode too, and where the rehearsal stops the module.
+      - Path of a JSON file on the Ansible controller in which the rehearsal is stored, one for each Slurm cluster, for
+        the report of M(rackscale.nvlink.fabric_render). It is written in check mode too, and where the rehearsal fails
+        the module.
     type: path
 """

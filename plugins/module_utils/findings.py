@@ -611,19 +611,21 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_plugin_missing": Entry("error", "TopologyPlugin is not set, topology.conf is not read.", "Set it."),
     "slurm_prolog_flags": Entry("warning", "The prolog does not run at allocation.", "Set PrologFlags=Alloc."),
     "slurm_rehearsal_block": Entry(
-        "error", "In a rehearsal a block does not hold a job of its size.", "See the message."
+        "error", "In a rehearsal a job of a block's size is not placed in its block.", "See the message."
     ),
-    "slurm_rehearsal_job": Entry("warning", "In a rehearsal a job would wait for ever.", "Correct its size."),
-    "slurm_rehearsal_job_required": Entry("error", "In a rehearsal a required job would wait for ever.", "Correct it."),
+    "slurm_rehearsal_job": Entry("warning", "In a rehearsal a job would be pending for ever.", "Correct its size."),
+    "slurm_rehearsal_job_required": Entry(
+        "error", "In a rehearsal a required job would be pending for ever.", "Correct its size."
+    ),
     "slurm_rehearsal_missing": Entry(
-        "error", "A rehearsal is demanded and was not held to its end.", "See the reason."
+        "error", "rehearse is always, and the rehearsal did not run to its end.", "See the reason."
     ),
     "slurm_rehearsal_refused": Entry(
-        "error", "In a rehearsal slurmctld refuses the new files.", "Correct what it names."
+        "error", "In a rehearsal slurmctld refuses the new files.", "Correct the setting that it names."
     ),
     "slurm_rehearsal_skipped": Entry("info", "The apply was not rehearsed.", "Run it as root on the controller."),
     "slurm_rehearsal_spread": Entry("warning", "A job of a clique's size may be spread.", "Give it a partition."),
-    "slurm_rehearsal_unfinished": Entry("warning", "A rehearsal was over too early.", "Give it more time."),
+    "slurm_rehearsal_unfinished": Entry("warning", "A rehearsal did not end in time.", "Raise rehearse_timeout."),
     "slurm_release": Entry("warning", "This release loses nodes of blocks.", "Upgrade Slurm."),
     "slurm_segment": Entry("error", "A --segment that jobs use is refused or fits nowhere.", "Use smaller segments."),
     "slurm_segment_spread": Entry("warning", "A --segment is larger than any block.", "Use smaller segments."),
@@ -639,26 +641,30 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_twin_left": Entry("warning", "The other topology file is left over.", "Remove it."),
     # Tiers: module_utils/slurm/tier_plan.py.
     "slurm_tier_account_missing": Entry("error", "slurmdbd lacks an account or user of a tier.", "Add it."),
-    "slurm_tier_accounting": Entry("error", "Tiers have QoS, and Slurm keeps no accounts.", "Set up slurmdbd."),
-    "slurm_tier_enforce": Entry("warning", "Slurm does not hold to QoS.", "Set AccountingStorageEnforce."),
-    "slurm_tier_grant_by_hand": Entry("info", "A tier's QoS is granted by hand too.", "Revoke it, or leave it."),
+    "slurm_tier_accounting": Entry("error", "Tiers have QoS, and this Slurm has no slurmdbd.", "Set up slurmdbd."),
+    "slurm_tier_enforce": Entry("warning", "Slurm does not enforce QoS.", "Set AccountingStorageEnforce."),
+    "slurm_tier_grant_by_hand": Entry("info", "A tier's QoS is also granted manually.", "Revoke it, or leave it."),
     "slurm_tier_include": Entry("error", "slurm.conf does not include the partitions.", "Add the Include line."),
-    "slurm_tier_jobs": Entry("error", "A partition that is to go still has jobs.", "Drain it first."),
+    "slurm_tier_jobs": Entry("error", "A partition to remove still has jobs.", "Drain it first."),
     "slurm_tier_node_unknown": Entry("error", "Slurm does not know a node of a tier.", "Add it to slurm.conf."),
-    "slurm_tier_open_partition": Entry("warning", "Another partition lets everybody onto a tier.", "Restrict it."),
-    "slurm_tier_partition_foreign": Entry("error", "slurm.conf defines a tier's partition.", "Take it out there."),
+    "slurm_tier_open_partition": Entry("warning", "Another partition gives all users a tier's trays.", "Restrict it."),
+    "slurm_tier_partition_foreign": Entry("error", "slurm.conf defines a tier's partition.", "Remove it there."),
     "slurm_tier_preempt": Entry("warning", "Preemption by QoS is off.", "Set PreemptType=preempt/qos."),
     "slurm_tier_priority": Entry("info", "The priority of QoS has no weight.", "Set PriorityWeightQOS."),
-    "slurm_tier_qos_foreign": Entry("error", "A tier's QoS is somebody else's.", "Name another, or hand it over."),
-    "slurm_tier_qos_unknown": Entry("error", "A tier names a QoS that is not there.", "Make it, or leave it out."),
-    "slurm_tier_qos_used": Entry("warning", "A QoS that is to go is still in use.", "Take it off that partition."),
+    "slurm_tier_qos_foreign": Entry(
+        "error", "A QoS of a tier's name exists and is not managed here.", "Use another name, or hand it over."
+    ),
+    "slurm_tier_qos_unknown": Entry("error", "A tier names a QoS that does not exist.", "Add it, or leave it out."),
+    "slurm_tier_qos_used": Entry("warning", "A QoS to remove is still in use.", "Remove it from that partition."),
     "slurm_tier_segment": Entry("error", "A tier's segment is refused or fits nowhere.", "Use a smaller one."),
     "slurm_tier_segment_advice": Entry("info", "A tier's segments are not enforced.", "Use the script, from 25.11.2."),
-    "slurm_tier_segment_script": Entry("error", "The segments' script is not called.", "Add the line it names."),
+    "slurm_tier_segment_script": Entry("error", "The script for segments is not called.", "Add the line it names."),
     "slurm_tier_spans": Entry("warning", "A tier's clique is above the base size.", "Set per_block for the tier."),
-    "slurm_tier_state": Entry("info", "A tier's partition is in another state by hand.", "None, or set it back."),
+    "slurm_tier_state": Entry("info", "A tier's partition is in another state, set manually.", "None, or set it back."),
     "slurm_tier_topology": Entry("error", "A tier names a topology that does not run.", "Apply slurm_topology first."),
-    "slurm_tier_tres_unknown": Entry("error", "A QoS counts what Slurm does not.", "Set AccountingStorageTRES."),
+    "slurm_tier_tres_unknown": Entry(
+        "error", "A QoS limits a resource that Slurm does not count.", "Set AccountingStorageTRES."
+    ),
     # The DRA driver's values: plugin_utils/dra/values.py.
     "dra_gate_conflict": Entry(
         ERROR, "feature gates exclude each other, so the driver exits at start", "switch one of them off"

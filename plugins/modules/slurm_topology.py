@@ -561,7 +561,7 @@ def _rehearsed(plan: planning.Plan, params: dict[str, Any]) -> rehearsal.Rehears
     """The rehearsal of a plan that nothing else forbids; its findings are among the plan's."""
     if plan.stopped_by() or _skipped(plan, params):
         return None
-    return rehearsal.of_topology(plan, params)
+    return rehearsal.rehearse_topology(plan, params)
 
 
 def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a rehearsal costs with real slurmctlds (root)."""
+"""Time and memory of a rehearsal with real slurmctlds (root)."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ def _row(stage: Stage, version: tuple[int, int], racks: int, rounds: int, scratc
     blocks = tuple((name, f"{name}t[01-{TRAYS}]") for name in names)
     jobs = [{"nodes": 64, "segment": 16}, {"nodes": racks * TRAYS}]
     question = folder / "question.json"
-    question.write_text(json.dumps(stage.asked(folder, blocks, [TRAYS], jobs=jobs)))
+    question.write_text(json.dumps(stage.request(folder, blocks, [TRAYS], jobs=jobs)))
     answer = scratch / "answer.json"
     # The best run: whatever else the machine did can only have made it slower.
     costs = [once([*stage.command(), str(question)], os.environ, answer) for _round in range(max(rounds, 1))]
     best = min(costs, key=lambda cost: cost.wall)
-    held = json.loads(answer.read_text())["rehearsal"]
-    whole = [said for said in held["outcomes"] if said["kind"] == "block" and said["nodes"] == TRAYS]
-    if [said["blocks"] for said in whole] != [[name] for name in names]:
-        raise SystemExit(f"a job of a whole clique left its block: {held}")
+    result = json.loads(answer.read_text())["rehearsal"]
+    whole = [row for row in result["outcomes"] if row["kind"] == "block" and row["nodes"] == TRAYS]
+    if [row["blocks"] for row in whole] != [[name] for name in names]:
+        raise SystemExit(f"a job of a whole clique left its block: {result}")
     columns = [
         f"{version[0]}.{version[1]:02d}",
         f"{racks:,}",
         f"{racks * TRAYS:,}",
-        f"{len(held['outcomes']):,}",
+        f"{len(result['outcomes']):,}",
         f"{best.wall:.2f}",
         f"{best.cpu:.2f}",
         f"{best.memory:.0f}",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rehearsals on a host where a slurmctld runs: how the tests and the benchmark hold them."""
+"""Run rehearsals on a host with a running slurmctld, for the tests and the benchmark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as place
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import FOLDER
 
 from .slurmctld import ENTER, Slurmctld
 
@@ -22,7 +22,7 @@ UTILS = Path(__file__).resolve().parents[2] / "plugins" / "module_utils"
 
 
 class Stage:
-    """A slurmctld that runs, and beside it, on the same host, whatever rehearses."""
+    """A running slurmctld, and rehearsals on the same host."""
 
     def __init__(self, slurmctld: Slurmctld) -> None:
         self.slurmctld = slurmctld
@@ -34,13 +34,16 @@ class Stage:
         shutil.copy(Path(__file__).with_name("rehearse_inside.py"), here)
 
     def site(self, name: str, *lines: str) -> Path:
-        """A configuration folder of a site that does not run here."""
+        """Make the configuration folder of another site."""
         folder = self.slurmctld.conf_dir / name
         folder.mkdir(exist_ok=True)
         (folder / "slurm.conf").write_text("".join(f"{line}\n" for line in lines))
         return folder
 
-    def asked(self, folder: Path, blocks: tuple[tuple[str, str], ...], sizes: list[int], **more: Any) -> dict[str, Any]:
+    def request(
+        self, folder: Path, blocks: tuple[tuple[str, str], ...], sizes: list[int], **more: Any
+    ) -> dict[str, Any]:
+        """The input of rehearse_inside: blocks as pairs of name and hostlist."""
         topology = Topology(
             name=self.name,
             blocks=tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in blocks),
@@ -61,11 +64,11 @@ class Stage:
         }
 
     def command(self, *wrapper: str) -> list[str]:
-        """What holds a rehearsal inside; it reads what is asked from its input, or from a file named after it."""
+        """The command of rehearse_inside on that host; it reads the request from its input or a file argument."""
         enter = ["nsenter", "-t", str(self.slurmctld.pid), *ENTER, *wrapper, "env", f"PYTHONPATH={self.code}"]
         return [*enter, "python3", "-B", "-m", "ansible_collections.rackscale.nvlink.rehearse_inside"]
 
-    def start(self, asked: dict[str, Any], *wrapper: str) -> subprocess.Popen[str]:
+    def start(self, request: dict[str, Any], *wrapper: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             self.command(*wrapper),
             stdin=subprocess.PIPE,
@@ -75,22 +78,22 @@ class Stage:
             cwd="/",
         )
         assert process.stdin is not None
-        process.stdin.write(json.dumps(asked))
+        process.stdin.write(json.dumps(request))
         process.stdin.close()
         process.stdin = None
         return process
 
-    def hold(self, asked: dict[str, Any], *wrapper: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def rehearse(self, request: dict[str, Any], *wrapper: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The rehearsal and its findings."""
-        said, complaint = self.start(asked, *wrapper).communicate(timeout=120)
-        assert said, complaint
-        answer = json.loads(said)
+        output, errors = self.start(request, *wrapper).communicate(timeout=120)
+        assert output, errors
+        answer = json.loads(output)
         return answer["rehearsal"], answer["findings"]
 
     def traces(self) -> tuple[list[str], str, list[str], dict[str, bytes]]:
-        """All that a rehearsal could leave or change: processes, mounts, files of the tree and of the configuration."""
+        """All that a rehearsal could leave behind or change: processes, mounts, files of the host and of conf_dir."""
         rows = [row.split() for row in self.slurmctld.run("ps", "-eo", "stat=,comm=").stdout.splitlines()]
-        # The first process of this sandbox is a sleep, which reaps nothing that others leave dead.
+        # The first process of this slurmctld's sandbox is a sleep, which reaps no zombies.
         processes = [row[1] for row in rows if not row[0].startswith("Z")]
         mounts = self.slurmctld.run("cat", "/proc/1/mountinfo").stdout
         upper = self.slurmctld.directory / "upper"
@@ -101,4 +104,4 @@ class Stage:
         return sorted(set(processes) - {"ps"}), mounts, kept, conf
 
     def rehearsing(self) -> bool:
-        return bool(self.slurmctld.run("pgrep", "-f", f"slurmctld.*{place.FOLDER}").stdout)
+        return bool(self.slurmctld.run("pgrep", "-f", f"slurmctld.*{FOLDER}").stdout)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rehearsal with real slurmctlds, 24.11 and 26.05: is it right, does it touch nothing, is nothing left of it?"""
+"""The rehearsal with real slurmctlds, 24.11 and 26.05: its results, its isolation and its cleanup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as place
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox as isolation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
 
 from .commands import ansible
@@ -102,18 +102,18 @@ def codes(findings: list[dict[str, Any]]) -> list[str]:
     return [found["code"] for found in findings]
 
 
-# ------------------------------------------------------------------------------------------------------ is it right
+# ---------------------------------------------------------------------------------------------------------- results
 
 
-def test_it_says_what_the_cluster_does(stage: Stage) -> None:
+def test_test_jobs_get_the_nodes_that_real_jobs_get(stage: Stage) -> None:
     slurmctld = stage.slurmctld
     jobs = [{"nodes": 1}, {"nodes": 9}, {"nodes": 18}, {"nodes": 20}, {"nodes": 36}, {"nodes": 37}]
     jobs += [{"nodes": 32, "segment": 16}, {"nodes": 36, "segment": 9}, {"nodes": 32, "segment": 20}]
-    held, _findings = stage.hold(stage.asked(slurmctld.conf_dir, WHOLE, [18], jobs=jobs))
-    assert held["complete"], held
-    said = [outcome for outcome in held["outcomes"] if outcome["kind"] == "site"]
-    assert len(said) == len(jobs)
-    for job, outcome in zip(jobs, said, strict=True):
+    rehearsal, _findings = stage.rehearse(stage.request(slurmctld.conf_dir, WHOLE, [18], jobs=jobs))
+    assert rehearsal["complete"], rehearsal
+    outcomes = [outcome for outcome in rehearsal["outcomes"] if outcome["kind"] == "site"]
+    assert len(outcomes) == len(jobs)
+    for job, outcome in zip(jobs, outcomes, strict=True):
         # The same job for real, in a cluster that is as empty as it was in the rehearsal.
         slurmctld.kill_slurmctld()
         slurmctld.run("sh", "-c", "rm -rf /var/spool/slurmctld/*")
@@ -121,81 +121,84 @@ def test_it_says_what_the_cluster_does(stage: Stage) -> None:
         segment = [f"--segment={job['segment']}"] if "segment" in job else []
         arguments = [f"--nodes={job['nodes']}", *segment, "--exclusive", "--chdir=/", "--output=/dev/null"]
         slurmctld.run("sh", "-c", 'cd / && exec "$@"', "sh", "sbatch", *arguments, "--wrap", "true")
-        got, deadline = "", time.monotonic() + (5 if outcome["outcome"] == "placed" else 1.5)
-        while not got and time.monotonic() < deadline:
-            got = slurmctld.run("squeue", "--noheader", "--format=%N").stdout.strip()
+        placed, deadline = "", time.monotonic() + (5 if outcome["outcome"] == "placed" else 1.5)
+        while not placed and time.monotonic() < deadline:
+            placed = slurmctld.run("squeue", "--noheader", "--format=%N").stdout.strip()
             time.sleep(0.02)
-        assert sorted(expand(got)) == sorted(expand(outcome["on"])), (job, outcome, got)
-        assert (outcome["outcome"] == "refused") == (not got)
-        assert bool(outcome["reason"]) == (not got)
+        assert sorted(expand(placed)) == sorted(expand(outcome["on"])), (job, outcome, placed)
+        assert (outcome["outcome"] == "refused") == (not placed)
+        assert bool(outcome["reason"]) == (not placed)
 
 
-def test_every_block_and_partition_is_asked(stage: Stage, folder: Path) -> None:
-    held, findings = stage.hold(stage.asked(folder, SPLIT, [9], segments=[9]))
-    said = {
+def test_every_block_and_partition_is_tested(stage: Stage, folder: Path) -> None:
+    rehearsal, findings = stage.rehearse(stage.request(folder, SPLIT, [9], segments=[9]))
+    outcomes = {
         (outcome["kind"], outcome["block"] or outcome["partition"], outcome["nodes"], outcome["segment"]): outcome
-        for outcome in held["outcomes"]
+        for outcome in rehearsal["outcomes"]
     }
     for block, full in (("r01", 18), ("r02a", 9), ("r02b", 9)):
         for size in (1, full // 2, full):
-            outcome = said["block", block, size, 0]
+            outcome = outcomes["block", block, size, 0]
             assert outcome["outcome"] == "placed"
             assert outcome["blocks"] == [block]
     # The partition's own limits count; that it is down for now does not.
-    assert said["partition", "small", 4, 0]["outcome"] == "placed"
-    assert said["partition", "small", 9, 0]["outcome"] == "refused"
-    assert "max nodes" in said["partition", "small", 9, 0]["reason"]
-    assert said["partition", "gpu", 19, 0]["blocks"] == ["r01", "r02a"] or said["partition", "gpu", 19, 0]["blocks"]
-    assert said["partition", "gpu", 18, 9]["outcome"] == "placed"
+    assert outcomes["partition", "small", 4, 0]["outcome"] == "placed"
+    assert outcomes["partition", "small", 9, 0]["outcome"] == "refused"
+    assert "max nodes" in outcomes["partition", "small", 9, 0]["reason"]
+    assert (
+        outcomes["partition", "gpu", 19, 0]["blocks"] == ["r01", "r02a"]
+        or outcomes["partition", "gpu", 19, 0]["blocks"]
+    )
+    assert outcomes["partition", "gpu", 18, 9]["outcome"] == "placed"
     # A base size below a clique's: its job may be spread, on both versions. A finding, no objection.
-    assert said["spread", "nvlink_rehearsal", 18, 0]["outcome"] == "placed"
-    assert said["spread", "nvlink_rehearsal", 9, 0]["outcome"] == "refused"
+    assert outcomes["spread", "nvlink_rehearsal", 18, 0]["outcome"] == "placed"
+    assert outcomes["spread", "nvlink_rehearsal", 9, 0]["outcome"] == "refused"
     assert codes(findings) == ["slurm_rehearsal_spread"]
 
 
 def test_the_base_size_of_the_largest_clique_keeps_its_job_inside(stage: Stage, folder: Path) -> None:
-    held, findings = stage.hold(stage.asked(folder, SPLIT, [18]))
+    rehearsal, findings = stage.rehearse(stage.request(folder, SPLIT, [18]))
     if stage.slurmctld.suite == "trixie":
-        # Shorter blocks are fatal there: slurmctld's own words say so.
+        # Shorter blocks are fatal there.
         assert codes(findings) == ["slurm_rehearsal_refused"]
-        assert "children count lower than bblock_node_cnt" in held["fatal"]
+        assert "children count lower than bblock_node_cnt" in rehearsal["fatal"]
     else:
         assert findings == []
-        spread = [outcome for outcome in held["outcomes"] if outcome["kind"] == "spread"]
+        spread = [outcome for outcome in rehearsal["outcomes"] if outcome["kind"] == "spread"]
         # No nine-tray clique is free: base 18 is one block for nine too, and the whole rack has eight left.
         assert {(outcome["nodes"], outcome["outcome"]) for outcome in spread} == {(18, "refused"), (9, "refused")}
 
 
-def test_the_sites_own_jobs_are_told_and_can_be_required(stage: Stage, folder: Path) -> None:
+def test_refused_jobs_of_the_site_are_findings_and_can_be_required(stage: Stage, folder: Path) -> None:
     jobs = [{"nodes": 37}, {"nodes": 18, "partition": "small", "required": True}, {"nodes": 2, "partition": "none"}]
-    _held, findings = stage.hold(stage.asked(folder, WHOLE, [18], jobs=jobs))
+    _held, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=jobs))
     assert codes(findings) == ["slurm_rehearsal_job", "slurm_rehearsal_job_required", "slurm_rehearsal_job"]
     assert "37 trays" in findings[0]["message"]
     assert "partition small" in findings[1]["message"]
     assert "invalid partition" in findings[2]["message"].lower()
 
 
-def test_a_refusal_is_of_the_candidate_and_not_of_the_site(stage: Stage, folder: Path) -> None:
+def test_a_refusal_is_attributed_to_the_new_files_or_to_the_present_ones(stage: Stage, folder: Path) -> None:
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18, 20]))
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18, 20]))
     assert codes(findings) == ["slurm_rehearsal_refused"]
-    assert held["fatal"] in findings[0]["message"]
-    assert "BlockSizes" in held["fatal"]
+    assert rehearsal["fatal"] in findings[0]["message"]
+    assert "BlockSizes" in rehearsal["fatal"]
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    # A partition that is to be written counts to the candidate.
+    # A partition to write belongs to the new files.
     partition = "PartitionName=x Nodes=nowhere[1-2]\n"
     include = {str(folder / "slurm.conf"): (folder / "slurm.conf").read_text() + partition}
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], writes=include))
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], writes=include))
     assert codes(findings) == ["slurm_rehearsal_refused"]
-    # One that stands there already does not: then it is not the topology that is refused.
+    # One that is there already does not: then it is not the topology that is refused.
     wrong = stage.site("wrong", "ClusterName=wrong", nodes(), partition)
-    held, findings = stage.hold(stage.asked(wrong, WHOLE, [18]))
+    rehearsal, findings = stage.rehearse(stage.request(wrong, WHOLE, [18]))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
-    assert not held["ran"]
-    assert held["fatal"] == "Invalid node names in partition x"
+    assert not rehearsal["ran"]
+    assert rehearsal["fatal"] == "Invalid node names in partition x"
 
 
-def test_a_site_whose_settings_need_more_than_a_sandbox_has(stage: Stage) -> None:
+def test_settings_that_need_services_or_programs_are_left_out(stage: Stage) -> None:
     mark = stage.code / "mark"
     program = stage.code / "program"
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
@@ -245,12 +248,12 @@ def test_a_site_whose_settings_need_more_than_a_sandbox_has(stage: Stage) -> Non
     (folder / "plugstack.conf").write_text("required /nowhere/spank.so\n")
     (folder / "job_submit.lua").write_text(f"os.execute('touch {mark}')\n")
     shutil.copy(folder / "job_submit.lua", folder / "cli_filter.lua")
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18]))
-    assert held["loaded"], held
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18]))
+    assert rehearsal["loaded"], rehearsal
     assert findings == []
-    assert {outcome["partition"] for outcome in held["outcomes"]} == {"nvlink_rehearsal", "gold", "fun", "inc"}
+    assert {outcome["partition"] for outcome in rehearsal["outcomes"]} == {"nvlink_rehearsal", "gold", "fun", "inc"}
     assert not mark.exists()
-    left = {row["setting"] for row in held["left_out"]}
+    left = {row["setting"] for row in rehearsal["left_out"]}
     assert left >= {
         "QOS",
         "AllowQos",
@@ -261,23 +264,23 @@ def test_a_site_whose_settings_need_more_than_a_sandbox_has(stage: Stage) -> Non
         "SuspendProgram",
     }
     assert left >= {"AllowGroups", "AllocNodes", "AccountingStoragePass", "SwitchType", "ReqResv"}
-    assert any("missing.conf" in row["why"] for row in held["left_out"])
-    assert "secret-of-the-site" not in json.dumps(held)
+    assert any("missing.conf" in row["why"] for row in rehearsal["left_out"])
+    assert "secret-of-the-site" not in json.dumps(rehearsal)
 
 
-def test_nodes_that_stand_in_no_file_take_part(stage: Stage) -> None:
+def test_dynamic_nodes_take_part(stage: Stage) -> None:
     folder = stage.site(
         "dynamic", "ClusterName=dynamic", "MaxNodeCount=40", nodes("r01t[01-18]"), "PartitionName=gpu Nodes=ALL"
     )
     records = [{"NodeName": name, "CPUTot": "4", "Gres": "(null)"} for name in expand("r02t[01-18]")]
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], records=records))
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], records=records))
     assert findings == []
-    assert {outcome["block"] for outcome in held["outcomes"] if outcome["kind"] == "block"} == {"r01", "r02"}
-    assert any(told.startswith("18 running nodes") for told in held["added"])
+    assert {outcome["block"] for outcome in rehearsal["outcomes"] if outcome["kind"] == "block"} == {"r01", "r02"}
+    assert any(line.startswith("18 running nodes") for line in rehearsal["added"])
 
 
-@pytest.mark.parametrize(("sizes", "least"), [([18], 0), ([16], 1)])
-def test_576_racks(stage: Stage, sizes: list[int], least: int) -> None:
+@pytest.mark.parametrize(("sizes", "spread"), [([18], 0), ([16], 1)])
+def test_576_racks(stage: Stage, sizes: list[int], spread: int) -> None:
     racks = [f"r{number:03d}" for number in range(576)]
     folder = stage.site(
         "large",
@@ -286,22 +289,22 @@ def test_576_racks(stage: Stage, sizes: list[int], least: int) -> None:
         "PartitionName=gpu Nodes=r[000-575]t[01-18] Default=YES",
     )
     blocks = tuple((rack, f"{rack}t[01-18]") for rack in racks)
-    held, findings = stage.hold(
-        stage.asked(folder, blocks, sizes, jobs=[{"nodes": 10368}, {"nodes": 64, "segment": 16}])
+    rehearsal, findings = stage.rehearse(
+        stage.request(folder, blocks, sizes, jobs=[{"nodes": 10368}, {"nodes": 64, "segment": 16}])
     )
-    assert held["complete"]
-    assert held["loaded"]
-    whole = [outcome for outcome in held["outcomes"] if outcome["kind"] == "block" and outcome["nodes"] == 18]
+    assert rehearsal["complete"]
+    assert rehearsal["loaded"]
+    whole = [outcome for outcome in rehearsal["outcomes"] if outcome["kind"] == "block" and outcome["nodes"] == 18]
     assert [outcome["block"] for outcome in whole] == racks
     assert all(outcome["blocks"] == [outcome["block"]] for outcome in whole)
-    assert all(outcome["outcome"] == "placed" for outcome in held["outcomes"] if outcome["kind"] == "site")
-    assert codes(findings) == ["slurm_rehearsal_spread"] * least
+    assert all(outcome["outcome"] == "placed" for outcome in rehearsal["outcomes"] if outcome["kind"] == "site")
+    assert codes(findings) == ["slurm_rehearsal_spread"] * spread
 
 
-# ---------------------------------------------------------------------------- does it touch anything, is anything left
+# --------------------------------------------------------------------------------------------- isolation and cleanup
 
 
-def test_nothing_is_touched_and_nothing_left(stage: Stage) -> None:
+def test_a_rehearsal_changes_nothing_and_leaves_nothing(stage: Stage) -> None:
     slurmctld = stage.slurmctld
     folder = stage.site(
         "quiet", "ClusterName=quiet", "SlurmctldPort=6817", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES"
@@ -313,9 +316,9 @@ def test_nothing_is_touched_and_nothing_left(stage: Stage) -> None:
 
     before = state()
     with socket.socket() as taken, contextlib.suppress(OSError):
-        taken.bind(("0.0.0.0", 6817))  # what the rehearsal's slurmctld listens at; taken already, so be it
+        taken.bind(("0.0.0.0", 6817))  # the port of the rehearsal's slurmctld; may be taken already
         taken.listen()
-        both = [stage.start(stage.asked(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 50)) for _both in range(2)]
+        both = [stage.start(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 50)) for _both in range(2)]
         answers = [json.loads(process.communicate(timeout=60)[0]) for process in both]
         for answer in answers:
             assert answer["findings"] == []
@@ -328,7 +331,7 @@ def test_nothing_is_touched_and_nothing_left(stage: Stage) -> None:
 def test_a_kill_in_the_middle_leaves_nothing(stage: Stage) -> None:
     folder = stage.site("killed", "ClusterName=killed", nodes(), f"PartitionName=gpu Nodes={ALL}")
     before = stage.traces()
-    process = stage.start(stage.asked(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000))
+    process = stage.start(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000))
     deadline = time.monotonic() + 20
     while not stage.rehearsing():
         assert process.poll() is None
@@ -338,7 +341,7 @@ def test_a_kill_in_the_middle_leaves_nothing(stage: Stage) -> None:
     child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
     os.kill(child, signal.SIGKILL)
     process.communicate(timeout=10)
-    # The kernel ends the others on its own, one after the other.
+    # The kernel ends the others one after the other.
     deadline = time.monotonic() + 10
     while stage.traces() != before and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -346,18 +349,18 @@ def test_a_kill_in_the_middle_leaves_nothing(stage: Stage) -> None:
     assert stage.traces() == before
 
 
-def test_the_time_is_bounded_and_what_was_answered_is_told(stage: Stage) -> None:
+def test_the_time_is_bounded_and_results_until_then_are_returned(stage: Stage) -> None:
     folder = stage.site("slow", "ClusterName=slow", nodes(), f"PartitionName=gpu Nodes={ALL} Default=YES")
     before = stage.traces()
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000, timeout=2))
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], jobs=[{"nodes": 18}] * 20000, timeout=2))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
-    assert held["placed"] > 10
-    assert not held["complete"]
-    assert held["seconds"] < 6
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], timeout=0.001))
+    assert rehearsal["placed"] > 10
+    assert not rehearsal["complete"]
+    assert rehearsal["seconds"] < 6
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], timeout=0.001))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
-    assert not held["ran"]
-    assert "in time" in held["why"]
+    assert not rehearsal["ran"]
+    assert "in time" in rehearsal["why"]
     assert stage.traces() == before
 
 
@@ -369,11 +372,13 @@ def test_the_time_is_bounded_and_what_was_answered_is_told(stage: Stage) -> None
         (("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"), "not permitted"),
     ],
 )
-def test_a_host_that_does_not_let_us_is_told(stage: Stage, folder: Path, wrapper: tuple[str, ...], why: str) -> None:
+def test_a_host_that_does_not_permit_a_sandbox_is_a_finding(
+    stage: Stage, folder: Path, wrapper: tuple[str, ...], why: str
+) -> None:
     before = stage.traces()
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18]), *wrapper)
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18]), *wrapper)
     assert codes(findings) == ["slurm_rehearsal_skipped"]
-    assert why in held["why"].lower()
+    assert why in rehearsal["why"].lower()
     assert stage.traces() == before
 
 
@@ -393,47 +398,47 @@ def attempt(call, *arguments):
     return "done"
 
 
-def work(place):
+def work(box):
     folders = ["/etc", "/usr/bin", "/var/lib", "/var/spool/slurmctld", "/tmp", *sys.argv[2:]]
     return {
         "writes": {folder: attempt(open, os.path.join(folder, "mark"), "w") for folder in folders},
-        "status": place.run("cat", "/proc/self/status").stdout,
+        "status": box.run("cat", "/proc/self/status").stdout,
         "processes": len([name for name in os.listdir("/proc") if name.isdigit()]),
-        "interfaces": place.run("cat", "/proc/net/dev").stdout.count(":"),
+        "interfaces": box.run("cat", "/proc/net/dev").stdout.count(":"),
         "outside": attempt(socket.create_connection, ("198.51.100.1", 80), 1),
         "run": os.listdir("/run"),
         "host": os.uname().nodename,
-        "remount": place.run("mount", "-o", "remount,rw", "/").returncode,
-        "memory": place.run("python3", "-c", "bytearray(6 << 30)").stderr.strip(),
+        "remount": box.run("mount", "-o", "remount,rw", "/").returncode,
+        "memory": box.run("python3", "-c", "bytearray(6 << 30)").stderr.strip(),
     }
 
 
 programs = {name: "/usr/bin/" + name for name in ("cat", "mount", "python3")}
-print(json.dumps(sandbox.inside(work, programs, 20)))
+print(json.dumps(sandbox.run_inside(work, programs, 20)))
 """
 
 
 @pytest.mark.parametrize("kernel", ["new", "old"])
-def test_the_sandbox_is_closed(stage: Stage, kernel: str) -> None:
+def test_the_sandbox_is_isolated(stage: Stage, kernel: str) -> None:
     before = stage.traces()
     folder = str(stage.slurmctld.conf_dir)
     command = [*stage.command()[:-2], "-c", PROBE, kernel, folder]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/", timeout=60, check=False)
     assert done.stdout, done.stderr
-    said = json.loads(done.stdout)
-    assert set(said["writes"].values()) == {"Read-only file system"}, said["writes"]
-    status = dict(line.split(":\t", 1) for line in said["status"].splitlines() if ":\t" in line)
-    assert set(status["Uid"].split()) == {str(place.USER)}
+    inside = json.loads(done.stdout)
+    assert set(inside["writes"].values()) == {"Read-only file system"}, inside["writes"]
+    status = dict(line.split(":\t", 1) for line in inside["status"].splitlines() if ":\t" in line)
+    assert set(status["Uid"].split()) == {str(isolation.USER)}
     assert {int(status[key], 16) for key in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}
     assert status["NoNewPrivs"] == "1"
     assert status["Groups"].strip() == ""
-    assert said["processes"] == 1
-    assert said["interfaces"] == 1
-    assert said["outside"] == "Network is unreachable"
-    assert said["run"] == [place.FOLDER.rpartition("/")[2]]
-    assert said["host"] == place.HOST
-    assert said["remount"] != 0
-    assert said["memory"].endswith("MemoryError")
+    assert inside["processes"] == 1
+    assert inside["interfaces"] == 1
+    assert inside["outside"] == "Network is unreachable"
+    assert inside["run"] == [isolation.FOLDER.rpartition("/")[2]]
+    assert inside["host"] == isolation.HOST
+    assert inside["remount"] != 0
+    assert inside["memory"].endswith("MemoryError")
     assert stage.traces() == before
 
 
@@ -446,17 +451,17 @@ def test_a_slurmctld_that_hangs_is_ended(stage: Stage, folder: Path) -> None:
         (programs / name).unlink(missing_ok=True)
         (programs / name).symlink_to(f"/usr/bin/{name}")
     before = stage.traces()
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], bin_dir=str(programs), timeout=1))
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir=str(programs), timeout=1))
     assert codes(findings) == ["slurm_rehearsal_unfinished"]
-    assert "in time" in held["why"]
-    assert held["seconds"] < 6
+    assert "in time" in rehearsal["why"]
+    assert rehearsal["seconds"] < 6
     assert stage.traces() == before
 
 
-def test_programs_that_are_not_there_are_told(stage: Stage, folder: Path) -> None:
-    held, findings = stage.hold(stage.asked(folder, WHOLE, [18], bin_dir="/nowhere"))
+def test_missing_programs_are_a_finding(stage: Stage, folder: Path) -> None:
+    rehearsal, findings = stage.rehearse(stage.request(folder, WHOLE, [18], bin_dir="/nowhere"))
     assert codes(findings) == ["slurm_rehearsal_skipped"]
-    assert held["why"] == "there is no slurmctld in /nowhere"
+    assert rehearsal["why"] == "there is no slurmctld in /nowhere"
 
 
 # -------------------------------------------------------------------------------------------------------- in a playbook
@@ -482,8 +487,8 @@ PLAY = """\
 
 
 @pytest.mark.parametrize("scenario", ["four.yml", "four-forky.yml"])
-def test_it_gates_the_apply_of_a_site(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
-    """On a controller with systemd, munge and slurmds: in check mode, as a gate, and before a real apply."""
+def test_a_rehearsal_stops_the_apply_of_a_site(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
+    """On a controller with systemd, munge and slurmds: in check mode, with a required job, and before an apply."""
     play, result = tmp_path / "play.yml", tmp_path / "result.json"
     play.write_text(PLAY)
     blocks = {"r01": ["r01t01", "r01t02"], "r02": ["r01t03", "r01t04"]}
@@ -495,31 +500,31 @@ def test_it_gates_the_apply_of_a_site(lab: LabFactory, scenario: str, tmp_path: 
         def run(*arguments: str, **variables: Any) -> dict[str, Any]:
             options = {"fabric_file": str(file), "result": str(result), "slurm_topology_manage_conf": True, **variables}
             ansible("ansible-playbook", "-i", racks.inventory, str(play), "-e", json.dumps(options), *arguments)
-            said: dict[str, Any] = json.loads(result.read_text())
-            return said
+            returned: dict[str, Any] = json.loads(result.read_text())
+            return returned
 
         jobs = [{"nodes": 4, "segment": 2}, {"nodes": 5}]
-        kept = tmp_path / "rehearsal.json"
-        said = run("--check", slurm_topology_rehearse_jobs=jobs, slurm_topology_rehearsal_file=str(kept))
-        assert json.loads(kept.read_text()) == said["rehearsal"]
-        assert said["changed"], said
-        assert said["rehearsal"]["loaded"]
-        outcomes = said["rehearsal"]["outcomes"]
+        stored = tmp_path / "rehearsal.json"
+        returned = run("--check", slurm_topology_rehearse_jobs=jobs, slurm_topology_rehearsal_file=str(stored))
+        assert json.loads(stored.read_text()) == returned["rehearsal"]
+        assert returned["changed"], returned
+        assert returned["rehearsal"]["loaded"]
+        outcomes = returned["rehearsal"]["outcomes"]
         assert [row["outcome"] for row in outcomes if row["kind"] == "site"] == ["placed", "refused"]
         assert {row["block"] for row in outcomes if row["kind"] == "block" and row["nodes"] == 2} == {"r01", "r02"}
-        assert "slurm_rehearsal_job" in codes(said["findings"])
+        assert "slurm_rehearsal_job" in codes(returned["findings"])
 
         required = [{"nodes": 5, "required": True}]
-        said = run(slurm_topology_rehearse_jobs=required)
-        assert said["failed"]
-        assert "would wait for ever" in said["msg"]
+        returned = run(slurm_topology_rehearse_jobs=required)
+        assert returned["failed"]
+        assert "would be pending for ever" in returned["msg"]
         assert "BlockName" not in racks.exec("ctl", "scontrol", "show", "topology", check=False).stdout
 
-        said = run(slurm_topology_rehearse="always")
-        assert said["changed"]
-        assert said["rehearsal"]["ran"]
+        returned = run(slurm_topology_rehearse="always")
+        assert returned["changed"]
+        assert returned["rehearsal"]["ran"]
         assert "BlockName=r02 " in racks.exec("ctl", "scontrol", "show", "topology").stdout
-        # Nothing to load, nothing to rehearse; unless it is wanted always.
+        # Nothing to load, nothing to rehearse; unless rehearse is always.
         assert run()["rehearsal"] is None
         assert run(slurm_topology_rehearse="always")["rehearsal"]["loaded"]
-        assert racks.exec("ctl", "pgrep", "-fc", place.FOLDER, check=False).stdout.strip() == "0"
+        assert racks.exec("ctl", "pgrep", "-fc", isolation.FOLDER, check=False).stdout.strip() == "0"

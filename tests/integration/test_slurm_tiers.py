@@ -323,7 +323,7 @@ def test_tiers_are_rehearsed_over_the_blocks_that_run(cluster: Cluster) -> None:
     assert said["site", "gold", 2]["outcome"] == "placed"
     assert "QOS" in {row["setting"] for row in held["left_out"]}
     failed = cluster.apply(changed, ok=False, rehearse_jobs=[{"nodes": 3, "partition": "bronze", "required": True}])
-    assert "would wait for ever" in failed["msg"]
+    assert "would be pending for ever" in failed["msg"]
     assert cluster.records() == before
 
 

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The slurm.conf of a rehearsal, made of the site's own: what decides where a job is placed, and nothing else.
+"""The slurm.conf of a rehearsal, derived from the site's: only the settings that decide where a job is placed.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only; reads files, writes none.
 
-Settings are kept by name, from a list; whatever is not in it is left out, for a setting that nobody here has heard of
-may start a program or wait for a service. What is left out is told by name, never by value: values may be secrets.
+Settings are kept by an allow list; every other setting is left out, because an unknown one may start a program or wait
+for a service. What is left out is reported by name, never by value: values may be secrets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
-# The partition of the rehearsal alone: all trays of all blocks, and no limit of the site's.
+# The rehearsal's own partition: all trays of all blocks, without the site's limits.
 OPEN_PARTITION = "nvlink_rehearsal"
 _MAX_INCLUDES = 10
 
@@ -50,8 +51,8 @@ _KEPT_OF_PARTITIONS = _words(
     selecttypeparameters jobdefaults
     """
 )
-# The rehearsal has its own; nothing is lost by that.
-_OURS = _words(
+# The rehearsal has its own values for these; they are not reported as left out.
+_REPLACED = _words(
     """
     slurmctldhost controlmachine controladdr backupcontroller backupaddr slurmctldport slurmdport slurmuser
     slurmduser authtype authinfo authaltty authaltparameters authalttypes credtype statesavelocation
@@ -60,9 +61,9 @@ _OURS = _words(
     logtimeformat debugflags proctracktype taskplugin include enforcepartlimits
     """
 )
-# What counts only with the accounting records.
+# Settings that need the accounting records.
 _OF_RECORDS = _words("qos allowqos denyqos allowaccounts denyaccounts accountingstorageenforce accountingstoragetres")
-# Nobody answers there, so slurmctld takes the records that the site's has saved.
+# Nothing answers there, so slurmctld uses the saved records of the site's slurmctld.
 _NO_DATABASE = (
     "AccountingStorageType=accounting_storage/slurmdbd",
     "AccountingStorageHost=127.0.0.1",
@@ -90,11 +91,11 @@ _REASONS = (
         "state downnodes reason suspendexcnodes suspendexcparts alternate",
     ),
     (
-        "it would turn the test jobs themselves away",
+        "it would refuse the test jobs",
         "allocnodes reqresv rootonly disablerootjobs hidden",
     ),
     (
-        "nothing else runs in a rehearsal that could have used them up",
+        "no other job runs in a rehearsal that could use them up",
         "switchtype switchparameters licenses mcsplugin mcsparameters",
     ),
 )
@@ -104,10 +105,10 @@ _OTHERWISE = "not needed to place a job"
 
 @dataclass(frozen=True)
 class Derived:
-    """What a rehearsal loads.
+    """The configuration that a rehearsal loads.
 
-    text: its slurm.conf, without the rehearsal's own settings; files: name -> text of the topology files beside it;
-    nodes: the names that it defines; left_out: setting, where it stood, why; added: sentences.
+    text: its slurm.conf, without the rehearsal's own settings; files: name -> text of the topology files in the same
+    folder; nodes: the names that it defines; left_out: maps of setting, where, why; added: sentences.
     """
 
     text: str
@@ -119,7 +120,7 @@ class Derived:
 
 @dataclass
 class _Reading:
-    """What is gathered line by line. more: the settings that are kept beside those that always are."""
+    """The settings gathered line by line. more: further settings to keep."""
 
     more: frozenset[str] = frozenset()
     settings: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -146,12 +147,12 @@ def derive(
     bare: bool = False,
     accounting: bool = False,
 ) -> Derived:
-    """The rehearsal's slurm.conf out of the site's, as it would be after ``writes`` (path -> new bytes).
+    """Derive the rehearsal's slurm.conf from the site's as it would be after ``writes`` (path -> new bytes).
 
     topology: the name for the open partition's Topology=, empty where the version has none. records: the running
-    nodes (``scontrol show nodes``); those that stand in no file, as dynamic nodes do, are added. bare: without any
-    topology, to see whether the rest loads. accounting: with what the accounting records make count. SlurmError where
-    slurm.conf cannot be read.
+    nodes (``scontrol show nodes``); those in no file (dynamic nodes) are added. bare: without any topology, to check
+    whether the rest loads. accounting: with the settings that need accounting records. SlurmError where slurm.conf
+    cannot be read.
     """
     changed = {os.path.realpath(path): data for path, data in (writes or {}).items()}
     read = _Reading(more=_OF_RECORDS if accounting else frozenset())
@@ -159,7 +160,7 @@ def derive(
         _take(line, read, bare)
     added = _dynamic(read, records, bare)
     added.append("State=CLOUD and NodeAddr=127.0.0.1 for every node: all count as idle, without a slurmd.")
-    added.append("EnforcePartLimits=ALL: a job that would wait for ever is refused at once.")
+    added.append("EnforcePartLimits=ALL: a job that would be pending for ever is refused at once.")
     open_partition = [] if bare else _open_partition(blocks, read.names, topology)
     if open_partition:
         added.append(f"PartitionName={OPEN_PARTITION} over all trays of all blocks, for the test jobs of the blocks.")
@@ -174,7 +175,7 @@ def derive(
         "".join(f"{line}\n" for line in text),
         {} if bare else _topologies(conf_dir, changed),
         frozenset(read.names),
-        tuple(_told(read)),
+        tuple(_left_out(read)),
         tuple(added),
     )
 
@@ -190,7 +191,7 @@ def _lines(conf_dir: str, changed: Mapping[str, bytes], problems: list[str]) -> 
             if words[0].lower() == "include" and len(words) == 2:
                 target = os.path.join(conf_dir, words[1].strip().strip("\"'").replace("%c", cluster.lower()))
                 if depth >= _MAX_INCLUDES:
-                    problems.append(f"{target} is included too deeply, and was left out.")
+                    problems.append(f"{target} is nested in more than {_MAX_INCLUDES} Includes and was left out.")
                     continue
                 try:
                     yield from walk(target, depth + 1)
@@ -239,7 +240,7 @@ def _take(line: str, read: _Reading, bare: bool) -> None:
         for key, value in pairs:
             if key.lower() in _KEPT | read.more:
                 read.settings[key.lower()] = (key, value)
-            elif key.lower() not in _OURS:
+            elif key.lower() not in _REPLACED:
                 read.leave(key, "slurm.conf", "")
 
 
@@ -255,7 +256,7 @@ def _node(pairs: Sequence[tuple[str, str]], read: _Reading, bare: bool) -> str:
             read.leave(key, "node", lowered["nodename"])
     if lowered["nodename"].upper() == "DEFAULT":
         return _joined(kept)
-    # A node of a FUTURE line is none yet for slurmctld either.
+    # slurmctld does not count a FUTURE node either.
     state = "FUTURE" if lowered.get("state", "").upper() == "FUTURE" else "CLOUD"
     try:
         (read.names if state == "CLOUD" else read.future).update(expand(lowered["nodename"]))
@@ -265,7 +266,7 @@ def _node(pairs: Sequence[tuple[str, str]], read: _Reading, bare: bool) -> str:
 
 
 def _dynamic(read: _Reading, records: Sequence[Mapping[str, str]], bare: bool) -> list[str]:
-    """Lines for nodes that run and stand in no file; says so."""
+    """Add lines for running nodes that no file defines; returns the sentences for ``added``."""
     there = read.names | read.future
     missing = [record for record in records if record.get("NodeName") and record["NodeName"] not in there]
     for record in missing:
@@ -288,8 +289,8 @@ def _dynamic(read: _Reading, records: Sequence[Mapping[str, str]], bare: bool) -
         read.names.add(record["NodeName"])
     if not missing:
         return []
-    shown = ", ".join(record["NodeName"] for record in missing[:3]) + (" ..." if len(missing) > 3 else "")
-    return [f"{len(missing)} running nodes that stand in no NodeName line ({shown})."]
+    names = summarize((record["NodeName"] for record in missing), limit=3)
+    return [f"{count(len(missing), 'running node')} without a NodeName line ({names})."]
 
 
 def _open_partition(blocks: Sequence[files.Block], names: set[str], topology: str) -> list[str]:
@@ -313,13 +314,12 @@ def _topologies(conf_dir: str, changed: Mapping[str, bytes]) -> dict[str, str]:
     return found
 
 
-def _told(read: _Reading) -> Iterable[dict[str, str]]:
+def _left_out(read: _Reading) -> Iterable[dict[str, str]]:
     for (key, kind), of in sorted(read.left.items(), key=lambda item: (item[0][1], item[0][0])):
         names = sorted(set(filter(None, of)))
         where = kind
         if names:
-            kinds = kind if len(names) == 1 else f"{len(names)} {kind}s"
-            where = f"{kinds} {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
+            where = f"{kind if len(names) == 1 else count(len(names), kind)} {summarize(names, limit=3)}"
         yield {"setting": read.spelt[key], "where": where, "why": _WHY.get(key, _OTHERWISE)}
     for problem in read.problems:
         yield {"setting": "Include", "where": "slurm.conf", "why": problem}
@@ -334,5 +334,5 @@ def _quoted(value: str) -> str:
 
 
 def partition_topology(version: rules.Version, style: str, name: str) -> str:
-    """What Topology= of the open partition says: partitions choose from 25.05 on, among those of topology.yaml."""
+    """The Topology= of the open partition: from 25.05 on a partition chooses one of topology.yaml; else empty."""
     return name if version >= rules.YAML_SINCE and style == files.YAML else ""

@@ -2,20 +2,20 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A place on this host where a daemon can run without touching anything, and of which nothing is left.
+"""Run a daemon in Linux namespaces, isolated from this host; nothing of it remains afterwards.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only; Linux, root.
 
-What runs in it has namespaces of its own:
+The sandbox has its own namespaces:
 
-- mounts: the whole file system is read-only, /run is a small memory file system that only this place sees, and all its
-  files lie there. /etc/passwd, hosts and nsswitch.conf are its own, so that no directory service is asked.
-- network: nothing but a loopback. It can reach no daemon of the cluster and no port of it can clash with another.
-- processes: the first one is ours, and with it everything ends. The kernel ends it when whoever made the place ends,
-  be it by SIGKILL; so nothing has to be tidied up, neither processes nor mounts nor files.
+- mounts: the whole file system is read-only, /run is a small tmpfs that only the sandbox has, and all its files are
+  there. It has its own /etc/passwd, hosts and nsswitch.conf, so that no directory service is queried.
+- network: loopback only. No daemon of the cluster can be reached, and no port can clash.
+- processes: the first process is this collection's, and all others end with it. The kernel kills it when the caller
+  ends, even by SIGKILL; so neither processes nor mounts nor files have to be cleaned up.
 
-Programs in it run as users that no host has, without any capability or a way to get one, at low priority, with bounded
-memory; where memory runs short they are the first that the kernel ends.
+Programs in the sandbox run as users that no host has, without capabilities and without a way to gain any, at low
+priority, with bounded memory; the kernel's OOM killer chooses them first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 
 HOST = "nvlink-rehearsal"
 FOLDER = "/run/nvlink-rehearsal"
-# Numbers that systemd leaves unused and no distribution gives away: nobody else's process may signal these.
+# UIDs that neither systemd nor any distribution allocates: no other process may signal these.
 DAEMON = 65533
 USER = 65532
 # Not a loopback address, or getaddrinfo would call this host one without a network (AI_ADDRCONFIG); from TEST-NET-1.
@@ -46,9 +46,8 @@ ADDRESS = "192.0.2.1"
 MEMORY = 4 << 30
 DISK = 256 << 20
 
-_NAMESPACES = (
-    0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
-)  # mount, host name, IPC, processes, network
+# CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET
+_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 8, 32, 4096
 _MS_REC, _MS_PRIVATE = 16384, 1 << 18
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
@@ -58,17 +57,17 @@ _MARGIN = 2.0
 
 
 class SandboxUnavailable(SlurmError):
-    """This host does not let us make the place; the message is a clause that says why."""
+    """This host does not permit the sandbox; the message is a clause with the reason."""
 
 
 class Timeout(SandboxUnavailable):
-    """The time was over before the work was done."""
+    """The work did not end within the time limit."""
 
 
 class Sandbox:
-    """What code inside sees: where to put files, how to run programs, how long it may take (seconds of monotonic).
+    """Files, programs and the deadline (time.monotonic, seconds) for code that runs inside.
 
-    A program is called by its plain name whatever its file is called: slurmctld goes by it, and Debian's file is
+    argv[0] of a program is its plain name whatever its file is called: slurmctld depends on it, and Debian's file is
     slurmctld-wlm.
     """
 
@@ -81,7 +80,7 @@ class Sandbox:
         self.environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "LC_ALL": "C",
-            # A controller with many cores would give each thread an arena of its own.
+            # On a controller with many cores malloc would allocate an arena for each thread.
             "MALLOC_ARENA_MAX": "4",
             **{key: os.environ[key] for key in ("LD_LIBRARY_PATH", "TZ") if key in os.environ},
         }
@@ -102,13 +101,13 @@ class Sandbox:
         return path
 
     def owned(self, path: str) -> str:
-        """A folder that the daemon may write to."""
+        """Make a folder that the daemon may write to."""
         os.makedirs(path, 0o755, exist_ok=True)
         os.chown(path, DAEMON, DAEMON)
         return path
 
     def start(self, name: str, *arguments: str, output: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a daemon in the foreground, as its own user."""
+        """Start a daemon in the foreground, as user DAEMON."""
         with open(self.path(output), "ab") as file:
             daemon = subprocess.Popen(  # pylint: disable=ansible-bad-function  # it outlives the call
                 [name, *arguments],
@@ -126,14 +125,14 @@ class Sandbox:
         return daemon
 
     def end(self) -> None:
-        """End every daemon at once; what they leave ends with the place."""
+        """Kill every daemon; their child processes end with the sandbox."""
         for daemon in self.daemons:
             daemon.kill()
             daemon.wait()
 
     def run(self, name: str, *arguments: str, user: int = USER, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end, as a user without rights; subprocess.TimeoutExpired when the time is over."""
-        # As another user, which AnsibleModule.run_command cannot.
+        """Run a program to its end as an unprivileged user; subprocess.TimeoutExpired at the deadline."""
+        # AnsibleModule.run_command cannot run a program as another user.
         return subprocess.run(  # pylint: disable=ansible-bad-function
             [name, *arguments],
             executable=self.programs[name],
@@ -151,110 +150,113 @@ class Sandbox:
         )
 
 
-def inside(
+def run_inside(
     work: Callable[[Sandbox], Any], programs: Mapping[str, str], timeout: float, users: Mapping[str, int] | None = None
 ) -> Any:
-    """What ``work`` returns, called in a new place; it must be JSON. At most ``timeout`` seconds and a little more.
+    """Call ``work`` in a new sandbox and return its result, which must be JSON, within ``timeout`` + 2 seconds.
 
-    programs: name -> path of what it may run. users: further users that exist inside, name -> number. Raises SandboxUnavailable
-    where this host does not let us, Timeout where ``work`` did not come back in time.
+    programs: name -> path of what it may run. users: further users that exist inside, name -> UID. Raises
+    SandboxUnavailable where this host does not permit a sandbox, Timeout where ``work`` did not return in time.
     """
     if os.geteuid() != 0:
         raise SandboxUnavailable("it needs root")
     caller = os.getpid()
-    reply = child.call(_outside, timeout + _MARGIN, work, dict(programs), timeout, caller, dict(users or {}))
+    reply = child.call(_in_namespaces, timeout + _MARGIN, work, dict(programs), timeout, caller, dict(users or {}))
     if not isinstance(reply.value, dict):
         if reply.result.timed_out:
             raise Timeout("it did not end in time")
-        told = reply.result.error or reply.result.stderr.strip().rpartition("\n")[2]
-        raise SandboxUnavailable(f"it broke off ({told[:200]})")
-    if "late" in reply.value:
-        raise Timeout(str(reply.value["late"]))
-    if "impossible" in reply.value:
-        raise SandboxUnavailable(str(reply.value["impossible"]))
+        error = reply.result.error or reply.result.stderr.strip().rpartition("\n")[2]
+        raise SandboxUnavailable(f"its process ended early ({error[:200]})")
+    if "timeout" in reply.value:
+        raise Timeout(str(reply.value["timeout"]))
+    if "unavailable" in reply.value:
+        raise SandboxUnavailable(str(reply.value["unavailable"]))
     return reply.value.get("value")
 
 
-# ------------------------------------------------------------------------------------------------- before the place
+# ------------------------------------------------------------------------------------------------ outside the sandbox
 
 
-def _outside(
+def _in_namespaces(
     work: Callable[[Sandbox], Any], programs: dict[str, str], timeout: float, caller: int, users: dict[str, int]
 ) -> dict[str, Any]:
-    """In a child of the caller: make the namespaces, and wait for their first process."""
+    """In a child of the caller: create the namespaces, start their first process and return its reply."""
     deadline = time.monotonic() + timeout
     _die_with_parent()
     if os.getppid() != caller:
         os._exit(1)
     try:
-        _check(_libc().unshare(_NAMESPACES), "namespaces of its own")
+        _check(_libc().unshare(_NAMESPACES), "its own namespaces")
     except SandboxUnavailable as error:
-        return {"impossible": str(error)}
-    mine, theirs = os.pipe()
-    alive, held = os.pipe()  # `held` is open as long as this process lives
+        return {"unavailable": str(error)}
+    reply_read, reply_write = os.pipe()
+    parent_read, parent_write = os.pipe()  # `parent_write` is open as long as this process lives
     pid = os.fork()
     if pid == 0:
-        os.close(mine)
-        os.close(held)
-        _first(work, Sandbox(deadline, programs, users), theirs, alive)
-    os.close(theirs)
-    os.close(alive)
-    with os.fdopen(mine, "rb") as pipe:
-        said = pipe.read()
+        os.close(reply_read)
+        os.close(parent_write)
+        _first_process(work, Sandbox(deadline, programs, users), reply_write, parent_read)
+    os.close(reply_write)
+    os.close(parent_read)
+    with os.fdopen(reply_read, "rb") as pipe:
+        reply = pipe.read()
     _pid, status = os.waitpid(pid, 0)
-    if not said:
-        return {"impossible": f"its first process ended with {os.waitstatus_to_exitcode(status)}"}
-    value: dict[str, Any] = json.loads(said)
+    if not reply:
+        return {"unavailable": f"its first process ended with {os.waitstatus_to_exitcode(status)}"}
+    value: dict[str, Any] = json.loads(reply)
     return value
 
 
 def _die_with_parent() -> None:
-    _check(_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "an end together with its maker")
+    _check(_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "an end together with its parent")
 
 
-# ------------------------------------------------------------------------------------------------------ in the place
+# ------------------------------------------------------------------------------------------------- inside the sandbox
 
 
-def _first(work: Callable[[Sandbox], Any], place: Sandbox, out: int, alive: int) -> None:
-    """The first process of the place: furnish it, do the work, say what came of it. Never returns."""
+def _first_process(work: Callable[[Sandbox], Any], sandbox: Sandbox, reply: int, parent: int) -> None:
+    """Set up the sandbox, do the work and write the outcome as JSON to ``reply``. Never returns.
+
+    parent: a pipe that is at its end once the parent has ended.
+    """
     answer: dict[str, Any]
     try:
         _die_with_parent()
-        os.set_blocking(alive, False)
+        os.set_blocking(parent, False)
         with contextlib.suppress(BlockingIOError):
-            os.read(alive, 1)
-            os._exit(1)  # the maker ended before we asked to be told
-        os.close(alive)
-        _furnish(place.users)
-        answer = {"value": work(place)}
-        place.end()
+            os.read(parent, 1)
+            os._exit(1)  # the parent ended before the death signal was set
+        os.close(parent)
+        _set_up(sandbox.users)
+        answer = {"value": work(sandbox)}
+        sandbox.end()
     except Timeout as error:
-        answer = {"late": str(error)}
+        answer = {"timeout": str(error)}
     except SandboxUnavailable as error:
-        answer = {"impossible": str(error)}
+        answer = {"unavailable": str(error)}
     except subprocess.TimeoutExpired:
-        answer = {"late": "it did not end in time"}
+        answer = {"timeout": "it did not end in time"}
     except BaseException as error:  # nothing may unwind into the caller's code
-        answer = {"impossible": f"it broke off ({type(error).__name__}: {str(error)[:200]})"}
+        answer = {"unavailable": f"its process ended early ({type(error).__name__}: {str(error)[:200]})"}
     try:
         data = json.dumps(answer).encode()
         while data:
-            data = data[os.write(out, data) :]
+            data = data[os.write(reply, data) :]
     finally:
         os._exit(0)
 
 
-def _furnish(users: Mapping[str, int]) -> None:
+def _set_up(users: Mapping[str, int]) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
     os.nice(10)
     _limit()
     libc = _libc()
-    _mount(None, "/", None, _MS_REC | _MS_PRIVATE, None, "mounts of its own")
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE, None, "its own mounts")
     _read_only()
-    _mount("tmpfs", "/run", "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, f"size={DISK},mode=755", "a /run of its own")
+    _mount("tmpfs", "/run", "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, f"size={DISK},mode=755", "its own /run")
     with contextlib.suppress(SandboxUnavailable):  # some containers forbid it
-        _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None, "a /proc of its own")
+        _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None, "its own /proc")
     os.mkdir(FOLDER, 0o755)
     for name, text in _names(users).items():
         path = os.path.join(FOLDER, name)
@@ -263,16 +265,16 @@ def _furnish(users: Mapping[str, int]) -> None:
         os.chmod(path, 0o644)
         target = os.path.realpath(f"/etc/{name}")
         if os.path.exists(target):
-            _mount(path, target, None, _MS_BIND, None, f"an /etc/{name} of its own")
-    _check(libc.sethostname(HOST.encode(), len(HOST)), "a host name of its own")
+            _mount(path, target, None, _MS_BIND, None, f"its own /etc/{name}")
+    _check(libc.sethostname(HOST.encode(), len(HOST)), "its own host name")
     _loopback()
     _check(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "programs without privileges")
 
 
-def _names(guests: Mapping[str, int]) -> dict[str, str]:
+def _names(further: Mapping[str, int]) -> dict[str, str]:
     with contextlib.suppress(KeyError):
-        pwd.getpwuid(0)  # loads the name service before its files change
-    users = (("root", 0), ("nvlink-daemon", DAEMON), ("nvlink-user", USER), *guests.items())
+        pwd.getpwuid(0)  # loads the name service modules before their configuration changes
+    users = (("root", 0), ("nvlink-daemon", DAEMON), ("nvlink-user", USER), *further.items())
     return {
         "passwd": "".join(f"{name}:x:{number}:{number}::/:/bin/sh\n" for name, number in users),
         "group": "".join(f"{name}:x:{number}:\n" for name, number in users),
@@ -285,21 +287,21 @@ def _limit() -> None:
     import resource  # not at the top: the sanity tests import this file where the module does not exist
 
     limits = ((resource.RLIMIT_DATA, MEMORY), (resource.RLIMIT_NOFILE, 8192), (resource.RLIMIT_NPROC, 4096))
-    for what, most in limits:
-        _soft, hard = resource.getrlimit(what)
-        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(what, (bound, bound))
+    for name, maximum in limits:
+        _soft, hard = resource.getrlimit(name)
+        bound = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
+        resource.setrlimit(name, (bound, bound))
 
 
 def _read_only() -> None:
-    """No file of the host can be written, even by a daemon that runs as root."""
+    """Remount all file systems read-only, also for a daemon that runs as root."""
     attributes = struct.pack("=4Q", _ATTR_RDONLY, 0, 0, 0)
     call = _libc().syscall
     size = ctypes.c_size_t(len(attributes))
     if call(ctypes.c_long(_SYS_MOUNT_SETATTR), _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, size) == 0:
         return
-    # Before Linux 5.12 mount by mount. Without network file systems: looking at one that hangs would hang us, and
-    # programs here have no rights on any file.
+    # Before Linux 5.12 mount by mount. Network file systems are left out: a remount of one that hangs would hang too,
+    # and programs in the sandbox have no write permission on any file.
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         lines = [line.split() for line in file]
     for words in lines:
@@ -335,7 +337,7 @@ def _libc() -> ctypes.CDLL:
 
 def _check(status: int, what: str) -> None:
     if status != 0:
-        raise SandboxUnavailable(f"this host does not give it {what} ({os.strerror(ctypes.get_errno())})")
+        raise SandboxUnavailable(f"this host does not permit {what} ({os.strerror(ctypes.get_errno())})")
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None, what: str) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which Slurm jobs run on which trays, from what squeue prints. Pure."""
+"""Parse the running Slurm jobs of each node from the output of squeue. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
-# What to ask Slurm: a job's ID, as people type it, and its nodes.
+# Prints each job's ID, as users type it, and its nodes.
 COMMAND = "squeue --noheader --states=RUNNING,COMPLETING --format='%i %N'"
 
 
 class RunningJobsError(NvlinkError):
-    """Lines that squeue did not print; the message is one sentence with the remedy."""
+    """A line that is not squeue's output; the message is one sentence with the remedy."""
 
 
 def running_jobs(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Slurm node name -> the IDs of its jobs in squeue's order; RunningJobsError names a line that is none."""
+    """Slurm node name -> its job IDs in squeue's order; RunningJobsError quotes a line without job and nodes."""
     jobs: dict[str, list[str]] = {}
     for line in filter(None, map(str.strip, lines)):
         job, _space, nodes = line.partition(" ")
@@ -29,7 +29,7 @@ def running_jobs(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
             raise RunningJobsError(f"squeue: the line {line[:80]!r} has no list of nodes ({error})") from None
         if not names:
             raise RunningJobsError(
-                f"squeue: the line {line[:80]!r} is no job with its nodes; give what {COMMAND} prints."
+                f"squeue: the line {line[:80]!r} has no job and nodes; use the output of {COMMAND}."
             )
         for name in names:
             jobs.setdefault(name, []).append(job)

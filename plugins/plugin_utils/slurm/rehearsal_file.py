@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keeps the rehearsal that a module has returned in a file on the Ansible controller, for the report."""
+"""Store the rehearsal that a module returned in a file on the Ansible controller, for the report."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 
 
-def keep(path: str, result: Mapping[str, Any]) -> list[str]:
-    """Write the result's rehearsal, where there was one; what went wrong, as sentences.
+def store(path: str, result: Mapping[str, Any]) -> list[str]:
+    """Write the result's rehearsal as JSON, where there is one, also in check mode; returns warnings.
 
-    Also in check mode, where it is what was asked for. A failure is none of the run: the files may be applied by now.
+    A failure to write does not fail the task: the files may already be applied.
     """
-    held = result.get("rehearsal")
-    if not isinstance(held, Mapping):
+    rehearsal = result.get("rehearsal")
+    if not isinstance(rehearsal, Mapping):
         return []
     try:
-        storage.write_atomic(path, json.dumps(held, indent=1, sort_keys=True).encode() + b"\n")
+        storage.write_atomic(path, json.dumps(rehearsal, indent=1, sort_keys=True).encode() + b"\n")
     except NvlinkError as error:
         return [str(error)]
     return []

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a rehearsal asks and makes of the answers; with real slurmctlds it is tested in tests/integration."""
+"""The test jobs of a rehearsal and its findings; with real slurmctlds it is tested in tests/integration."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rehearsal, rehearsal_conf, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import (
+    Candidate,
     Outcome,
     Rehearsal,
     TestJob,
-    Wanted,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ def derive(folder: Path, text: str, **more: Any) -> rehearsal_conf.Derived:
     return rehearsal_conf.derive(str(folder), **more)
 
 
-def test_what_places_a_job_is_kept_and_the_rest_told(tmp_path: Path) -> None:
+def test_settings_that_place_jobs_are_kept_and_the_others_reported(tmp_path: Path) -> None:
     made = derive(
         tmp_path,
         "ClusterName=a\nSelectType=select/cons_tres\nProlog=/x SLURMUSER=slurm\nJobSubmitPlugins=lua # always\n"
@@ -60,7 +60,7 @@ def test_what_places_a_job_is_kept_and_the_rest_told(tmp_path: Path) -> None:
     assert "secret" not in str(made)
 
 
-def test_includes_are_read_where_they_stand_and_as_they_would_be(tmp_path: Path) -> None:
+def test_includes_are_read_in_place_and_with_the_new_files(tmp_path: Path) -> None:
     (tmp_path / "nodes_a.conf").write_text("NodeName=n1\n")
     (tmp_path / "loop.conf").write_text("Include loop.conf\n")
     writes = {str(tmp_path / "tiers.conf"): b"PartitionName=gold Nodes=n1\n", str(tmp_path / "topology.yaml"): b"- x\n"}
@@ -68,10 +68,10 @@ def test_includes_are_read_where_they_stand_and_as_they_would_be(tmp_path: Path)
     made = derive(tmp_path, text, writes=writes)
     assert "PartitionName=gold Nodes=n1" in made.text
     assert made.files == {"topology.yaml": "- x\n"}
-    told = [row["why"] for row in made.left_out if row["setting"] == "Include"]
-    assert len(told) == 2
-    assert "missing.conf cannot be read" in told[0]
-    assert "too deeply" in told[1]
+    reasons = [row["why"] for row in made.left_out if row["setting"] == "Include"]
+    assert len(reasons) == 2
+    assert "missing.conf cannot be read" in reasons[0]
+    assert "nested in more than 10 Includes" in reasons[1]
     with pytest.raises(SlurmError, match="cannot be read"):
         rehearsal_conf.derive(str(tmp_path / "nowhere"))
 
@@ -88,10 +88,10 @@ def test_the_open_partition_comes_before_the_defaults_of_the_site(tmp_path: Path
         "PartitionName=DEFAULT MaxNodes=1",
         "PartitionName=p Nodes=ALL",
     ]
-    assert any(told.startswith("1 running nodes") and "n5" in told for told in made.added)
+    assert any(line.startswith("1 running node without") and "n5" in line for line in made.added)
 
 
-def test_bare_is_without_any_topology(tmp_path: Path) -> None:
+def test_bare_has_no_topology(tmp_path: Path) -> None:
     (tmp_path / "topology.yaml").write_text("x")
     text = "TopologyPlugin=topology/block\nNodeName=n1 Topology=a:b\nPartitionName=p Nodes=n1 Topology=a\n"
     made = derive(tmp_path, text, bare=True, blocks=(Block("b", ("n1",)),))
@@ -122,31 +122,31 @@ CONF_WORDS = st.sampled_from(
 
 
 @given(st.lists(CONF_WORDS, max_size=30).map("".join))
-def test_no_text_of_a_site_breaks_it(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_any_text_of_slurm_conf_is_accepted(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     folder = tmp_path_factory.getbasetemp() / "conf"
     folder.mkdir(exist_ok=True)
     made = derive(folder, text)
-    # A value may hold the text "QOS=", as that of "PartitionName=aQOS=b" does: the settings themselves are looked at.
+    # A value may hold the text "QOS=", as that of "PartitionName=aQOS=b" does: check the parsed settings.
     lines = [files.key_values(line) for line in files.logical_lines(made.text)]
     assert [key for line in lines for key, _value in line if key.upper() == "QOS"] == []
 
 
-# -------------------------------------------------------------------------------------------------------- the jobs
+# -------------------------------------------------------------------------------------------------------- test jobs
 
 
-def wanted(sizes: dict[str, int], **more: Any) -> Wanted:
+def candidate(sizes: dict[str, int], **more: Any) -> Candidate:
     blocks = tuple(Block(name, tuple(f"{name}t{n:02d}" for n in range(count))) for name, count in sizes.items())
     topology = Topology(name="nvlink", blocks=blocks, block_sizes=more.pop("base", (max(sizes.values()),)))
-    return Wanted("/etc/slurm", topology, (26, 5, 5), files.YAML, **more)
+    return Candidate("/etc/slurm", topology, (26, 5, 5), files.YAML, **more)
 
 
-def known(asked: Wanted) -> frozenset[str]:
-    return frozenset(node for block in asked.topology.blocks for node in block.nodes)
+def known(rehearsed: Candidate) -> frozenset[str]:
+    return frozenset(node for block in rehearsed.topology.blocks for node in block.nodes)
 
 
-def test_small_sites_are_asked_everything() -> None:
-    asked = wanted({"a": 4, "b": 2, "c": 0}, jobs=(TestJob("site", 3),))
-    jobs = rehearsal.make_jobs(asked, [], known(asked))
+def test_small_sites_get_every_size_of_job() -> None:
+    rehearsed = candidate({"a": 4, "b": 2, "c": 0}, jobs=(TestJob("site", 3),))
+    jobs = rehearsal.make_jobs(rehearsed, [], known(rehearsed))
     assert [(job.kind, job.block, job.nodes, len(job.without)) for job in jobs] == [
         ("block", "a", 1, 0),
         ("block", "a", 2, 0),
@@ -162,18 +162,18 @@ def test_small_sites_are_asked_everything() -> None:
     ]
 
 
-def test_large_sites_are_asked_every_blocks_full_size() -> None:
-    asked = wanted({f"r{number:03d}": 18 if number else 9 for number in range(576)})
-    jobs = rehearsal.make_jobs(asked, [], known(asked))
+def test_large_sites_get_a_job_of_every_blocks_full_size() -> None:
+    rehearsed = candidate({f"r{number:03d}": 18 if number else 9 for number in range(576)})
+    jobs = rehearsal.make_jobs(rehearsed, [], known(rehearsed))
     full = [job for job in jobs if job.kind == "block" and job.nodes == len(job.trays) and job.nodes in (9, 18)]
-    assert {job.block for job in full} >= {block.name for block in asked.topology.blocks}
+    assert {job.block for job in full} >= {block.name for block in rehearsed.topology.blocks}
     assert len(jobs) < 600
     assert max(len(argument) for job in jobs for argument in job.arguments()) < 128 * 1024
 
 
-def test_partitions_are_asked_on_this_topology_only() -> None:
-    asked = wanted({"a": 4}, segments=(2, 4))
-    nodes = tuple(sorted(known(asked)))
+def test_only_partitions_on_this_topology_get_jobs() -> None:
+    rehearsed = candidate({"a": 4}, segments=(2, 4))
+    nodes = tuple(sorted(known(rehearsed)))
     partitions = [
         rules.Partition("gpu", nodes),
         rules.Partition("mine", nodes[:2], "nvlink"),
@@ -181,7 +181,7 @@ def test_partitions_are_asked_on_this_topology_only() -> None:
         rules.Partition("tree", nodes, "fat"),
         rules.Partition(rehearsal_conf.OPEN_PARTITION, nodes, "nvlink"),
     ]
-    jobs = [job for job in rehearsal.make_jobs(asked, partitions, known(asked)) if job.kind == "partition"]
+    jobs = [job for job in rehearsal.make_jobs(rehearsed, partitions, known(rehearsed)) if job.kind == "partition"]
     assert [(job.partition, job.nodes, job.segment) for job in jobs] == [
         ("gpu", 1, 0),
         ("gpu", 2, 0),
@@ -194,13 +194,13 @@ def test_partitions_are_asked_on_this_topology_only() -> None:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------ the answers
+# ---------------------------------------------------------------------------------------------------------- outcomes
 
 WHERE = {"a1": "a", "a2": "a", "b1": "b"}
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "expected"),
+    ("status", "output", "expected"),
     [
         (
             0,
@@ -227,12 +227,12 @@ WHERE = {"a1": "a", "a2": "a", "b1": "b"}
         (-9, "sbatch: Job 1 to start at x using 1 processors on nodes a1 in partition p", ("refused", "", [])),
     ],
 )
-def test_sbatchs_words(status: int | None, said: str, expected: tuple[Any, ...]) -> None:
-    outcome = rehearsal.judge(TestJob("site", 2), status, said, WHERE)
+def test_the_output_of_sbatch_becomes_an_outcome(status: int | None, output: str, expected: tuple[Any, ...]) -> None:
+    outcome = rehearsal.judge(TestJob("site", 2), status, output, WHERE)
     assert (outcome.outcome, outcome.partition, outcome.blocks, outcome.reason)[: len(expected)] == expected
 
 
-def test_the_log_says_why() -> None:
+def test_the_reason_is_read_from_the_log() -> None:
     log = """\
 [2026-11-21T07:55] debug2: Processing RPC: REQUEST_JOB_WILL_RUN from UID=65532
 [2026-11-21T07:55] error: topology/block: eval_nodes_block: JobId=9 segment (16) > bblock_node_cnt (9) is not supported
@@ -242,10 +242,10 @@ def test_the_log_says_why() -> None:
     assert rehearsal.explained("[x] debug2: nothing to see\n") == ""
 
 
-def verdict(outcome: Outcome | None = None, base: int = 4, **held: Any) -> list[tuple[str, str]]:
-    asked = wanted({"a": 4, "b": 2}, base=(base,))
-    made = Rehearsal(**{"ran": True, "loaded": True, "outcomes": [outcome] if outcome else [], **held})
-    return [(found["severity"], found["code"]) for found in rehearsal.findings(made, asked)]
+def verdict(outcome: Outcome | None = None, base: int = 4, **more: Any) -> list[tuple[str, str]]:
+    rehearsed = candidate({"a": 4, "b": 2}, base=(base,))
+    made = Rehearsal(**{"ran": True, "loaded": True, "outcomes": [outcome] if outcome else [], **more})
+    return [(found["severity"], found["code"]) for found in rehearsal.findings(made, rehearsed)]
 
 
 @pytest.mark.parametrize(
@@ -264,22 +264,22 @@ def verdict(outcome: Outcome | None = None, base: int = 4, **held: Any) -> list[
         (Outcome("site", 9, "p", 0, "", "placed", required=True), 4, []),
     ],
 )
-def test_what_stops_an_apply(outcome: Outcome, base: int, expected: list[tuple[str, str]]) -> None:
+def test_findings_of_an_outcome(outcome: Outcome, base: int, expected: list[tuple[str, str]]) -> None:
     assert verdict(outcome, base) == expected
 
 
-def test_what_was_not_rehearsed_is_told() -> None:
+def test_a_missing_or_unfinished_rehearsal_is_a_finding() -> None:
     assert verdict(ran=False, why="it needs root") == [("info", "slurm_rehearsal_skipped")]
     assert verdict(ran=False, why="no", fatal="words") == [("warning", "slurm_rehearsal_unfinished")]
     assert verdict(ran=False, why="late", complete=False) == [("warning", "slurm_rehearsal_unfinished")]
     assert verdict(loaded=False, fatal="words") == [("error", "slurm_rehearsal_refused")]
     assert verdict(complete=False) == [("warning", "slurm_rehearsal_unfinished")]
-    asked = wanted({"a": 4})
-    for held in (
+    rehearsed = candidate({"a": 4})
+    for missing in (
         Rehearsal(ran=False),
         Rehearsal(ran=False, fatal="x"),
         Rehearsal(ran=True, loaded=True, complete=False),
     ):
-        assert [found["code"] for found in rehearsal.findings(held, asked, demanded=True)] == [
+        assert [found["code"] for found in rehearsal.findings(missing, rehearsed, mandatory=True)] == [
             "slurm_rehearsal_missing"
         ]
