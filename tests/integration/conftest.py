@@ -41,12 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Function, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What the daemons say stands beside a failure: when it is read, their lab has gone."""
+    """Add the daemons' messages to a failure's report: when it is read, their lab is gone."""
     report = yield
     if call.when == "call" and report.failed:
         given = [getattr(value, "racks", value) for value in item.funcargs.values()]
         for racks in {id(value): value for value in given if isinstance(value, RunningLab)}.values():
-            report.sections.append((f"what lab {racks.name} said", racks.told()))
+            report.sections.append((f"logs of lab {racks.name}", racks.logs()))
     return report
 
 
@@ -77,7 +77,7 @@ class RunningLab:
         return lab_command("exec", "--name", self.name, host, "--", *command, check=check)
 
     def stop(self, host: str, *options: str) -> None:
-        """Pull a host's plug."""
+        """Cut a host's power."""
         lab_command("stop", "--name", self.name, host, *options)
 
     def start(self, host: str) -> None:
@@ -90,20 +90,20 @@ class RunningLab:
     def net(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return lab_command("net", "--name", self.name, "--", *command, check=check)
 
-    def told(self) -> str:
-        """What Slurm and the last lines of each host's journal say now; never an error."""
+    def logs(self) -> str:
+        """The state of Slurm and the last lines of each host's journal; never an error."""
         logs = "tail --quiet --lines=12 /var/log/slurmctld.log /var/log/slurm/slurmctld.log"
         slurm = f"(sinfo --Node --format='%N %T %E'; squeue --format='%i %T %r %N'; {logs}) 2>/dev/null"
         journal = "journalctl --quiet --no-pager --lines=5 --output=short-precise --no-hostname"
-        said = []
+        found = []
         with contextlib.suppress(AssertionError, OSError, ValueError, subprocess.SubprocessError):
             for host in self.status()["hosts"]:
                 command = f"{slurm}; {journal}" if host == "ctl" else journal
                 done = lab_command(
                     "exec", "--name", self.name, host, "--", "sh", "-c", command, check=False, timeout=20.0
                 )
-                said.append(f"{host}:\n{done.stdout}{done.stderr}")
-        return "\n".join(said)
+                found.append(f"{host}:\n{done.stdout}{done.stderr}")
+        return "\n".join(found)
 
     def status(self) -> dict[str, Any]:
         done = lab_command("status", "--name", self.name, "--json", check=False)
@@ -136,9 +136,16 @@ def lab(tmp_path: Path) -> LabFactory:
     return start
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def four_trays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """The four trays of four.yml with Slurm 24.11, shared by the tests of a module."""
+    """The four trays of four.yml with Slurm 24.11, shared by all tests that leave its hosts as they found them."""
+    with running_lab(tmp_path_factory.mktemp("lab")) as racks:
+        yield racks
+
+
+@pytest.fixture(scope="module")
+def own_four_trays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """The same trays for a module whose tests stop or change hosts."""
     with running_lab(tmp_path_factory.mktemp("lab")) as racks:
         yield racks
 

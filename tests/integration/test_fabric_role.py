@@ -55,8 +55,8 @@ def changed(done: subprocess.CompletedProcess[str]) -> int:
 
 
 @pytest.fixture
-def trays(four_trays: RunningLab, tmp_path: Path) -> Trays:
-    trays = Trays(four_trays, tmp_path)
+def trays(own_four_trays: RunningLab, tmp_path: Path) -> Trays:
+    trays = Trays(own_four_trays, tmp_path)
     trays.sh(f"printf 'ImexChannelCount: 2048\\nCreateImexChannel0: 0\\n' >{PARAMS}")
     return trays
 

@@ -159,46 +159,46 @@ def test_a_missing_library_cannot_be_loaded(four_trays: RunningLab) -> None:
         (["exec", "r01t01", "--"], "lab: give a command after --."),
     ],
 )
-def test_wrong_words_are_one_sentence(four_trays: RunningLab, arguments: list[str], sentence: str) -> None:
+def test_a_wrong_argument_is_one_sentence(four_trays: RunningLab, arguments: list[str], sentence: str) -> None:
     done = lab_command(arguments[0], "--name", four_trays.name, *arguments[1:], check=False)
     assert done.returncode == 1
     assert done.stderr.startswith(sentence)
     assert done.stderr.count("\n") == 1
 
 
-def test_a_stopped_tray_is_silent_and_comes_back_with_what_was_set(four_trays: RunningLab) -> None:
-    four_trays.set("r01t04", "clique=5")
-    four_trays.stop("r01t04")
-    assert four_trays.status()["hosts"]["r01t04"]["ssh"] is False
-    assert four_trays.exec("r01t04", "true", check=False).stderr.endswith("is not running.\n")
-    four_trays.start("r01t04")
-    assert "<cliqueId>5</cliqueId>" in four_trays.exec("r01t04", "nvidia-smi", "-q", "-x").stdout
-    assert four_trays.exec("ctl", "srun", "--nodelist=r01t04", "hostname").stdout == "r01t04\n"
-    four_trays.set("r01t04", "clique=2")
+def test_a_stopped_tray_is_silent_and_comes_back_with_what_was_set(own_four_trays: RunningLab) -> None:
+    own_four_trays.set("r01t04", "clique=5")
+    own_four_trays.stop("r01t04")
+    assert own_four_trays.status()["hosts"]["r01t04"]["ssh"] is False
+    assert own_four_trays.exec("r01t04", "true", check=False).stderr.endswith("is not running.\n")
+    own_four_trays.start("r01t04")
+    assert "<cliqueId>5</cliqueId>" in own_four_trays.exec("r01t04", "nvidia-smi", "-q", "-x").stdout
+    assert own_four_trays.exec("ctl", "srun", "--nodelist=r01t04", "hostname").stdout == "r01t04\n"
+    own_four_trays.set("r01t04", "clique=2")
 
 
-def test_a_disk_that_was_kept_is_there_again(four_trays: RunningLab) -> None:
-    """New files, changed ones, removed ones, and a folder in the place of another; and the plug without it forgets."""
+def test_a_kept_disk_is_back_after_a_restart(own_four_trays: RunningLab) -> None:
+    """New, changed and removed files and a replaced folder; a restart without --keep-disk starts from the image."""
     change = "echo new > /etc/new; echo kept >> /etc/hostname; rm /etc/issue; rm -r /etc/apt; mkdir /etc/apt"
-    look = "cat /etc/new /etc/hostname; ls /etc/issue; ls /etc/apt"
-    four_trays.exec("r01t04", "sh", "-c", change)
-    four_trays.stop("r01t04", "--keep-disk")
-    four_trays.start("r01t04")
-    assert four_trays.exec("r01t04", "sh", "-c", look).stdout == "new\nr01t04\nkept\n"
-    four_trays.stop("r01t04")
-    four_trays.start("r01t04")
-    assert four_trays.exec("r01t04", "cat", "/etc/hostname").stdout == "r01t04\n"
-    assert four_trays.exec("r01t04", "ls", "/etc/issue", "/etc/new", check=False).stdout == "/etc/issue\n"
+    show = "cat /etc/new /etc/hostname; ls /etc/issue; ls /etc/apt"
+    own_four_trays.exec("r01t04", "sh", "-c", change)
+    own_four_trays.stop("r01t04", "--keep-disk")
+    own_four_trays.start("r01t04")
+    assert own_four_trays.exec("r01t04", "sh", "-c", show).stdout == "new\nr01t04\nkept\n"
+    own_four_trays.stop("r01t04")
+    own_four_trays.start("r01t04")
+    assert own_four_trays.exec("r01t04", "cat", "/etc/hostname").stdout == "r01t04\n"
+    assert own_four_trays.exec("r01t04", "ls", "/etc/issue", "/etc/new", check=False).stdout == "/etc/issue\n"
 
 
-def test_a_name_that_is_in_use_is_refused_and_the_lab_goes_on(four_trays: RunningLab) -> None:
+def test_up_rejects_a_name_in_use(four_trays: RunningLab) -> None:
     done = lab_command("up", "--name", four_trays.name, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith(f"lab: lab '{four_trays.name}' is there already")
     assert four_trays.status()["hosts"]["r01t01"]["ssh"] is True
 
 
-def test_labs_side_by_side_and_nothing_left_behind(lab: LabFactory) -> None:
+def test_concurrent_labs_leave_nothing_behind(lab: LabFactory) -> None:
     mounts = Path("/proc/self/mounts").read_text()
     with lab() as one, lab("four-forky.yml") as two:
         assert one.exec("ctl", "scontrol", "--version").stdout.startswith("slurm-wlm 24.11")
@@ -207,18 +207,13 @@ def test_labs_side_by_side_and_nothing_left_behind(lab: LabFactory) -> None:
         assert mounts_of(two.name)
         names = [one.name, two.name]
     assert [left_behind(name) for name in names] == [[], []]
+    for name in (*names, "never-was"):
+        lab_command("down", "--name", name)  # nothing is left to do
     if not STATE.exists():
         assert Path("/proc/self/mounts").read_text() == mounts
 
 
-def test_down_is_idempotent(lab: LabFactory) -> None:
-    with lab() as racks:
-        lab_command("down", "--name", racks.name)
-        assert left_behind(racks.name) == []
-    lab_command("down", "--name", "never-was")
-
-
-def test_hosts_whose_nspawn_was_killed_are_cleared_away(lab: LabFactory) -> None:
+def test_down_removes_hosts_whose_nspawn_was_killed(lab: LabFactory) -> None:
     with lab() as racks:
         state = json.loads((STATE / racks.name / "state.json").read_text())
         for host in state["hosts"].values():
@@ -229,7 +224,7 @@ def test_hosts_whose_nspawn_was_killed_are_cleared_away(lab: LabFactory) -> None
 
 
 @pytest.mark.parametrize("hosts_started", [0, 3])
-def test_down_clears_away_what_a_killed_up_has_left(hosts_started: int) -> None:
+def test_down_removes_what_a_killed_up_left(hosts_started: int) -> None:
     name = f"crash-{os.getpid()}-{hosts_started}"
     arguments = [sys.executable, str(LAB), "up", "--name", name, "--scenario", str(SCENARIOS / "four.yml")]
 
@@ -268,7 +263,7 @@ def test_a_cluster_that_has_a_topology_already(lab: LabFactory, tmp_path: Path) 
         assert "BlockName=old" in racks.exec("ctl", "scontrol", "show", "topology").stdout
 
 
-def test_down_ends_an_up_that_is_still_at_work() -> None:
+def test_down_ends_a_running_up() -> None:
     name = f"busy-{os.getpid()}"
     arguments = [sys.executable, str(LAB), "up", "--name", name, "--scenario", str(SCENARIOS / "four.yml")]
     with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
@@ -278,7 +273,7 @@ def test_down_ends_an_up_that_is_still_at_work() -> None:
     assert left_behind(name) == []
 
 
-def test_a_lab_without_state_file_is_cleared_away(lab: LabFactory) -> None:
+def test_down_removes_a_lab_without_a_state_file(lab: LabFactory) -> None:
     with lab() as racks:
         (STATE / racks.name / "state.json").unlink()
         done = lab_command("status", "--name", racks.name, check=False)
@@ -287,18 +282,18 @@ def test_a_lab_without_state_file_is_cleared_away(lab: LabFactory) -> None:
         assert left_behind(racks.name) == []
 
 
-def test_a_pid_that_was_given_to_somebody_else_is_left_alone(lab: LabFactory) -> None:
-    with subprocess.Popen(["sleep", "600"]) as stranger:
+def test_down_leaves_a_reused_pid_alone(lab: LabFactory) -> None:
+    with subprocess.Popen(["sleep", "600"]) as unrelated:
         try:
             with lab() as racks:
                 file = STATE / racks.name / "state.json"
                 state = json.loads(file.read_text())
-                state["hosts"]["r01t01"]["pid"] = stranger.pid
+                state["hosts"]["r01t01"]["pid"] = unrelated.pid
                 file.write_text(json.dumps(state))
-            assert stranger.poll() is None
+            assert unrelated.poll() is None
             assert left_behind(racks.name) == []
         finally:
-            stranger.kill()
+            unrelated.kill()
 
 
 @pytest.mark.two_racks

@@ -27,9 +27,9 @@ STATE = Path("/run/nvlink-lab")
 
 
 @pytest.fixture
-def config(four_trays: RunningLab) -> Path:
+def config(own_four_trays: RunningLab) -> Path:
     """The ssh_config of the lab."""
-    return STATE / four_trays.name / "ssh_config"
+    return STATE / own_four_trays.name / "ssh_config"
 
 
 def inventory(directory: Path, config: Path, hosts: str = "r01t[01-04]", **options: Any) -> Path:
@@ -51,7 +51,7 @@ def hosts(file: Path) -> tuple[dict[str, Any], str]:
     return variables, " ".join(done.stderr.split())
 
 
-def test_the_graph_is_a_live_query(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+def test_the_graph_is_a_live_query(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
     done = ansible("ansible-inventory", "-i", inventory(tmp_path, config), "--graph", "-v")
     assert "ssh: 4 of 4 trays done, 4 gave facts" in done.stdout + done.stderr
     assert done.stdout.count("_1:") == done.stdout.count("_2:") == 1
@@ -61,7 +61,7 @@ def test_the_graph_is_a_live_query(four_trays: RunningLab, config: Path, tmp_pat
     assert cliques == {"r01t01": "1", "r01t02": "1", "r01t03": "2", "r01t04": "2"}
 
 
-def test_ansibles_cache_answers_in_the_trays_stead(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+def test_ansibles_cache_answers_in_the_trays_stead(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
     file = inventory(tmp_path, config)
     kept = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": str(tmp_path / "cache")}
     file.write_text(json.dumps({**json.loads(file.read_text()), **kept}))
@@ -76,37 +76,39 @@ def test_ansibles_cache_answers_in_the_trays_stead(four_trays: RunningLab, confi
 
 
 @pytest.mark.parametrize("setting", ["nvml=ok", "nvml=no_library", "health=unhealthy", "gpu1.lost=true"])
-def test_the_probe_says_what_the_module_says(four_trays: RunningLab, config: Path, setting: str) -> None:
-    four_trays.set("r01t02", setting)
+def test_the_probe_says_what_the_module_says(own_four_trays: RunningLab, config: Path, setting: str) -> None:
+    own_four_trays.set("r01t02", setting)
     try:
         argv = ["/usr/bin/ssh", "-F", str(config), "r01t02"]
         command = f"exec /usr/bin/python3 {' '.join(probe.FLAGS)} -c '{probe.BOOTSTRAP}'"
         sent = probe.packed("auto", "nvidia-smi", 20.0, 60)
         said = probe.facts_in(subprocess.run([*argv, command], input=sent, stdout=subprocess.PIPE, check=True).stdout)
-        module = ansible("ansible", "-i", four_trays.inventory, "r01t02", "-m", "rackscale.nvlink.fabric_facts").stdout
+        module = ansible(
+            "ansible", "-i", own_four_trays.inventory, "r01t02", "-m", "rackscale.nvlink.fabric_facts"
+        ).stdout
     finally:
-        four_trays.set("r01t02", "nvml=ok", "health=healthy", "gpu1.lost=false")
+        own_four_trays.set("r01t02", "nvml=ok", "health=healthy", "gpu1.lost=false")
     assert said is not None
     gathered = json.loads(module.partition("=>")[2])["ansible_facts"]["nvlink_fabric"]
     assert said.pop("observed_at") <= gathered.pop("observed_at")
     assert said == gathered
 
 
-def test_trays_in_trouble_are_told_and_hold_up_nobody(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
-    four_trays.set("r01t02", "nvml=hang", "smi=hang")
-    four_trays.stop("r01t03")
+def test_trays_in_trouble_are_told_and_hold_up_nobody(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+    own_four_trays.set("r01t02", "nvml=hang", "smi=hang")
+    own_four_trays.stop("r01t03")
     try:
         seen, errors = hosts(inventory(tmp_path, config, timeout=1, connect_timeout=3, command_timeout=20))
     finally:
-        four_trays.set("r01t02", "nvml=ok", "smi=ok")
-        four_trays.start("r01t03")
+        own_four_trays.set("r01t02", "nvml=ok", "smi=ok")
+        own_four_trays.start("r01t03")
     states = {name: variables["nvlink_state"] for name, variables in seen.items()}
     assert (states["r01t01"], states["r01t03"], states["r01t04"]) == ("present", "unplaced", "present")
     assert "ssh: 1 of 4 trays gave no facts" in errors
     assert "r01t03" in errors
 
 
-def test_a_wrong_key_and_a_closed_port_are_told_apart(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+def test_a_wrong_key_and_a_closed_port_are_told_apart(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     lines = [line for line in config.read_text().splitlines() if "IdentityFile" not in line]
@@ -118,19 +120,19 @@ def test_a_wrong_key_and_a_closed_port_are_told_apart(four_trays: RunningLab, co
     assert "4 of 4 trays gave no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=3))
 
 
-def test_the_fabric_file_s_trays_are_asked(four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+def test_the_fabric_file_s_trays_are_asked(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
     """One run of the controller's own, one with a tray down: nothing is lost."""
     fabric = tmp_path / "fabric.json"
     more = ["-e", f"fabric_file={fabric}", "-e", "fabric_hosts=trays", "-e", "fabric_accept=gates"]
-    ansible("ansible-playbook", "-i", four_trays.inventory, "rackscale.nvlink.discover", *more)
+    ansible("ansible-playbook", "-i", own_four_trays.inventory, "rackscale.nvlink.discover", *more)
     file = tmp_path / "both.nvlink.yml"
     options = {"plugin": "rackscale.nvlink.fabric", "sources": ["fabric_file", "ssh"], "fabric_file": str(fabric)}
     file.write_text(json.dumps({**options, "ssh": {"ssh_options": f"-F {config}", "connect_timeout": 3}}))
-    four_trays.stop("r01t04")
+    own_four_trays.stop("r01t04")
     try:
         seen, errors = hosts(file)
     finally:
-        four_trays.start("r01t04")
+        own_four_trays.start("r01t04")
     assert {name: variables["nvlink_state"] for name, variables in seen.items()} == {
         "r01t01": "present",
         "r01t02": "present",
@@ -141,7 +143,7 @@ def test_the_fabric_file_s_trays_are_asked(four_trays: RunningLab, config: Path,
 
 
 @pytest.fixture
-def topology(four_trays: RunningLab, config: Path, tmp_path: Path) -> Iterator[Path]:
+def topology(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> Iterator[Path]:
     """A topology in which ctl leads to the trays, and on ctl what it needs to reach them, but no ClusterShell."""
     directory = config.parent
     file = tmp_path / "topology.conf"
@@ -175,7 +177,7 @@ def _install_clustershell(config: Path, version: str) -> None:
 
 
 def test_a_gateway_needs_the_same_clustershell(
-    four_trays: RunningLab, config: Path, topology: Path, tmp_path: Path
+    own_four_trays: RunningLab, config: Path, topology: Path, tmp_path: Path
 ) -> None:
     file = inventory(tmp_path, config, topology=str(topology))
     own = ClusterShell.__version__
@@ -185,16 +187,16 @@ def test_a_gateway_needs_the_same_clustershell(
 
 
 def test_trays_are_asked_through_a_gateway(
-    four_trays: RunningLab, config: Path, topology: Path, tmp_path: Path
+    own_four_trays: RunningLab, config: Path, topology: Path, tmp_path: Path
 ) -> None:
     _install_clustershell(config, ClusterShell.__version__)
     direct, _errors = hosts(inventory(tmp_path, config))
     through, errors = hosts(inventory(tmp_path, config, topology=str(topology)))
     assert (through, errors) == (direct, "")
-    four_trays.stop("ctl")
+    own_four_trays.stop("ctl")
     try:
         errors = errors_of(inventory(tmp_path, config, topology=str(topology), connect_timeout=3))
     finally:
-        four_trays.start("ctl")
+        own_four_trays.start("ctl")
     assert "gateways ctl cannot be used" in errors
     assert "4 of 4 trays gave no facts (its gateway cannot be used: r01t[01-04])" in errors
