@@ -667,7 +667,8 @@ def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None
         assert "imex_job_prolog_empty" in said
         assert "changed=0" in site.install(state="absent").stdout
         # Slurm's Prolog must find a file; what is left for it does nothing.
-        assert site.ctl("srun -Q -N2 --exclusive true && sleep 1; sinfo -hN -o %T").split() == ["idle"] * 4
+        site.ctl("srun -Q -N2 --exclusive true")
+        wait_until(lambda: site.ctl("sinfo -hN -o %T").split() == ["idle"] * 4, "all trays are idle again")
         assert site.on("r01t01", f"cat {PROLOG} {EPILOG} {job_files.PROGRAM}") == 3 * job_files.NOTHING
         on(site.racks, TRAYS, "echo ClusterName=nvlab > /root/slurm.conf")
         site.install(state="absent", slurm_conf="/root/slurm.conf")

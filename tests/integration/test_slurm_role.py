@@ -24,6 +24,7 @@ import pytest
 
 from .commands import ansible
 from .conftest import CHECKOUT, RunningLab, running_lab
+from .test_lab import wait_until
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
 from nvlab import imex, packages, paths
@@ -457,7 +458,7 @@ def test_a_controller_that_is_down_stops_no_run(both: Site) -> None:
     both.racks.stop("ctl2")
     done = both.bring_up("--limit", "ctl,r01t01")
     assert re.search(r"ctl2.*UNREACHABLE", done.stdout), "it is told"
-    assert both.nodes()["r01t01"] == "idle"
+    wait_until(lambda: both.nodes()["r01t01"] == "idle", "r01t01 is idle")
 
 
 @pytest.fixture(scope="module")
@@ -539,7 +540,7 @@ def test_one_play_of_both_roles_gives_each_job_its_imex(site: Site, job: dict[st
     shows = "echo $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -q)"
     told = site.ctl(f"timeout 90 srun --exclusive --nodelist=r01t03,r01t04 --nodes=2 sh -c '{shows}'")
     assert told.splitlines() == ["198.51.100.13,198.51.100.14 READY"] * 2
-    assert site.nodes()["r01t03"] == "idle"
+    wait_until(lambda: site.nodes()["r01t03"] == "idle", "r01t03 is idle")
     assert undisturbed(site, job)
     assert unchanged(site.playbook(book))
 
@@ -579,7 +580,7 @@ def test_accounting_that_was_stopped_is_started_again(site: Site, job: dict[str,
 def test_the_health_check_drains_a_tray_and_resumes_what_it_drained(site: Site) -> None:
     program = "/usr/local/sbin/nvlink-slurm-health"
     site.racks.exec("r01t03", program)
-    assert site.nodes()["r01t03"] == "idle"
+    wait_until(lambda: site.nodes()["r01t03"] == "idle", "r01t03 is idle")
     site.racks.set("r01t03", "gpu1.state=in_progress")
     site.racks.exec("r01t03", program)
     assert site.nodes()["r01t03"].startswith("drain")
