@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Gathers what trays, Slurm and Kubernetes said in this run and writes the verdict; verify documents it."""
+"""Compare what trays, Slurm and Kubernetes reported with the fabric file; plugins/modules/verify.py documents it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible.utils.vars import isidentifier
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
@@ -24,11 +26,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
 
-_NOTHING = "no result of this run"
+_NO_RESULT = "no result in this run"
 
 
 class ActionModule(ActionBase):
-    """Changes nothing but the two files of the verdict, which are a report of the run and written in check mode too."""
+    """Changes nothing; the two files of the verdict report the run and are written in check mode too."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -52,12 +54,14 @@ class ActionModule(ActionBase):
                 "junit_file": {"type": "path", "default": ""},
             }
         )
+        if options["observations"] and not isidentifier(options["observations"]):
+            raise AnsibleActionFail(f"verify: observations: {options['observations']!r} is not a variable name.")
         path = self._loader.path_dwim(options["fabric_file"])
         if self._task.check_mode and not os.path.exists(path):
-            # On a new site --check of the whole way comes here before anything was accepted.
-            told = f"{path}: is not there yet, so nothing can be judged; discover and accept it first."
-            nothing = {"ok": True, "failures": [], "layers": {}}
-            return {**result, "changed": False, "verdict": nothing, "text": [told], "warnings": [told]}
+            # site.yml --check on a new cluster, before the first fabric file was accepted.
+            message = f"{path}: no such file, so nothing can be verified; run discover and accept first."
+            verdict: dict[str, Any] = {"ok": True, "failures": [], "layers": {}}
+            return {**result, **_result(verdict, [message]), "warnings": [message]}
         try:
             fabric = fabric_file.load(path)
             verdict = verify.verify(_evidence(fabric, path, options, task_vars or {}), _now())
@@ -68,8 +72,13 @@ class ActionModule(ActionBase):
                 storage.write_atomic(self._loader.path_dwim(options["junit_file"]), junit.render(verdict, cliques))
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
-        result.update(changed=False, verdict=verdict, text=_text(verdict))
-        return result
+        return {**result, **_result(verdict, _text(verdict))}
+
+
+def _result(verdict: Mapping[str, Any], text: list[str]) -> dict[str, Any]:
+    keys = ("code", "severity", "message", "tray", "clique")
+    findings = [{key: row[key] for key in keys} for row in verdict["failures"]]
+    return {"changed": False, "changes": [], "findings": findings, "verdict": verdict, "text": text}
 
 
 def _now() -> str:
@@ -77,14 +86,14 @@ def _now() -> str:
 
 
 def _evidence(fabric: Fabric, path: str, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> Evidence:
-    trays, silent = ({}, {}) if options["quick"] else _asked(fabric, options, task_vars)
+    trays, unreachable = ({}, {}) if options["quick"] else _reported(fabric, options, task_vars)
     snapshot, problem = _kubernetes(options)
     return Evidence(
         fabric,
         path,
         options["quick"],
         trays,
-        silent,
+        unreachable,
         None if options["slurm"] is None else _controllers(options["slurm"], options["tiers"]),
         snapshot,
         problem,
@@ -93,56 +102,56 @@ def _evidence(fabric: Fabric, path: str, options: Mapping[str, Any], task_vars: 
     )
 
 
-def _asked(
+def _reported(
     fabric: Fabric, options: Mapping[str, Any], task_vars: Mapping[str, Any]
 ) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
-    """What the trays that this run has asked said, and why some of them said nothing.
+    """(tray -> facts of those that answered, tray -> reason of those that did not), of trays that this run queried.
 
-    Reads each host's variables once and untemplated: what a tray said must never be a template, and ten thousand hosts
-    must not cost a template engine each.
+    Reads each host's variables once and untemplated: a tray's answer must never be a template, and ten thousand hosts
+    must not each start a template engine.
     """
     hostvars, register = task_vars["hostvars"], options["observations"]
     trays: dict[str, Mapping[str, Any]] = {}
-    silent: dict[str, str] = {}
+    unreachable: dict[str, str] = {}
     for host in options["trays"]:
         variables = hostvars.raw_get(host)
         if register not in variables:
-            continue  # beyond the limit of this run
-        said = mapped(variables[register])
-        parts = tray_parts(said)
+            continue  # outside the limit of this run
+        registered = mapped(variables[register])
+        facts = mapped(registered.get("ansible_facts")).get("nvlink_tray")
         name = str(host)
         if parts:
             trays[name] = parts
         elif name in fabric.trays:
-            silent[name] = sentence(said.get("msg")) or _NOTHING
-    return trays, silent
+            unreachable[name] = sentence(registered.get("msg")) or _NO_RESULT
+    return trays, unreachable
 
 
 def _controllers(slurm: list[Mapping[str, Any]], tiers: list[Mapping[str, Any]]) -> list[Controller]:
-    """From the registered results of two loops over the controllers."""
+    """Controllers from the registered results of two loops over them."""
     by_host = {_host(row): row for row in tiers if not row.get("skipped")}
     found = []
     for row in slurm:
         host = _host(row)
         failed = row.get("failed") or row.get("unreachable")
-        problem = (sentence(row.get("msg")) or _NOTHING) if failed else ""
+        problem = (sentence(row.get("msg")) or _NO_RESULT) if failed else ""
         found.append(Controller(host, {} if failed else row, by_host.get(host), problem))
     return found
 
 
 def _host(row: Mapping[str, Any]) -> str:
-    """The host that a row of a loop is of."""
+    """The host of a row of a loop."""
     return str(row.get(row.get("ansible_loop_var", "item")))
 
 
 def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """A snapshot of the cluster, or why there is none."""
+    """(snapshot of the cluster or None, why there is none)."""
     if not options["kubeconfig"]:
         return None, ""
     given = {"kubeconfig": options["kubeconfig"], "timeout": options["timeout"]}
     if options["context"]:
         given["context"] = options["context"]
-    # A wrong kubeconfig is the site's own mistake and fails; a server that does not answer is a finding.
+    # A wrong kubeconfig is a user error and fails; a server that does not answer is a finding.
     way = kubeconfig.way(
         Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "verify")
     )
@@ -153,17 +162,13 @@ def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]
 
 
 def _text(verdict: Mapping[str, Any]) -> list[str]:
-    """The verdict for a person, a line a fact."""
+    """The verdict as lines of text."""
     rows = as_list(verdict["failures"])
     errors = sum(1 for row in rows if row["severity"] == ERROR)
     summary = (
-        f"{_many(verdict['trays'], 'tray')} in {_many(verdict['cliques'], 'clique')}, {verdict['asked']} of them asked:"
+        f"{count(verdict['trays'], 'tray')} in {count(verdict['cliques'], 'clique')}, {verdict['queried']} queried:"
         f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
-        f" ({_many(errors, 'error')}, {_many(len(rows) - errors, 'other')})."
+        f" ({count(errors, 'error')}, {count(len(rows) - errors, 'warning')})."
     )
     skipped = [f"{layer}: {state}" for layer, state in verdict["layers"].items() if state != verify.CHECKED]
     return [summary, *skipped, *formatting.lines(rows)]
-
-
-def _many(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

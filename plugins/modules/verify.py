@@ -1,44 +1,43 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documents the action plugin of the same name, which does the work on the controller."""
+"""Documentation of the action plugin of the same name, which runs on the controller."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: verify
-short_description: Judge whether trays, fabric file, Slurm, IMEX and Kubernetes say the same
+short_description: Verify that hardware, fabric file, Slurm, IMEX and Kubernetes agree
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Compares what trays and controllers said earlier in this run, and what a Kubernetes cluster says now, with the
-    fabric file, and writes the verdict. It changes nothing else. One fault is one failure, in the layer where it came
-    about, with its likely cause and the command that mends it.
-  - The role P(rackscale.nvlink.verify#role) asks everybody and calls it.
-  - The two files are a report of the run, so they are written in check mode too and count as no change.
+  - Compares the registered results of trays and Slurm controllers, and the objects of a Kubernetes cluster, with the
+    fabric file, and writes the verdict. It changes nothing else.
+  - One fault is one failure, in the layer where it originates, with its likely cause and a remediation.
+  - The role P(rackscale.nvlink.verify#role) queries trays and controllers and runs this module on the controller.
+  - The two files report the run; they are written in check mode too and count as no change.
 options:
   fabric_file:
-    description: The fabric file.
+    description: The fabric file on the controller.
     type: path
     required: true
   trays:
-    description: Hosts of this run that are trays, by their inventory names.
+    description: Inventory names of the trays. Trays that this run has not queried are passed over.
     type: list
     elements: str
     default: []
   observations:
-    description: The variable in which these hosts registered the result of M(rackscale.nvlink.fabric_facts) in this run, with
-      O(rackscale.nvlink.fabric_facts#module:gather_subset=all).
+    description: Name of the variable in which a task M(rackscale.nvlink.tray_info) of this run was registered on the trays.
     type: str
     default: ''
   quick:
-    description: Whether no tray was asked, so that the layers that need trays are skipped.
+    description: Whether to skip the layers that need facts of trays.
     type: bool
     default: false
   slurm:
     description:
       - The results of M(rackscale.nvlink.slurm_topology_info), registered in a loop over the Slurm controllers.
-      - Without it the layer is skipped.
+      - Without it the layers C(slurm) and C(tiers) are skipped.
     type: list
     elements: dict
   tiers:
@@ -47,34 +46,34 @@ options:
     elements: dict
     default: []
   kubeconfig:
-    description: A kubeconfig file. Without it the layer is skipped.
+    description: A kubeconfig file. Without it the layer C(kubernetes) is skipped.
     type: path
     default: ''
   context:
-    description: A context of that file. Empty for its current one.
+    description: A context of the kubeconfig file. Empty for its current context.
     type: str
     default: ''
   kubernetes_cluster:
-    description: The cluster's name in the fabric file, where several Kubernetes clusters share the fabric.
+    description: Name of the Kubernetes cluster in the fabric file, where several clusters share the fabric.
     type: str
     default: ''
   timeout:
-    description: Seconds that one answer of the API server may take.
+    description: Seconds that one request to the API server may take.
     type: float
     default: 30
   channels:
     description:
-      - Numbers of the IMEX channels that every tray must have. Without any, a tray must have those that more than half
-        of the trays of its clique have.
+      - Minor numbers of the IMEX channels that every tray must have. Empty for those that more than half of the trays
+        of its clique have.
     type: list
     elements: int
     default: []
   verdict_file:
-    description: Where the verdict is written as JSON. Empty for no file.
+    description: File to write the verdict to as JSON. Empty for none.
     type: path
     default: ''
   junit_file:
-    description: Where the verdict is written as JUnit XML. Empty for no file.
+    description: File to write the verdict to as JUnit XML. Empty for none.
     type: path
     default: ''
 extends_documentation_fragment:
@@ -82,7 +81,7 @@ extends_documentation_fragment:
   - rackscale.nvlink.attributes.info_module
 attributes:
   action:
-    description: Runs on the controller and executes nothing on the host.
+    description: Runs on the controller and executes nothing on a host.
     support: full
   platform:
     support: full
@@ -92,52 +91,77 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Ask every tray
-  rackscale.nvlink.fabric_facts:
-    gather_subset: [all]
-  register: said
+- name: Read the facts of every tray
+  rackscale.nvlink.tray_info:
+  register: tray_facts
 
-- name: Judge
+- name: Compare all layers with the fabric file
   rackscale.nvlink.verify:
     fabric_file: "{{ inventory_dir }}/fabric.json"
     trays: "{{ groups['nvlink'] }}"
-    observations: said
+    observations: tray_facts
     verdict_file: verdict.json
   delegate_to: localhost
   run_once: true
 """
 
 RETURN = r"""
+changes:
+  description: Always empty; the module changes nothing.
+  returned: success
+  type: list
+  elements: str
+findings:
+  description: The failures of the verdict as findings.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    code:
+      description: The finding's code.
+      type: str
+    severity:
+      description: error or warning.
+      type: str
+    message:
+      description: What disagrees.
+      type: str
+    tray:
+      description: The tray, null where it is about none or several.
+      type: str
+    clique:
+      description: The clique, null where it is about none or several.
+      type: str
 verdict:
-  description: The verdict, as it stands in the file.
+  description: The verdict, the content of O(verdict_file).
   returned: success
   type: dict
   contains:
     ok:
-      description: Whether there is no failure of severity error.
+      description: Whether no failure has severity error.
       type: bool
     checked_at:
-      description: When, in UTC.
+      description: Time of the verdict in UTC.
       type: str
       sample: "2026-11-21T05:00:00Z"
     fabric_file:
       description: The path of the fabric file.
       type: str
     layers:
-      description: Each layer with V(checked), or V(skipped:) and the reason.
+      description: Layer and V(checked), or V(skipped:) with the reason.
       type: dict
-      sample: {hardware: checked, kubernetes: "skipped: no kubeconfig is named"}
+      sample: {hardware: checked, kubernetes: "skipped: no kubeconfig is set"}
     trays:
       description: The number of trays in the fabric file.
       type: int
-    asked:
-      description: How many of them this run has asked, those that did not answer included.
+    queried:
+      description: The number of them that this run queried, unreachable ones included.
       type: int
     cliques:
-      description: The number of its cliques that have trays.
+      description: The number of cliques in the fabric file that have trays.
       type: int
     failures:
-      description: What disagrees, from the lowest layer up.
+      description: The disagreements, from the lowest layer up.
       type: list
       elements: dict
       contains:
@@ -149,7 +173,7 @@ verdict:
           description: error or warning.
           type: str
         layer:
-          description: The layer of its cause.
+          description: The layer in which the fault originates.
           type: str
           sample: fabric_file
         tray:
@@ -168,13 +192,13 @@ verdict:
         cause:
           description: The likely cause.
           type: str
-        mend:
-          description: The command that mends it.
+        remediation:
+          description: The command or action that fixes it.
           type: str
 text:
-  description: The same for a person, line by line.
+  description: The verdict as lines of text.
   returned: success
   type: list
   elements: str
-  sample: ["36 trays in 3 cliques, 36 of them asked: all layers agree (0 errors, 0 others)."]
+  sample: ["36 trays in 3 cliques, 36 queried: all layers agree (0 errors, 0 warnings)."]
 """

@@ -33,7 +33,7 @@ FAILURE = {
     "clique": "r01",
     "message": "r01t07 is in block r02a of the running slurmctld.",
     "cause": "topology.yaml was edited by hand",
-    "mend": "ansible-playbook rackscale.nvlink.slurm",
+    "remediation": "ansible-playbook rackscale.nvlink.slurm",
 }
 LAYERS = {"hardware": "checked", "slurm": "checked", "kubernetes": "skipped: no cluster"}
 

@@ -102,7 +102,7 @@ def test_all_tags_are_shown_before_anything_is_known(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--tags", "quick,report"], ["Judge what everybody said", "Show the racks of a fabric file"]),
+        (["--tags", "quick,report"], ["Compare all layers with the fabric file", "Show the racks of a fabric file"]),
         (["--skip-tags", "discover,imex,verify"], ["Give the fabric's blocks to Slurm"]),
     ],
     ids=["chosen", "left out"],

@@ -65,6 +65,6 @@ def test_it_installs_the_dra_driver_and_verifies_what_it_published(tmp_path: Pat
         assert {row["spec"]["nodeName"] for row in racks.cluster.api().items(domains.SLICES)} == set(TRAYS)
         verdict = json.loads((tmp_path / "verdict.json").read_text())
         assert (verdict["ok"], verdict["layers"]["kubernetes"]) == (True, "checked"), first.stdout
-        assert verdict["asked"] == len(TRAYS)
+        assert verdict["queried"] == len(TRAYS)
         again = racks._ansible("rackscale.nvlink.site", given)
         assert unchanged(again)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""verify where there are trays and nothing else: real ansible-playbook processes, trays that are directories here."""
+"""The playbook verify with trays alone: real ansible-playbook processes, trays that are directories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .test_discover import Site
 
 
 class Verified(Site):
-    """Four trays that were discovered and accepted."""
+    """Four discovered and accepted trays."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -30,9 +30,9 @@ class Verified(Site):
     def verify(
         self, *arguments: str, playbook: str | Path = "rackscale.nvlink.verify", **more: Any
     ) -> tuple[subprocess.CompletedProcess[str], list[tuple[str, Any]]]:
-        """The run, and code and tray of each failure.
+        """(the run, (code, tray) of each failure).
 
-        The trays share this machine's processes, so daemons of a lab beside them would be theirs: IMEX is left out.
+        The trays share the processes of this machine, so daemons of a lab would be theirs: IMEX codes are left out.
         """
         inventory = self.directory / "hosts.yml"
         inventory.write_text(yaml.safe_dump({"nvlink": {"hosts": self.hosts}}))
@@ -57,7 +57,7 @@ def site(tmp_path: Path) -> Verified:
     return Verified(tmp_path)
 
 
-def test_only_what_there_is_is_checked(site: Verified) -> None:
+def test_layers_that_do_not_apply_are_skipped(site: Verified) -> None:
     done, rows = site.verify("--check")
     assert rows == [], done.stdout
     assert (done.returncode == 0) is site.verdict()["ok"]
@@ -71,12 +71,12 @@ def test_only_what_there_is_is_checked(site: Verified) -> None:
     }
     assert all(state.startswith("skipped: ") for state in states.values() if state != "checked")
     assert "changed=0" in done.stdout
-    assert "4 trays in 2 cliques, 4 of them asked: " in done.stdout
+    assert "4 trays in 2 cliques, 4 queried: " in done.stdout
     tasks = re.findall(r"(?m)^(r0\dt0\d) +: ok=(\d+) .* skipped=(\d+)", done.stdout)
     assert tasks == [(name, "1", "0") for name in sorted(site.facts)], "one task on a tray"
 
 
-def test_trays_that_are_silent_broken_and_moved_are_named_and_the_run_goes_on(site: Verified) -> None:
+def test_unreachable_broken_and_moved_trays_are_named_and_the_run_continues(site: Verified) -> None:
     site.cut_off("r01t01")
     (site.directory / "r01t02" / "python").write_text("#!/bin/sh\nexit 3\n")
     site.move("r02t02", 7)
@@ -84,42 +84,42 @@ def test_trays_that_are_silent_broken_and_moved_are_named_and_the_run_goes_on(si
     assert done.returncode == 2
     assert rows == [("tray_unreachable", "r01t01"), ("tray_unreachable", "r01t02"), ("tray_moved", "r02t02")]
     assert "No route to host" in site.verdict()["failures"][0]["message"]
-    assert site.verdict()["asked"] == 4
+    assert site.verdict()["queried"] == 4
 
-    # Without failing, for a caller that decides by itself.
+    # verify_fail=false: the caller decides.
     done, again = site.verify(verify_fail=False)
     assert (done.returncode, again) == (0, rows)
 
 
-def test_quick_touches_no_tray_and_a_limit_judges_those_that_it_asks(site: Verified) -> None:
+def test_quick_queries_no_tray_and_a_limit_only_its_own(site: Verified) -> None:
     for name in site.facts:
         site.move(name, 9)
     done, rows = site.verify("--tags", "quick")
-    assert (done.returncode, rows, site.verdict()["asked"]) == (0, [], 0)
-    assert "Ask the tray for everything" not in done.stdout
+    assert (done.returncode, rows, site.verdict()["queried"]) == (0, [], 0)
+    assert "Read the facts of the tray" not in done.stdout
     assert "r01t01" not in done.stdout
 
     done, rows = site.verify("--limit", "r02t02,localhost")
-    assert (done.returncode, rows, site.verdict()["asked"]) == (2, [("tray_moved", "r02t02")], 1)
+    assert (done.returncode, rows, site.verdict()["queried"]) == (2, [("tray_moved", "r02t02")], 1)
 
 
-def test_the_file_that_a_project_of_awx_needs_is_the_quick_verify(site: Verified) -> None:
+def test_the_awx_playbook_of_the_page_runs_the_quick_verification(site: Verified) -> None:
     playbook = site.directory / "verify.yml"
     playbook.write_text(pages.files("docs/verify.md")["verify.yml"])
     for name in site.facts:
         site.move(name, 9)
     _done, rows = site.verify("--tags", "quick", playbook=playbook)
-    assert (rows, site.verdict()["asked"]) == ([], 0)
+    assert (rows, site.verdict()["queried"]) == ([], 0)
 
 
-def test_what_a_person_wrote_wrongly_fails_with_one_sentence(site: Verified) -> None:
+def test_a_wrong_option_fails_with_one_sentence(site: Verified) -> None:
     wrong = [
-        ({"fabric_file": ""}, "No fabric file is named"),
+        ({"fabric_file": ""}, "verify_fabric_file is empty"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
         ({"verify_kubeconfig": "/nowhere/config"}, "/nowhere/config"),
         ({"verdict_file": "/proc/verdict.json"}, "/proc/verdict.json"),
     ]
-    for given, said in wrong:
+    for given, message in wrong:
         done, rows = site.verify("--tags", "quick", **given)
         assert (done.returncode, rows) == (2, []), given
-        assert said in done.stdout + done.stderr
+        assert message in done.stdout + done.stderr

@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import vie
 # The page holds that many rows; the sums count them all.
 MAX_FAILURES = 500
 CHECKED = "checked"
-_TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "mend")
+_TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "remediation")
 
 
 class VerdictError(NvlinkError):

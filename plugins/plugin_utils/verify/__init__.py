@@ -37,51 +37,51 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     (failure.TIERS, slurm.check_tiers),
     (failure.KUBERNETES, kubernetes.check),
 )
-"""A layer and its check; that of the fabric file is that of the hardware too."""
+"""Layer and check. hardware.check covers the layers hardware and fabric_file."""
 
 CHECKED = "checked"
 _ON_TRAYS = (failure.HARDWARE, failure.DRIVER, failure.CHANNELS, failure.IMEX)
 
 
-def layers(seen: Evidence) -> dict[str, str]:
-    """Layer -> "checked", or "skipped: " with the reason."""
+def layers(evidence: Evidence) -> dict[str, str]:
+    """Layer -> `checked`, or `skipped: ` followed by the reason."""
     found = dict.fromkeys(failure.LAYERS, CHECKED)
-    if seen.quick:
-        found.update(dict.fromkeys(_ON_TRAYS, "skipped: no tray was asked (--tags quick)"))
-    elif not seen.trays and not seen.silent:
-        found.update(dict.fromkeys(_ON_TRAYS, "skipped: this run has asked no tray"))
-    elif not imex.is_there(seen):
-        found[failure.IMEX] = "skipped: no tray that answered has nvidia-imex"
-    if seen.slurm is None or not seen.slurm:
-        found[failure.SLURM] = found[failure.TIERS] = "skipped: no Slurm controller is named"
-    elif all(controller.tiers is None for controller in seen.slurm):
-        found[failure.TIERS] = "skipped: slurm_tiers is not set"
-    if seen.kubernetes is None and not seen.kubernetes_problem:
-        found[failure.KUBERNETES] = "skipped: no kubeconfig is named"
+    if evidence.quick:
+        found.update(dict.fromkeys(_ON_TRAYS, "skipped: --tags quick queries no tray"))
+    elif not evidence.trays and not evidence.unreachable:
+        found.update(dict.fromkeys(_ON_TRAYS, "skipped: this run queried no tray"))
+    elif not imex.is_there(evidence):
+        found[failure.IMEX] = "skipped: no queried tray has nvidia-imex"
+    if evidence.slurm is None or not evidence.slurm:
+        found[failure.SLURM] = found[failure.TIERS] = "skipped: no Slurm controller is configured"
+    elif all(controller.tiers is None for controller in evidence.slurm):
+        found[failure.TIERS] = "skipped: no tiers are defined"
+    if evidence.kubernetes is None and not evidence.kubernetes_problem:
+        found[failure.KUBERNETES] = "skipped: no kubeconfig is set"
     return found
 
 
-def verify(seen: Evidence, checked_at: str) -> dict[str, Any]:
-    """The verdict: the document of verdict.json. checked_at: RFC 3339, in UTC."""
-    checked = layers(seen)
-    rows = [row for layer, check in CHECKS if checked[layer] == CHECKED for row in check(seen)]
-    failures = [_told(row, seen) for row in correlation.fold(rows)]
+def verify(evidence: Evidence, checked_at: str) -> dict[str, Any]:
+    """The verdict: the content of verdict.json. checked_at: RFC 3339, in UTC."""
+    checked = layers(evidence)
+    rows = [row for layer, check in CHECKS if checked[layer] == CHECKED for row in check(evidence)]
+    failures = [_with_names(row, evidence) for row in correlation.correlate(rows)]
     return {
         "ok": not any(row["severity"] == ERROR for row in failures),
         "checked_at": checked_at,
-        "fabric_file": seen.fabric_file,
+        "fabric_file": evidence.fabric_file,
         "layers": checked,
-        "trays": len(seen.fabric.trays),
-        "asked": sum(1 for tray in seen.fabric.trays if tray in seen.trays or tray in seen.silent),
-        "cliques": sum(1 for members in seen.fabric.members.values() if members),
+        "trays": len(evidence.fabric.trays),
+        "queried": sum(1 for tray in evidence.fabric.trays if tray in evidence.trays or tray in evidence.unreachable),
+        "cliques": sum(1 for members in evidence.fabric.members.values() if members),
         "failures": failures,
     }
 
 
-def _told(row: failure.Failure, seen: Evidence) -> failure.Failure:
-    """The failure with the names in its command."""
-    told = copy.copy(row)
-    names = {"{tray}": ",".join(row["trays"][:5]), "{clique}": row["clique"] or "", "{file}": seen.fabric_file}
-    for word, name in names.items():
-        told["mend"] = told["mend"].replace(word, name)
-    return told
+def _with_names(row: failure.Failure, evidence: Evidence) -> failure.Failure:
+    """The failure with tray, clique and fabric file filled into its remediation."""
+    filled = copy.copy(row)
+    names = {"{tray}": ",".join(row["trays"][:5]), "{clique}": row["clique"] or "", "{file}": evidence.fabric_file}
+    for placeholder, name in names.items():
+        filled["remediation"] = filled["remediation"].replace(placeholder, name)
+    return filled

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges what the jobs of a block's program printed: where they ran, which channels they had, how fast it was. Pure."""
+"""Evaluate a block's benchmark jobs: their nodes, IMEX channels and bandwidth. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import tools
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import (
@@ -38,7 +38,7 @@ def judge(
     None where jobs need no channel.
     """
     if row.get("held"):
-        message = f"Slurm does not give block {row['block']} up for its program ({sentence(row['held'])})."
+        message = f"Slurm grants no reservation of block {row['block']} ({sentence(row['held'])})."
         yield failure("benchmark_held", SLURM, message, None, clique, trays=list(tray_of.values()))
         return
     yield from _placement(row, clique, tray_of, isolated)
@@ -53,27 +53,29 @@ def _placement(
     ran: list[str] = []
     channels: list[set[str]] = []
     for job in map(mapped, as_list(row.get("placement"))):
-        told = [match for text in mapped(job.get("tasks")).values() if (match := _PLACE.search(str(text)))]
+        placed = [match for text in mapped(job.get("tasks")).values() if (match := _PLACE.search(str(text)))]
         if job.get("rc") != 0:
             yield _broken("A job", row["block"], job, clique)
         channels.append(set())
-        for node, address, devices in (match.groups() for match in told):
+        for node, address, devices in (match.groups() for match in placed):
             ran.append(node)
             tray = tray_of.get(node)
             block = address.partition(".")[0]
             if tray is None or block not in ("", row["block"]):
-                message = f"A job on block {row['block']} ran on {node} in {block or 'no block'}."
+                message = (
+                    f"A job for block {row['block']} ran on {node} of {f'block {block}' if block else 'no block'}."
+                )
                 yield failure("benchmark_misplaced", SLURM, message, tray, clique)
             channels[-1].update(filter(None, devices.split(",")))
             if isolated is not None and not devices:
                 yield failure("benchmark_no_channel", CHANNELS, f"A job has no IMEX channel on {node}.", tray, clique)
     missing = [tray for node, tray in tray_of.items() if node not in ran]
     if missing and ran:
-        message = f"Jobs on all of block {row['block']} did not run on {summarize(missing)}."
+        message = f"Jobs on the whole block {row['block']} did not run on {summarize(missing)}."
         yield failure("benchmark_misplaced", SLURM, message, None, clique, trays=missing)
     shared = set.intersection(*channels) if len(channels) > 1 else set()
     if isolated and shared:
-        message = f"Two jobs side by side on block {row['block']} both have {summarize(sorted(shared))}."
+        message = f"Concurrent jobs on block {row['block']} share {summarize(sorted(shared))}."
         yield failure("benchmark_channel_shared", CHANNELS, message, None, clique, trays=list(tray_of.values()))
 
 
@@ -96,27 +98,30 @@ def _program(
 def _read(
     job: Mapping[str, Any], program: Mapping[str, Any], text: str, clique: str, tray: str | None
 ) -> Iterator[Failure]:
-    """What one output says; of a tray, or of the whole clique."""
+    """Failures of one output, of a tray or of the whole clique."""
     where = f"{program['name']} on {f'{tray} of ' if tray else ''}clique {clique}"
     try:
         result = tools.PARSERS[str(program["kind"])](text)
     except tools.ToolError as error:
-        said = sentence(job.get("stderr")) or sentence(str(error))
-        message = f"{where} gave no result (exit status {job.get('rc')}, {said})."
+        reason = sentence(job.get("stderr")) or sentence(str(error))
+        message = f"{where} printed no result (exit status {job.get('rc')}, {reason})."
         yield failure("benchmark_failed", HARDWARE, message, tray, clique)
         return
     for fault in result.failed:
         yield failure("benchmark_failed", HARDWARE, f"{where}: {sentence(fault)}.", tray, clique)
     if result.wrong:
-        yield failure("benchmark_failed", HARDWARE, f"{where} got {result.wrong} values wrong.", tray, clique)
-    least = program.get("min_bandwidth")
-    if least is not None and (result.least is None or result.least < float(least)):
-        reached = "nothing" if result.least is None else f"{result.least:g} GB/s"
-        message = f"{where} reached {reached}, and the site wants {float(least):g} GB/s."
+        yield failure(
+            "benchmark_failed", HARDWARE, f"{where} computed {count(result.wrong, 'wrong value')}.", tray, clique
+        )
+    limit = program.get("min_bandwidth")
+    reached = result.min_bandwidth
+    if limit is not None and (reached is None or reached < float(limit)):
+        measured = "printed no bandwidth" if reached is None else f"reached {reached:g} GB/s"
+        message = f"{where} {measured}; min_bandwidth is {float(limit):g} GB/s."
         yield failure("benchmark_slow", HARDWARE, message, tray, clique)
 
 
 def _broken(what: str, block: str, job: Mapping[str, Any], clique: str) -> Failure:
-    said = sentence(job.get("stderr")) or "without a word"
-    ended = "did not end in time" if job.get("rc") is None else f"ended with {job.get('rc')}"
-    return failure("benchmark_failed", SLURM, f"{what} on block {block} {ended} ({said}).", None, clique)
+    reason = sentence(job.get("stderr")) or "no error output"
+    ended = "did not end in time" if job.get("rc") is None else f"ended with exit status {job.get('rc')}"
+    return failure("benchmark_failed", SLURM, f"{what} on block {block} {ended} ({reason}).", None, clique)

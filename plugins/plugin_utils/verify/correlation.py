@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Root before symptom: one fault is one failure, in the layer where it came about.
+"""Root-cause correlation: one fault is one failure, in the layer where it originates.
 
-A fault deep down is seen again above: a tray that is off is missing from its IMEX domain, a tray that moved has a label
-that names another clique. EXPLAINS says which codes follow from which on the same tray; what follows is folded into
-its root, which tells how often it was seen.
+A fault in a low layer causes failures in higher ones: a tray that is off is missing from its IMEX domain, a tray that
+moved has a node label of another clique. EXPLAINS maps a root cause to the codes that follow from it on the same tray;
+those failures are dropped from the verdict.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "tray_not_attached": _IN_KUBERNETES,
     "trays_swapped": _PLACE | {"tray_replaced", "imex_no_own_address", "imex_list_differs"},
     "clique_moved": _PLACE,
-    # Who follows the GPUs already is not at fault: the fabric file does not.
+    # Slurm may already follow the GPUs: the fabric file is what is outdated.
     "tray_moved": _PLACE | {"slurm_tray_other_block"},
     "tray_replaced": frozenset({"tray_slot_differs"}),
     "drivers_differ": _IMEX_DOWN | _IMEX_VERSIONS | {"imex_list_differs"},
@@ -104,11 +104,11 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
 }
 
 
-def fold(failures: Iterable[Failure]) -> list[Failure]:
-    """The roots, from the lowest layer up, errors first within one.
+def correlate(failures: Iterable[Failure]) -> list[Failure]:
+    """The root causes, from the lowest layer up, errors first within a layer.
 
-    A failure is folded where each tray that it is about has a root that explains it. A root is as severe as the worst
-    that follows from it: a tray without a cluster UUID may be one that needs none, but not where it has a place.
+    A failure is dropped where each of its trays has a root cause that explains it. A root cause takes the worst
+    severity of its consequences: a tray without a cluster UUID may need none, but not where the fabric file places it.
     """
     rows = [dict(row) for row in failures]
     on_tray: dict[str, list[Failure]] = defaultdict(list)
@@ -131,6 +131,6 @@ def _explains(root: Failure, row: Failure) -> bool:
 
 
 def _unique(rows: Iterable[Failure]) -> list[Failure]:
-    """Without what two controllers of one cluster say alike."""
+    """Failures without duplicates, which two controllers of one cluster report."""
     found = {(row["code"], row["tray"], row["clique"], row["message"]): row for row in rows}
     return list(found.values())

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the layers said in one run, as it came: the input of every check. Pure data."""
+"""What each layer reported in one run, unprocessed: the input of every check. Pure data."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import map
 
 @dataclass(frozen=True)
 class Controller:
-    """What one Slurm controller said.
+    """What one Slurm controller reported.
 
-    info: the result of slurm_topology_info. tiers: the result of slurm_tiers in check mode, None where the site has no
-    tiers as data. problem: why it did not answer, empty where it did.
+    info: the result of slurm_topology_info. tiers: the result of slurm_tiers in check mode, None where no tiers are
+    defined. problem: why it did not answer, empty where it did.
     """
 
     host: str
@@ -32,12 +32,11 @@ class Controller:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One run's evidence.
+    """The evidence of one run.
 
-    trays: tray -> its parts as tray_parts() returns them, of those that answered. silent: tray -> why it did not. quick:
-    no tray was touched.
-    kubernetes: a snapshot of plugin_utils/dra/snapshot.py; kubernetes_problem: why there is none though one was asked.
-    slurm: None where the site names no controller. channels: the channels that every tray is to have; without any,
+    trays: tray -> `nvlink_tray` of those that answered. unreachable: tray -> why it did not answer. quick: no tray was
+    queried. kubernetes: a snapshot of plugin_utils/dra/snapshot.py; kubernetes_problem: why the API server returned
+    none. slurm: None where no controller is configured. channels: minor numbers that every tray must have; empty for
     those that most trays of a clique have.
     """
 
@@ -45,7 +44,7 @@ class Evidence:
     fabric_file: str = "fabric.json"
     quick: bool = False
     trays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    silent: Mapping[str, str] = field(default_factory=dict)
+    unreachable: Mapping[str, str] = field(default_factory=dict)
     slurm: Sequence[Controller] | None = None
     kubernetes: Mapping[str, Any] | None = None
     kubernetes_problem: str = ""
@@ -54,7 +53,7 @@ class Evidence:
 
     @cached_property
     def observations(self) -> dict[str, Observation]:
-        """Tray -> what its GPUs say, each value checked, of placed trays that answered."""
+        """Tray -> its validated observation, of placed trays that answered."""
         return {
             tray: ansible_facts.from_facts(tray, mapped(row.get("gpu")))
             for tray, row in self.trays.items()
@@ -62,7 +61,7 @@ class Evidence:
         }
 
     def clique_of(self, tray: str) -> str | None:
-        """The clique of a tray by the fabric file; None for one without a place."""
+        """The clique of a tray in the fabric file; None for a tray that has no place there."""
         return self.fabric.trays[tray]["clique"] if tray in self.fabric.trays else None
 
     def answered(self, clique: str) -> list[str]:
@@ -71,12 +70,12 @@ class Evidence:
 
     @cached_property
     def imex(self) -> dict[str, Mapping[str, Any] | None]:
-        """Tray -> its `nvlink_imex`, None where it could not be read; of trays that answered."""
+        """Tray -> its IMEX facts, None where they could not be read; of trays that answered."""
         parts = {tray: self.part(tray, "imex") for tray in self.trays}
         return {tray: part if part is not None and _is_imex(part) else None for tray, part in parts.items()}
 
     def part(self, tray: str, name: str) -> Mapping[str, Any] | None:
-        """A part of what a tray said (gpu, imex, channels, versions); None where it could not be read."""
+        """A part of a tray's facts (fabric, channels, versions); None where it could not be read."""
         part = mapped(self.trays.get(tray)).get(name)
         return part if isinstance(part, Mapping) else None
 
@@ -90,7 +89,7 @@ def tray_parts(result: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _is_imex(part: Mapping[str, Any]) -> bool:
-    """Whether this has the shape of `nvlink_imex`: a wrong answer of one tray must not stop the verdict on others."""
+    """Whether these are well-formed IMEX facts: no answer of a tray may stop the verdict on the others."""
     nodes = mapped(part.get("nodes"))
     return (
         all(isinstance(part.get(key), bool) for key in ("ready", "running"))
@@ -107,7 +106,7 @@ def _is_imex(part: Mapping[str, Any]) -> bool:
 
 
 def _are(rows: Any, keys: Sequence[str]) -> bool:
-    """Whether these are mappings with a text under each key."""
+    """Whether these are mappings with a string under each key."""
     return isinstance(rows, list) and all(
         isinstance(row, Mapping) and all(isinstance(row.get(key), str) for key in keys) for row in rows
     )

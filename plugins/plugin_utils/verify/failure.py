@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A failure: one disagreement, with its layer, its likely cause and the command that mends it. The table is here."""
+"""A failure: one disagreement, with its layer, likely cause and remediation. REASONS is the table of them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import C
 HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX = "hardware", "fabric_file", "driver", "channels", "imex"
 SLURM, TIERS, KUBERNETES = "slurm", "tiers", "kubernetes"
 LAYERS = (HARDWARE, FABRIC_FILE, DRIVER, CHANNELS, IMEX, SLURM, TIERS, KUBERNETES)
-"""From the ground up: what is wrong in one is often seen in those after it."""
+"""From the lowest up: a fault in one layer often causes failures in those after it."""
 
 Failure = dict[str, Any]
-"""code, severity, layer, tray, clique (a name or None), trays (all that it is about), message, cause, mend."""
+"""code, severity, layer, tray, clique (a name or None), trays (all it is about), message, cause, remediation."""
 
 
 class Reason(NamedTuple):
-    """Where a code belongs, why it comes about, and what mends it; {tray}, {clique} and {file} stand in mend."""
+    """Layer, likely cause and remediation of a code. {tray}, {clique} and {file} are placeholders in remediation."""
 
     layer: str
     cause: str
-    mend: str
+    remediation: str
 
 
 _DISCOVER = "ansible-playbook rackscale.nvlink.discover -e fabric_file={file}, then rackscale.nvlink.accept"
@@ -41,30 +41,34 @@ REASONS: dict[str, Reason] = {
     ),
     "tray_part_failed": Reason(
         HARDWARE,
-        "something on the tray is damaged, as its Python or its /proc",
+        "a part of the tray's operating system is damaged, such as Python or /proc",
         "ansible {tray} -m rackscale.nvlink.fabric_facts -a gather_subset=all",
     ),
     "gpu_lost": Reason(HARDWARE, "the GPU has fallen off the bus (Xid 79)", _REBOOT),
     "gpu_missing": Reason(HARDWARE, "a GPU no longer enumerates", _REBOOT),
     "driver_missing": Reason(DRIVER, "the kernel modules did not load at boot", "ansible {tray} -a 'modprobe nvidia'"),
-    "library_missing": Reason(DRIVER, "the driver's packages are half installed", "ansible {tray} -a nvidia-smi"),
-    "version_mismatch": Reason(DRIVER, "the driver was upgraded under its loaded module", _REBOOT),
+    "library_missing": Reason(
+        DRIVER, "the driver's packages are installed in part only", "ansible {tray} -a nvidia-smi"
+    ),
+    "version_mismatch": Reason(DRIVER, "the driver was upgraded and its old kernel module is still loaded", _REBOOT),
     "no_gpu": Reason(HARDWARE, "the GPUs have no power or fell off the bus", _REBOOT),
     "nvml_timeout": Reason(HARDWARE, "the driver hangs in the kernel", _REBOOT),
     "smi_timeout": Reason(HARDWARE, "the driver hangs in the kernel", _REBOOT),
     "fabric_not_started": Reason(
-        HARDWARE, "nvidia-persistenced does not run", "ansible {tray} -a 'systemctl restart nvidia-persistenced'"
+        HARDWARE, "nvidia-persistenced is not running", "ansible {tray} -a 'systemctl restart nvidia-persistenced'"
     ),
     "fabric_in_progress": Reason(
         HARDWARE,
-        "the NMX controller does not answer, or no NVLink partition holds the GPU",
+        "the NMX controller does not answer, or the GPU is in no NVLink partition",
         "on the NVLink switch: nv show sdn partition",
     ),
     "fabric_refused": Reason(
-        HARDWARE, "no NVLink partition holds the GPU", "on the NVLink switch: nv show sdn partition"
+        HARDWARE, "the GPU is in no NVLink partition", "on the NVLink switch: nv show sdn partition"
     ),
     "fabric_uuid_zero": Reason(
-        HARDWARE, "the NMX controller gave the rack no domain", "on the NVLink switch: nv show cluster apps"
+        HARDWARE,
+        "the NMX controller has assigned no cluster UUID to the rack",
+        "on the NVLink switch: nv show cluster apps",
     ),
     "fabric_unhealthy": Reason(
         HARDWARE,
@@ -72,52 +76,52 @@ REASONS: dict[str, Reason] = {
         "on the NVLink switch: nv show interface --view link-diagnostics",
     ),
     "tray_not_attached": Reason(
-        HARDWARE, "the tray has no place in the NVLink fabric", "ansible {tray} -a 'nvidia-smi -q'"
+        HARDWARE, "the GPUs have not joined the NVLink fabric", "ansible {tray} -a 'nvidia-smi -q'"
     ),
     "tray_moved": Reason(
         FABRIC_FILE, "the NVLink partition was changed, or the tray was put into another rack", _DISCOVER
     ),
-    "trays_swapped": Reason(FABRIC_FILE, "the two trays changed places, or their names did", _DISCOVER),
-    "clique_moved": Reason(
-        FABRIC_FILE, "the fabric team changed the NVLink partition or the NMX controller", _DISCOVER
-    ),
+    "trays_swapped": Reason(FABRIC_FILE, "the two trays, or their host names, were exchanged", _DISCOVER),
+    "clique_moved": Reason(FABRIC_FILE, "the NVLink partition or the NMX controller was changed", _DISCOVER),
     "tray_replaced": Reason(FABRIC_FILE, "the tray or its GPUs were replaced", _DISCOVER),
-    "acceptance_pending": Reason(FABRIC_FILE, "the tray is new and was not discovered yet", _DISCOVER),
+    "acceptance_pending": Reason(FABRIC_FILE, "the tray is new and not yet in the fabric file", _DISCOVER),
     "tray_slot_differs": Reason(FABRIC_FILE, "the tray was put into another slot", _DISCOVER),
-    "imex_address_missing": Reason(FABRIC_FILE, "no address of the tray is in imex_network", _DISCOVER),
-    "imex_address_duplicate": Reason(FABRIC_FILE, "two trays were given one address", _DISCOVER),
+    "imex_address_missing": Reason(FABRIC_FILE, "the tray has no address within imex_network", _DISCOVER),
+    "imex_address_duplicate": Reason(FABRIC_FILE, "two trays have the same address", _DISCOVER),
     "drivers_differ": Reason(
-        DRIVER, "a driver upgrade reached a part of the clique", "install the clique's version on {tray} and reboot it"
+        DRIVER,
+        "a driver upgrade reached only some trays of the clique",
+        "install the clique's version on {tray} and reboot it",
     ),
     "imex_version_mismatch": Reason(DRIVER, "package and driver were not upgraded together", _IMEX),
-    "imex_peer_version": Reason(DRIVER, "an IMEX upgrade reached a part of the clique", _IMEX),
+    "imex_peer_version": Reason(DRIVER, "an IMEX upgrade reached only some trays of the clique", _IMEX),
     "imex_package_waits": Reason(DRIVER, "the package was upgraded and the daemons were not restarted", _IMEX),
     "slurmd_newer": Reason(DRIVER, "the trays were upgraded before the controller", "upgrade slurmctld, then slurmd"),
-    "imex_channel_missing": Reason(CHANNELS, "the device was removed, or nothing made it after a reboot", _IMEX),
-    "imex_channel_beside_slurm": Reason(CHANNELS, "channels are made here and Slurm makes its own", _IMEX),
-    "imex_channel_stale": Reason(CHANNELS, "a device file was kept over a reboot", _IMEX),
+    "imex_channel_missing": Reason(CHANNELS, "the device was removed, or was not created after a reboot", _IMEX),
+    "imex_channel_beside_slurm": Reason(CHANNELS, "both the role imex and Slurm create channels", _IMEX),
+    "imex_channel_stale": Reason(CHANNELS, "the device file dates from an earlier boot", _IMEX),
     "imex_channels_off": Reason(CHANNELS, "the driver was loaded without IMEX channels", _REBOOT),
-    "imex_list_differs": Reason(IMEX, "something other than the role imex wrote the list there", _IMEX),
-    "imex_list_edited": Reason(IMEX, "the list was edited by hand", _IMEX),
-    "imex_list_not_running": Reason(IMEX, "the list was written and the clique not restarted", _IMEX),
-    "imex_two_owners": Reason(IMEX, "two of service, prolog, DRA driver and hand start IMEX on this tray", _IMEX),
-    "imex_foreign_daemon": Reason(IMEX, "somebody started nvidia-imex by hand", _IMEX),
-    "imex_in_use": Reason(IMEX, "another owner, perhaps in a container, holds the driver's IMEX session", _IMEX),
-    "imex_not_ready": Reason(IMEX, "the daemon was stopped, or waits for its peers", _IMEX),
+    "imex_list_differs": Reason(IMEX, "a program other than the role imex wrote the node list", _IMEX),
+    "imex_list_edited": Reason(IMEX, "the node list was edited by hand", _IMEX),
+    "imex_list_not_running": Reason(IMEX, "the node list was written and nvidia-imex was not restarted", _IMEX),
+    "imex_two_owners": Reason(IMEX, "two of service, prolog, DRA driver and manual start run IMEX on this tray", _IMEX),
+    "imex_foreign_daemon": Reason(IMEX, "nvidia-imex was started by hand", _IMEX),
+    "imex_in_use": Reason(IMEX, "another owner, perhaps in a container, uses the driver's IMEX session", _IMEX),
+    "imex_not_ready": Reason(IMEX, "the daemon was stopped, or is waiting for its peers", _IMEX),
     "imex_unit_down": Reason(
-        IMEX, "the daemon was stopped or has ended", "ansible {tray} -a 'systemctl start nvidia-imex'"
+        IMEX, "the daemon was stopped or has exited", "ansible {tray} -a 'systemctl start nvidia-imex'"
     ),
     "imex_unit_starting": Reason(
         IMEX, "the start of the daemon hangs", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"
     ),
     "imex_unit_failed": Reason(
-        IMEX, "the daemon ended with an error", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"
+        IMEX, "the daemon exited with an error", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"
     ),
-    "imex_pair_blind": Reason(IMEX, "a firewall stands between the two", "nc -zv {tray} 50000"),
+    "imex_pair_blind": Reason(IMEX, "a firewall blocks the traffic between the two", "nc -zv {tray} 50000"),
     "imex_timeout": Reason(IMEX, "the daemon hangs", "ansible {tray} -a 'systemctl restart nvidia-imex'"),
     "slurm_unanswered": Reason(SLURM, "slurmctld or its host is down", "scontrol ping"),
     "slurm_topology_missing": Reason(
-        SLURM, "the blocks were never given to Slurm, or its configuration was replaced", _SLURM
+        SLURM, "Slurm was never configured with the blocks, or its configuration was replaced", _SLURM
     ),
     "slurm_tray_other_block": Reason(
         SLURM, "the topology file was edited by hand, or is older than the fabric file", _SLURM
@@ -129,31 +133,41 @@ REASONS: dict[str, Reason] = {
         SLURM, "the topology file was edited by hand, or is older than the fabric file", _SLURM
     ),
     "slurm_block_overlap": Reason(
-        SLURM, "the topology file was edited by hand: slurmctld does not refuse this", _SLURM
+        SLURM, "the topology file was edited by hand; slurmctld accepts a node in two blocks", _SLURM
     ),
-    "slurm_topology_differs": Reason(SLURM, "the file was changed and not loaded", _SLURM),
-    "block_unclaimed": Reason(SLURM, "the trays of that block were never discovered", _DISCOVER),
-    "slurm_tier_differs": Reason(
-        TIERS, "somebody changed it by hand, or slurm_tiers changed since the last run", _TIERS
-    ),
+    "slurm_topology_differs": Reason(SLURM, "the file was changed and slurmctld has not loaded it", _SLURM),
+    "block_unclaimed": Reason(SLURM, "the trays of that block are not in the fabric file", _DISCOVER),
+    "slurm_tier_differs": Reason(TIERS, "it was changed by hand, or its definition changed since the last run", _TIERS),
     "slurm_tier_unread": Reason(TIERS, "slurmdbd does not answer", "sacctmgr show cluster"),
-    "k8s_unreachable": Reason(
-        KUBERNETES, "the API server is down, or the kubeconfig is old", "kubectl get --raw /readyz"
+    "k8s_unanswered": Reason(
+        KUBERNETES, "the API server is down, or the kubeconfig is outdated", "kubectl get --raw /readyz"
     ),
-    "k8s_node_missing": Reason(KUBERNETES, "the tray never joined, or its Node was deleted", "kubectl get nodes"),
-    "node_not_ready": Reason(KUBERNETES, "the kubelet does not report", "kubectl describe node {tray}"),
-    "k8s_clique_label_missing": Reason(KUBERNETES, "the label was removed, or its writer does not run there", _LABEL),
-    "k8s_clique_label_stale": Reason(KUBERNETES, "the label's writer has not looked since the GPUs changed", _LABEL),
-    "k8s_clique_label_wrong": Reason(KUBERNETES, "the label was set by hand, or its writer is behind", _LABEL),
-    "k8s_clique_label_unplaced": Reason(FABRIC_FILE, "the node's tray was never discovered", _DISCOVER),
-    "k8s_domain_clique_wrong": Reason(KUBERNETES, "the driver's plugin has not looked since the GPUs changed", _PLUGIN),
+    "k8s_node_missing": Reason(
+        KUBERNETES, "the tray never joined the cluster, or its Node was deleted", "kubectl get nodes"
+    ),
+    "node_not_ready": Reason(KUBERNETES, "the kubelet does not report its status", "kubectl describe node {tray}"),
+    "k8s_clique_label_missing": Reason(
+        KUBERNETES, "the label was removed, or gpu-feature-discovery does not run on the node", _LABEL
+    ),
+    "k8s_clique_label_old": Reason(
+        KUBERNETES, "gpu-feature-discovery has not updated the label since the GPUs changed", _LABEL
+    ),
+    "k8s_clique_label_wrong": Reason(
+        KUBERNETES, "the label was set by hand, or gpu-feature-discovery has not updated it", _LABEL
+    ),
+    "k8s_clique_label_unplaced": Reason(FABRIC_FILE, "the tray of the node is not in the fabric file", _DISCOVER),
+    "k8s_domain_clique_wrong": Reason(
+        KUBERNETES, "the DRA driver's kubelet plugin has not updated since the GPUs changed", _PLUGIN
+    ),
     "k8s_domain_daemon_down": Reason(
-        KUBERNETES, "the domain's IMEX daemon is not up there", "kubectl get pods -A -o wide"
+        KUBERNETES, "the IMEX daemon of the ComputeDomain is not ready on that node", "kubectl get pods -A -o wide"
     ),
-    "dra_slice_missing": Reason(KUBERNETES, "the driver's plugin does not run there", _PLUGIN),
-    "dra_gpus_differ": Reason(KUBERNETES, "the driver's plugin sees fewer GPUs than there were", _PLUGIN),
+    "dra_slice_missing": Reason(KUBERNETES, "the DRA driver's kubelet plugin does not run on the node", _PLUGIN),
+    "dra_gpus_differ": Reason(
+        KUBERNETES, "the DRA driver's kubelet plugin finds fewer GPUs than the fabric file has", _PLUGIN
+    ),
 }
-"""A row a code. One without a row takes cause and remedy from the catalogue of findings."""
+"""Code -> reason. A code without a row takes meaning and remedy from the catalogue of findings."""
 
 
 def failure(
@@ -167,10 +181,9 @@ def failure(
     severity: str | None = None,
     cause: str | None = None,
 ) -> Failure:
-    """One failure; its row in REASONS decides the layer, `layer` is that of a code without one.
+    """One failure. REASONS decides the layer; `layer` applies to a code without a row there.
 
-    trays: all that it is about, where they are several. severity: the catalogue's, unless the disagreement makes it
-    worse than the finding alone is.
+    trays: all trays it is about, where there are several. severity: that of the catalogue by default.
     """
     entry = CATALOGUE[code]
     reason = REASONS.get(code) or Reason(layer, entry.meaning, entry.remedy)
@@ -183,5 +196,5 @@ def failure(
         "trays": list(trays) or ([tray] if tray else []),
         "message": message if message.endswith(".") else f"{message}.",
         "cause": cause or reason.cause,
-        "mend": reason.mend,
+        "remediation": reason.remediation,
     }

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The verdict as JUnit XML, for CI systems: a suite a layer, a case a clique and one for what is of no clique."""
+"""The verdict as JUnit XML for CI systems: a suite a layer, a case a clique and one for failures of no clique."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import E
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
 
 CLUSTER = "the cluster"
-"""The case of failures that are of no clique."""
+"""Name of the case for failures of no clique."""
 
-# What XML 1.0 cannot hold, escaped or not.
+# Characters that XML 1.0 excludes, escaped or not.
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(verdict: Mapping[str, Any], cliques: Sequence[str]) -> bytes:
-    """The XML file; cliques: their names, in the order of the cases. Only errors are failures there."""
+    """The XML document. cliques: names in the order of the cases. Only errors count as JUnit failures."""
     root = ElementTree.Element("testsuites", name="rackscale.nvlink.verify")
     totals = {"tests": 0, "failures": 0, "skipped": 0}
     for layer, state in verdict["layers"].items():
@@ -54,7 +54,7 @@ def _cases(
         errors = [row for row in rows if row["severity"] == ERROR]
         for row in errors:
             element = ElementTree.SubElement(case, "failure", type=row["code"], message=_clean(row["message"]))
-            element.text = _clean(f"Likely cause: {row['cause']}.\nTo mend it: {row['mend']}\n")
+            element.text = _clean(f"Likely cause: {row['cause']}.\nTo fix it: {row['remediation']}\n")
         warnings = [f"{row['code']}: {row['message']}" for row in rows if row["severity"] != ERROR]
         if warnings:
             ElementTree.SubElement(case, "system-out").text = _clean("\n".join(warnings))

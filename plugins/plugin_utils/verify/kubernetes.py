@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a Kubernetes cluster says of the trays: labels, ComputeDomainCliques and ResourceSlices against the fabric."""
+"""The layer kubernetes: node labels, ComputeDomainCliques and ResourceSlices compared with the fabric file."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure im
 DOMAIN_DRIVER, GPU_DRIVER = "compute-domain.nvidia.com", "gpu.nvidia.com"
 
 
-def check(seen: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Failure]:
     """The layer kubernetes."""
-    if seen.kubernetes is None:
-        if seen.kubernetes_problem:
-            message = f"The API server could not be asked ({seen.kubernetes_problem})."
-            yield failure("k8s_unreachable", KUBERNETES, message)
+    if evidence.kubernetes is None:
+        if evidence.kubernetes_problem:
+            message = f"The API server did not answer ({evidence.kubernetes_problem})."
+            yield failure("k8s_unanswered", KUBERNETES, message)
         return
-    tray_of = _trays(seen)
-    yield from _labels(seen, seen.kubernetes, tray_of)
-    yield from _readiness(seen, seen.kubernetes, tray_of)
-    yield from _slices(seen, seen.kubernetes, tray_of)
-    yield from _domains(seen, seen.kubernetes, tray_of)
+    tray_of = _trays(evidence)
+    yield from _labels(evidence, evidence.kubernetes, tray_of)
+    yield from _readiness(evidence, evidence.kubernetes, tray_of)
+    yield from _slices(evidence, evidence.kubernetes, tray_of)
+    yield from _domains(evidence, evidence.kubernetes, tray_of)
 
 
-def _trays(seen: Evidence) -> dict[str, str]:
-    """Node -> tray, of this Kubernetes cluster."""
-    cluster = seen.kubernetes_cluster
+def _trays(evidence: Evidence) -> dict[str, str]:
+    """Node -> tray, of one Kubernetes cluster."""
+    cluster = evidence.kubernetes_cluster
     return {
         tray["kubernetes_node"]: name
-        for name, tray in seen.fabric.trays.items()
+        for name, tray in evidence.fabric.trays.items()
         if cluster is None or tray.get("kubernetes_cluster") == cluster
     }
 
 
-def _labels(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
-    topology = schedulers.describe(seen.fabric, seen.kubernetes_cluster)
+def _labels(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    topology = schedulers.describe(evidence.fabric, evidence.kubernetes_cluster)
     gpus = {
-        seen.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
-        for tray, now in seen.observations.items()
+        evidence.fabric.trays[tray]["kubernetes_node"]: f"{now.identity[0]}.{now.identity[1]}" if now.identity else None
+        for tray, now in evidence.observations.items()
     }
     by_name = {labels.name(node): node for node in snapshot["nodes"]}
     for note in labels.compare(topology, snapshot["nodes"], gpus, flavored=False):
@@ -65,7 +65,7 @@ def _labels(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, s
 def _subjects(
     note: Mapping[str, Any], topology: schedulers.Topology, by_name: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
-    """The nodes that a finding on labels is about: it names the first only where it is about several."""
+    """The nodes of a finding on labels: a finding on several nodes names only the first."""
     nodes = next((clique.nodes for clique in topology.cliques if clique.name == note.get("clique")), ())
     if note["code"] == "k8s_node_missing":
         return [node for node in nodes if node not in by_name]
@@ -74,18 +74,18 @@ def _subjects(
     return [str(note["tray"])] if note.get("tray") else []
 
 
-def _readiness(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+def _readiness(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
     for node in snapshot["nodes"]:
         tray = tray_of.get(labels.name(node))
         conditions = [mapped(row) for row in as_list(mapped(mapped(node).get("status")).get("conditions"))]
         if tray and any(row.get("type") == "Ready" and row.get("status") != "True" for row in conditions):
             message = f"Node {labels.name(node)} is not Ready."
-            clique = seen.fabric.trays[tray]["clique"]
+            clique = evidence.fabric.trays[tray]["clique"]
             yield failure("node_not_ready", KUBERNETES, message, tray, clique, severity=WARNING)
 
 
-def _slices(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
-    """Only where the driver publishes at all: a cluster without it has no slices of its."""
+def _slices(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    """ResourceSlices of each node; nothing in a cluster without the DRA driver."""
     published: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in snapshot["slices"]:
         spec = mapped(row.get("spec"))
@@ -95,33 +95,33 @@ def _slices(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, s
     for node, tray in tray_of.items():
         if node not in there:
             continue
-        clique, known = seen.fabric.trays[tray]["clique"], len(seen.fabric.trays[tray]["gpu_uuids"])
+        clique, known = evidence.fabric.trays[tray]["clique"], len(evidence.fabric.trays[tray]["gpu_uuids"])
         missing = [driver for driver in drivers if node not in published[driver]]
         if missing:
             message = f"The driver publishes no ResourceSlice of {' and '.join(missing)} for node {node}."
             yield failure("dra_slice_missing", KUBERNETES, message, tray, clique)
         elif GPU_DRIVER in drivers and published[GPU_DRIVER][node] < known:
             count = published[GPU_DRIVER][node]
-            message = f"The driver publishes {count} GPUs of node {node}, and the fabric file has {known}."
+            message = f"The driver publishes {count} of the {known} GPUs that the fabric file has on node {node}."
             yield failure("dra_gpus_differ", KUBERNETES, message, tray, clique)
 
 
-def _domains(seen: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
-    """Every daemon of a ComputeDomainClique stands in the clique that the fabric file gives its node."""
+def _domains(evidence: Evidence, snapshot: Mapping[str, Any], tray_of: Mapping[str, str]) -> Iterator[Failure]:
+    """Daemons of ComputeDomainCliques whose clique is not that of their node in the fabric file."""
     wrong: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in snapshot["compute_domain_cliques"]:
         for daemon in map(mapped, as_list(row.get("daemons"))):
-            node, said = str(daemon.get("nodeName")), str(daemon.get("cliqueID"))
+            node, actual = str(daemon.get("nodeName")), str(daemon.get("cliqueID"))
             tray = tray_of.get(node)
             if tray is None:
                 continue
-            clique = seen.fabric.trays[tray]["clique"]
-            if said and said != seen.fabric.clique_text(clique):
-                wrong[clique, said].append(tray)
+            clique = evidence.fabric.trays[tray]["clique"]
+            if actual and actual != evidence.fabric.clique_text(clique):
+                wrong[clique, actual].append(tray)
             elif daemon.get("status") == "NotReady":
                 message = f"The IMEX daemon of a ComputeDomain on node {node} is not ready."
                 yield failure("k8s_domain_daemon_down", KUBERNETES, message, tray, clique)
-    for (clique, said), trays in wrong.items():
-        message = f"A ComputeDomainClique has {summarize(trays)} in {said}, and the fabric file in clique {clique}."
+    for (clique, actual), trays in wrong.items():
+        message = f"A ComputeDomainClique has {summarize(trays)} in {actual}; the fabric file has clique {clique}."
         tray = trays[0] if len(trays) == 1 else None
         yield failure("k8s_domain_clique_wrong", KUBERNETES, message, tray, clique, trays=sorted(set(trays)))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Versions: of the driver and IMEX within a clique, of slurmd against its slurmctld."""
+"""The layer driver: versions of driver and IMEX within a clique, and of slurmd against slurmctld."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import VERSION, text
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import DRIVER, Failure, failure
@@ -18,47 +18,47 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure im
 _RELEASE = re.compile(r"([0-9]{2})\.([0-9]{2})")
 
 
-def check(seen: Evidence) -> Iterator[Failure]:
+def check(evidence: Evidence) -> Iterator[Failure]:
     """The layer driver."""
-    for name in seen.fabric.cliques:
-        yield from _drivers(seen, name)
-    slurmctld = [_release(str(controller.info.get("version") or "")) for controller in seen.slurm or ()]
+    for name in evidence.fabric.cliques:
+        yield from _drivers(evidence, name)
+    slurmctld = [_release(str(controller.info.get("version") or "")) for controller in evidence.slurm or ()]
     newest = max((release for release in slurmctld if release), default=None)
-    for tray in seen.trays:
-        clique = seen.clique_of(tray)
-        slurmd = _version(seen, tray, "slurmd")
+    for tray in evidence.trays:
+        clique = evidence.clique_of(tray)
+        slurmd = _version(evidence, tray, "slurmd")
         if newest and slurmd and (_release(slurmd) or newest) > newest:
-            message = f"{tray} runs slurmd {slurmd}, a newer release than its slurmctld's."
+            message = f"{tray} runs slurmd {slurmd}, which is a newer release than its slurmctld."
             yield failure("slurmd_newer", DRIVER, message, tray, clique)
-        running, package = _version(seen, tray, "imex"), _version(seen, tray, "imex_package")
-        runs = (seen.imex.get(tray) or {}).get("running")
+        running, package = _version(evidence, tray, "imex"), _version(evidence, tray, "imex_package")
+        runs = (evidence.imex.get(tray) or {}).get("running")
         if runs and running and package and package.partition("-")[0] != running:
-            message = f"{tray} runs IMEX {running} and has the package {package}."
+            message = f"{tray} runs IMEX {running}, and package {package} is installed."
             yield failure("imex_package_waits", DRIVER, message, tray, clique)
 
 
-def _drivers(seen: Evidence, clique: str) -> Iterator[Failure]:
-    """A tray whose driver is not that of most of its clique; the clique where no version has most trays."""
-    versions = {tray: _version(seen, tray, "driver") for tray in seen.answered(clique)}
+def _drivers(evidence: Evidence, clique: str) -> Iterator[Failure]:
+    """Trays whose driver differs from that of most trays of the clique; the clique where no version has a majority."""
+    versions = {tray: _version(evidence, tray, "driver") for tray in evidence.answered(clique)}
     counted = Counter(version for version in versions.values() if version)
     if len(counted) < 2:
         return
     (usual, most), (_second, next_most) = counted.most_common(2)
     if most == next_most:
         named = {version: [tray for tray in versions if versions[tray] == version] for version in sorted(counted)}
-        told = "; ".join(f"{version} on {summarize(those)}" for version, those in named.items())
-        message = f"The trays of clique {clique} run different drivers ({told})."
+        rows = "; ".join(f"{version} on {summarize(those)}" for version, those in named.items())
+        message = f"The trays of clique {clique} run different drivers ({rows})."
         trays = [tray for tray, version in versions.items() if version]
         yield failure("drivers_differ", DRIVER, message, None, clique, trays=trays, severity=ERROR)
         return
     for tray, version in versions.items():
         if version and version != usual:
-            message = f"{tray} runs driver {version}, and {most} trays of its clique {clique} run {usual}."
+            message = f"{tray} runs driver {version}; {count(most, 'tray')} of its clique {clique} run {usual}."
             yield failure("drivers_differ", DRIVER, message, tray, clique, severity=ERROR)
 
 
-def _version(seen: Evidence, tray: str, name: str) -> str | None:
-    return text(VERSION)((seen.part(tray, "versions") or {}).get(name))
+def _version(evidence: Evidence, tray: str, name: str) -> str | None:
+    return text(VERSION)((evidence.part(tray, "versions") or {}).get(name))
 
 
 def _release(version: str) -> tuple[int, int] | None:

@@ -14,14 +14,20 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.action.verify import ActionModule
 
 
-def test_a_check_of_a_site_that_has_no_fabric_file_yet_says_so_and_a_run_fails(
+def test_check_mode_without_a_fabric_file_warns_and_a_run_fails(
     tmp_path: Path, run_action: Callable[..., dict[str, Any]]
 ) -> None:
     given = {"fabric_file": str(tmp_path / "fabric.json"), "verdict_file": str(tmp_path / "verdict.json")}
-    looked = run_action(ActionModule, check=True, **given)
-    assert (looked["changed"], looked["verdict"]["ok"]) == (False, True)
-    assert looked["text"] == looked["warnings"]
-    assert "discover and accept it first" in looked["text"][0]
+    checked = run_action(ActionModule, check=True, **given)
+    assert (checked["changed"], checked["verdict"]["ok"]) == (False, True)
+    assert checked["text"] == checked["warnings"]
+    assert "run discover and accept first" in checked["text"][0]
+    assert (checked["changes"], checked["findings"]) == ([], [])
     with pytest.raises(AnsibleActionFail, match="cannot be read"):
         run_action(ActionModule, **given)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_observations_must_be_a_variable_name(tmp_path: Path, run_action: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"observations: 'tray-facts' is not a variable name"):
+        run_action(ActionModule, fabric_file=str(tmp_path / "fabric.json"), observations="tray-facts")

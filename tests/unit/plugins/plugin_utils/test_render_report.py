@@ -175,7 +175,7 @@ def test_a_verdict_shows_layers_failures_causes_and_what_mends_them() -> None:
     fabric = fabrics.fabric()
     failure = {
         "code": "slurm_block_differs", "severity": "warning", "layer": "slurm", "tray": "r01t07", "clique": "r01",
-        "message": "r01t07 is in another block.", "cause": "it was <edited>", "mend": "ansible-playbook a && b",
+        "message": "r01t07 is in another block.", "cause": "it was <edited>", "remediation": "ansible-playbook a && b",
     }  # fmt: skip
     layers = {"hardware": "checked", "slurm": "checked", "tiers": "skipped: none are given"}
     told = verdict({"ok": True, "checked_at": "t", "layers": layers, "failures": [failure]}, "verdict.json")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The audit on evidence that its readers made: a fault of each kind is one failure in its layer."""
+"""Unit tests of verify: each fault is one failure, in its layer. The real readers make the evidence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def identity(world: World, clique: str) -> tuple[str, int]:
 
 def lost_gpu(world: World) -> None:
     world.attach(A[0], None, None)
-    world.say(A[0], "gpu", "gpu_lost", "gpu_count_unclear")
+    world.report(A[0], "fabric", "gpu_lost", "gpu_count_unclear")
     world.kubernetes["slices"] = [
         row for row in world.kubernetes["slices"] if row["metadata"]["name"] != f"{A[0]}-gpu.nvidia.com"
     ]
@@ -53,29 +53,29 @@ def fewer_gpus(world: World) -> None:
 
 def zero_uuid(world: World) -> None:
     world.attach(A[2], None, None)
-    world.say(A[2], "gpu", "fabric_uuid_zero")
+    world.report(A[2], "fabric", "fabric_uuid_zero")
 
 
 def disagreeing_gpus(world: World) -> None:
     world.trays[A[0]]["gpu"]["attached"] = False
     world.gpus(A[0])[0]["fabric"]["clique_id"] = 7
-    world.say(A[0], "gpu", "gpus_disagree")
+    world.report(A[0], "fabric", "gpus_disagree")
 
 
 def unhealthy(world: World) -> None:
     world.gpus(A[3])[1]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
-    world.say(A[3], "gpu", "fabric_unhealthy", "fabric_route_unhealthy")
+    world.report(A[3], "fabric", "fabric_unhealthy", "fabric_route_unhealthy")
 
 
 def moved(world: World) -> None:
-    """With a label's writer and a Slurm that have followed the GPUs already."""
+    """The node label and the Slurm block already follow the GPUs."""
     world.attach(A[1], *identity(world, "r02"))
     world.node(A[1])["metadata"]["labels"]["nvidia.com/gpu.clique"] = world.fabric.clique_text("r02")
     world.block("r01").remove(A[1])
     world.block("r02").append(A[1])
 
 
-def moved_and_nobody_followed(world: World) -> None:
+def moved_alone(world: World) -> None:
     world.attach(A[1], *identity(world, "r02"))
 
 
@@ -90,15 +90,15 @@ def clique_cut_in_two(world: World) -> None:
 
 
 def two_moved_together(world: World) -> None:
-    """Next to one that could not be read at all."""
+    """A third tray of the clique could not be read."""
     for tray in A[:2]:
         world.attach(tray, identity(world, "r01")[0], 5)
     world.trays[A[3]]["gpu"] = None
 
 
 def put_into_the_other_rack(world: World) -> None:
-    moved_and_nobody_followed(world)
-    world.trays[A[1]]["gpu"]["chassis_serial"] = world.fabric.domains["r02"]["chassis_serials"][0]
+    moved_alone(world)
+    world.trays[A[1]]["fabric"]["chassis_serial"] = world.fabric.domains["r02"]["chassis_serials"][0]
 
 
 def swapped(world: World) -> None:
@@ -117,7 +117,7 @@ def replaced(world: World) -> None:
 
 
 def wrong_driver(world: World) -> None:
-    """Its IMEX came with it, so that its peers do not talk to it."""
+    """Its IMEX has the version of its driver, so its peers refuse the connection."""
     world.trays[B[1]]["versions"].update(driver="595.58.03", imex="595.58.03", imex_package="595.58.03-1")
     world.trays[B[1]]["imex"]["version"] = "595.58.03"
     for tray in B:
@@ -145,8 +145,8 @@ def imex_of_another_version(world: World) -> None:
 
 
 def no_driver(world: World) -> None:
-    world.trays[A[0]]["gpu"].update(gpus=[], gpu_count=None, attached=False, driver_version=None)
-    world.say(A[0], "gpu", "driver_missing")
+    world.trays[A[0]]["fabric"].update(gpus=[], gpu_count=None, attached=False, driver_version=None)
+    world.report(A[0], "fabric", "driver_missing")
     world.trays[A[0]]["versions"]["driver"] = None
     world.trays[A[0]]["channels"].update(major=None, devices=[])
     world.trays[A[0]]["imex"] = world.imex(A[0], world.entries("r01"), processes=[], answers={}, driver_version=None)
@@ -158,7 +158,7 @@ def missing_channel(world: World) -> None:
 
 
 def stale_channel(world: World) -> None:
-    world.say(B[2], "imex", "imex_channel_stale")
+    world.report(B[2], "imex", "imex_channel_stale")
 
 
 def foreign_list(world: World) -> None:
@@ -189,20 +189,20 @@ def stopped_daemon(world: World) -> None:
         for peer in world.trays[tray]["imex"]["peers"]:
             if peer["host"] == own:
                 peer["connection"] = "disconnected"
-        world.say(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
+        world.report(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
 
 
 def hanging_daemon(world: World) -> None:
-    """Whoever asks for the whole domain waits for it."""
+    """nvidia-imex-ctl -N on the other trays waits for it."""
     late = verify_world.imex_fleet.child.Result(None, "", "", timed_out=True)
     world.trays[A[1]]["imex"] = world.imex(A[1], world.entries("r01"), answers={"state": late})
     for tray in (A[0], A[2]):
         world.trays[tray]["imex"]["peers"] = []
-        world.say(tray, "imex", "imex_timeout")
+        world.report(tray, "imex", "imex_timeout")
 
 
 def blind_pair(world: World) -> None:
-    """A firewall between two of which both are ready."""
+    """A firewall between two trays that are both ready."""
     for one, other in ((A[0], A[1]), (A[1], A[0])):
         address = str(world.fabric.trays[other]["imex_address"])
         for peer in world.trays[one]["imex"]["peers"]:
@@ -210,19 +210,19 @@ def blind_pair(world: World) -> None:
                 peer["connection"] = "never_connected"
 
 
-def silent(world: World) -> None:
-    """With all that others notice of it."""
+def unreachable(world: World) -> None:
+    """With all consequences on other trays."""
     del world.trays[B[3]]
-    world.silent[B[3]] = "Connection timed out"
+    world.unreachable[B[3]] = "Connection timed out"
     own = str(world.fabric.trays[B[3]]["imex_address"])
     for tray in B[:3]:
         for peer in world.trays[tray]["imex"]["peers"]:
             if peer["host"] == own:
                 peer["connection"] = "disconnected"
-        world.say(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
-    # Asked for the whole domain, a ctl waits for the one that is off, here for too long.
+        world.report(tray, "imex", "imex_peer_lost", "imex_domain_degraded")
+    # nvidia-imex-ctl -N waits for the unreachable member until its timeout.
     world.trays[B[0]]["imex"]["peers"] = []
-    world.say(B[0], "imex", "imex_timeout")
+    world.report(B[0], "imex", "imex_timeout")
     world.node(B[3])["status"]["conditions"][0]["status"] = "Unknown"
 
 
@@ -311,7 +311,7 @@ def fewer_gpus_in_the_slice(world: World) -> None:
     row["spec"]["devices"].pop()
 
 
-def domain_in_the_wrong_clique(world: World) -> None:
+def compute_domain_in_the_wrong_clique(world: World) -> None:
     daemons = world.kubernetes["compute_domain_cliques"][0]["daemons"]
     daemons.append({"nodeName": B[0], "cliqueID": world.fabric.clique_text("r01"), "status": "Ready"})
 
@@ -326,10 +326,10 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (zero_uuid, "hardware", "fabric_uuid_zero", A[2:3]),
     (disagreeing_gpus, "hardware", "gpus_disagree", A[:1]),
     (unhealthy, "hardware", "fabric_unhealthy", A[3:]),
-    (silent, "hardware", "tray_unreachable", B[3:]),
+    (unreachable, "hardware", "tray_unreachable", B[3:]),
     (broken_part, "hardware", "tray_part_failed", A[:1]),
     (moved, "fabric_file", "tray_moved", A[1:2]),
-    (moved_and_nobody_followed, "fabric_file", "tray_moved", A[1:2]),
+    (moved_alone, "fabric_file", "tray_moved", A[1:2]),
     (whole_clique_moved, "fabric_file", "clique_moved", A),
     (clique_cut_in_two, "fabric_file", "clique_moved", A),
     (two_moved_together, "fabric_file", "tray_moved", A[:2]),
@@ -367,21 +367,21 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (no_node, "kubernetes", "k8s_node_missing", B[2:3]),
     (no_slice, "kubernetes", "dra_slice_missing", B[:1]),
     (fewer_gpus_in_the_slice, "kubernetes", "dra_gpus_differ", B[:1]),
-    (domain_in_the_wrong_clique, "kubernetes", "k8s_domain_clique_wrong", B[:1]),
+    (compute_domain_in_the_wrong_clique, "kubernetes", "k8s_domain_clique_wrong", B[:1]),
     (daemon_not_ready, "kubernetes", "k8s_domain_daemon_down", A[1:2]),
 ]
 
 
-def test_where_all_layers_agree_nothing_is_found(world: World) -> None:
+def test_no_failure_when_all_layers_agree(world: World) -> None:
     verdict = world.verdict()
     assert verdict["failures"] == []
     assert verdict["ok"] is True
-    assert (verdict["trays"], verdict["asked"], verdict["cliques"]) == (8, 8, 2)
+    assert (verdict["trays"], verdict["queried"], verdict["cliques"]) == (8, 8, 2)
     assert set(verdict["layers"].values()) == {"checked"}
 
 
 @pytest.mark.parametrize(("change", "layer", "code", "trays"), CASES, ids=lambda case: getattr(case, "__name__", ""))
-def test_a_fault_is_one_failure_in_its_layer(
+def test_each_fault_is_one_failure_in_its_layer(
     world: World, change: Change, layer: str, code: str, trays: list[str]
 ) -> None:
     change(world)
@@ -389,13 +389,13 @@ def test_a_fault_is_one_failure_in_its_layer(
     assert rows(verdict) == [(layer, code, trays)], verdict["failures"]
     row = verdict["failures"][0]
     assert verdict["ok"] is (row["severity"] != "error")
-    assert all(row[key] for key in ("message", "cause", "mend"))
-    assert "{" not in row["mend"]
+    assert all(row[key] for key in ("message", "cause", "remediation"))
+    assert "{" not in row["remediation"]
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_five_faults_at_once_on_trays_of_their_own_are_five_failures(seed: int) -> None:
-    """Faults of one tray, and of a Slurm or Kubernetes, drawn by a seed: each is found beside the others."""
+def test_five_faults_on_different_trays_are_five_failures(seed: int) -> None:
+    """Faults drawn by a seed, on trays, in Slurm and in Kubernetes: each is found."""
     dice = random.Random(seed)
     world = copy.deepcopy(HOME)
     chosen: list[tuple[Change, str, str, list[str]]] = []
@@ -412,7 +412,7 @@ def test_five_faults_at_once_on_trays_of_their_own_are_five_failures(seed: int) 
     subjects = {
         broken_part,
         hanging_daemon,
-        silent,
+        unreachable,
         stopped_daemon,
         foreign_list,
         wrong_driver,
@@ -422,7 +422,7 @@ def test_five_faults_at_once_on_trays_of_their_own_are_five_failures(seed: int) 
     for case in dice.sample(CASES, len(CASES)):
         change, layer, _code, trays = case
         group = {layer} if not trays or layer == "slurm" else set(trays)
-        # What changes how a clique's other members see it has the clique to itself.
+        # A fault that changes the facts of the other members of a clique is the only one in that clique.
         group |= {f"imex of {trays[0][:3]}"} if change in subjects else set()
         group |= {"slurm"} if change is moved else set()
         if change in alone or taken & group:
@@ -437,10 +437,10 @@ def test_five_faults_at_once_on_trays_of_their_own_are_five_failures(seed: int) 
     assert sorted(rows(world.verdict())) == expected, [change.__name__ for change, *_row in chosen]
 
 
-def test_what_is_not_there_is_skipped_with_the_reason(world: World) -> None:
-    quick = world.verdict(quick=True, trays={}, silent={})
+def test_a_skipped_layer_has_its_reason(world: World) -> None:
+    quick = world.verdict(quick=True, trays={}, unreachable={})
     assert quick["failures"] == []
-    assert quick["asked"] == 0
+    assert quick["queried"] == 0
     reasons = {layer for layer, state in quick["layers"].items() if "--tags quick" in state}
     assert reasons == {failure.HARDWARE, failure.DRIVER, failure.CHANNELS, failure.IMEX}
 
@@ -451,13 +451,13 @@ def test_what_is_not_there_is_skipped_with_the_reason(world: World) -> None:
         failure.KUBERNETES,
     ]
     world.tiers = None
-    assert "slurm_tiers is not set" in world.verdict()["layers"][failure.TIERS]
+    assert "no tiers are defined" in world.verdict()["layers"][failure.TIERS]
     for row in world.trays.values():
         row["imex"].update(installed=False, running=False)
-    assert "no tray that answered has nvidia-imex" in world.verdict()["layers"][failure.IMEX]
+    assert "no queried tray has nvidia-imex" in world.verdict()["layers"][failure.IMEX]
 
 
-def test_controllers_and_servers_that_do_not_answer_are_failures(world: World) -> None:
+def test_a_controller_or_api_server_that_does_not_answer_is_a_failure(world: World) -> None:
     verdict = world.verdict(
         slurm=[Controller("ctl", problem="Connection refused")],
         kubernetes=None,
@@ -467,19 +467,19 @@ def test_controllers_and_servers_that_do_not_answer_are_failures(world: World) -
     assert verdict["ok"] is False
 
 
-def test_two_controllers_of_one_cluster_say_a_fault_once(world: World) -> None:
+def test_a_fault_that_two_controllers_report_is_one_failure(world: World) -> None:
     wrong_block(world)
     pair = [Controller(name, world.info, world.tiers) for name in ("ctl1", "ctl2")]
     assert len(world.verdict(slurm=pair)["failures"]) == 1
 
 
-def test_the_channels_that_the_site_wants_count_where_no_tray_has_them(world: World) -> None:
+def test_required_channels_are_reported_missing_even_if_no_tray_has_them(world: World) -> None:
     verdict = world.verdict(channels=(0, 3))
     assert [row["code"] for row in verdict["failures"]] == ["imex_channel_missing"] * 8
     assert "channel3" in verdict["failures"][0]["message"]
 
 
-def test_a_clique_without_most_drivers_is_blamed_as_a_whole(world: World) -> None:
+def test_a_clique_without_a_majority_driver_version_is_one_failure(world: World) -> None:
     for tray in A[:2]:
         world.trays[tray]["versions"]["driver"] = "595.58.03"
     verdict = world.verdict()
@@ -489,11 +489,11 @@ def test_a_clique_without_most_drivers_is_blamed_as_a_whole(world: World) -> Non
 def test_every_code_of_the_tables_is_in_the_catalogue() -> None:
     codes = {*failure.REASONS, *correlation.EXPLAINS, *(code for row in correlation.EXPLAINS.values() for code in row)}
     assert codes <= set(CATALOGUE)
-    assert not [code for code, row in correlation.EXPLAINS.items() if code in row], "nothing explains itself away"
+    assert not [code for code, row in correlation.EXPLAINS.items() if code in row], "no code explains itself"
     assert {row.layer for row in failure.REASONS.values()} == set(failure.LAYERS)
 
 
-def test_a_root_is_as_severe_as_what_follows_from_it(world: World) -> None:
+def test_a_root_cause_has_the_worst_severity_of_its_consequences(world: World) -> None:
     zero_uuid(world)
     verdict = world.verdict()
     assert CATALOGUE["fabric_uuid_zero"].severity == "warning"
@@ -501,16 +501,16 @@ def test_a_root_is_as_severe_as_what_follows_from_it(world: World) -> None:
     assert verdict["ok"] is False
 
 
-def test_a_tray_in_another_rack_is_said_to_be_there(world: World) -> None:
+def test_the_cause_names_the_rack_that_a_tray_was_put_into(world: World) -> None:
     put_into_the_other_rack(world)
     assert "rack of NVLink domain r02" in world.verdict()["failures"][0]["cause"]
 
 
-def test_a_rack_that_agrees_is_not_accused_of_its_neighbours_faults(world: World) -> None:
-    for change in (lost_gpu, moved_and_nobody_followed, missing_channel, wrong_block):
+def test_faults_of_one_rack_name_no_tray_of_another(world: World) -> None:
+    for change in (lost_gpu, moved_alone, missing_channel, wrong_block):
         change(world)
-    accused = {tray for row in world.verdict()["failures"] for tray in row["trays"]}
-    assert accused <= set(A)
+    named = {tray for row in world.verdict()["failures"] for tray in row["trays"]}
+    assert named <= set(A)
 
 
 GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just([]) | st.just({}) | st.just([None])
@@ -518,7 +518,7 @@ GARBAGE = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.j
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_a_tray_answers_the_others_are_judged(data: st.DataObject) -> None:
+def test_malformed_facts_of_a_tray_do_not_affect_the_others(data: st.DataObject) -> None:
     world = copy.deepcopy(HOME)
     missing_channel(world)
     at: Any = world.trays[B[0]]
@@ -534,15 +534,15 @@ def test_whatever_a_tray_answers_the_others_are_judged(data: st.DataObject) -> N
     ElementTree.fromstring(junit.render(verdict, list(world.fabric.cliques)))
 
 
-def test_a_peer_without_a_name_is_no_answer(world: World) -> None:
+def test_a_peer_without_a_host_makes_imex_facts_malformed(world: World) -> None:
     """Found by the property above."""
     world.trays[A[1]]["imex"]["peers"][0]["host"] = None
     assert rows(world.verdict()) == [("hardware", "tray_part_failed", A[1:2])]
 
 
 @given(st.text(), st.text(), st.text())
-def test_junit_holds_any_text(message: str, cause: str, mend: str) -> None:
-    row = {**failure.failure("gpu_lost", "hardware", message, "t1", "c1"), "cause": cause, "mend": mend}
+def test_junit_accepts_any_text(message: str, cause: str, remediation: str) -> None:
+    row = {**failure.failure("gpu_lost", "hardware", message, "t1", "c1"), "cause": cause, "remediation": remediation}
     verdict = {"layers": {"hardware": "checked", "slurm": "skipped: none"}, "checked_at": "now", "failures": [row]}
     root = ElementTree.fromstring(junit.render(verdict, ["c1", "c2"]))
     assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("4", "1", "1")

@@ -100,7 +100,7 @@ def test_the_smallest_entry_of_a_matrix_counts() -> None:
 def test_a_collective_has_its_average_and_its_wrong_values() -> None:
     assert tools.nccl_tests(NCCL) == tools.Result(841.875)
     assert tools.nccl_tests(NCCL.replace(": 0 OK", ": 3 FAILED")).wrong == 3
-    assert tools.nccl_tests(NCCL.replace("841.875", "9.1e+02")).least == 910
+    assert tools.nccl_tests(NCCL.replace("841.875", "9.1e+02")).min_bandwidth == 910
     with pytest.raises(tools.ToolError):
         tools.nccl_tests("NCCL failure: unhandled system error")
 

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all layers say of racks in which everything agrees, to be changed by tests: simulated GPUs, IMEX through its own
-reader, Slurm and Kubernetes as their readers return them."""
+"""Evidence of racks on which all layers agree, for tests to change: simulated GPUs, IMEX facts from their own reader,
+Slurm and Kubernetes results in the form of their readers."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Row = dict[str, Any]
 
 
 class World:
-    """Evidence that can be changed: every part is plain data of its own."""
+    """Evidence of agreeing layers; every part is plain data that a test may change."""
 
     def __init__(self, racks: int = 2, trays: int = 4, **shape: Any) -> None:
-        told = simulation.fleet(racks, trays, observed_at=NOW, **shape)
-        for row in told.values():
+        fleet = simulation.fleet(racks, trays, observed_at=NOW, **shape)
+        for row in fleet.values():
             row["driver_version"] = VERSION
-        seen = [ansible_facts.from_facts(tray, row) for tray, row in told.items()]
+        observed = [ansible_facts.from_facts(tray, row) for tray, row in fleet.items()]
         policy = Policy(imex_networks=("10.0.0.0/8",), expected_trays=trays)
-        self.fabric: Fabric = place(None, None, seen, list(told), NOW, policy).fabric
-        self.trays: dict[str, Row] = {tray: self._tray(tray, row) for tray, row in told.items()}
-        self.silent: dict[str, str] = {}
+        self.fabric: Fabric = place(None, None, observed, list(fleet), NOW, policy).fabric
+        self.trays: dict[str, Row] = {tray: self._tray(tray, row) for tray, row in fleet.items()}
+        self.unreachable: dict[str, str] = {}
         self.info: Row = self._slurm()
         self.tiers: Row | None = {"changed": False, "changes": [], "findings": []}
         self.kubernetes: Row = self._kubernetes()
@@ -62,7 +62,7 @@ class World:
         }
 
     def imex(self, tray: str, entries: list[str], **changes: Any) -> Row:
-        """The facts of a tray's IMEX with this list, as fabric_facts judges it."""
+        """The IMEX facts of a tray with this node list, assembled by the real code."""
         own = str(self.fabric.trays[tray]["imex_address"])
         read = imex_fleet.read(
             addresses=[own],
@@ -74,8 +74,8 @@ class World:
         )
         return facts.assemble({**read, **changes})
 
-    def say(self, tray: str, part: str, *codes: str) -> None:
-        """More findings of a part of what a tray said."""
+    def report(self, tray: str, part: str, *codes: str) -> None:
+        """Add findings to a part of a tray's facts."""
         notes = [finding(code, f"Something is wrong ({code}).") for code in codes]
         self.trays[tray][part]["findings"] += notes
         self.trays[tray]["findings"] += [dict(note, part=part) for note in notes]
@@ -121,8 +121,8 @@ class World:
         return list(self.trays[tray]["gpu"]["gpus"])
 
     def attach(self, tray: str, uuid: str | None, clique_id: int | None) -> None:
-        """All GPUs of the tray say this place."""
-        fabric = self.trays[tray]["gpu"]
+        """Let all GPUs of the tray report this cluster UUID and clique ID."""
+        fabric = self.trays[tray]["fabric"]
         for gpu in fabric["gpus"]:
             gpu["fabric"].update(cluster_uuid=uuid, clique_id=clique_id)
         fabric.update(cluster_uuid=uuid, clique_id=clique_id, attached=uuid is not None)
@@ -133,7 +133,7 @@ class World:
             self.fabric,
             "fabric.json",
             trays=self.trays,
-            silent=self.silent,
+            unreachable=self.unreachable,
             slurm=[Controller("ctl", self.info, self.tiers)],
             kubernetes=self.kubernetes,
         )
