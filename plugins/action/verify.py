@@ -118,7 +118,7 @@ def _reported(
         if register not in variables:
             continue  # outside the limit of this run
         registered = mapped(variables[register])
-        facts = mapped(registered.get("ansible_facts")).get("nvlink_tray")
+        parts = tray_parts(registered)
         name = str(host)
         if parts:
             trays[name] = parts

@@ -27,7 +27,9 @@ options:
     elements: str
     default: []
   observations:
-    description: Name of the variable in which a task M(rackscale.nvlink.tray_info) of this run was registered on the trays.
+    description:
+      - Name of the variable in which the trays registered the result of M(rackscale.nvlink.fabric_facts) in this run,
+        with O(rackscale.nvlink.fabric_facts#module:gather_subset=all).
     type: str
     default: ''
   quick:
@@ -92,7 +94,8 @@ seealso:
 
 EXAMPLES = r"""
 - name: Read the facts of every tray
-  rackscale.nvlink.tray_info:
+  rackscale.nvlink.fabric_facts:
+    gather_subset: [all]
   register: tray_facts
 
 - name: Compare all layers with the fabric file

@@ -34,7 +34,7 @@ class Controller:
 class Evidence:
     """The evidence of one run.
 
-    trays: tray -> `nvlink_tray` of those that answered. unreachable: tray -> why it did not answer. quick: no tray was
+    trays: tray -> its parts (tray_parts). unreachable: tray -> why it did not answer. quick: no tray was
     queried. kubernetes: a snapshot of plugin_utils/dra/snapshot.py; kubernetes_problem: why the API server returned
     none. slurm: None where no controller is configured. channels: minor numbers that every tray must have; empty for
     those that most trays of a clique have.
@@ -75,7 +75,7 @@ class Evidence:
         return {tray: part if part is not None and _is_imex(part) else None for tray, part in parts.items()}
 
     def part(self, tray: str, name: str) -> Mapping[str, Any] | None:
-        """A part of a tray's facts (fabric, channels, versions); None where it could not be read."""
+        """A part of a tray's facts (gpu, imex, channels, versions); None where it could not be read."""
         part = mapped(self.trays.get(tray)).get(name)
         return part if isinstance(part, Mapping) else None
 

@@ -139,7 +139,7 @@ REASONS: dict[str, Reason] = {
     "block_unclaimed": Reason(SLURM, "the trays of that block are not in the fabric file", _DISCOVER),
     "slurm_tier_differs": Reason(TIERS, "it was changed by hand, or its definition changed since the last run", _TIERS),
     "slurm_tier_unread": Reason(TIERS, "slurmdbd does not answer", "sacctmgr show cluster"),
-    "k8s_unanswered": Reason(
+    "k8s_unreachable": Reason(
         KUBERNETES, "the API server is down, or the kubeconfig is outdated", "kubectl get --raw /readyz"
     ),
     "k8s_node_missing": Reason(
@@ -149,7 +149,7 @@ REASONS: dict[str, Reason] = {
     "k8s_clique_label_missing": Reason(
         KUBERNETES, "the label was removed, or gpu-feature-discovery does not run on the node", _LABEL
     ),
-    "k8s_clique_label_old": Reason(
+    "k8s_clique_label_stale": Reason(
         KUBERNETES, "gpu-feature-discovery has not updated the label since the GPUs changed", _LABEL
     ),
     "k8s_clique_label_wrong": Reason(

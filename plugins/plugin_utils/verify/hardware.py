@@ -31,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
         yield failure("tray_unreachable", HARDWARE, message, tray, evidence.clique_of(tray), severity=ERROR)
     for tray in evidence.trays:
         yield from _own_findings(evidence, tray)
-        if tray not in evidence.fabric.trays and (evidence.part(tray, "fabric") or {}).get("attached") is True:
+        if tray not in evidence.fabric.trays and (evidence.part(tray, "gpu") or {}).get("attached") is True:
             message = f"{tray} is attached to an NVLink fabric and has no place in the fabric file."
             yield failure("acceptance_pending", FABRIC_FILE, message, tray, severity=WARNING)
     yield from _places(evidence)
@@ -42,7 +42,7 @@ def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:
     reported = set()
     for note in as_list(evidence.trays[tray].get("findings")):
         code, part = mapped(note).get("code"), mapped(note).get("part")
-        about_gpus = part == "fabric" or code == "tray_part_failed"
+        about_gpus = part == "gpu" or code == "tray_part_failed"
         if about_gpus and code in CATALOGUE and code not in reported and CATALOGUE[code].severity != INFO:
             reported.add(code)
             message = f"{tray}: {sentence(mapped(note).get('message'))}"

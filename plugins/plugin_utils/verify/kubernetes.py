@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
     if evidence.kubernetes is None:
         if evidence.kubernetes_problem:
             message = f"The API server did not answer ({evidence.kubernetes_problem})."
-            yield failure("k8s_unanswered", KUBERNETES, message)
+            yield failure("k8s_unreachable", KUBERNETES, message)
         return
     tray_of = _trays(evidence)
     yield from _labels(evidence, evidence.kubernetes, tray_of)

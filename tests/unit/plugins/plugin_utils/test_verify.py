@@ -39,7 +39,7 @@ def identity(world: World, clique: str) -> tuple[str, int]:
 
 def lost_gpu(world: World) -> None:
     world.attach(A[0], None, None)
-    world.report(A[0], "fabric", "gpu_lost", "gpu_count_unclear")
+    world.report(A[0], "gpu", "gpu_lost", "gpu_count_unclear")
     world.kubernetes["slices"] = [
         row for row in world.kubernetes["slices"] if row["metadata"]["name"] != f"{A[0]}-gpu.nvidia.com"
     ]
@@ -53,18 +53,18 @@ def fewer_gpus(world: World) -> None:
 
 def zero_uuid(world: World) -> None:
     world.attach(A[2], None, None)
-    world.report(A[2], "fabric", "fabric_uuid_zero")
+    world.report(A[2], "gpu", "fabric_uuid_zero")
 
 
 def disagreeing_gpus(world: World) -> None:
     world.trays[A[0]]["gpu"]["attached"] = False
     world.gpus(A[0])[0]["fabric"]["clique_id"] = 7
-    world.report(A[0], "fabric", "gpus_disagree")
+    world.report(A[0], "gpu", "gpus_disagree")
 
 
 def unhealthy(world: World) -> None:
     world.gpus(A[3])[1]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
-    world.report(A[3], "fabric", "fabric_unhealthy", "fabric_route_unhealthy")
+    world.report(A[3], "gpu", "fabric_unhealthy", "fabric_route_unhealthy")
 
 
 def moved(world: World) -> None:
@@ -98,7 +98,7 @@ def two_moved_together(world: World) -> None:
 
 def put_into_the_other_rack(world: World) -> None:
     moved_alone(world)
-    world.trays[A[1]]["fabric"]["chassis_serial"] = world.fabric.domains["r02"]["chassis_serials"][0]
+    world.trays[A[1]]["gpu"]["chassis_serial"] = world.fabric.domains["r02"]["chassis_serials"][0]
 
 
 def swapped(world: World) -> None:
@@ -145,8 +145,8 @@ def imex_of_another_version(world: World) -> None:
 
 
 def no_driver(world: World) -> None:
-    world.trays[A[0]]["fabric"].update(gpus=[], gpu_count=None, attached=False, driver_version=None)
-    world.report(A[0], "fabric", "driver_missing")
+    world.trays[A[0]]["gpu"].update(gpus=[], gpu_count=None, attached=False, driver_version=None)
+    world.report(A[0], "gpu", "driver_missing")
     world.trays[A[0]]["versions"]["driver"] = None
     world.trays[A[0]]["channels"].update(major=None, devices=[])
     world.trays[A[0]]["imex"] = world.imex(A[0], world.entries("r01"), processes=[], answers={}, driver_version=None)

@@ -122,7 +122,7 @@ class World:
 
     def attach(self, tray: str, uuid: str | None, clique_id: int | None) -> None:
         """Let all GPUs of the tray report this cluster UUID and clique ID."""
-        fabric = self.trays[tray]["fabric"]
+        fabric = self.trays[tray]["gpu"]
         for gpu in fabric["gpus"]:
             gpu["fabric"].update(cluster_uuid=uuid, clique_id=clique_id)
         fabric.update(cluster_uuid=uuid, clique_id=clique_id, attached=uuid is not None)
