@@ -12,7 +12,7 @@ RACKS ?= 2
 SUITE ?= trixie
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo unit check test test-cold test-all soak bench reference docs lab lab-down build clean
+.PHONY: help venv demo unit check test test-cold test-all soak bench reference screenshot docs lab lab-down build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,6 +51,9 @@ bench: venv ## Measure at 10,368 trays and print the table of docs/performance.m
 reference: venv ## Write docs/reference.md, docs/findings.md and the tables of variables in roles/*/README.md
 	@$(RUN)/python tests/tools/reference.py
 	@$(RUN)/python tests/tools/findings_table.py
+
+screenshot: demo ## Write docs/report.png, the report of make demo in Chromium (root)
+	@$(RUN)/python tests/tools/screenshot.py
 
 docs: venv ## Build the documentation's site into build/docs/html
 	@PATH="$(RUN):$$PATH" $(RUN)/python tests/tools/docs_site.py

@@ -1,0 +1,53 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Write docs/report.png: the report of build/demo in headless Chromium (`make screenshot`, root).
+
+Chromium is Debian's, from the tree that the lab's tests use.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+REPORT = CHECKOUT / "build" / "demo" / "report" / "index.html"
+PICTURE = CHECKOUT / "docs" / "report.png"
+WIDTH, HEIGHT = 1200, 930
+MAX_BYTES = 200_000
+
+sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
+from nvlab import viewers  # noqa: E402
+
+
+def main() -> None:
+    if not REPORT.is_file():
+        sys.exit(f"{REPORT}: is missing; run `make demo` first.")
+    with tempfile.TemporaryDirectory(prefix="rackscale-nvlink-") as folder:
+        shared = Path(folder)
+        shutil.copy(REPORT, shared)
+        chromium = [
+            *("chromium", "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"),
+            *("--force-color-profile=srgb", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"),
+            *(f"--screenshot={viewers.SHARED}/report.png", f"file://{viewers.SHARED}/index.html"),
+        ]
+        done = subprocess.run(
+            viewers.command(chromium, shared), capture_output=True, text=True, timeout=300, check=False
+        )
+        picture = shared / "report.png"
+        if not picture.is_file():
+            sys.exit(f"chromium wrote no picture (exit status {done.returncode}): {done.stderr[-2000:]}")
+        size = picture.stat().st_size
+        if size > MAX_BYTES:
+            sys.exit(f"report.png: has {size} bytes, more than {MAX_BYTES}; reduce WIDTH or HEIGHT.")
+        shutil.copyfile(picture, PICTURE)
+    print(f"{PICTURE.relative_to(CHECKOUT)}: {size} bytes")
+
+
+if __name__ == "__main__":
+    main()

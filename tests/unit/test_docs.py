@@ -1,0 +1,58 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The README stays short, relative links lead to files, and the files and functions that the architecture names exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+README = CHECKOUT / "README.md"
+PAGES = [README, CHECKOUT / "CONTRIBUTING.md", *sorted(CHECKOUT.glob("docs/**/*.md"))]
+MAX_README_WORDS = 900
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_STEP = re.compile(r"`((?:plugins|roles|playbooks)/[\w/.]+)`(?:, `(\w[\w.]*)\(\)`)?")
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").split()) <= MAX_README_WORDS
+
+
+def test_the_first_page_of_the_site_begins_as_the_readme() -> None:
+    first = README.read_text(encoding="utf-8").split("\n\n")[1]
+    assert first in (CHECKOUT / "docs" / "index.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_relative_links_lead_to_files(page: Path) -> None:
+    links = _LINK.findall(page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def definitions(path: Path) -> set[str]:
+    """The functions of a Python file, methods as Class.method."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return names
+
+
+def test_the_architecture_names_files_and_functions_that_exist() -> None:
+    steps = _STEP.findall((CHECKOUT / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    assert len([function for _path, function in steps if function]) >= 15
+    missing = [path for path, _function in steps if not (CHECKOUT / path).exists()]
+    missing += [
+        f"{path}: {function}"
+        for path, function in steps
+        if function and (CHECKOUT / path).exists() and function not in definitions(CHECKOUT / path)
+    ]
+    assert missing == []
