@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""IMEX of racks that run: what their trays must have and do after whatever happened, and whether they do.
+"""The expected state of IMEX on racks that run, and the check that the trays have it.
 
-The account is the soak's own. It knows the world and the addresses of the lab, neither the fabric file nor the code
-under test: a clique is the trays that have last shown it, its list their addresses in the order of their names.
+The expectation is computed from the model and the lab's addresses alone, without the fabric file or the code under
+test: a clique is the trays that reported it last, its list their addresses in the order of their names.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.tests.soak.world import BY_OTHER_MEANS, Event, Place, Tray, World
+from ansible_collections.rackscale.nvlink.tests.soak.racks import NVML_FAULTS, Event, Place, RackModel, Tray
 
 NO_DRIVER, OTHER_DRIVER = "no driver loaded", "another driver"
-# With these nothing says the driver's version, for the lab has no kernel that would: IMEX of the tray is left alone.
-BLIND = (NO_DRIVER, *BY_OTHER_MEANS)
+# With these faults the driver's version is unknown, since the lab has no kernel driver, and IMEX is left as it is.
+VERSION_UNKNOWN = (NO_DRIVER, *NVML_FAULTS)
 BY_HAND = {
     "IMEX killed": "pkill -KILL -x nvidia-imex || true",
     "IMEX stopped by hand": "systemctl stop nvidia-imex || true",
     "IMEX list edited by hand": "mkdir -p /etc/nvidia-imex; echo 198.51.100.250 >> /etc/nvidia-imex/nodes_config.cfg",
 }
-SAID = "systemctl is-active nvidia-imex; cat /etc/nvidia-imex/nodes_config.cfg 2>/dev/null || true"
-# A daemon calls a peer that it has lost every 8 seconds at least.
+QUERY = "systemctl is-active nvidia-imex; cat /etc/nvidia-imex/nodes_config.cfg 2>/dev/null || true"
+# A daemon reconnects to a lost peer at least every 8 seconds.
 SECONDS = 20.0
-# How a clique is left by a run, in the words of the file that keeps it.
+# The states of a clique in the progress file.
 WAITING, FAILED, ABSENT = "waiting", "failed", "absent"
 
 
@@ -36,23 +36,23 @@ WAITING, FAILED, ABSENT = "waiting", "failed", "absent"
 class Member:
     """IMEX of one tray: the trays of the list on its disk, its driver, and whether its daemon runs.
 
-    owes: the tray's clique has another list by now. runs: None where the tray has booted and its peers decide.
+    outdated: the tray's clique has another list by now. runs: None after a boot, where its peers decide.
     """
 
     trays: tuple[str, ...] = ()
     driver: str = ""
     edited: bool = False
-    owes: bool = False
+    outdated: bool = False
     runs: bool | None = False
 
 
 class Domains:
-    """The account. ask: what a script prints on a tray."""
+    """The expected state of all trays. run: the output of a script on a tray."""
 
-    def __init__(self, world: World, addresses: Mapping[str, str], ask: Callable[[str, str], str]) -> None:
-        self.world, self.addresses, self.ask = world, addresses, ask
-        self.members = {name: Member() for name in world.trays}
-        # Since the last look.
+    def __init__(self, model: RackModel, addresses: Mapping[str, str], run: Callable[[str, str], str]) -> None:
+        self.model, self.addresses, self.run = model, addresses, run
+        self.members = {name: Member() for name in model.trays}
+        # Since the last check.
         self.booted: set[str] = set()
         self.killed: set[str] = set()
 
@@ -61,7 +61,7 @@ class Domains:
             self._ended(name)
         for name in event.on:
             member = self.members[name]
-            member.runs = None if self._may_start(name) and not member.owes else False
+            member.runs = None if self._may_start(name) and not member.outdated else False
             self.booted.add(name)
         if event.operator == "IMEX killed":
             self.killed.add(event.tray)
@@ -77,16 +77,16 @@ class Domains:
 
     def _may_start(self, name: str) -> bool:
         """Whether the daemon would start with what is on the tray's disk and with its driver."""
-        member, tray = self.members[name], self.world.trays[name]
-        return not member.edited and tray.trouble != NO_DRIVER and member.driver == _driver(tray)
+        member, tray = self.members[name], self.model.trays[name]
+        return not member.edited and tray.fault != NO_DRIVER and member.driver == _driver(tray)
 
-    def rested(self) -> None:
-        """Some seconds went by: what was killed has been started anew, and what has booted where its peers agree."""
+    def waited(self) -> None:
+        """Some seconds passed: killed daemons have restarted, and booted ones have started where their peers agree."""
         for name in self.killed:
             self.members[name].runs = self.members[name].runs and self._may_start(name)
         for name in self.booted:
             member = self.members[name]
-            agree = [peer for peer in member.trays if self.world.trays[peer].on and self._same(name, peer)]
+            agree = [peer for peer in member.trays if self.model.trays[peer].on and self._same(name, peer)]
             if member.runs is None and self._may_start(name) and len(agree) * 2 > len(member.trays):
                 member.runs = True
         self.booted.clear()
@@ -95,85 +95,85 @@ class Domains:
     def _same(self, name: str, peer: str) -> bool:
         return self.members[peer].trays == self.members[name].trays
 
-    def given(self, waiting: Iterable[Place]) -> dict[Place, str]:
-        """IMEX was given to its owner, but in the cliques that wait: those that are left, and why."""
+    def configured(self, waiting: Iterable[Place]) -> dict[Place, str]:
+        """The cliques that a run with IMEX leaves, with their state. waiting: those that it did not reach."""
         left = dict.fromkeys(waiting, WAITING)
         for place, trays in self._cliques().items():
-            if place not in left and (why := self._given(trays)):
+            if place not in left and (why := self._expected_left(trays)):
                 left[place] = why
         return left
 
-    def _given(self, trays: list[Tray]) -> str:
-        """One clique: whether all of its trays could be given their one list, else how it is left."""
+    def _expected_left(self, trays: list[Tray]) -> str:
+        """The state in which the run leaves one clique; empty where all of its trays could get their list."""
         names = tuple(tray.name for tray in trays)
-        sound = [tray for tray in trays if tray.on and tray.trouble not in BLIND]
-        blind = [tray for tray in trays if tray.on and tray.trouble in BLIND]
-        if any(self._changes(tray, names) for tray in sound) and any(self._runs(tray) for tray in blind):
-            return FAILED  # Held: what cannot be stopped would part from all the others.
+        sound = [tray for tray in trays if tray.on and tray.fault not in VERSION_UNKNOWN]
+        unknown = [tray for tray in trays if tray.on and tray.fault in VERSION_UNKNOWN]
+        if any(self._changes(tray, names) for tray in sound) and any(self._runs(tray) for tray in unknown):
+            return FAILED  # Blocked: a daemon that cannot be stopped would be disconnected from all the others.
         for tray in trays:
             member = self.members[tray.name]
             if tray in sound:
                 self.members[tray.name] = Member(names, _driver(tray), runs=True)
             else:
-                member.owes = member.trays != names
+                member.outdated = member.trays != names
         drivers = {member.driver for tray in trays if (member := self.members[tray.name]).runs}
-        return FAILED if blind or len(drivers) > 1 else ABSENT if len(sound) < len(trays) else ""
+        return FAILED if unknown or len(drivers) > 1 else ABSENT if len(sound) < len(trays) else ""
 
     def _changes(self, tray: Tray, names: tuple[str, ...]) -> bool:
-        """Whether a daemon that runs must restart together with the rest of its clique."""
+        """Whether a running daemon must restart together with the rest of its clique."""
         member = self.members[tray.name]
         other = member.edited or (member.trays, member.driver) != (names, _driver(tray))
         return member.runs is not False and other
 
     def _runs(self, tray: Tray) -> bool:
         runs = self.members[tray.name].runs
-        return self._said(tray.name)[0] if runs is None else runs
+        return self._daemon_and_list(tray.name)[0] if runs is None else runs
 
     def _cliques(self) -> dict[Place, list[Tray]]:
-        """A clique is the trays that have last shown it, in the order of their names."""
+        """Clique -> the trays that reported it last, in the order of their names."""
         found: dict[Place, list[Tray]] = {}
-        for _name, tray in sorted(self.world.trays.items()):
+        for _name, tray in sorted(self.model.trays.items()):
             if tray.shown:
                 found.setdefault(tray.shown, []).append(tray)
         return found
 
     def check(self) -> None:
-        """Every tray has the list that it was given, and runs with it or not."""
-        for name, tray in self.world.trays.items():
+        """Check the list and the daemon of every tray."""
+        for name, tray in self.model.trays.items():
             if tray.on:
-                member, (runs, lines) = self.members[name], self._said(name)
+                member, (runs, lines) = self.members[name], self._daemon_and_list(name)
                 assert member.edited or lines == [self.addresses[peer] for peer in member.trays], (name, member, lines)
                 assert member.runs in (None, runs), f"{name}: {member}, and its daemon {'runs' if runs else 'is off'}"
 
-    def _said(self, name: str) -> tuple[bool, list[str]]:
+    def _daemon_and_list(self, name: str) -> tuple[bool, list[str]]:
         """Whether the tray's daemon runs, and the lines of its list."""
-        active, *lines = self.ask(name, SAID).split("\n")
+        active, *lines = self.run(name, QUERY).split("\n")
         return active == "active", [line for line in lines if line]
 
     def check_peers(self, left: Mapping[Place, str]) -> None:
-        """Where a list was given, all that run with it are ready and see each other."""
+        """Check that daemons with the same list are ready and connected to each other."""
         for place, trays in self._cliques().items():
             names = tuple(tray.name for tray in trays)
             members = {name: self.members[name] for name in names}
             up = {name: one for name, one in members.items() if one.runs and one.trays == names and not one.edited}
             if up and left.get(place) != WAITING:
                 deadline = time.monotonic() + SECONDS
-                while parted := self._parted(names, up):
-                    assert time.monotonic() < deadline, f"IMEX of {place}: {'; '.join(parted)}"
+                while disconnected := self._disconnected(names, up):
+                    assert time.monotonic() < deadline, f"IMEX of {place}: {'; '.join(disconnected)}"
                     time.sleep(1)
 
-    def _parted(self, names: tuple[str, ...], up: Mapping[str, Member]) -> list[str]:
-        """Who is not ready, and who of one driver does not see whom, each by its own words to one of them."""
-        nodes: dict[str, Any] = json.loads(self.ask(next(iter(up)), "nvidia-imex-ctl -N -j"))["nodes"]
+    def _disconnected(self, names: tuple[str, ...], up: Mapping[str, Member]) -> list[str]:
+        """Daemons that are not ready and pairs of one driver that are not connected, by the table of one of them."""
+        nodes: dict[str, Any] = json.loads(self.run(next(iter(up)), "nvidia-imex-ctl -N -j"))["nodes"]
         rows = {name: nodes[str(number)] for number, name in enumerate(names)}
-        parted = [f"{name} is {rows[name]['status']}" for name in up if rows[name]["status"] != "READY"]
+        disconnected = [f"{name} is {rows[name]['status']}" for name in up if rows[name]["status"] != "READY"]
         for name in up:
             for number, peer in enumerate(names):
-                seen = rows[name]["connections"][str(number)]["status"]
-                if peer in up and up[peer].driver == up[name].driver and seen != "CONNECTED":
-                    parted.append(f"{name} to {peer} {seen}")
-        return parted
+                connection = rows[name]["connections"][str(number)]["status"]
+                if peer in up and up[peer].driver == up[name].driver and connection != "CONNECTED":
+                    disconnected.append(f"{name} to {peer} {connection}")
+        return disconnected
 
 
 def _driver(tray: Tray) -> str:
-    return OTHER_DRIVER if tray.trouble == OTHER_DRIVER else tray.driver
+    return OTHER_DRIVER if tray.fault == OTHER_DRIVER else tray.driver

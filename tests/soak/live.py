@@ -1,14 +1,14 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rounds of random faults and repairs on racks of the lab that run; `make soak` makes 200 of them on 36 trays.
+"""Rounds of random faults and repairs on running racks of the lab; `make soak` runs 200 rounds on 36 trays.
 
-In each round things happen to the racks, then `site` runs until nothing changes any more: once to follow, once to show
-that it is done. After each round the fabric file is valid, has every tray in the clique that the tray has last shown,
-and slurmctld runs those blocks.
+Each round injects events and runs `site` twice: once to follow them, once to show that nothing is left to change. After
+each round the fabric file is valid and has every tray in the clique that the tray reported last, and slurmctld runs
+these blocks.
 
-Trays are asked by the source ssh, in every so many rounds by Ansible itself, which costs ten times as much where all
-trays share a few CPUs.
+The source ssh queries the trays; in every Nth round Ansible does, which costs ten times as much where all trays share a
+few CPUs.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 from ansible_collections.rackscale.nvlink.tests.integration.commands import ansible, environment
 from ansible_collections.rackscale.nvlink.tests.integration.conftest import RunningLab, lab_command, running_lab
 from ansible_collections.rackscale.nvlink.tests.soak.domains import BY_HAND, FAILED, WAITING, Domains
-from ansible_collections.rackscale.nvlink.tests.soak.world import Event, Place, Tray, World
+from ansible_collections.rackscale.nvlink.tests.soak.racks import Event, Place, RackModel, Tray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from nvlab import gpus, imex, lab, paths
 
-# A tray without power costs no more than this; nothing of the lab is far away.
+# Seconds that a tray without power costs; every host of the lab is near.
 CONNECT = 4
-# Connections stay for the whole soak, as with any Ansible that runs often. They end with the hosts of the lab.
+# Connections persist for the whole soak, as for an Ansible that runs often. They end with the hosts of the lab.
 KEPT = ("-oControlMaster=auto", "-oControlPersist=3600")
 SETTINGS = {"ANSIBLE_TIMEOUT": str(CONNECT), "ANSIBLE_FORKS": "20", "ANSIBLE_SSH_ARGS": " ".join(KEPT)}
-# What happens on the controller of Slurm, by the words of the event.
+# Event -> the command on the Slurm controller.
 _BY_HAND = r"sed -i '0,/BlockName=[^ ]*/s//&byhand/' /etc/slurm/topology.conf"
 ON_CONTROLLER = {
     "slurmctld killed": "systemctl kill --signal=KILL slurmctld; systemctl restart slurmctld",
     "topology edited by hand": _BY_HAND,
     "topology edited by hand and loaded": f"{_BY_HAND} && scontrol reconfigure",
 }
-# A run that gives IMEX to its owner on 36 trays that share two CPUs.
+# Seconds of a run that configures IMEX on 36 trays that share two CPUs.
 LONGEST = 1200.0
-TOLD = "Fail if a rack is left without its IMEX]"
+LAST_TASK = "Fail if a rack is left without its IMEX]"
 _FAILED = re.compile(r"(?m)^(\S+) +: .*failed=[1-9]")
 _BLOCK = re.compile(r"BlockName=(\S+) .*?Nodes=(\S*)")
 
 
 @dataclass(frozen=True)
 class Round:
-    """What happened in one round, how long it took until nothing changed, and how many tasks had changed something."""
+    """The events of one round, the seconds until nothing changed, and the number of tasks that changed something."""
 
     happened: tuple[str, ...]
     seconds: float
@@ -71,10 +71,10 @@ class Round:
 
 
 class Soak:
-    """One lab, its world and its fabric file.
+    """One lab, its model and its fabric file.
 
-    every: in each so many rounds Ansible asks the trays, in all others the source ssh. imex_every: in each so many
-    IMEX is given to its owner too, and after the last; 0 for never.
+    every: in every Nth round Ansible queries the trays, in all others the source ssh. imex_every: in every Nth round,
+    and after the last one, IMEX is configured too; 0 for never.
     """
 
     def __init__(
@@ -90,19 +90,19 @@ class Soak:
             "fabric_override": list(GATES),
             "fabric_facts_timeout": 4,
             "slurm_topology_manage_conf": True,
-            # One tray that has lost its driver must not be the end of the run for all the others.
+            # One tray without its driver must not end the run for all the others.
             "rollout_stop_after": 100,
             "imex_boot_wait": 3,
         }
         hosts = sorted((paths.state_of(racks.name) / "hosts").glob("r*t*"))
         trays = (_tray(json.loads((host / "hardware.json").read_text()), host.name) for host in hosts)
-        self.world = World(trays, seed, real=True, imex=imex_every > 0)
+        self.model = RackModel(trays, seed, real=True, imex=imex_every > 0)
         self.domains: Domains | None = None
         if imex_every:
             lab_command("packages", "--name", racks.name, str(imex.packages()))
             addresses = {tray.name: tray.address for tray in lab.scenario_of(racks.name).trays}
-            self.domains = Domains(self.world, addresses, lambda tray, script: self._on(tray, "sh", "-c", script))
-        # A tray without power is given up after three of these, and there is one in nearly every round.
+            self.domains = Domains(self.model, addresses, lambda tray, script: self._on(tray, "sh", "-c", script))
+        # A connection to a tray without power is given up after three of these, and nearly every round has one.
         racks.net("sh", "-c", "for file in /proc/sys/net/ipv4/neigh/*/retrans_time_ms; do echo 250 > $file; done")
 
     @property
@@ -127,16 +127,16 @@ class Soak:
         """Run the playbook site; the tasks that changed something."""
         done = ansible("ansible-playbook", *self._site(), check=not self.gives_imex, timeout=LONGEST, **SETTINGS)
         if self.gives_imex:
-            # What is left of IMEX is told at the very end, by the one task that may fail.
-            told = done.stdout.rpartition("\nTASK [")[2] + done.stderr
-            assert (done.returncode != 0) == bool(self._left()) == told.startswith(TOLD), told
-            assert len(_FAILED.findall(told)) == bool(self._left()), told
-            assert "[DEPRECATION WARNING]" not in told, told
+            # The cliques that are left are printed by the last task, the only one that may fail.
+            output = done.stdout.rpartition("\nTASK [")[2] + done.stderr
+            assert (done.returncode != 0) == bool(self._left()) == output.startswith(LAST_TASK), output
+            assert len(_FAILED.findall(output)) == bool(self._left()), output
+            assert "[DEPRECATION WARNING]" not in output, output
         tasks = done.stdout.partition("PLAY RECAP")[0].split("\nTASK [")[1:]
         return [task.partition("\nPLAY [")[0] for task in tasks if "\nchanged: " in task]
 
     def site_killed(self, after: float) -> None:
-        """Begin to run the playbook site; so many seconds later its process is gone, and nobody has cleaned up."""
+        """Start the playbook site and kill its process after some seconds."""
         command = [sys.executable, "-m", "ansible", "playbook", *map(str, self._site())]
         nothing = subprocess.DEVNULL
         with subprocess.Popen(
@@ -146,17 +146,15 @@ class Soak:
             running.kill()
 
     def settle(self) -> int:
-        """Follow what happened, then show that nothing is left to do."""
+        """Follow the events, then show that nothing is left to change."""
         changed = self.site()
-        self.world.asked()
+        self.model.observed()
         if self.domains:
-            self.domains.rested()
-        left, before = self._given(), self._files()
+            self.domains.waited()
+        left, before = self._expected_left(), self._files()
         again = self.site()
-        assert not again, (
-            f"something changed though nothing had happened: {again}\n{_difference(before, self._files())}"
-        )
-        assert self._given() == left, "what is left of IMEX is not the same again"
+        assert not again, f"something changed without an event: {again}\n{_difference(before, self._files())}"
+        assert self._expected_left() == left, "the second run left other cliques"
         self.check()
         if self.domains:
             self.domains.check()
@@ -169,12 +167,12 @@ class Soak:
         paths = (self.fabric_file, Path(fabric_file.state_path(str(self.fabric_file))))
         return [line for path in paths for line in path.read_text().splitlines()]
 
-    def _given(self) -> dict[Place, str]:
-        """The cliques that the run has left, and why, by its own file and by the soak's account."""
+    def _expected_left(self) -> dict[Place, str]:
+        """The cliques that the run left, with their state: the same in its progress file and in the expectation."""
         if not self.domains or not self.gives_imex:
             return {}
         found = self._left()
-        left = self.domains.given(place for place, why in found.items() if why == WAITING)
+        left = self.domains.configured(place for place, why in found.items() if why == WAITING)
         assert left == found, f"IMEX of these cliques should be left: {left}; the run says {found}"
         assert WAITING not in left.values() or FAILED in left.values(), "they wait for a canary that did not fail"
         return left
@@ -192,11 +190,11 @@ class Soak:
 
     def round(self) -> Round:
         self.number += 1
-        return self._follow([self.world.happen() for _again in range(self.world.random.randint(1, 3))])
+        return self._follow([self.model.inject() for _again in range(self.model.random.randint(1, 3))])
 
-    def heal(self, imex: bool = True) -> Round:
+    def repair_all(self, imex: bool = True) -> Round:
         self.number = self.every * self.imex_every * imex
-        return self._follow(self.world.heal())
+        return self._follow(self.model.repair_all())
 
     def _follow(self, events: list[Event]) -> Round:
         happened = tuple(event.what for event in events)
@@ -207,9 +205,9 @@ class Soak:
             changed = self.settle()
             operated = [event.operator for event in events if event.operator]
             if operated and all(operator.startswith("topology edited") for operator in operated):
-                assert changed, "what was edited by hand was not seen"
+                assert changed, "an edit by hand was not detected"
         except (AssertionError, subprocess.TimeoutExpired) as error:
-            raise AssertionError(f"asked by {self.source}, after {'; '.join(happened)}: {error}") from error
+            raise AssertionError(f"queried by {self.source}, after {'; '.join(happened)}: {error}") from error
         return Round(happened, time.monotonic() - start, changed, self.source, self.gives_imex)
 
     def _do(self, event: Event) -> None:
@@ -228,7 +226,7 @@ class Soak:
             Path(fabric_file.state_path(str(self.fabric_file))).unlink()
         elif event.operator:
             # A run with IMEX takes much longer.
-            self.site_killed(self.world.random.uniform(1, 6) * (10 if self.gives_imex else 1))
+            self.site_killed(self.model.random.uniform(1, 6) * (10 if self.gives_imex else 1))
         if self.domains:
             self.domains.happened(event)
 
@@ -240,15 +238,15 @@ class Soak:
         return done.stdout
 
     def check(self) -> None:
-        """The fabric file is valid and nobody is lost in it, and Slurm runs what it says."""
+        """Check that the fabric file is valid and complete and that Slurm runs its blocks."""
         fabric = fabric_file.load(str(self.fabric_file))
-        shown = {name: tray.shown for name, tray in self.world.trays.items() if tray.shown}
+        shown = {name: tray.shown for name, tray in self.model.trays.items() if tray.shown}
         cliques = {name: tray["clique"] for name, tray in fabric.trays.items()}
         assert {
             name: (fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]) for name, clique in cliques.items()
         } == shown
-        said = self._on("ctl", "scontrol", "show", "topology")
-        running = {node: name for name, nodes in _BLOCK.findall(said) for node in expand(nodes)}
+        shown_topology = self._on("ctl", "scontrol", "show", "topology")
+        running = {node: name for name, nodes in _BLOCK.findall(shown_topology) for node in expand(nodes)}
         assert running == {name: fabric.cliques[clique]["block"]["name"] for name, clique in cliques.items()}
 
 
@@ -264,7 +262,7 @@ def _tray(hardware: dict[str, object], name: str) -> Tray:
 
 
 def scenario(folder: Path, racks: int, trays: int, suite: str = "trixie") -> Path:
-    """A lab of so many whole racks with a Slurm that runs."""
+    """A lab of whole racks with a running Slurm."""
     file = folder / "soak.yml"
     rows = [{"name": f"r{number:02d}", "trays": trays, "gpus": 4} for number in range(1, racks + 1)]
     file.write_text(json.dumps({"suite": suite, "controller": True, "slurm": True, "racks": rows}))
@@ -272,9 +270,9 @@ def scenario(folder: Path, racks: int, trays: int, suite: str = "trixie") -> Pat
 
 
 def figures(rounds: Sequence[Round], options: argparse.Namespace) -> str:
-    """What the rounds that came to their end have shown."""
+    """The summary of the finished rounds."""
     if not rounds:
-        return "No round came to its end."
+        return "No round was finished."
     times = [one.seconds for one in rounds]
     events = sum(len(one.happened) for one in rounds)
     by_ansible = sum(one.source == "ansible" for one in rounds)
@@ -282,14 +280,14 @@ def figures(rounds: Sequence[Round], options: argparse.Namespace) -> str:
     lines = [
         f"{len(rounds)} rounds, seed {options.seed}, {options.racks * options.trays} trays, {events} events, "
         f"{sum(one.changed for one in rounds)} tasks that changed something; "
-        f"in {by_ansible} rounds Ansible asked the trays, in {len(rounds) - by_ansible} the source ssh.",
-        "After each round the fabric file was valid, no tray was lost, and site came back to changed=0.",
+        f"Ansible queried the trays in {by_ansible} rounds, the source ssh in {len(rounds) - by_ansible}.",
+        "After each round the fabric file was valid, no tray was lost, and a second run of site changed nothing.",
         f"A round took {statistics.median(times):.1f} s (median), {max(times):.1f} s at most, two runs of site.",
     ]
     if with_imex:
         lines += [
-            f"In {len(with_imex)} of them IMEX was given too ({statistics.median(with_imex):.1f} s median): "
-            "each tray that could had its clique's list and saw its peers, none ran with an old one."
+            f"In {len(with_imex)} of them IMEX was configured too ({statistics.median(with_imex):.1f} s median): "
+            "each tray that could had its clique's list and was connected to its peers, none ran with an old list."
         ]
     return "\n".join(lines)
 
@@ -305,10 +303,10 @@ def main() -> int:
     parser.add_argument("--trays", type=int, default=18, help="trays in a rack")
     parser.add_argument("--seed", type=int, default=20261121)
     parser.add_argument("--phases", default="discover,slurm", help="of the playbook site")
-    parser.add_argument("--ansible-every", type=int, default=8, help="in each so many rounds Ansible asks the trays")
-    parser.add_argument("--imex-every", type=int, default=0, help="in each so many rounds IMEX is given to its owner")
+    parser.add_argument("--ansible-every", type=int, default=8, help="in every Nth round Ansible queries the trays")
+    parser.add_argument("--imex-every", type=int, default=0, help="in every Nth round IMEX is configured")
     options = parser.parse_args()
-    # In the background SIGINT is ignored unless somebody wants it; the lab goes down whichever of them comes.
+    # A background process ignores SIGINT by default; the lab must go down on either signal.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
     rounds: list[Round] = []
@@ -320,7 +318,7 @@ def main() -> int:
     except AssertionError as error:
         number = min(len(rounds) + 1, options.rounds)
         print(f"Round {number} of seed {options.seed} failed, {error}")
-        print(f"The same again: {' '.join([*sys.argv, '--seed', str(options.seed), '--rounds', str(number)])}")
+        print(f"To repeat it: {' '.join([*sys.argv, '--seed', str(options.seed), '--rounds', str(number)])}")
         return 1
     finally:
         print(figures(rounds, options), flush=True)
@@ -339,9 +337,9 @@ def _soak(options: argparse.Namespace, rounds: list[Round]) -> None:
                 one = soak.round()
                 rounds.append(one)
                 source = f"{one.source}{' imex' if one.imex else ''}"
-                told = f"{one.seconds:6.1f} s  {source:12}  {one.changed} changed  {'; '.join(one.happened)}"
-                print(f"{number:4} {told}", flush=True)
-            soak.heal()
+                output = f"{one.seconds:6.1f} s  {source:12}  {one.changed} changed  {'; '.join(one.happened)}"
+                print(f"{number:4} {output}", flush=True)
+            soak.repair_all()
 
 
 if __name__ == "__main__":

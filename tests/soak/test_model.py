@@ -18,24 +18,24 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, render, slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 
-from .world import FAULTS, Event, Tray, World
+from .racks import FAULTS, Event, RackModel, Tray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from nvlab import settings
 
 NOW = "2026-11-21T05:00:00Z"
 ROUNDS = 200
-# Partitions that are cut move more trays than the gates let pass; a person has named them.
+# A split partition moves more trays than the gates allow, so they are overridden.
 POLICY = Policy(override=GATES)
 
 
 class Simulated:
-    """The world's trays as simulated hardware, and the site's file of them."""
+    """The trays of the model as simulated hardware, and the site's fabric file."""
 
     def __init__(self, racks: int, trays: int, seed: int) -> None:
         facts = simulation.fleet(racks=racks, trays_per_rack=trays, seed=seed, observed_at=NOW)
-        self.hardware = {name: settings.new_hardware(said) for name, said in facts.items()}
-        self.world = World((tray_of(name, said) for name, said in facts.items()), seed)
+        self.hardware = {name: settings.new_hardware(tray) for name, tray in facts.items()}
+        self.model = RackModel((tray_of(name, tray) for name, tray in facts.items()), seed)
         self.fabric, self.state = Fabric(), None
 
     def follow(self, event: Event) -> None:
@@ -49,15 +49,15 @@ class Simulated:
             from_facts(name, self.hardware[name]["facts"])
             if tray.on
             else Observation(name, "ansible_facts", reachable=False, problem="down")
-            for name, tray in self.world.trays.items()
+            for name, tray in self.model.trays.items()
         ]
 
     def discover(self) -> Placement:
-        return place(self.fabric, self.state, self.observations(), tuple(self.world.trays), NOW, POLICY)
+        return place(self.fabric, self.state, self.observations(), tuple(self.model.trays), NOW, POLICY)
 
     def accept(self, placement: Placement) -> None:
         self.fabric, self.state = placement.fabric, mark_accepted(placement.state, placement.fabric)
-        self.world.asked()
+        self.model.observed()
 
 
 def tray_of(name: str, facts: dict[str, Any]) -> Tray:
@@ -70,13 +70,13 @@ def blocks(fabric: Fabric) -> dict[str, tuple[str, int]]:
 
 
 def check(site: Simulated, before: Fabric, state: State) -> None:
-    """What holds after every round, whatever happened."""
-    fabric, world = site.fabric, site.world
+    """Check what must hold after every round."""
+    fabric, model = site.fabric, site.model
     written = fabric_file.serialise(fabric)
-    assert fabric_file.parse(written, "fabric.json") == fabric, "what is written is valid and is read back as it was"
+    assert fabric_file.parse(written, "fabric.json") == fabric, "the file is valid and reads back unchanged"
 
     assert before.trays.keys() <= fabric.trays.keys(), "no tray is lost"
-    shown = {name: tray.shown for name, tray in world.trays.items() if tray.shown}
+    shown = {name: tray.shown for name, tray in model.trays.items() if tray.shown}
     assert shown.keys() == fabric.trays.keys()
     for name, place_ in shown.items():
         clique = fabric.trays[name]["clique"]
@@ -92,13 +92,13 @@ def check(site: Simulated, before: Fabric, state: State) -> None:
 
 
 @pytest.mark.parametrize(("racks", "trays"), [(2, 18), (3, 4)])
-def test_whatever_happens_no_tray_is_lost_and_everything_renders(racks: int, trays: int) -> None:
+def test_no_event_loses_a_tray_or_breaks_rendering(racks: int, trays: int) -> None:
     site = Simulated(racks, trays, seed=20261121)
     site.accept(site.discover())
     happened: list[str] = []
     for number in range(ROUNDS):
-        for _again in range(site.world.random.randint(1, 3)):
-            event = site.world.happen()
+        for _again in range(site.model.random.randint(1, 3)):
+            event = site.model.inject()
             site.follow(event)
             happened.append(event.what)
         before = site.fabric
@@ -107,17 +107,17 @@ def test_whatever_happens_no_tray_is_lost_and_everything_renders(racks: int, tra
         try:
             check(site, before, site.state)
             again = site.discover()
-            assert (again.changes, again.fabric) == ([], site.fabric), "asked again, nothing changes"
+            assert (again.changes, again.fabric) == ([], site.fabric), "a second discovery changes nothing"
             assert again.state.fingerprint() == site.state.fingerprint()
             if number % 20 == 0:
-                assert all(render(site.fabric, site.state).files.values()), "every consumer has something to read"
+                assert all(render(site.fabric, site.state).files.values()), "no rendered file is empty"
         except AssertionError as error:
             raise AssertionError(f"round {number}, after {happened[-6:]}: {error}") from error
 
-    for event in site.world.heal():
+    for event in site.model.repair_all():
         site.follow(event)
     site.accept(site.discover())
     assert {row["state"] for row in site.state.trays.values()} == {"present"}
     assert {row["health"] for row in site.state.trays.values()} == {"healthy"}
-    for kind in ("power off", "cut in two", "joined", "another tray", *FAULTS):
-        assert any(kind in what for what in happened), f"200 rounds never came to: {kind}"
+    for kind in ("power off", "split in two", "joined", "another tray", *FAULTS):
+        assert any(kind in what for what in happened), f"200 rounds had no event: {kind}"

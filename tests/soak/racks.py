@@ -1,12 +1,12 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A site to which things happen, from a seed: outages, faults of GPUs, new trays, NVLink partitions cut and joined.
+"""Random events from a seed: outages, GPU faults, replaced trays, NVLink partitions that are split and joined.
 
-What happens is told in the settings of the lab (`lab set TRAY KEY=VALUE`), so that one history serves the model, where
-the settings are applied to simulated facts, and racks that run. Those have more that can break: drivers and their
-tools, slurmctld, files, and a run itself. What must be true afterwards is kept here, without the code under test: which
-clique every tray has last shown.
+An event is written as settings of the lab (`lab set TRAY KEY=VALUE`), so that one history serves the model, which
+applies them to simulated facts, and racks that run. Those have more that can break: drivers and their tools, slurmctld,
+files, and a run itself. The expected state is kept here, without the code under test: the clique that every tray
+reported last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 Place = tuple[str, int]
 WHOLE = 32766
 ZERO = "00000000-0000-0000-0000-000000000000"
-# What a tray in trouble shows, and how it is put right; those that detach leave the tray's place unknown.
+# Fault -> the settings that cause it. With one that detaches, the tray reports no clique.
 DETACHING: dict[str, tuple[str, ...]] = {
     "not joined yet": ("gpu0.state=in_progress",),
     "no domain": (f"uuid={ZERO}",),
@@ -31,17 +31,17 @@ HARMLESS: dict[str, tuple[str, ...]] = {
     "another driver": ("driver_version=570.172.08",),
 }
 FAULTS = {**DETACHING, **HARMLESS}
-# The same of the tools that are asked: the model has none.
-MUTE: dict[str, tuple[str, ...]] = {
+# Faults of the tools that report the facts; the model has no such tools.
+NO_FACTS: dict[str, tuple[str, ...]] = {
     "a GPU off the bus": ("gpu0.lost=true",),
     "no driver loaded": ("nvml=no_driver", "smi=no_driver"),
 }
-BY_OTHER_MEANS: dict[str, tuple[str, ...]] = {
+NVML_FAULTS: dict[str, tuple[str, ...]] = {
     "NVML hangs": ("nvml=hang",),
     "no NVML": ("nvml=no_library",),
 }
-TOOLS = {**MUTE, **BY_OTHER_MEANS}
-# What happens around the trays, to a run of the playbook and to what it works on.
+TOOLS = {**NO_FACTS, **NVML_FAULTS}
+# Events outside the trays: to a run of the playbook and to the files and daemons that it manages.
 OPERATOR = (
     "site killed on its way",
     "slurmctld killed",
@@ -49,13 +49,13 @@ OPERATOR = (
     "topology edited by hand and loaded",
     "state file lost",
 )
-# What happens to IMEX on a tray, where it is among the site's phases.
+# Events of IMEX on a tray, where IMEX is one of the site's phases.
 IMEX = ("IMEX killed", "IMEX stopped by hand", "IMEX list edited by hand")
 
 
 @dataclass
 class Tray:
-    """One tray as it really is. shown: the clique that it has last shown to anybody who asked."""
+    """The true state of one tray. shown: the clique that it reported last."""
 
     name: str
     rack: str
@@ -64,20 +64,20 @@ class Tray:
     gpus: tuple[str, ...]
     driver: str
     on: bool = True
-    trouble: str = ""
+    fault: str = ""
     shown: Place | None = None
     replaced: int = 0
 
     @property
     def attached(self) -> bool:
-        return self.on and self.trouble not in DETACHING and self.trouble not in MUTE
+        return self.on and self.fault not in DETACHING and self.fault not in NO_FACTS
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened, in words, and what to do on the racks: settings and power by tray, or one of OPERATOR.
+    """A description and what to do on the racks: settings and power by tray, or one of OPERATOR.
 
-    tray: that to which one of IMEX happens.
+    tray: the tray of an event of IMEX.
     """
 
     what: str
@@ -88,28 +88,28 @@ class Event:
     tray: str = ""
 
 
-class World:
-    """The racks of one seed. real: they run, so that their tools and their operator may fail too. imex: so may IMEX."""
+class RackModel:
+    """The racks of one seed. real: with events of tools and of the operator. imex: with events of IMEX."""
 
     def __init__(self, trays: Iterable[Tray], seed: int, real: bool = False, imex: bool = False) -> None:
         self.trays = {tray.name: tray for tray in trays}
         self.random = random.Random(seed)
         self.faults = {**FAULTS, **TOOLS} if real else FAULTS
-        self.more = [*([self._operate] if real else []), *([self._meddle] if imex else [])]
+        self.more = [*([self._operate] if real else []), *([self._disturb_imex] if imex else [])]
 
-    def happen(self) -> Event:
-        """One thing more; repairs come as often as faults, so that a site neither dies out nor stays whole."""
-        kinds = [self._fault, self._repair, self._repair, self._power_off, self._power_on, self._cut_or_join]
+    def inject(self) -> Event:
+        """Inject one event. Repairs are as likely as faults, so a site is rarely all broken or all healthy."""
+        kinds = [self._fault, self._repair, self._repair, self._power_off, self._power_on, self._split_or_join]
         event = self.random.choice([*kinds, self._replace, *self.more])()
-        return event or self.happen()
+        return event or self.inject()
 
-    def heal(self) -> list[Event]:
-        """Everything that is left to put right."""
-        events = [self._put_right(tray) for tray in self.trays.values() if tray.trouble]
+    def repair_all(self) -> list[Event]:
+        """Repair every tray and switch on those without power."""
+        events = [self._repair_tray(tray) for tray in self.trays.values() if tray.fault]
         return events + [self._switch_on(tray) for tray in self.trays.values() if not tray.on]
 
-    def asked(self) -> None:
-        """All trays were asked: those that are attached have shown their clique."""
+    def observed(self) -> None:
+        """Record that all trays were queried: the attached ones reported their clique."""
         for tray in self.trays.values():
             if tray.attached:
                 tray.shown = (tray.cluster_uuid, tray.clique_id)
@@ -119,22 +119,22 @@ class World:
         return self.random.choice(found) if found else None
 
     def _fault(self) -> Event | None:
-        tray = self._some(tray for tray in self.trays.values() if tray.on and not tray.trouble)
+        tray = self._some(tray for tray in self.trays.values() if tray.on and not tray.fault)
         if tray is None:
             return None
-        tray.trouble = self.random.choice(sorted(self.faults))
-        return Event(f"{tray.name}: {tray.trouble}", {tray.name: self.faults[tray.trouble]})
+        tray.fault = self.random.choice(sorted(self.faults))
+        return Event(f"{tray.name}: {tray.fault}", {tray.name: self.faults[tray.fault]})
 
     def _repair(self) -> Event | None:
-        tray = self._some(tray for tray in self.trays.values() if tray.on and tray.trouble)
-        return self._put_right(tray) if tray else None
+        tray = self._some(tray for tray in self.trays.values() if tray.on and tray.fault)
+        return self._repair_tray(tray) if tray else None
 
-    def _put_right(self, tray: Tray) -> Event:
-        tray.trouble = ""
-        return Event(f"{tray.name}: put right", {tray.name: self.settings(tray)})
+    def _repair_tray(self, tray: Tray) -> Event:
+        tray.fault = ""
+        return Event(f"{tray.name}: repaired", {tray.name: self.settings(tray)})
 
     def settings(self, tray: Tray) -> tuple[str, ...]:
-        """What a tray without trouble shows."""
+        """The settings of a tray without a fault."""
         health = ("route_unhealthy=false", "degraded_bandwidth=false", f"driver_version={tray.driver}")
         place = ("state=completed", "status=success", f"uuid={tray.cluster_uuid}", f"clique={tray.clique_id}")
         tools = ("gpu0.lost=false", "nvml=ok", "smi=ok")
@@ -154,33 +154,33 @@ class World:
         return self._switch_on(tray) if tray else None
 
     def _switch_on(self, tray: Tray) -> Event:
-        """It comes back without its trouble, and as a tray of whatever its rack's partitions have become."""
-        tray.on, tray.trouble = True, ""
+        """It boots without its fault, in the partition that its rack has by now."""
+        tray.on, tray.fault = True, ""
         return Event(f"{tray.name}: power on", {tray.name: self.settings(tray)}, on=(tray.name,))
 
     def _replace(self) -> Event | None:
-        tray = self._some(tray for tray in self.trays.values() if tray.on and not tray.trouble)
+        tray = self._some(tray for tray in self.trays.values() if tray.on and not tray.fault)
         if tray is None:
             return None
         tray.replaced += 1
         tray.gpus = tuple(f"GPU-{tray.replaced:08x}-{uuid.partition('-')[2].partition('-')[2]}" for uuid in tray.gpus)
-        return Event(f"{tray.name}: another tray of the same name", {tray.name: self.settings(tray)})
+        return Event(f"{tray.name}: replaced by another tray of the same name", {tray.name: self.settings(tray)})
 
     def _operate(self) -> Event:
         what = self.random.choice(OPERATOR)
         return Event(what, operator=what)
 
-    def _meddle(self) -> Event | None:
+    def _disturb_imex(self) -> Event | None:
         tray = self._some(tray for tray in self.trays.values() if tray.on)
         what = self.random.choice(IMEX)
         return Event(f"{tray.name}: {what}", operator=what, tray=tray.name) if tray else None
 
-    def _cut_or_join(self) -> Event | None:
-        """The fabric's team cuts a rack's partition in two, or joins it; trays that are off follow when they boot."""
+    def _split_or_join(self) -> Event | None:
+        """Split a rack's partition in two, or join it again; trays without power follow when they boot."""
         rack = self.random.choice(sorted({tray.rack for tray in self.trays.values()}))
         members = [tray for tray in self.trays.values() if tray.rack == rack]
         whole = all(tray.clique_id == WHOLE for tray in members)
         for number, tray in enumerate(members):
             tray.clique_id = 1 + number * 2 // len(members) if whole else WHOLE
-        told = {tray.name: (f"clique={tray.clique_id}",) for tray in members if tray.on}
-        return Event(f"{rack}: {'cut in two' if whole else 'joined'}", told)
+        settings = {tray.name: (f"clique={tray.clique_id}",) for tray in members if tray.on}
+        return Event(f"{rack}: {'split in two' if whole else 'joined'}", settings)
