@@ -22,7 +22,9 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         path = arguments.pop("fabric_file", None)
         kept = arguments.pop("rehearsal_file", None)
-        if (path is None) == (arguments.get("clusters") is None):
+        if arguments.get("state") == "absent":
+            path = kept = None  # nothing of the fabric file is needed to remove the tiers
+        elif (path is None) == (arguments.get("clusters") is None):
             raise AnsibleActionFail("slurm_tiers needs either fabric_file or clusters: name the fabric file.")
         if path is not None:
             if not isinstance(path, str) or not path:

@@ -28,9 +28,12 @@ class ActionModule(ActionBase):
         warnings: list[str] = []
         path = arguments.pop("fabric_file", None)
         kept = arguments.pop("rehearsal_file", None)
-        if (path is None) == (arguments.get("blocks") is None):
+        given = [option for option in ("blocks", "clusters") if arguments.get(option) is not None]
+        if arguments.get("state") == "absent":
+            path = kept = None  # nothing of the fabric file is needed to remove the topology
+        elif len(given) + (path is not None) != 1:
             raise AnsibleActionFail(
-                "slurm_topology needs either fabric_file or blocks: name the fabric file of the cluster."
+                "slurm_topology needs either fabric_file or blocks or clusters: name the fabric file of the cluster."
             )
         if path is not None:
             if not isinstance(path, str) or not path:

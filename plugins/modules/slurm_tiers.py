@@ -22,11 +22,20 @@ description:
     is C(rackscale.nvlink tier of CLUSTER), a grant is if the head of its file notes it. Of its own objects it takes
     back every change by hand, but for the state of a partition. Accounts and users are never removed.
 options:
+  state:
+    description:
+      - V(present) applies O(tiers).
+      - V(absent) removes all tiers. The partitions go with their files and their Include line, and then the QoS of
+        this collection. It fails while jobs are in these partitions. Where slurmctld does not run without the files,
+        all of them are restored. Only O(conf_dir), O(bin_dir) and O(timeout) have an effect.
+    type: str
+    choices: [present, absent]
+    default: present
   tiers:
-    description: The tiers. All that were there before and are not in the list are removed.
+    description:
+      - The tiers, required for O(state=present). All that existed before and are not in the list are removed.
     type: list
     elements: dict
-    required: true
     suboptions:
       name:
         description: Name of the tier and its partition; with O(tiers[].per_block) the partitions are NAME_BLOCK.
@@ -231,7 +240,7 @@ options:
     description:
       - Path of the fabric file on the Ansible controller. The action plugin reads it and hands its blocks to the
         module.
-      - One of O(fabric_file) and O(clusters) is required.
+      - One of O(fabric_file) and O(clusters) is required for O(state=present).
     type: path
   clusters:
     description: The blocks of each Slurm cluster, instead of a fabric file.
@@ -335,6 +344,10 @@ EXAMPLES = r"""
         qos: {priority: 10, preempt_mode: requeue}
         accounts: [research, students]
 
+- name: Remove all tiers
+  rackscale.nvlink.slurm_tiers:
+    state: absent
+
 - name: One partition a clique, for whom it is let
   rackscale.nvlink.slurm_tiers:
     fabric_file: "{{ inventory_dir }}/fabric.json"
@@ -400,6 +413,7 @@ findings:
       type: str
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -407,6 +421,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     programs,
     rehearsal,
+    removing,
     tier_apply,
     tier_plan,
     tiers,
@@ -479,7 +494,8 @@ TIER: dict[str, dict[str, Any]] = {
     "partition_qos": {"type": "dict", "options": QOS},
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "tiers": {"type": "list", "elements": "dict", "required": True, "options": TIER},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "tiers": {"type": "list", "elements": "dict", "options": TIER},
     "fabric_file": {"type": "path"},
     "cluster": TEXT,
     "clusters": {
@@ -513,10 +529,44 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec=ARGUMENTS, required_if=[("state", "present", ("tiers",))], supports_check_mode=True
+    )
+    if module.params["state"] == "absent":
+        run_and_exit(module, remove)
     if not module.params["clusters"]:
         module.fail_json(msg="Neither fabric_file nor clusters is given: name the fabric file.", findings=[])
     run_and_exit(module, run)
+
+
+def remove(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
+    """Remove the partitions and their files, then QoS and grants; a failure before that restores all files."""
+    params = module.params
+    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+    with contextlib.nullcontext() if module.check_mode else transaction.locked(params["conf_dir"], params["timeout"]):
+        plan = tier_plan.plan_removal(tier_plan.look(slurm, params["conf_dir"]))
+        removal = removing.plan(params["conf_dir"], removing.TIERS)
+        findings.extend(plan.findings)
+        stopped = bool(plan.stopped_by())
+        if not module.check_mode and not stopped:
+            if removal.texts:
+                removing.apply(slurm, removal, lambda: plan.problem(tier_plan.running_partitions(slurm)))
+            tier_apply.apply(plan)
+    changes = [*plan.difference, *removal.lines()]
+    result: dict[str, Any] = {
+        "changed": bool(changes) and not stopped,
+        "version": plan.survey.seen.version_text,
+        "path": plan.survey.path,
+        "partitions": {},
+        "changes": changes,
+        "written": [] if stopped else sorted(removal.texts),
+        "reconfigured": bool(removal.texts) and not stopped,
+        "rehearsal": None,
+        "findings": findings,
+    }
+    if module._diff and changes:
+        result["diff"] = {"prepared": "".join(f"{line}\n" for line in changes)}
+    return result
 
 
 def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:

@@ -23,15 +23,24 @@ description:
     told to reconfigure.
   - Jobs go on running meanwhile. A job that was placed by the old blocks stays where it is.
 options:
+  state:
+    description:
+      - V(present) applies the blocks.
+      - V(absent) removes C(topology.yaml) or C(topology.conf), C(nvlink_topology.conf) and its Include line in
+        C(slurm.conf), where this collection has written them. In C(topology.yaml) other topologies stay. Where
+        slurmctld does not run without them, all files are restored. Only O(topology_name), O(conf_dir), O(bin_dir) and
+        O(timeout) have an effect.
+    type: str
+    choices: [present, absent]
+    default: present
   fabric_file:
     description:
-      - Path of the fabric file on the Ansible controller. The action plugin reads it and hands its blocks to the
-        module.
-      - One of O(fabric_file) and O(blocks) is required.
+      - Path of the fabric file on the Ansible controller, whose cliques become the blocks.
+      - Exactly one of O(fabric_file), O(blocks) and O(clusters) is required for O(state=present).
     type: path
   blocks:
     description:
-      - The blocks in their order, instead of a fabric file.
+      - The blocks in their order, instead of O(fabric_file).
     type: list
     elements: dict
     suboptions:
@@ -50,8 +59,8 @@ options:
         default: ""
   clusters:
     description:
-      - The blocks of several Slurm clusters. The module takes those of the one that is named as slurmctld's
-        ClusterName. The action plugin gives them out of O(fabric_file).
+      - The blocks of several Slurm clusters, instead of O(fabric_file). The module applies those of the cluster whose
+        name is slurmctld's ClusterName.
     type: list
     elements: dict
     suboptions:
@@ -225,17 +234,21 @@ EXAMPLES = r"""
   rackscale.nvlink.slurm_topology:
     fabric_file: "{{ inventory_dir }}/fabric.json"
     block_sizes: [18, 36]
+
+- name: Remove the blocks
+  rackscale.nvlink.slurm_topology:
+    state: absent
 """
 
 RETURN = r"""
 version:
   description: The version of Slurm.
-  returned: success
+  returned: when O(state=present)
   type: str
   sample: 26.05.5
 path:
   description: The topology file.
-  returned: success
+  returned: when O(state=present)
   type: str
   sample: /etc/slurm/topology.yaml
 topology_name:
@@ -245,13 +258,13 @@ topology_name:
   sample: nvlink
 block_sizes:
   description: The block sizes, chosen or given.
-  returned: success
+  returned: when O(state=present)
   type: list
   elements: int
   sample: [18]
 moves:
   description: The nodes whose block changes.
-  returned: success
+  returned: when O(state=present)
   type: list
   elements: dict
   sample: [{node: r01t03, from: r01, to: r02a}]
@@ -434,6 +447,7 @@ findings:
       type: str
 """
 
+import contextlib
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -442,6 +456,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     planning,
     programs,
     rehearsal,
+    removing,
     surveying,
     transaction,
 )
@@ -454,6 +469,7 @@ BLOCK: dict[str, dict[str, Any]] = {
     "folded": {"type": "str", "default": ""},
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "fabric_file": {"type": "path"},
     "cluster": {"type": "str"},
     "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
@@ -504,9 +520,34 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    if module.params["state"] == "absent":
+        run_and_exit(module, remove)
     if module.params["blocks"] is None and not module.params["clusters"]:
-        module.fail_json(msg="Neither fabric_file nor blocks is given: name the fabric file.", findings=[])
+        module.fail_json(msg="slurm_topology has no blocks: name the fabric file.", findings=[])
     run_and_exit(module, run)
+
+
+def remove(module: AnsibleModule, _findings: Findings) -> dict[str, Any]:
+    """Remove the files of the topology; a failure restores all of them."""
+    params = module.params
+    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
+    with contextlib.nullcontext() if module.check_mode else transaction.locked(params["conf_dir"], params["timeout"]):
+        removal = removing.plan(params["conf_dir"], removing.TOPOLOGY, params["topology_name"])
+        if removal.texts and not module.check_mode:
+            removing.apply(slurm, removal)
+    changes = removal.lines()
+    result: dict[str, Any] = {
+        "changed": bool(changes),
+        "topology_name": params["topology_name"],
+        "changes": changes,
+        "written": sorted(removal.texts),
+        "reconfigured": bool(changes),
+        "standby_of": None,
+        "findings": [],
+    }
+    if module._diff and changes:
+        result["diff"] = {"prepared": "".join(f"{line}\n" for line in changes)}
+    return result
 
 
 def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Site:
     def write(self, blocks: dict[str, str]) -> None:
         self.fabric.write_text(json.dumps(fabric(blocks), sort_keys=True, indent=1) + "\n")
 
-    def play(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def play(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
         variables = {
             "fabric_file": str(self.fabric),
             "slurm_topology_conf_dir": str(self.slurmctld.conf_dir),
@@ -136,6 +136,7 @@ class Site:
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
             "slurm_controller_hosts": "ctl",
+            **more,
         }
         extra = ("-e", json.dumps(variables))
         return ansible("ansible-playbook", "-i", "ctl,", "rackscale.nvlink.slurm", *extra, *arguments, check=False)

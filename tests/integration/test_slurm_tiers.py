@@ -593,3 +593,25 @@ def test_two_applies_at_once_take_turns(cluster: Cluster) -> None:
     assert all(result["changed"] for result in results)
     assert cluster.qos("gold", "Priority") in ("1", "2")
     assert "UP" in cluster.run("scontrol", "ping")
+
+
+def test_state_absent_removes_files_and_qos_and_a_second_run_changes_nothing(tiers: Cluster) -> None:
+    before = tiers.records()
+    shown = tiers.apply([], "--check", "--diff", state="absent")
+    assert (shown["changed"], tiers.records()) == (True, before)
+    removed = tiers.apply([], state="absent")
+    assert (removed["changed"], removed["changes"]) == (True, shown["changes"])
+    assert tiers.shell("ls /etc/slurm | grep -e nvlink_ -e previous || true") == ""
+    assert "nvlink_partitions" not in tiers.run("cat", "/etc/slurm/slurm.conf")
+    assert (tiers.qos("gold", "Name"), tiers.qos("site", "Name"), tiers.partition("gold")) == ("", "site", {})
+    again = tiers.apply([], state="absent")
+    assert (again["changed"], again["changes"]) == (False, [])
+
+
+def test_state_absent_stops_while_jobs_run_in_a_partition(tiers: Cluster) -> None:
+    job = tiers.submit("bob", "-A", "students", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 600")
+    tiers.until(job, "RUNNING")
+    before = tiers.records()
+    stopped = tiers.apply([], ok=False, state="absent")
+    assert "slurm_tier_jobs" in codes(stopped)
+    assert tiers.records() == before

@@ -326,7 +326,7 @@ def test_a_slurmctld_that_does_not_answer_stops_it_before_anything(slurmctld: Sl
 def test_two_applies_at_once_wait_for_each_other(slurmctld: Slurmctld) -> None:
     with transaction.locked(str(slurmctld.conf_dir), 5):
         with (
-            pytest.raises(SlurmError, match="Another apply works in"),
+            pytest.raises(SlurmError, match="Another run has locked"),
             transaction.locked(str(slurmctld.conf_dir), 0.3),
         ):
             pass
@@ -484,6 +484,33 @@ def test_the_playbook_shows_the_moves_applies_them_and_then_rests(site: Site) ->
     assert "changed=0" in site.play().stdout
     assert "changed=0" in site.play("--check", "--diff").stdout
     assert state(site.slurmctld) == after
+
+
+def test_state_absent_removes_the_topology_or_restores_it(site: Site) -> None:
+    slurmctld = site.slurmctld
+    site.write({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})
+    absent = {"slurm_topology_state": "absent", "slurm_topology_timeout": 90}
+    if slurmctld.suite == "trixie":
+        # Its slurm.conf has TopologyPlugin=topology/block, which needs a topology.conf.
+        before = state(slurmctld)
+        refused = site.play(**absent)
+        assert "all files are restored" in refused.stdout, refused.stdout + refused.stderr
+        assert state(slurmctld) == before
+        (slurmctld.conf_dir / FILE["trixie"]).unlink()
+        configure(slurmctld, plugin="", prolog="")
+        assert slurmctld.run("scontrol", "reconfigure").returncode == 0
+        assert "changed=1" in site.play(slurm_topology_manage_conf=True).stdout
+        (slurmctld.conf_dir / FILE["trixie"]).with_suffix(".conf.previous").write_text("older\n")
+    before = state(slurmctld)
+    shown = site.play("--check", "--diff", **absent)
+    assert "changed=1" in shown.stdout, shown.stdout + shown.stderr
+    assert state(slurmctld) == before
+    assert "changed=1" in site.play(**absent).stdout
+    after = contents(slurmctld)
+    assert not [name for name in after if "topology" in name or "previous" in name], after.keys()
+    assert b"nvlink" not in after["slurm.conf"]
+    assert "BlockName" not in slurmctld.run("scontrol", "show", "topology").stdout
+    assert "changed=0" in site.play(**absent).stdout
 
 
 def test_the_playbook_fails_with_the_finding(site: Site) -> None:

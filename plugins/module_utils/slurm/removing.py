@@ -2,18 +2,19 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All that this collection has put beside an existing slurm.conf is taken away again, or all of it stays.
+"""Remove what this collection has written next to an existing slurm.conf: the topology, or the tiers' partitions.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-Only files that begin with a header of ours go, and in topology.yaml only what is ours: a site's own topologies stay.
-slurmctld reads the change by a reconfigure, which is refused as a whole where it cannot run without what is taken away.
+Only files that begin with a header of this collection are removed, and of topology.yaml only the collection's
+topologies. slurmctld reads the change by one reconfigure. Where it does not run without these files, all of them are
+restored.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, segments, tiers, transaction
@@ -21,75 +22,121 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
 
 MAIN = "slurm.conf"
-_INCLUDES = (conf.INCLUDE_NAME, tiers.INCLUDE_NAME)
+SAVED = ".removed"
+"""The suffix of a file that is about to be removed or changed, until slurmctld runs without it."""
 _HEADERS = (files.HEADER, tiers.HEADER, segments.HEADER)
-_MADE = (*files.FILE_NAMES.values(), *_INCLUDES, "job_submit.lua")
+_INCLUDES = (conf.INCLUDE_NAME, tiers.INCLUDE_NAME)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one module writes: the file that slurm.conf includes, and further files in the same folder."""
+
+    include: str
+    others: tuple[str, ...]
+
+
+TOPOLOGY = Part(conf.INCLUDE_NAME, tuple(files.FILE_NAMES.values()))
+TIERS = Part(tiers.INCLUDE_NAME, (segments.SCRIPT_NAME, segments.POLICY_NAME))
 
 
 @dataclass(frozen=True)
 class Removal:
-    """Path -> its text afterwards; None for a file that goes."""
+    """Path -> the new text; None where the file is removed."""
 
     texts: Mapping[str, str | None]
 
-    def told(self) -> list[str]:
-        return [f"{path}: {'removed' if text is None else 'without our lines'}" for path, text in self.texts.items()]
+    def lines(self) -> list[str]:
+        """One line for each file, as the diff shows it."""
+        return [
+            f"{path}: {'removed' if text is None else 'lines of rackscale.nvlink removed'}"
+            for path, text in self.texts.items()
+        ]
 
 
-def plan(conf_dir: str, topology: str) -> Removal:
-    """What of a folder is ours. SlurmError where slurm.conf cannot be read."""
-    texts: dict[str, str | None] = {}
+def plan(conf_dir: str, part: Part, topology: str = "") -> Removal:
+    """What to remove of a part. ``topology``: its name in topology.yaml. SlurmError where slurm.conf is not there."""
     main = os.path.join(conf_dir, MAIN)
     before = _read(main)
     if before is None:
-        raise SlurmError(f"{main} cannot be read: set slurm_topology_conf_dir to its folder.")
-    kept = "".join(line for line in before.splitlines(keepends=True) if not _is_our_include(line))
-    if kept != before:
-        texts[main] = kept
-    for name in _MADE:
+        raise SlurmError(f"{main} is not there: set conf_dir to the folder of slurm.conf.")
+    lines = before.splitlines(keepends=True)
+    kept = [line for line in lines if _included(line) != part.include]
+    texts: dict[str, str | None] = {}
+    if kept != lines:
+        texts[main] = "".join(kept)
+    for name in (part.include, *part.others):
         path = os.path.join(conf_dir, name)
         text = _read(path)
-        if text is not None and text.startswith(_HEADERS):
-            texts[path] = _without_ours(name, text, topology)
-    for name in (MAIN, *_MADE):
-        path = os.path.join(conf_dir, name + transaction.PREVIOUS)
-        if os.path.exists(path):
-            texts[path] = None
-    return Removal(texts)
+        if text is not None and text.startswith(_HEADERS) and not _is_called(name, conf_dir):
+            texts[path] = _without_topology(name, text, topology)
+    previous = [name + transaction.PREVIOUS for name in (part.include, *part.others)]
+    # That of slurm.conf may be of another part, whose line is still there.
+    if main in texts or not any(_included(line) in _INCLUDES for line in kept):
+        previous.append(MAIN + transaction.PREVIOUS)
+    paths = [os.path.join(conf_dir, name) for name in previous]
+    # First, since writing a file replaces its .previous.
+    return Removal({**{path: None for path in paths if os.path.exists(path)}, **texts})
 
 
-def _is_our_include(line: str) -> bool:
+def _included(line: str) -> str:
+    """The file name of an Include line of slurm.conf, empty for another line."""
     words = line.split()
-    return len(words) == 2 and words[0].lower() == "include" and os.path.basename(words[1]) in _INCLUDES
+    return os.path.basename(words[1]) if len(words) == 2 and words[0].lower() == "include" else ""
 
 
-def _without_ours(name: str, text: str, topology: str) -> str | None:
+def _is_called(name: str, conf_dir: str) -> bool:
+    """Whether a job_submit.lua of the site calls this file."""
+    if name != segments.POLICY_NAME:
+        return False
+    script = _read(os.path.join(conf_dir, segments.SCRIPT_NAME)) or ""
+    return name in script and not script.startswith(segments.HEADER)
+
+
+def _without_topology(name: str, text: str, topology: str) -> str | None:
+    """topology.yaml with the site's topologies alone and no header; None for other files, or where none is left."""
     if name != files.FILE_NAMES[files.YAML]:
         return None
     ours = {topology, *files.own_topologies(text)}
     others = [known for known in files.parse_yaml(text) if known.name not in ours]
-    return files.render(others, files.YAML) if others else None
+    return files.render(others, files.YAML).partition("\n")[2] if others else None
 
 
-def apply(slurm: Slurm, conf_dir: str, removal: Removal) -> None:
-    """Take it away and have slurmctld read what is left; on failure everything is back and loaded."""
-    with transaction.locked(conf_dir, slurm.timeout):
-        before = {path: _read(path) for path in removal.texts}
-        try:
-            for path, text in removal.texts.items():
-                _put(path, text)
-            done = slurm.reconfigure()
-            if done.rc != 0 or done.timed_out:
-                raise SlurmError(
-                    f"slurmctld does not run without them ({reason(done).rstrip('.')}): look at its log; all files are"
-                    " back."
-                )
-            slurm.config()
-        except (SlurmError, OSError) as error:
-            for path, text in before.items():
-                _put(path, text)
-            slurm.reconfigure()
-            raise SlurmError(str(error)) from None
+def apply(slurm: Slurm, removal: Removal, problem: Callable[[], str] = str) -> None:
+    """Remove the files and have slurmctld read what is left; on failure all files are restored and read again.
+
+    ``problem``: called after the reconfigure, returns in a clause why what runs is wrong, or an empty text. The caller
+    holds the lock of the folder.
+    """
+    saved: list[str] = []
+    try:
+        for path, text in removal.texts.items():
+            # A link to slurm.conf stays a link: what changes is the file that it names.
+            target = path if text is None else os.path.realpath(path)
+            transaction.keep(target, SAVED)
+            saved.append(target)
+            _put(target, text)
+        done = slurm.reconfigure()
+        if done.rc != 0 or done.timed_out:
+            raise SlurmError(f"slurmctld does not run without these files ({reason(done).rstrip('.')})")
+        slurm.config()
+        found = problem()
+        if found:
+            raise SlurmError(found)
+    except (SlurmError, OSError) as error:
+        _restore(slurm, saved)
+        raise SlurmError(f"{str(error).rstrip('.')}: read slurmctld's log; all files are restored.") from None
+    except BaseException:
+        _restore(slurm, saved)
+        raise
+    for path in saved:
+        os.unlink(path + SAVED)
+
+
+def _restore(slurm: Slurm, saved: list[str]) -> None:
+    for path in saved:
+        os.replace(path + SAVED, path)
+    slurm.reconfigure()
 
 
 def _read(path: str) -> str | None:
@@ -98,16 +145,14 @@ def _read(path: str) -> str | None:
             return file.read()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise SlurmError(f"{path} cannot be read ({error.strerror}): correct its owner or mode.") from None
 
 
 def _put(path: str, text: str | None) -> None:
-    """Write a file with its owner and mode, or remove it; what a write keeps beside it goes, too."""
+    """Write a file with its owner and mode, without a .previous, or remove it."""
     if text is None:
-        if os.path.exists(path):
-            os.unlink(path)
+        os.unlink(path)
         return
-    model = path if os.path.exists(path) else os.path.join(os.path.dirname(path), MAIN)
-    transaction.Files(model).write(path, text.encode("utf-8", "surrogateescape"))
-    beside = path + transaction.PREVIOUS
-    if os.path.exists(beside):
-        os.unlink(beside)
+    transaction.Files(path).write(path, text.encode("utf-8", "surrogateescape"))
+    os.unlink(path + transaction.PREVIOUS)

@@ -181,6 +181,23 @@ def plan(seen: TierSurvey, wanted: Wanted, blocks: Sequence[Block], policy: Poli
     return made
 
 
+def plan_removal(seen: TierSurvey) -> TierPlan:
+    """What removing the tiers takes besides their files: the QoS and grants, once no partition names them.
+
+    slurmdbd is queried also where the file of partitions is gone, so that a removal that was cut off is completed.
+    """
+    written = seen.written()
+    made = TierPlan(seen, Wanted(), [])
+    made.removed = tuple(known.name for known in written.partitions)
+    if not seen.seen.acting:
+        if "slurmdbd" in seen.seen.config.get("accountingstoragetype", ""):
+            _accounting(made, written, Policy())
+        made.findings += list(_jobs(made))
+    made.difference = [f"partition {name}: removed" for name in made.removed]
+    made.difference += [step.told for step in made.after if step.told]
+    return made
+
+
 def _accounting(made: TierPlan, written: Written, policy: Policy) -> None:
     seen, wanted = made.survey, made.wanted
     config = seen.seen.config

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files replaced atomically, all of them put back on failure, by one run at a time.
+"""Replace files atomically, restore all of them on failure, one run at a time.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
@@ -27,11 +27,12 @@ PREVIOUS = ".previous"
 
 @contextlib.contextmanager
 def locked(conf_dir: str, timeout: float) -> Iterator[None]:
-    """One apply at a time on this host: a lock on the folder itself, so that nothing is left behind."""
+    """One run at a time on this host: a lock on the folder itself, so that no lock file is left."""
     try:
         handle = os.open(conf_dir, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise SlurmError(f"{conf_dir} cannot be opened ({error.strerror}): set slurm_topology_conf_dir.") from None
+        message = f"{conf_dir} cannot be opened ({error.strerror}): set conf_dir to the folder of slurm.conf."
+        raise SlurmError(message) from None
     try:
         deadline = time.monotonic() + timeout
         while True:
@@ -43,7 +44,7 @@ def locked(conf_dir: str, timeout: float) -> Iterator[None]:
                     break  # a network file system without locks on folders: go on unlocked rather than not at all
                 if time.monotonic() > deadline:
                     raise SlurmError(
-                        f"Another apply works in {conf_dir} since {timeout:.0f} s: wait for it to end."
+                        f"Another run has locked {conf_dir} for {timeout:.0f} s: wait for it to end."
                     ) from None
                 time.sleep(0.2)
         yield
@@ -53,21 +54,21 @@ def locked(conf_dir: str, timeout: float) -> Iterator[None]:
 
 @dataclass
 class _Written:
-    """One file that was replaced: what undoing it takes."""
+    """One file that was replaced: what ``undo()`` needs."""
 
     path: str
     existed: bool
 
 
 class Files:
-    """Replaces files one by one and can put all of them back; the old one stays beside as ``.previous``."""
+    """Replaces files one by one and can restore all of them; the old one stays next to it as ``.previous``."""
 
     def __init__(self, model: str) -> None:
         self.model = model  # a file whose owner and mode new files get
         self.done: list[_Written] = []
 
     def write(self, path: str, data: bytes) -> None:
-        """Replace one file atomically, keeping its owner and mode; OSError where the file system does not let us."""
+        """Replace one file atomically, keeping its owner and mode; OSError where the file system refuses."""
         path = os.path.realpath(path)  # a link stays a link, its target changes
         existed = os.path.exists(path)
         like = os.stat(path if existed else self.model)
@@ -82,7 +83,7 @@ class Files:
                     os.fchown(file.fileno(), like.st_uid, like.st_gid)
                 os.fsync(file.fileno())
             if existed:
-                _keep(path)
+                keep(path)
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -92,7 +93,7 @@ class Files:
         sync(folder)
 
     def undo(self) -> None:
-        """Put back what was there. Renames only: works on a full disk too."""
+        """Restore the old files. Renames only, so it works on a full disk too."""
         for written in reversed(self.done):
             if written.existed:
                 os.replace(written.path + PREVIOUS, written.path)
@@ -102,19 +103,19 @@ class Files:
         self.done.clear()
 
 
-def _keep(path: str) -> None:
-    """The file that is about to be replaced stays as ``.previous``: a second name of it, no copy that needs room."""
-    spare = f"{path}{PREVIOUS}.{os.getpid()}"
+def keep(path: str, suffix: str = PREVIOUS) -> None:
+    """Keep a file that is about to be replaced under a second name: a hard link, which needs no space."""
+    spare = f"{path}{suffix}.{os.getpid()}"
     try:
-        os.link(path, spare)
+        os.link(path, spare, follow_symlinks=False)
     except OSError:  # a file system without hard links
         try:
-            shutil.copy2(path, spare)
+            shutil.copy2(path, spare, follow_symlinks=False)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(spare)
             raise
-    os.replace(spare, path + PREVIOUS)
+    os.replace(spare, path + suffix)
 
 
 def sync(folder: str) -> None:

@@ -1,0 +1,120 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Remove the topology's and the tiers' files next to slurm.conf, and restore all of them on failure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, removing, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+
+SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
+BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_sizes=(2,))
+TREE = Topology("site", "tree", False, body={"switches": [{"switch": "s1", "nodes": "r01t[01-02]"}]})
+OF_TOPOLOGY = {"topology.yaml", "nvlink_topology.conf", "topology.yaml.previous", "slurm.conf.previous"}
+OF_TIERS = {"nvlink_partitions.conf", "job_submit.lua", "nvlink_segments.lua", "nvlink_partitions.conf.previous"}
+
+
+class Slurmctld:
+    """A stand-in whose reconfigure fails as often as ``failures`` says."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures, self.reconfigured = failures, 0
+
+    def reconfigure(self) -> Any:
+        self.reconfigured += 1
+        failed = self.reconfigured <= self.failures
+        return SimpleNamespace(rc=int(failed), timed_out=False, error="", stderr="fatal: no topology", stdout="")
+
+    def config(self) -> dict[str, str]:
+        return {}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of slurm.conf with everything that slurm_topology and slurm_tiers write."""
+    texts = {
+        "slurm.conf": f"{SITE}Include nvlink_topology.conf\nInclude nvlink_partitions.conf\n",
+        "slurm.conf.previous": SITE,
+        "topology.yaml": files.render([BLOCKS], files.YAML),
+        "topology.yaml.previous": "older\n",
+        "nvlink_topology.conf": f"{files.HEADER}\nTopologyPlugin=topology/block\n",
+        "nvlink_partitions.conf": f"{tiers.HEADER}\n",
+        "nvlink_partitions.conf.previous": "older\n",
+        "job_submit.lua": f"{segments.HEADER}\n",
+        "nvlink_segments.lua": f"{segments.HEADER}\n",
+        "gres.conf": "site\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "job_submit.lua").chmod(0o640)
+    return tmp_path
+
+
+def contents(folder: Path) -> dict[str, tuple[str, int]]:
+    return {path.name: (path.read_text(), path.stat().st_mode) for path in folder.iterdir()}
+
+
+def remove(folder: Path, part: removing.Part, slurm: Any = None, problem: Any = str) -> None:
+    removing.apply(slurm or Slurmctld(), removing.plan(str(folder), part, "nvlink"), problem)
+
+
+def test_each_part_is_removed_alone_and_only_once(folder: Path) -> None:
+    everything = set(os.listdir(folder))
+    remove(folder, removing.TIERS)
+    assert set(os.listdir(folder)) == everything - OF_TIERS - {"slurm.conf.previous"}
+    assert (folder / "slurm.conf").read_text() == f"{SITE}Include nvlink_topology.conf\n"
+    assert removing.plan(str(folder), removing.TIERS).lines() == []
+    remove(folder, removing.TOPOLOGY)
+    assert set(os.listdir(folder)) == {"slurm.conf", "gres.conf"}
+    assert (folder / "slurm.conf").read_text() == SITE
+    for part in (removing.TOPOLOGY, removing.TIERS):
+        assert removing.plan(str(folder), part, "nvlink").lines() == []
+
+
+@pytest.mark.parametrize("part", [removing.TOPOLOGY, removing.TIERS])
+def test_all_files_are_restored_where_slurmctld_refuses(folder: Path, part: removing.Part) -> None:
+    before, slurm = contents(folder), Slurmctld(failures=1)
+    with pytest.raises(SlurmError, match=r"fatal: no topology.*all files are restored"):
+        remove(folder, part, slurm)
+    assert (contents(folder), slurm.reconfigured) == (before, 2)
+    with pytest.raises(SlurmError, match=r"partition gold is still there: .*all files are restored"):
+        remove(folder, part, problem=lambda: "partition gold is still there")
+    assert contents(folder) == before
+
+
+def test_topologies_of_the_site_stay_and_lose_the_header(folder: Path) -> None:
+    (folder / "topology.yaml").write_text(files.render([BLOCKS, TREE], files.YAML))
+    remove(folder, removing.TOPOLOGY)
+    text = (folder / "topology.yaml").read_text()
+    assert ([known.name for known in files.parse_yaml(text)], files.HEADER in text) == (["site"], False)
+    assert removing.plan(str(folder), removing.TOPOLOGY, "nvlink").lines() == []
+
+
+def test_files_of_the_site_are_never_removed(folder: Path) -> None:
+    (folder / "topology.yaml").write_text("- topology: nvlink\n  flat: true\n")
+    (folder / "job_submit.lua").write_text('dofile("/etc/slurm/nvlink_segments.lua").submit(job_desc, part_list)\n')
+    for part in (removing.TOPOLOGY, removing.TIERS):
+        remove(folder, part)
+    left = {"slurm.conf", "gres.conf", "topology.yaml", "job_submit.lua", "nvlink_segments.lua"}
+    assert set(os.listdir(folder)) == left, "the site's script still calls the policy"
+
+
+def test_a_link_to_slurm_conf_stays_a_link(folder: Path) -> None:
+    real = folder / "shared"
+    real.mkdir()
+    (folder / "slurm.conf").rename(real / "slurm.conf")
+    (folder / "slurm.conf").symlink_to("shared/slurm.conf")
+    text = (real / "slurm.conf").read_text()
+    with pytest.raises(SlurmError):
+        remove(folder, removing.TIERS, Slurmctld(failures=1))
+    assert (real / "slurm.conf").read_text() == text
+    remove(folder, removing.TIERS)
+    assert ((folder / "slurm.conf").is_symlink(), os.listdir(real)) == (True, ["slurm.conf"])
+    assert (real / "slurm.conf").read_text() == f"{SITE}Include nvlink_topology.conf\n"
