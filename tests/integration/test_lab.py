@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The virtual racks themselves: they come up, do what they are told, and leave nothing behind."""
+"""The virtual racks: up, settings, power, down, and nothing left behind, also after a crash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
 
 
 def processes_of(name: str) -> list[str]:
-    """Every live process in the cgroup of a lab; one that nobody has reaped yet is dead."""
+    """Every live process in the cgroup of a lab; a zombie counts as dead."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who has which address; the same in every lab, as each has a network of its own (TEST-NET-2, RFC 5737)."""
+"""The addresses of hosts: the same in every lab, since each has its own network (TEST-NET-2, RFC 5737)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def simulation() -> Any:
 
 
 def constants() -> Any:
-    """plugins/module_utils/constants.py of this checkout: what NVML can say."""
+    """plugins/module_utils/constants.py of this checkout: NVML's values."""
     return _module("constants")
 
 
@@ -32,7 +32,7 @@ def _module(module: str) -> Any:
     try:
         return importlib.import_module(full_name)
     except ModuleNotFoundError:
-        # A Python without the collection on its path, as on a machine where `make venv` has not run yet.
+        # This Python has no collection on its path, as before the first `make venv`.
         for name, where in (
             ("ansible_collections", []),
             ("ansible_collections.rackscale", []),

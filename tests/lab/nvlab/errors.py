@@ -7,4 +7,4 @@ from __future__ import annotations
 
 
 class LabError(Exception):
-    """What the lab cannot do, and what to do about it."""
+    """One sentence: what failed and the remedy."""

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ufw and firewalld as Debian packages, for the repository of a lab whose trays shall have a firewall.
+"""ufw and firewalld as Debian packages, for the repository of a lab whose trays get a firewall.
 
 Nothing of them is in the base trees: every host would carry them, and only one test wants them.
 """
@@ -21,7 +21,7 @@ WANTED = ("ufw", "firewalld", "nftables", "iptables")
 
 
 def ensure(suite: str) -> Path:
-    """The folder of their .deb files with all that a tray lacks of what they depend on; fetched once."""
+    """The folder of their .deb files and of the dependencies that a tray lacks; fetched once."""
     digest = hashlib.sha256("\0".join((suite, *WANTED, *image.PACKAGES)).encode()).hexdigest()[:16]
     folder = paths.cache() / f"firewalls-{suite}-{digest}"
     tools.ensure_tools()
@@ -40,7 +40,7 @@ def ensure(suite: str) -> Path:
 
 
 def _command(suite: str, into: Path) -> list[str]:
-    """A tree as the trays' is made, asked what it lacks, and thrown away."""
+    """Build a tree like the trays', query it for missing packages and remove it."""
     fetch = f'chroot "$1" apt-get --quiet=2 --yes --no-install-recommends --download-only install {" ".join(WANTED)}'
     return [
         "mmdebstrap",

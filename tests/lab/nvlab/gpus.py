@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a tray's GPUs say: the files behind its NVML library and its nvidia-smi, written from one description.
+"""The reported state of a tray's GPUs: the files of its NVML library and its nvidia-smi, written from one description.
 
 Everything stands in one directory of the machine that the tray sees read-only at /opt/nvlink-lab. A fault of a tool
 is a change of these files, so it takes effect while the tray runs.
@@ -74,7 +74,7 @@ def _facts(tray: Tray, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(host: Path, hardware: dict[str, Any]) -> None:
-    """Bring a tray's files in line with its hardware; `host` is its directory in the lab's state."""
+    """Write a tray's files from its hardware; `host` is its directory in the lab's state."""
     state.write_atomically(host / "hardware.json", json.dumps(hardware, indent=1, sort_keys=True) + "\n")
     directory = host / "gpu"
     directory.mkdir(exist_ok=True)

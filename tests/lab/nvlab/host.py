@@ -140,7 +140,7 @@ def _become_nspawn(
 
 
 def _private_mounts(directory: Path, base: Path) -> None:
-    """Everything here ends with the host: no other process sees this mount namespace."""
+    """Set up the host's private mount namespace, which ends with the host."""
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     # systemd in a container wants cgroup v2 alone, whatever the machine mixes; sysfs must show the lab's network.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Up, down and status of a lab: the order of things; how each is done stands in the other files."""
+"""Up, down and status of a lab: the order of the steps; the other files implement each."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _wait(name: str, scenario: Scenario, deadline: float, only: Sequence[str] = 
             break
         if time.monotonic() > deadline:
             words = ", ".join(f"{node} {word}" for node, word in nodes.items() if node in trays - idle) or "no answer"
-            raise LabError(f"Slurm's nodes do not become idle ({words}): look at {CONTROLLER}'s slurmctld.log.")
+            raise LabError(f"Slurm's nodes do not become idle ({words}): read {CONTROLLER}'s slurmctld.log.")
         time.sleep(0.3)
     known["phase"] = "up"
     state.write(name, known)
@@ -151,7 +151,7 @@ def _check_controller(name: str) -> None:
 
 
 def stop(name: str, host_name: str, keep_disk: bool = False) -> None:
-    """Pull a host's plug: no shutdown, and what it wrote since its start is lost, or there again at the next one."""
+    """Cut a host's power without a shutdown; its disk is lost, or kept for the next start."""
     known = state.read(name)
     _check_host(known, name, host_name)
     place, cgroup = paths.state_of(name) / "hosts" / host_name, Path(known["cgroup"]) / host_name
@@ -168,7 +168,7 @@ def stop(name: str, host_name: str, keep_disk: bool = False) -> None:
 
 
 def start(name: str, host_name: str, timeout: float) -> None:
-    """Start a stopped host again, fresh but for a disk that was kept; its GPUs say what was set last."""
+    """Start a stopped host again, from the image or its kept disk; its GPUs keep their last settings."""
     known = state.read(name)
     _check_host(known, name, host_name)
     cgroup = Path(known["cgroup"]) / host_name
@@ -197,7 +197,7 @@ def ssh_answers(name: str, address: str, timeout: float = 2.0) -> bool:
 
 
 def slurm_nodes(name: str) -> dict[str, str]:
-    """Node -> its state as sinfo shows it; empty while slurmctld does not answer."""
+    """Node -> its state in sinfo; empty while slurmctld does not answer."""
     try:
         command = enter(name, CONTROLLER, ["timeout", "3", "sinfo", "--noheader", "--Node", "--format=%N %t"])
     except LabError:
@@ -230,14 +230,14 @@ def status(name: str) -> dict[str, Any]:
     scenario = scenario_of(name)
     nodes = slurm_nodes(name) if scenario.slurm else {}
 
-    def look(host_name: str) -> dict[str, Any]:
+    def inspect(host_name: str) -> dict[str, Any]:
         address = known["hosts"][host_name]["address"]
         running = host.leader(Path(known["cgroup"]) / host_name) is not None
         ssh = running and ssh_answers(name, address)
         return {"address": address, "running": running, "ssh": ssh, "slurm": nodes.get(host_name)}
 
     with ThreadPoolExecutor(max_workers=16) as pool:
-        hosts = dict(zip(known["hosts"], pool.map(look, known["hosts"]), strict=True))
+        hosts = dict(zip(known["hosts"], pool.map(inspect, known["hosts"]), strict=True))
     return {"name": name, "phase": known["phase"], "suite": scenario.suite, "hosts": hosts}
 
 
@@ -267,14 +267,14 @@ def down(name: str, keep_running: int | None = None) -> None:
 
 
 def _stop_starter(starter: dict[str, Any]) -> None:
-    """An `up` that is still at work would start more hosts behind `down`'s back."""
+    """End an `up` that still runs: it would start more hosts after `down`."""
     deadline = time.monotonic() + 20
     pid, started = starter["pid"], starter["started"]
     if linux.is_alive(pid, started):
         os.kill(pid, signal.SIGTERM)
     while linux.is_alive(pid, started):
         if time.monotonic() > deadline:
-            raise LabError(f"lab up (pid {pid}) is still at work and does not end: end it, then run down again.")
+            raise LabError(f"lab up (pid {pid}) still runs and does not end: end it, then run down again.")
         time.sleep(0.05)
 
 

@@ -68,7 +68,7 @@ def is_alive(pid: int, started: int) -> bool:
 
 
 def cgroup_root() -> Path | None:
-    """Where the machine's cgroup v2 hierarchy is mounted (also beside v1 hierarchies)."""
+    """Where the machine's cgroup v2 hierarchy is mounted (also next to v1 hierarchies)."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _source, target, fstype = line.split(" ")[:3]
         if fstype == "cgroup2":

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What labs change on the machine as a whole: noted and changed with the first lab, restored with the last one."""
+"""Limits of the machine that labs change: recorded and changed by the first lab, restored by the last one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def prepare_machine() -> None:
 
 
 def restore_machine() -> None:
-    """The caller holds the lock and has seen that no lab is left."""
+    """The caller holds the lock and has checked that no lab is left."""
     if not _note().exists():
         return
     before = json.loads(_note().read_text())

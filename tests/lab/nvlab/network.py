@@ -41,7 +41,7 @@ def remove(name: str) -> None:
     target = file_of(name)
     if target.exists():
         netns = paths.netns_of(name)
-        # An ssh connection of somebody else keeps the namespace alive without its name: leave it no bridge.
+        # An ssh connection of another process keeps the namespace alive without its name: leave it no bridge.
         with contextlib.suppress(LabError):
             tools.call(["ip", "-n", netns, "link", "del", BRIDGE], "removing the bridge")
         # A crash between making the file and mounting on it leaves a file that is not mounted.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Scenario files: which hosts a lab has and what their GPUs say at the start. Pure: text in, a Scenario out.
+"""Scenario files: the hosts of a lab and the first state of their GPUs. Pure: text in, a Scenario out.
 
 The shape, every key optional::
 
@@ -262,7 +262,7 @@ def _word(value: Any) -> str:
 
 
 class _Map:
-    """A YAML map that is read key by key; done() finds the keys nobody asked for."""
+    """A YAML map that is read key by key; done() rejects unknown keys."""
 
     def __init__(self, data: Any, source: str, where: str) -> None:
         if data is None:

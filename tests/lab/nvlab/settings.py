@@ -17,10 +17,10 @@ from typing import Any
 from .collection import constants, simulation
 from .errors import LabError
 
-# What the library plays beside the faults of the stand-in: there, and not there.
+# Faults of the library in addition to the stand-in's own: present or missing.
 NVML_BESIDE = ("ok", "no_library")
 SMI_FAULTS = ("ok", "hang", "garbage", "truncated", "missing", "no_driver", "version_mismatch", "no_gpu")
-# The hooks of the IMEX stand-in (tests/lab/imex/standin/hooks.py says what each does).
+# The hooks of the IMEX stand-in (see tests/lab/imex/standin/hooks.py).
 IMEX_HOOKS = {
     "imex": ("ok", "hang", "garbage", "start_hangs", "init_gpu", "crash", "deaf", "in_use"),
     "imex_imports": ("true", "false"),
@@ -154,7 +154,7 @@ def _one_line(value: str, where: str) -> str:
 
 
 def _summarise(facts: dict[str, Any]) -> None:
-    """What the contract says of the tray as a whole follows from its GPUs."""
+    """Derive the tray's facts from those of its GPUs."""
     places = {(gpu["fabric"]["cluster_uuid"], gpu["fabric"]["clique_id"]) for gpu in facts["gpus"]}
     attached = (
         len(places) == 1

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab's Slurm: an ordinary cluster that knows nothing of blocks yet. Texts only; the units are in the base tree."""
+"""The lab's Slurm: an ordinary cluster without blocks. Texts only; the units are in the base tree."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={controller}
 AccountingStorageEnforce=associations,limits,qos
 """
-# MariaDB knows root by its unix socket; slurmdbd makes its tables itself.
+# MariaDB identifies root by its unix socket; slurmdbd makes its tables itself.
 SLURMDBD_CONF = f"""\
 DbdHost={CONTROLLER}
 SlurmUser=root

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of running labs, on disk, so that any later process can look at a lab or take it down.
+"""The state of running labs on disk, so that any later process can inspect a lab or take it down.
 
 /run/nvlink-lab/NAME/: state.json, scenario.json, the lab's keys, ssh_config, and hosts/HOST/ (files, console.log, gpu).
 """
@@ -76,7 +76,7 @@ def create(name: str) -> Path:
 
 
 def remove(name: str) -> None:
-    """Forget a lab whose processes are gone; with the last one the machine's limits come back. Idempotent."""
+    """Remove the state of a lab without processes; the last one restores the machine's limits. Idempotent."""
     if not paths.STATE.is_dir():
         return
     with all_labs_locked():

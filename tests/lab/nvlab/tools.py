@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The programs of the machine that the lab uses, and how it gets them."""
+"""The programs of the machine that the lab needs, and their installation."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def call(command: Sequence[str], what: str, keep: Sequence[int] = ()) -> str:
 
 
 def digest(command: Sequence[str], content: bytes) -> bytes:
-    """What a command makes of its input, both of bytes."""
+    """The output of a command for an input, both bytes."""
     done = subprocess.run(list(command), input=content, capture_output=True, check=False)
     if done.returncode != 0:
         raise LabError(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What people look at the racks with, in a tree of its own: Chromium and its driver, and Prometheus' promtool.
+"""The viewers' own tree: Chromium and its driver, and Prometheus' promtool.
 
 The tree is cached under the hash of this file, as the base trees of the lab are; nothing of it is installed on the
 machine. A program in it sees its own files, one folder of the caller and the machine's network, and changes nothing.
@@ -22,7 +22,7 @@ from . import paths, tools
 
 SUITE = "trixie"
 PACKAGES = ("chromium", "chromium-driver", "fonts-dejavu-core", "prometheus")
-# Nobody reads there.
+# Nothing reads there.
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
 UNUSED_SECONDS = 7 * 24 * 3600
 # Where a program finds the caller's folder.
