@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The README stays short, relative links lead to files, and the files and functions that the architecture names exist."""
+"""The README is short, relative links lead to files, and what the architecture page names exists."""
 
 from __future__ import annotations
 
