@@ -31,7 +31,7 @@ _WHY_NOT_ATTACHED = {
     "gpu_reset_required",
     "gpu_count_unclear",
     "gpus_disagree",
-    "gpus_part_attached",
+    "gpus_partly_attached",
     "nvml_too_old",
     "fabric_not_supported",
     "fabric_node_local",
@@ -274,7 +274,7 @@ def _place(
     if named and without:
         notes.append(
             finding(
-                "gpus_part_attached",
+                "gpus_partly_attached",
                 f"GPU {', '.join(without)} of this tray has no NVLink fabric and others of it are attached, so the tray"
                 " is in no clique; run nvidia-smi -q on it, then reset or reboot it.",
                 gpu=None,

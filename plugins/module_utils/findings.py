@@ -8,9 +8,9 @@ A finding is a plain dict, so that it travels as JSON unchanged::
     {"code": "gpu_lost", "severity": "error", "message": "One sentence with the remedy.", "gpu": 2}
 
 Besides these three keys stand the subjects that apply: ``tray``, ``clique``, ``domain``, ``block`` (strings), ``gpu``
-(index). A new code is one row here. Severity speaks of the subject alone: error, it cannot serve multi-node NVLink
-jobs (or the thing to be written is wrong); warning, it can, and somebody should look; info, good to know. Whether a run
-fails for it is the playbook's decision.
+(index). A new code is one row here. The severity is that of the subject: error, it cannot serve multi-node NVLink
+jobs (or the thing to be written is wrong); warning, it can, and somebody should check it; info, no action needed.
+Whether a run fails for it is the playbook's decision.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 
 
 class Entry(NamedTuple):
-    """One row of the catalogue; ``meaning`` and ``remedy`` are for documents, a message says both in one sentence."""
+    """One row of the catalogue; ``meaning`` and ``remedy`` are for the docs, a message has both in one sentence."""
 
     severity: str
     meaning: str
@@ -29,14 +29,12 @@ class Entry(NamedTuple):
 
 
 CATALOGUE: dict[str, Entry] = {
-    # The tray cannot be read (fabric_facts).
+    # Reading a tray: module_utils/fabric_facts.py.
     "driver_missing": Entry(
         ERROR, "the NVIDIA driver is not loaded", "load the nvidia kernel modules, or install the driver"
     ),
     "library_missing": Entry(
-        ERROR,
-        "the library libnvidia-ml.so.1 cannot be loaded",
-        "install the driver's user-space packages of the loaded driver's version",
+        ERROR, "libnvidia-ml.so.1 cannot be loaded", "install the user-space packages of the loaded driver's version"
     ),
     "version_mismatch": Entry(
         ERROR,
@@ -44,386 +42,442 @@ CATALOGUE: dict[str, Entry] = {
         "reboot the tray, or reload the nvidia modules, to run the installed driver",
     ),
     "no_gpu": Entry(
-        ERROR, "the driver sees no GPU", "look for Xid messages in the kernel log and check the GPUs' power"
+        ERROR, "the driver finds no GPU", "check the kernel log for Xid messages (journalctl -k) and the GPUs' power"
     ),
     "no_permission": Entry(
-        ERROR, "the driver refuses this user", "run the task with become, or check the modes of /dev/nvidia*"
+        ERROR, "the driver refuses this user", "run the task with become: true, or check the modes of /dev/nvidia*"
     ),
     "nvml_timeout": Entry(
-        ERROR, "NVML did not answer in time", "look for Xid messages in the kernel log, a reboot often is the only cure"
+        ERROR,
+        "NVML did not respond in time",
+        "check the kernel log for Xid messages (journalctl -k); often only a reboot helps",
     ),
-    "nvml_failed": Entry(
-        ERROR, "NVML failed in a way that has no row of its own", "run nvidia-smi on the tray by hand"
-    ),
+    "nvml_failed": Entry(ERROR, "NVML returned an error without a row of its own here", "run nvidia-smi on the tray"),
     "nvml_too_old": Entry(
         WARNING,
-        "the driver has only the first version of the fabric call, which is never trusted",
-        "use a driver of R550 or newer, or backend nvidia_smi",
+        "the driver has only version 1 of the fabric call, which is not used",
+        "install driver R550 or newer, or set backend: nvidia_smi",
     ),
-    "smi_missing": Entry(ERROR, "nvidia-smi cannot be started", "install it, or name it with the option nvidia_smi"),
+    "smi_missing": Entry(ERROR, "nvidia-smi cannot be started", "install it, or set the option nvidia_smi to its path"),
     "smi_timeout": Entry(
         ERROR,
-        "nvidia-smi did not answer in time",
-        "look for Xid messages in the kernel log, a reboot often is the cure",
+        "nvidia-smi did not finish in time",
+        "check the kernel log for Xid messages (journalctl -k); often only a reboot helps",
     ),
-    "smi_failed": Entry(
-        ERROR, "nvidia-smi failed or printed something else", "run nvidia-smi -q -x on the tray by hand"
-    ),
-    "smi_not_xml": Entry(ERROR, "nvidia-smi printed text where XML was asked for", "run nvidia-smi -q -x by hand"),
+    "smi_failed": Entry(ERROR, "nvidia-smi failed or printed unexpected output", "run nvidia-smi -q -x on the tray"),
+    "smi_not_xml": Entry(ERROR, "nvidia-smi printed text instead of XML", "run nvidia-smi -q -x on the tray"),
     "smi_broken_xml": Entry(
-        ERROR, "nvidia-smi's XML is cut off or broken", "run nvidia-smi -q -x by hand and look at the end of its output"
+        ERROR,
+        "the XML of nvidia-smi is truncated or malformed",
+        "run nvidia-smi -q -x on the tray and check the end of its output",
     ),
     "smi_refused_xml": Entry(
         ERROR,
-        "nvidia-smi's XML declares entities, is too deep or too large, and was not read",
-        "check what stands in the tray's PATH under the name nvidia-smi",
+        "the XML of nvidia-smi declares entities, or is too deep or too large, and was not parsed",
+        "check which program the tray's PATH has as nvidia-smi",
     ),
     "smi_exit": Entry(
-        WARNING, "nvidia-smi gave an answer and an exit code other than 0", "look up the code in nvidia-smi's manual"
+        WARNING,
+        "nvidia-smi printed its output and exited with a code other than 0",
+        "look up the exit code in nvidia-smi's manual page",
     ),
     "child_stuck": Entry(
         ERROR,
-        "a process that asked the GPUs survived SIGKILL: it hangs in the kernel",
-        "reboot the tray, nothing less ends that process",
+        "a process that read the GPUs survived SIGKILL, it hangs in the kernel",
+        "reboot the tray, nothing else ends that process",
     ),
     "backend_fallback": Entry(
-        INFO, "the facts are from nvidia-smi because NVML could not be used", "repair NVML, or set backend nvidia_smi"
+        INFO, "the facts are from nvidia-smi because NVML could not be used", "repair NVML, or set backend: nvidia_smi"
     ),
     "addresses_unknown": Entry(
-        WARNING, "the tray's addresses could not be read", "look at its network, or give the addresses in the inventory"
+        WARNING, "the tray's addresses could not be read", "check its network, or set the addresses in the inventory"
     ),
     "unusable_value": Entry(
-        WARNING, "something said a value that cannot be one, it was taken as unknown", "run nvidia-smi -q on the tray"
+        WARNING, "a tool reported an impossible value, which counts as unknown", "run nvidia-smi -q on the tray"
     ),
-    # What the GPUs say (fabric_facts).
+    # State of the GPUs: module_utils/fabric_facts.py.
     "gpu_lost": Entry(
-        ERROR, "a GPU has fallen off the bus", "drain the tray, reboot it, replace the GPU if it comes back"
+        ERROR, "a GPU has fallen off the bus", "drain the tray and reboot it, replace the GPU if that does not help"
     ),
     "gpu_reset_required": Entry(ERROR, "a GPU needs a reset", "drain the tray, then reset the GPU or reboot"),
     "gpu_count_unclear": Entry(
         ERROR,
         "nvidia-smi describes fewer GPUs than it counts",
-        "run nvidia-smi -q on the tray and compare with its list",
+        "run nvidia-smi -q on the tray and compare it with nvidia-smi -L",
     ),
     "gpus_disagree": Entry(
         ERROR,
         "the GPUs of one tray are in different NVLink domains or cliques",
-        "check the NVLink partitions on the switch side, a tray's GPUs belong in one",
+        "check the NVLink partitions on the switches, the GPUs of a tray belong in one",
     ),
     "platform_disagrees": Entry(
         WARNING,
-        "the GPUs of one tray name different chassis or slots",
-        "check the tray's firmware, then ask its vendor",
+        "the GPUs of one tray report different chassis or slots",
+        "check the tray's firmware, then contact its vendor",
     ),
     "fabric_not_supported": Entry(
-        INFO, "the GPUs have no NVLink fabric", "none where they are PCIe cards, else check the driver's version"
+        INFO, "the GPUs have no NVLink fabric", "none for PCIe cards, else check the driver's version"
     ),
     "fabric_node_local": Entry(
-        INFO, "the NVLink fabric ends at this host (HGX, zero cluster UUID)", "none, such a host is in no clique"
+        INFO, "the NVLink fabric ends at this host (HGX, cluster UUID of zeros)", "none, such a host is in no clique"
     ),
     "fabric_uuid_zero": Entry(
         WARNING,
-        "a tray of a rack (it names its chassis) is in a fabric whose cluster UUID is zero",
-        "check the NMX controller, nothing to do where the NVLink fabric ends at the host (NVL4)",
+        "a tray of a rack (it reports its chassis) is in a fabric whose cluster UUID is zero",
+        "check the NMX controller; no action where the NVLink fabric ends at the host (NVL4)",
     ),
-    "gpus_part_attached": Entry(
+    "gpus_partly_attached": Entry(
         ERROR,
         "some GPUs of a tray are attached to the NVLink fabric and others have none",
-        "run nvidia-smi -q on the tray, then reset or reboot it",
+        "run nvidia-smi -q on the tray, then reset its GPUs or reboot it",
     ),
     "fabric_unknown": Entry(
         WARNING,
-        "the GPUs of a tray do not all say whether they are in an NVLink fabric",
+        "not all GPUs of a tray report whether they are in an NVLink fabric",
         "check that the driver is R550 or newer, and run nvidia-smi -q on the tray",
     ),
     "fabric_not_started": Entry(
         ERROR,
-        "a GPU has not asked for its place in the fabric yet",
-        "start nvidia-persistenced, then look at the NMX side",
+        "a GPU has not started to register with the fabric manager",
+        "start nvidia-persistenced, then check the NMX controller",
     ),
     "fabric_in_progress": Entry(
         ERROR,
-        "a GPU waits for the fabric manager's answer",
-        "check the NMX controller and that an NVLink partition holds this GPU, CUDA calls hang until then",
+        "a GPU waits for the fabric manager to register it",
+        "check the NMX controller, and that an NVLink partition has this GPU; CUDA calls hang until then",
     ),
     "fabric_refused": Entry(
-        ERROR, "the fabric manager refused a GPU", "check on the switch side that an NVLink partition holds this GPU"
+        ERROR, "the fabric manager rejected a GPU", "check on the switches that an NVLink partition has this GPU"
     ),
     "fabric_unhealthy": Entry(
-        ERROR, "a GPU's NVLink fabric is unhealthy", "drain the tray and look at the NVLink switches' own health"
+        ERROR, "the NVLink fabric of a GPU is unhealthy", "drain the tray and check the health of the NVLink switches"
     ),
     "fabric_limited_capacity": Entry(
-        WARNING, "a GPU's NVLink fabric has limited capacity", "look at the NVLink switches for parked or failed links"
+        WARNING,
+        "the NVLink fabric of a GPU has limited capacity",
+        "check the NVLink switches for disabled or failed links",
     ),
     "fabric_degraded_bandwidth": Entry(
-        WARNING, "a GPU's NVLink bandwidth is degraded", "look at the NVLink switches for failed links"
+        WARNING, "the NVLink bandwidth of a GPU is degraded", "check the NVLink switches for failed links"
     ),
     "fabric_route_unhealthy": Entry(
-        ERROR, "a GPU's NVLink routes could not be recovered", "drain the tray and reset its GPUs"
+        ERROR, "the NVLink routes of a GPU could not be recovered", "drain the tray and reset its GPUs"
     ),
     "fabric_recovering": Entry(
-        WARNING, "a GPU's NVLink routes or accesses are being recovered", "wait, then gather the facts again"
+        WARNING, "NVLink routes or accesses of a GPU are being recovered", "wait, then run fabric_facts again"
     ),
     "fabric_incorrect_configuration": Entry(
-        ERROR, "the fabric manager calls a GPU's configuration incorrect", "correct the reason that it gives"
+        ERROR,
+        "the fabric manager reports an incorrect configuration of a GPU",
+        "correct the reason that the finding names",
     ),
-    "fabric_no_partition": Entry(
-        WARNING, "a GPU is in no NVLink partition", "put it into a partition on the switch side"
-    ),
+    "fabric_no_partition": Entry(WARNING, "a GPU is in no NVLink partition", "add it to a partition on the switches"),
     "mig_enabled": Entry(
-        WARNING, "MIG is on, which turns NVLink between GPUs off", "turn MIG off on trays that run multi-node jobs"
+        WARNING, "MIG mode is on, which disables NVLink between GPUs", "disable MIG on trays that run multi-node jobs"
     ),
     "recovery_action": Entry(
-        WARNING, "the driver asks for an action on a GPU", "drain the tray and do what it asks for"
+        WARNING, "the driver requests a recovery action for a GPU", "drain the tray and run that action"
     ),
-    # A tray asked for everything at once (tray_info).
-    "tray_part_failed": Entry(
-        ERROR, "a part of a tray's readings could not be taken", "run the part's own module on the tray, as imex_info"
+    # Subsets of fabric_facts: module_utils/subsets.py.
+    "tray_subset_failed": Entry(
+        ERROR,
+        "a subset of a tray's facts could not be read",
+        "run fabric_facts with that gather_subset alone on the tray, with -vvv",
     ),
-    # What verify finds where two layers disagree: plugin_utils/verify/.
+    # Disagreement between two layers: plugin_utils/verify/.
     "tray_moved": Entry(
-        ERROR, "a tray's GPUs are in another clique than the fabric file says", "discover, look at the proposal, accept"
+        ERROR,
+        "the GPUs of a tray are in another clique than the fabric file has",
+        "run the playbook discover, check the proposal, run accept",
     ),
     "trays_swapped": Entry(
         ERROR,
-        "two trays each have the GPUs that the fabric file gives to the other",
-        "put them back, or discover and accept where they are meant to stand so",
+        "two trays each have the GPUs that the fabric file assigns to the other",
+        "swap them back, or run the playbooks discover and accept",
     ),
     "clique_moved": Entry(
         ERROR,
-        "all trays of a clique that answer are in another one than the fabric file says",
-        "discover, look at the proposal, accept; or have the NVLink partition set back",
+        "all responding trays of a clique are in another one than the fabric file has",
+        "run the playbooks discover and accept, or restore the NVLink partition on the switches",
     ),
     "tray_slot_differs": Entry(
-        WARNING, "a tray stands in another slot than the fabric file says", "discover, look at the proposal, accept"
+        WARNING,
+        "a tray is in another slot than the fabric file has",
+        "run the playbook discover, check the proposal, run accept",
     ),
-    "imex_package_waits": Entry(
-        WARNING, "another version of nvidia-imex is installed than runs", "restart the clique by the playbook imex"
+    "imex_package_pending": Entry(
+        WARNING,
+        "another version of nvidia-imex is installed than runs",
+        "restart IMEX of the clique with the playbook imex",
     ),
-    "slurmd_newer": Entry(ERROR, "a tray's slurmd is of a newer release than slurmctld", "upgrade slurmctld first"),
-    "slurm_unanswered": Entry(ERROR, "a Slurm controller or slurmctld did not answer", "bring slurmctld back"),
+    "slurmd_newer": Entry(ERROR, "slurmd of a tray is of a newer release than slurmctld", "upgrade slurmctld first"),
+    "slurm_unreachable": Entry(
+        ERROR, "a Slurm controller or slurmctld did not respond", "start slurmctld (systemctl start slurmctld)"
+    ),
     "slurm_topology_missing": Entry(ERROR, "slurmctld runs no block topology", "run the playbook slurm"),
     "slurm_tray_other_block": Entry(
-        ERROR, "slurmctld has a tray in another block than the one of its clique", "run the playbook slurm"
+        ERROR, "slurmctld has a tray in another block than that of its clique", "run the playbook slurm"
     ),
     "slurm_tray_no_block": Entry(ERROR, "slurmctld has a tray in no block", "run the playbook slurm"),
-    "slurm_block_missing": Entry(ERROR, "slurmctld does not run the block of a clique", "run the playbook slurm"),
+    "slurm_block_missing": Entry(ERROR, "slurmctld lacks the block of a clique", "run the playbook slurm"),
     "slurm_tier_differs": Entry(
-        ERROR, "a tier's partition or QoS is not as the tiers say", "run the playbook slurm with --tags tiers"
+        ERROR, "the partition or QoS of a tier differs from slurm_tiers", "run the playbook slurm with --tags tiers"
     ),
-    "slurm_tier_unread": Entry(
-        ERROR, "the tiers could not be compared with Slurm", "see the reason, then verify again"
+    "slurm_tier_unreadable": Entry(
+        ERROR,
+        "the tiers could not be compared with Slurm",
+        "correct the reason that the finding names, then run the playbook verify",
     ),
     "k8s_unreachable": Entry(
-        ERROR, "the API server of Kubernetes did not answer", "check the kubeconfig and the API server"
+        ERROR, "the Kubernetes API server did not respond", "check the kubeconfig and the API server"
     ),
     "k8s_domain_clique_wrong": Entry(
         ERROR,
-        "a ComputeDomainClique holds a node of another clique than the fabric file",
+        "a ComputeDomainClique has a node of another clique than the fabric file",
         "restart the DRA driver's plugin on that node, then the workload",
     ),
     "k8s_domain_daemon_down": Entry(
-        WARNING, "the IMEX daemon of a ComputeDomain is not ready on a node", "see the log of its pod on that node"
+        WARNING, "the IMEX daemon of a ComputeDomain is not ready on a node", "check the log of its pod on that node"
     ),
     "dra_gpus_differ": Entry(
-        ERROR, "the DRA driver publishes fewer GPUs than the fabric file has", "see the plugin's log on that node"
+        ERROR, "the DRA driver publishes fewer GPUs than the fabric file has", "check the plugin's log on that node"
     ),
-    # Jobs that try a block: plugin_utils/verify/benchmarks.py.
-    "benchmark_held": Entry(WARNING, "Slurm does not give a block up for its trial", "wait for the jobs on it"),
-    "benchmark_failed": Entry(ERROR, "a program that tries a block failed or found a fault", "see what it says of it"),
+    # Benchmark jobs of a block: plugin_utils/verify/benchmarks.py.
+    "benchmark_blocked": Entry(WARNING, "Slurm does not allocate a block for its benchmark", "wait for the jobs on it"),
+    "benchmark_failed": Entry(
+        ERROR, "a benchmark program failed or reported a fault", "check the output that the finding quotes"
+    ),
     "benchmark_slow": Entry(
-        ERROR, "a bandwidth is below what the site wants", "look at the NVLink switches and the fabric"
+        ERROR,
+        "a measured bandwidth is below the required one",
+        "check the NVLink switches and the health of the fabric",
     ),
-    "benchmark_misplaced": Entry(ERROR, "a job ran on other trays or in another block than it asked for", "run verify"),
-    "benchmark_no_channel": Entry(ERROR, "a job has no IMEX channel on a tray", "see SwitchType and the role imex"),
+    "benchmark_misplaced": Entry(
+        ERROR, "a benchmark job ran on other trays or in another block than requested", "run the playbook verify"
+    ),
+    "benchmark_no_channel": Entry(
+        ERROR, "a benchmark job has no IMEX channel on a tray", "check SwitchType in slurm.conf and the role imex"
+    ),
     "benchmark_channel_shared": Entry(
-        ERROR, "two jobs that run side by side have one IMEX channel", "set SwitchType=switch/nvidia_imex"
+        ERROR, "two concurrent jobs have the same IMEX channel", "set SwitchType=switch/nvidia_imex"
     ),
     # Several sources at once: plugin_utils/fabric/merging.py.
-    "source_failed": Entry(WARNING, "a source failed, the fabric file stands", "see its reason, then discover again"),
+    "source_failed": Entry(
+        WARNING,
+        "a source failed, the fabric file is kept",
+        "correct the reason that the finding names, then run the playbook discover",
+    ),
     "source_incomplete": Entry(
-        WARNING, "a source answered, but not all that it was asked", "see its reason, then discover again"
+        WARNING,
+        "a source returned only part of what was requested",
+        "correct the reason that the finding names, then run the playbook discover",
     ),
     "sources_disagree": Entry(
         WARNING,
-        "two sources name different cliques, GPUs, slots or clusters for one tray, the one earlier in sources decides",
+        "two sources report another clique, GPUs, slot or cluster of one tray; the earlier one in sources decides",
         "correct the source that is wrong, or the order of sources",
     ),
     "too_few_answers": Entry(
         WARNING,
-        "a source answers for fewer trays than min_answer percent, the fabric file stands",
-        "bring the trays or the source back, then discover again",
+        "a source has observations of fewer trays than min_answer percent, the fabric file is kept",
+        "restore the trays or the source, then run the playbook discover",
     ),
-    # Places: plugin_utils/fabric/placement.py.
+    # Placement: plugin_utils/fabric/placement.py.
     "acceptance_pending": Entry(
-        INFO, "a tray is seen in a place that is proposed and not accepted yet", "look at the proposal and accept it"
+        INFO,
+        "a tray is observed in a position that is proposed and not accepted yet",
+        "check the proposal and run the playbook accept",
     ),
-    "block_contradicts": Entry(
+    "block_mismatch": Entry(
         WARNING,
-        "a running Slurm has a tray in another block than the one of its clique",
+        "running Slurm has a tray in another block than that of its clique",
         "apply the topology with the playbook slurm, or correct the block's name in the fabric file",
     ),
     "block_unclaimed": Entry(
         WARNING,
-        "a running Slurm has a block whose trays nobody knows, so an apply would leave it without nodes",
-        "discover its trays before the topology is applied, or let them go",
+        "running Slurm has a block of unknown trays, so an apply would leave it without nodes",
+        "discover its trays before the topology is applied, or accept the removal",
     ),
     "clique_shrank": Entry(
         ERROR,
-        "gate: trays leave a clique or domain that then has fewer than expected",
-        "look at the proposal, name the gate in override if that is meant",
+        "gate: trays leave a clique or domain, which then has fewer than expected",
+        "check the proposal, name the gate in fabric_override to accept it",
     ),
     "domain_incomplete": Entry(
         WARNING, "an NVLink domain has fewer trays than expected", "discover the others, or correct expected_trays"
     ),
     "domain_merged": Entry(
         ERROR,
-        "gate: all trays of an NVLink domain go into another one",
-        "look at the switches, name the gate in override if that is meant",
+        "gate: all trays of an NVLink domain move into another one",
+        "check the switches, name the gate in fabric_override to accept it",
     ),
     "domain_name_taken": Entry(
-        WARNING, "the site gives one name to two NVLink domains", "correct domain_names before the proposal is accepted"
+        WARNING,
+        "domain_names gives one name to two NVLink domains",
+        "correct domain_names before the proposal is accepted",
     ),
     "domain_split": Entry(
         ERROR,
-        "gate: the trays of one NVLink domain part into several",
-        "look at the switches, name the gate in override if that is meant",
+        "gate: the trays of one NVLink domain split into several",
+        "check the switches, name the gate in fabric_override to accept it",
     ),
     "domain_two_chassis": Entry(
-        INFO, "an NVLink domain spans several chassis, as NVL36x2 does", "none, unless the site has no such system"
+        INFO, "an NVLink domain spans several chassis, as in NVL36x2", "none, unless the site has no such system"
     ),
     "drivers_differ": Entry(
-        WARNING, "the trays of a clique run different drivers", "install one version on all its trays"
+        WARNING, "the trays of a clique run different driver versions", "install one version on all its trays"
     ),
     "expected_tray_missing": Entry(
-        WARNING, "trays that the site declares have no place", "discover them, or correct expected"
+        WARNING, "trays that the site declares are not in the fabric file", "discover them, or correct expected"
     ),
     "gpu_missing": Entry(
-        WARNING, "an attached tray shows fewer GPUs than it had when it was placed", "reset or replace the missing GPU"
+        WARNING, "an attached tray reports fewer GPUs than when it was placed", "reset or replace the missing GPU"
     ),
     "illegal_tray_name": Entry(
-        ERROR, "a tray's inventory name cannot stand in a hostlist", "rename it in the inventory"
+        ERROR, "a tray's inventory name is not valid in a Slurm hostlist", "rename it in the inventory"
     ),
     "mixed_cliques": Entry(
         ERROR,
-        "gate: a tray whose GPUs are in different cliques enters the one that most of them name",
-        "give its GPUs one NVLink partition, name the gate in override if that is meant",
+        "gate: a tray whose GPUs are in different cliques is placed in the one that most of them report",
+        "put its GPUs into one NVLink partition, name the gate in fabric_override to accept it",
     ),
     "moved_percent": Entry(
-        ERROR, "gate: more trays move in one go than moved_percent", "look at the proposal, accept it if it is meant"
+        ERROR,
+        "gate: more trays move at once than moved_percent",
+        "check the proposal, name the gate in fabric_override to accept it",
     ),
-    "not_a_tray": Entry(INFO, "a host without GPUs and without a place was asked", "leave it out of fabric_hosts"),
+    "not_a_tray": Entry(
+        INFO, "a host without GPUs that is not in the fabric file was read", "remove it from fabric_hosts"
+    ),
     "source_too_old": Entry(
-        ERROR, "gate: places change by observations older than max_age", "ask anew, or correct the source's clock"
+        ERROR,
+        "gate: positions change because of observations older than max_age",
+        "discover again, or correct the source's clock",
     ),
-    "tray_elsewhere": Entry(
+    "tray_other_domain": Entry(
         WARNING,
         "a tray is in another NVLink domain than the site declares",
-        "look where it stands, or correct expected",
+        "check where it is mounted, or correct expected",
     ),
     "tray_in_no_cluster": Entry(
         WARNING,
         "trays are in none of the Slurm and Kubernetes clusters that share the fabric",
-        "set fabric_slurm_cluster or fabric_kubernetes_cluster of them",
+        "set fabric_slurm_cluster or fabric_kubernetes_cluster for them",
     ),
-    "tray_known_twice": Entry(
-        ERROR, "two inventory names show the same GPUs", "give one tray one name in inventory and fabric file"
+    "tray_duplicate": Entry(
+        ERROR, "two inventory names report the same GPUs", "use one name for one tray in inventory and fabric file"
     ),
     "tray_not_attached": Entry(
-        WARNING, "a tray answers, but names no clique that all its GPUs share", "see the tray's other findings"
+        WARNING, "a tray responds, but its GPUs do not report one common clique", "check the tray's other findings"
     ),
-    "tray_replaced": Entry(INFO, "all GPUs of a tray are new", "accept the proposal if the tray was swapped"),
-    "tray_unreachable": Entry(WARNING, "a tray could not be asked", "bring it back, then discover again"),
+    "tray_replaced": Entry(INFO, "all GPUs of a tray are new", "accept the proposal if the tray was replaced"),
+    "tray_unreachable": Entry(WARNING, "a tray could not be reached", "bring it up, then run the playbook discover"),
     "unknown_trays": Entry(
         ERROR,
-        "gate: trays get a place that are neither declared by the site nor in the fabric file",
-        "add them to expected, or name the gate in override",
+        "gate: trays are placed that the site does not declare and the fabric file does not have",
+        "add them to expected, or name the gate in fabric_override",
     ),
-    # What other services keep of trays: plugin_utils/sources and plugin_utils/collector.py.
+    # Sources: plugin_utils/sources and plugin_utils/collector.py.
     "clique_label_unusable": Entry(
-        WARNING, "a node's label nvidia.com/gpu.clique names no clique", "see which pod writes the label, and its log"
+        WARNING,
+        "the label nvidia.com/gpu.clique of a node is not a clique",
+        "check the log of the pod that writes the label",
     ),
     "domain_no_clique": Entry(
         WARNING,
-        "Topograph's domain of a tray is no clique, so it says nothing of its place",
-        "let Topograph ask nvidia-smi or the label nvidia.com/gpu.clique, and write topology.conf",
+        "the Topograph domain of a tray is not a clique, so it does not place the tray",
+        "let Topograph read nvidia-smi or the label nvidia.com/gpu.clique, and write topology.conf",
     ),
     "gateway_unusable": Entry(
-        WARNING, "gateways to the trays cannot be used, so the trays behind them were not asked", "bring them back"
+        WARNING, "gateways to the trays cannot be used, so the trays behind them were not read", "bring the gateways up"
     ),
     "node_not_ready": Entry(
-        INFO, "a tray's Kubernetes node is NotReady, so its labels may be old", "see kubectl describe node"
+        INFO, "the Kubernetes node of a tray is NotReady, so its labels may be stale", "run kubectl describe node"
     ),
     "tray_listed_twice": Entry(
-        WARNING, "a source lists one tray twice", "correct its list, or the expression that gives a tray's name"
+        WARNING, "a source lists one tray twice", "correct its list, or the expression that returns a tray's name"
     ),
     "trays_unnamed": Entry(
-        WARNING, "a source lists trays without a usable name", "correct its list, or the expression that gives the name"
+        WARNING,
+        "a source lists trays without a valid name",
+        "correct its list, or the expression that returns a tray's name",
     ),
     # Cliques in Kubernetes: plugin_utils/render/schedulers.py, plugin_utils/kubernetes/.
     "k8s_clique_label_orphaned": Entry(
         WARNING,
         "a clique label was written by a program that no longer runs",
-        "let the program that writes the label now overwrite it",
+        "let the present writer overwrite the label",
     ),
     "k8s_clique_label_missing": Entry(
-        WARNING, "a tray's node lacks its clique label", "see the log of the label's writer on that node"
+        WARNING, "the node of a tray lacks its clique label", "check the log of the label's writer on that node"
     ),
     "k8s_clique_label_stale": Entry(
-        ERROR, "a node's label names a former clique of its GPUs", "restart the label's writer on that node"
+        ERROR, "the label of a node is a former clique of its GPUs", "restart the label's writer on that node"
     ),
     "k8s_clique_label_unplaced": Entry(
-        WARNING, "a node has a clique label and no place in the fabric file", "discover and accept the fabric"
+        WARNING, "a node has a clique label and is not in the fabric file", "run the playbooks discover and accept"
     ),
     "k8s_clique_label_wrong": Entry(
-        ERROR, "a node's label names another clique than the fabric file", "discover again, then correct the wrong one"
+        ERROR,
+        "the label of a node is another clique than in the fabric file",
+        "run the playbook discover, then correct the wrong one",
     ),
     "k8s_clique_label_no_writer": Entry(
-        ERROR, "no running program writes the clique label", "start the chosen writer, or choose another one"
+        ERROR,
+        "no running program writes the clique label",
+        "start the chosen writer, or set k8s_topology_clique_label to another one",
     ),
-    "k8s_clique_label_multiple_writers": Entry(ERROR, "two programs write the clique label", "switch one of them off"),
+    "k8s_clique_label_multiple_writers": Entry(ERROR, "two programs write the clique label", "disable one of them"),
     "k8s_clique_label_unknown_writer": Entry(
         WARNING, "an unknown program writes the clique label", "find the field manager that the finding names"
     ),
     "k8s_flavor_label_missing": Entry(
-        WARNING, "nodes lack a label by which Kueue's flavor selects them", "set flavor_labels, or label the nodes"
+        WARNING, "nodes lack a label that Kueue's flavor selects", "set k8s_topology_flavor_labels, or label the nodes"
     ),
-    "k8s_node_missing": Entry(WARNING, "a tray has no node in Kubernetes", "join it, or set nvlink_kubernetes_node"),
-    "k8s_node_name": Entry(
-        WARNING, "a tray's kubernetes_node is no valid name of a node", "set nvlink_kubernetes_node"
-    ),
+    "k8s_node_missing": Entry(WARNING, "a tray has no Kubernetes node", "join it, or set nvlink_kubernetes_node"),
+    "k8s_node_name": Entry(WARNING, "kubernetes_node of a tray is not a valid node name", "set nvlink_kubernetes_node"),
     "k8s_object_unmanaged": Entry(
         ERROR,
         "an object of the same name is not managed by this collection",
         "choose another name, or remove the object",
     ),
     "k8s_object_name": Entry(
-        WARNING, "two cliques would have one name in Kubernetes", "rename one of them in the fabric file"
+        WARNING, "two cliques would have the same name in Kubernetes", "rename one of them in the fabric file"
     ),
     "k8s_recreate_required": Entry(
-        ERROR, "an object must be deleted and created again to change", "set allow_recreate when its workloads may wait"
+        ERROR,
+        "a change needs an object to be deleted and created again",
+        "set k8s_topology_allow_recreate when its workloads may wait",
     ),
     "k8s_scheduler_missing": Entry(
-        ERROR, "a requested scheduler is not installed", "install it, or remove it from schedulers"
+        ERROR, "a requested scheduler is not installed", "install it, or remove it from k8s_topology_schedulers"
     ),
     "k8s_topograph_in_use": Entry(
-        ERROR, "Topograph's old labels are still in use, so they stay", "finish the migration when nothing names them"
+        ERROR,
+        "labels of Topograph 0.5 or older are still in use and are kept",
+        "run the migration's last step when nothing uses them",
     ),
     "k8s_topograph_label_lost": Entry(
-        WARNING, "nodes lose the only label of Topograph that they have", "let Topograph 1.0 write its labels"
+        WARNING, "nodes lose their only Topograph label", "let Topograph 1.0 write its labels"
     ),
     "k8s_topograph_deprecated": Entry(
-        INFO, "nodes have labels of Topograph 0.5 or older", "migrate them with topograph: add, then topograph: finish"
+        INFO,
+        "nodes have labels of Topograph 0.5 or older",
+        "migrate them with k8s_topology_topograph: add, then finish",
     ),
     "k8s_apply_incomplete": Entry(
-        ERROR, "some writes were made and others failed", "run again once the cause is fixed"
+        ERROR, "some writes succeeded and others failed", "run the role again once the cause is fixed"
     ),
     "k8s_runai_conflict": Entry(
-        ERROR, "Run:ai has a network topology of that name with other levels", "choose another name, or remove it there"
+        ERROR,
+        "Run:ai has a network topology of that name with other levels",
+        "choose another name, or delete it in Run:ai",
     ),
     # IMEX node lists: plugin_utils/render/imex.py.
     "imex_address_duplicate": Entry(
-        ERROR, "two trays of a clique have one IMEX address, no list is written", "give each tray its own address"
+        ERROR,
+        "two trays of a clique have the same IMEX address, so no list is written",
+        "give each tray its own address",
     ),
     "imex_address_missing": Entry(
         ERROR,
@@ -431,281 +485,385 @@ CATALOGUE: dict[str, Entry] = {
         "widen imex_network, or set the address in the fabric file",
     ),
     # IMEX on a tray: module_utils/imex/facts.py; on a clique: module_utils/imex/verdict.py.
-    "imex_channel_beside_slurm": Entry(
+    "imex_channel_slurm_conflict": Entry(
         WARNING,
-        "a channel device stands where Slurm's switch/nvidia_imex gives each job one, and a reconfigure removes it",
-        "leave imex_channels empty and set imex_create_channel0 to false",
+        "a channel device exists although switch/nvidia_imex makes one for each job; a reconfigure removes it",
+        "leave imex_channels empty and set imex_create_channel0: false",
     ),
     "imex_channel_missing": Entry(
-        INFO, "IMEX runs and there is no channel device", "let the imex role make one, or use switch/nvidia_imex"
+        INFO, "IMEX runs and there is no channel device", "create one with the role imex, or use switch/nvidia_imex"
     ),
     "imex_channel_stale": Entry(
-        ERROR, "a channel device has the major of an earlier boot", "remove it and make it anew"
+        ERROR, "a channel device has the major number of an earlier boot", "remove it and create it again"
     ),
     "imex_channels_off": Entry(
         WARNING, "the driver offers no IMEX channels", "set NVreg_ImexChannelCount above 0, then reboot"
     ),
     "imex_cmd_disabled": Entry(
-        WARNING, "the daemon's command service is off, nobody can ask it", "set IMEX_CMD_ENABLED to 1"
+        WARNING, "the command service of the daemon is off, so its state cannot be read", "set IMEX_CMD_ENABLED to 1"
     ),
     "imex_config_missing": Entry(ERROR, "config.cfg of nvidia-imex cannot be read", "reinstall the package"),
-    "imex_ctl_failed": Entry(
-        ERROR, "nvidia-imex-ctl gave no usable answer", "run nvidia-imex-ctl -N by hand on the tray"
-    ),
+    "imex_ctl_failed": Entry(ERROR, "nvidia-imex-ctl printed no usable output", "run nvidia-imex-ctl -N on the tray"),
     "imex_domain_degraded": Entry(
-        WARNING, "a tray sees all its peers, and its domain is not up", "look at the other members of the clique"
+        WARNING,
+        "a tray is connected to all its peers, and its domain is not up",
+        "check the other members of the clique",
     ),
     "imex_foreign_daemon": Entry(
-        WARNING, "an IMEX daemon of no known owner runs", "stop it, and start IMEX by its owner"
+        WARNING, "an IMEX daemon without a known owner runs", "stop it, and start IMEX by its owner"
     ),
     "imex_in_use": Entry(
-        ERROR, "the driver's one IMEX session belongs to another daemon", "stop the other owner of IMEX on this host"
+        ERROR, "another daemon has the driver's one IMEX session", "stop the other owner of IMEX on this host"
     ),
     # imex_owner job: module_utils/imex/job_files.py and job_host.py.
     "imex_job_no_slurm": Entry(
-        ERROR, "a tray that is to give each job its IMEX has no slurm.conf", "set imex_job_slurm_conf, or another owner"
+        ERROR, "a tray with imex_owner job has no slurm.conf", "set imex_job_slurm_conf, or another imex_owner"
     ),
     "imex_job_not_member": Entry(
-        WARNING, "a tray is in no clique, so its jobs get no IMEX", "place the tray in the fabric file"
+        WARNING, "a tray is in no clique, so its jobs get no IMEX", "run the playbooks discover and accept for the tray"
     ),
     "imex_job_prolog_empty": Entry(
-        WARNING, "an empty prolog of a former owner stays, as Slurm needs one", "take Prolog and Epilog from slurm.conf"
+        WARNING,
+        "an empty prolog of a former owner stays, because slurm.conf names it",
+        "remove Prolog and Epilog from slurm.conf",
     ),
     "imex_job_prolog_flags": Entry(
-        ERROR, "PrologFlags has no Alloc, so the trays' prologs do not run together", "add PrologFlags=Alloc"
+        ERROR, "PrologFlags has no Alloc, so the prologs of a job's trays do not run together", "add PrologFlags=Alloc"
     ),
     "imex_job_prolog_unset": Entry(
         ERROR, "slurm.conf does not run the prolog and epilog of IMEX", "add the lines that the message names"
     ),
-    "imex_job_runs": Entry(ERROR, "a job still has its IMEX on this tray", "drain the tray and run the role again"),
+    "imex_job_runs": Entry(
+        ERROR, "a job still has its IMEX daemon on this tray", "drain the tray and run the role imex again"
+    ),
     "imex_job_task_prolog": Entry(
-        INFO, "a batch job that runs without IMEX cannot say so in its log", "add the TaskProlog that the message names"
+        INFO,
+        "a batch job that runs without IMEX cannot report that in its log",
+        "add the TaskProlog that the message names",
     ),
     "imex_job_wait_too_long": Entry(
-        ERROR, "Slurm would end the prolog or epilog before its own wait", "raise Slurm's limit or lower imex_job_wait"
+        ERROR,
+        "Slurm would end the prolog or epilog before its own time limit",
+        "raise Slurm's limit or lower imex_job_wait",
     ),
     "imex_list_differs": Entry(
         ERROR,
         "members of an IMEX domain started with different lists (!M!)",
-        "write one list on all trays of the clique, then stop all and start all",
+        "write one list on all trays of the clique, then stop all daemons and start all",
     ),
     "imex_list_edited": Entry(
-        WARNING, "the list is not the one that the role wrote", "run the imex role on the whole clique"
+        WARNING, "the list is not the one that the role imex wrote", "run the role imex on the whole clique"
     ),
     "imex_list_not_running": Entry(
         WARNING, "the list was written after the daemon started", "restart the daemons of the whole clique together"
     ),
     "imex_list_unusable": Entry(
-        ERROR, "a line of the list is empty, a comment, twice there or no address", "write the list anew"
+        ERROR,
+        "a line of the list is empty, a comment, a duplicate or not an address",
+        "run the role imex, which writes the list again",
     ),
-    "imex_member_unasked": Entry(WARNING, "a member of the clique could not be asked", "bring the tray back"),
-    "imex_missing": Entry(INFO, "nvidia-imex is not installed", "run the imex role where IMEX is wanted"),
+    "imex_member_unreachable": Entry(WARNING, "a member of the clique could not be read", "bring the tray up"),
+    "imex_missing": Entry(INFO, "nvidia-imex is not installed", "run the role imex where IMEX is needed"),
     "imex_no_own_address": Entry(
         ERROR, "no line of the list is an address of the tray", "correct imex_address in the fabric file"
     ),
-    "imex_not_configured": Entry(ERROR, "IMEX has no list of nodes", "run the imex role"),
-    "imex_not_ready": Entry(ERROR, "the daemon runs and is not ready", "see its log for what it waits for"),
-    "imex_pair_blind": Entry(
-        ERROR, "two ready members do not see each other", "open port 50000 both ways, then restart the clique"
+    "imex_not_configured": Entry(ERROR, "IMEX has no node list", "run the role imex"),
+    "imex_not_ready": Entry(ERROR, "the daemon runs and is not ready", "check its log for what it waits for"),
+    "imex_pair_disconnected": Entry(
+        ERROR,
+        "two ready members are not connected",
+        "open port 50000 in both directions, then restart the clique's daemons",
     ),
     "imex_peer_lost": Entry(
-        WARNING, "a tray is not connected to some peers", "look at those trays, and at ports 50000 and 50005"
+        WARNING, "a tray is not connected to some peers", "check those trays, and ports 50000 and 50005"
     ),
     "imex_peer_version": Entry(
         ERROR, "members of an IMEX domain have different versions (!V!)", "install one version on the whole clique"
     ),
     "imex_persist_left": Entry(
-        INFO, "a persist file is left of an unclean stop", "remove it once no job of that time runs"
+        INFO, "a persist file is left from an unclean stop", "remove it once no job of that time runs"
     ),
     "imex_timeout": Entry(
         ERROR, "nvidia-imex-ctl hangs", "drain the tray and restart the daemon, reboot if it hangs again"
     ),
-    "imex_two_owners": Entry(ERROR, "two owners of IMEX on one host", "leave one of them"),
-    "imex_unit_down": Entry(ERROR, "nvidia-imex.service is enabled and does not run", "see its journal, start it"),
-    "imex_unit_starting": Entry(
-        ERROR, "the daemon runs and the start of its unit does not end", "see its journal, restart it"
+    "imex_two_owners": Entry(ERROR, "two owners of IMEX on one host", "keep one of them"),
+    "imex_unit_down": Entry(
+        ERROR, "nvidia-imex.service is enabled and does not run", "check journalctl -u nvidia-imex, then start it"
     ),
-    "imex_unit_failed": Entry(ERROR, "nvidia-imex.service has failed", "remove the cause, reset-failed, start it"),
+    "imex_unit_starting": Entry(
+        ERROR,
+        "the daemon runs and the start of its unit does not finish",
+        "check journalctl -u nvidia-imex, then restart it",
+    ),
+    "imex_unit_failed": Entry(
+        ERROR, "nvidia-imex.service has failed", "remove the cause, run systemctl reset-failed nvidia-imex, start it"
+    ),
     "imex_version_mismatch": Entry(
-        ERROR, "nvidia-imex is not of the driver's version", "install the package of the driver's exact version"
+        ERROR, "nvidia-imex does not have the driver's version", "install the package of the driver's exact version"
     ),
     "imex_waiting_for_recovery": Entry(
         ERROR,
-        "after an unclean stop the daemon waits for its peers of before",
-        "bring them back, or restart the clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
+        "after an unclean stop the daemon waits for its former peers",
+        "bring them up, or restart the clique with a changed list or IMEX_WAIT_FOR_QUORUM=NONE",
     ),
     # Changes of IMEX: module_utils/imex/domain.py and tray.py, plugin_utils/imex/clique.py.
-    "imex_change_held": Entry(
+    "imex_change_blocked": Entry(
         ERROR,
-        "a clique's IMEX must restart as a whole, and a member in trouble runs its daemon on",
-        "correct that tray, or stop its daemon",
+        "IMEX of a clique must restart as a whole, and a faulty member still runs its daemon",
+        "repair that tray, or stop its daemon",
     ),
     "imex_clique_partial": Entry(
-        ERROR, "a change of a clique's IMEX leaves out some of its trays", "run it on the whole clique"
+        ERROR, "a change of a clique's IMEX leaves out some of its trays", "run the role imex on the whole clique"
     ),
     "imex_driver_unknown": Entry(
-        ERROR, "the loaded driver's version cannot be read", "load the driver, or set imex_version"
+        ERROR, "the version of the loaded driver cannot be read", "load the driver, or set imex_version"
     ),
     "imex_jobs_running": Entry(
         ERROR, "IMEX of a clique must stop and jobs run on it", "wait for the jobs, or set imex_allow_jobs"
     ),
     "imex_jobs_unknown": Entry(
-        ERROR, "IMEX of a clique must stop and Slurm does not say whether jobs run", "bring slurmctld back"
+        ERROR, "IMEX of a clique must stop and Slurm does not report whether jobs run", "start slurmctld"
     ),
     "imex_package_missing": Entry(
-        ERROR, "no repository has nvidia-imex of the driver's version", "add the repository that the driver came from"
+        ERROR,
+        "no repository has nvidia-imex of the driver's version",
+        "add the repository that the driver was installed from",
     ),
-    "imex_port_blocked": Entry(ERROR, "a port of a member takes no connection from others", "open it for the members"),
-    "imex_reboot_needed": Entry(WARNING, "options of the driver wait for a reboot", "reboot the tray"),
+    "imex_port_blocked": Entry(
+        ERROR, "a port of a member refuses connections of other members", "open it for the members"
+    ),
+    "imex_reboot_needed": Entry(WARNING, "changed driver parameters take effect after a reboot", "reboot the tray"),
     "imex_list_outdated": Entry(
-        WARNING, "a tray could not be given its clique's list", "bring it back, and run the role imex on it"
+        WARNING, "the list of a clique could not be written on a tray", "bring the tray up and run the role imex on it"
     ),
     # Slurm's topology: module_utils/slurm/rules.py and planning.py.
     "slurm_hardware_assumed": Entry(
         WARNING,
-        "a tray that Slurm is to know has never told its hardware, so its clique's usual one is written",
+        "the hardware of a tray was never read, so the usual hardware of its clique is written",
         "bring the tray up and run the role slurm again",
     ),
-    "slurm_aggregates_shift": Entry("warning", "Blocks above the base size are cut anew.", "Keep retired blocks."),
-    "slurm_block_duplicate": Entry("error", "Two blocks have one name.", "Give each clique a block of its own."),
-    "slurm_block_empty": Entry("error", "A block has no nodes, before Slurm 25.05.", "Leave it out, or upgrade."),
-    "slurm_block_name": Entry("error", "A block's name cannot stand in a topology file.", "Use letters, digits, . _ -"),
-    "slurm_block_overlap": Entry("error", "A node stands in two blocks.", "Leave it in the one of its clique."),
-    "slurm_block_short": Entry("error", "A block is below the base size, before Slurm 25.05.", "Lower the base size."),
-    "slurm_block_size": Entry("error", "A block size is not the base times a power of two.", "Correct block_sizes."),
-    "slurm_block_size_rest": Entry("warning", "Large jobs get none of the last blocks.", "Add a block size."),
-    "slurm_block_size_unused": Entry("info", "A block size has no effect.", "Leave it out."),
-    "slurm_block_unknown": Entry("error", "Slurm knows no node of a block.", "Set nvlink_slurm_node."),
+    "slurm_aggregates_shift": Entry(WARNING, "blocks above the base size get other members", "keep retired blocks"),
+    "slurm_block_duplicate": Entry(
+        ERROR, "two blocks have the same name", "give each clique its own block name in the fabric file"
+    ),
+    "slurm_block_empty": Entry(
+        ERROR, "a block has no nodes, which Slurm before 25.05 rejects", "leave the block out, or upgrade Slurm"
+    ),
+    "slurm_block_name": Entry(ERROR, "a block's name is not valid in a topology file", "use letters, digits and . _ -"),
+    "slurm_block_overlap": Entry(ERROR, "a node is in two blocks", "keep it only in the block of its clique"),
+    "slurm_block_short": Entry(
+        ERROR,
+        "a block is below the base block size, which Slurm before 25.05 rejects",
+        "lower the first of slurm_topology_block_sizes",
+    ),
+    "slurm_block_size": Entry(
+        ERROR, "a block size is not the base block size times a power of two", "correct slurm_topology_block_sizes"
+    ),
+    "slurm_block_size_remainder": Entry(
+        WARNING, "large jobs cannot use the last blocks", "add a size to slurm_topology_block_sizes"
+    ),
+    "slurm_block_size_unused": Entry(INFO, "a block size has no effect", "remove it from slurm_topology_block_sizes"),
+    "slurm_block_unknown": Entry(ERROR, "Slurm has none of the nodes of a block", "set nvlink_slurm_node"),
     "slurm_channels_beyond_driver": Entry(
-        "warning", "Slurm may give a job an IMEX channel that a driver lacks.", "Lower slurm_imex_channels."
+        WARNING, "Slurm may give a job an IMEX channel that a driver lacks", "lower slurm_imex_channels"
     ),
     "slurm_channels_few": Entry(
-        "warning",
-        "There are fewer IMEX channels than nodes.",
-        "Raise NVreg_ImexChannelCount, then slurm_imex_channels.",
+        WARNING, "there are fewer IMEX channels than nodes", "raise NVreg_ImexChannelCount, then slurm_imex_channels"
     ),
     "slurm_channels_none": Entry(
-        "warning",
-        "Before Slurm 25.11 no job is given an IMEX channel, for a driver with two of them.",
-        "Raise NVreg_ImexChannelCount to 3 or more, or upgrade.",
+        WARNING,
+        "Slurm before 25.11 gives no job an IMEX channel where the driver has two",
+        "raise NVreg_ImexChannelCount to 3 or more, or upgrade Slurm",
     ),
-    "slurm_clique_above_base": Entry("warning", "A clique is larger than the base size.", "Give it a partition."),
-    "slurm_cluster_default": Entry("error", "The cluster's default topology is missing.", "Correct cluster_default."),
-    "slurm_conf_contrary": Entry("error", "slurm.conf contradicts what is to be managed.", "Change that line."),
-    "slurm_format": Entry("error", "This Slurm does not read that topology file.", "Set format to auto."),
-    "slurm_hostlist": Entry("error", "A block's hostlist does not name its nodes.", "Report it as a bug."),
-    "slurm_jobs_move": Entry("warning", "Jobs run on trays that change their block.", "None: they run on."),
-    "slurm_jobs_on_moving_trays": Entry("error", "Jobs run on trays that change their block.", "Wait, or allow it."),
-    "slurm_no_blocks": Entry("error", "The topology has no block.", "Discover the fabric first."),
-    "slurm_no_nodes": Entry("error", "No block of the topology has a node.", "Discover the fabric first."),
-    "slurm_node_name": Entry("error", "A node's name cannot stand in a hostlist.", "Set nvlink_slurm_node."),
-    "slurm_node_rank": Entry("warning", "Ranks follow node names that interleave blocks.", "Set BlockAsNodeRank."),
-    "slurm_node_topology": Entry("error", "A NodeName line wins over the topology file.", "Take Topology= off it."),
-    "slurm_node_uncovered": Entry("warning", "A partition has nodes in no block.", "Place them, or part them."),
-    "slurm_node_unknown": Entry("warning", "Slurm does not know a node of a block.", "Add it to slurm.conf."),
-    "slurm_other_topology": Entry("info", "Another topology runs beside this one.", "None."),
-    "slurm_partition_topology": Entry("error", "A partition names a missing topology.", "Correct its Topology=."),
-    "slurm_placeholder_left_out": Entry("warning", "A retired block cannot be kept, before 25.05.", "Upgrade Slurm."),
-    "slurm_plugin_inconsistent": Entry("error", "Another TopologyPlugin is set.", "Change TopologyPlugin."),
-    "slurm_plugin_ignored": Entry("info", "TopologyPlugin has no effect beside topology.yaml.", "Remove the line."),
-    "slurm_plugin_missing": Entry("error", "TopologyPlugin is not set, topology.conf is not read.", "Set it."),
-    "slurm_prolog_flags": Entry("warning", "The prolog does not run at allocation.", "Set PrologFlags=Alloc."),
+    "slurm_clique_above_base": Entry(
+        WARNING, "a clique is larger than the base block size", "give it a partition of its own"
+    ),
+    "slurm_cluster_default": Entry(
+        ERROR, "the default topology of the cluster is missing", "correct slurm_topology_cluster_default"
+    ),
+    "slurm_conf_inconsistent": Entry(ERROR, "a line of slurm.conf contradicts a managed setting", "correct that line"),
+    "slurm_format": Entry(ERROR, "this Slurm does not read that topology file", "set slurm_topology_format: auto"),
+    "slurm_hostlist": Entry(ERROR, "the hostlist of a block does not expand to its nodes", "report it as a bug"),
+    "slurm_jobs_move": Entry(WARNING, "jobs run on trays that change their block", "none, the jobs continue"),
+    "slurm_jobs_on_moving_trays": Entry(
+        ERROR, "jobs run on trays that change their block", "wait for them, or set slurm_topology_allow_moving_jobs"
+    ),
+    "slurm_no_blocks": Entry(ERROR, "the topology has no block", "run the playbooks discover and accept first"),
+    "slurm_no_nodes": Entry(
+        ERROR, "no block of the topology has a node", "run the playbooks discover and accept first"
+    ),
+    "slurm_node_name": Entry(ERROR, "a node's name is not valid in a hostlist", "set nvlink_slurm_node"),
+    "slurm_node_rank": Entry(WARNING, "task ranks follow node names that interleave the blocks", "set BlockAsNodeRank"),
+    "slurm_node_topology": Entry(
+        ERROR, "Topology= of a NodeName line overrides the topology file", "remove it from that line"
+    ),
+    "slurm_node_uncovered": Entry(
+        WARNING, "a partition has nodes that are in no block", "place them, or split the partition"
+    ),
+    "slurm_node_unknown": Entry(WARNING, "Slurm does not have a node of a block", "add it to slurm.conf"),
+    "slurm_other_topology": Entry(INFO, "slurmctld also runs another topology", "none"),
+    "slurm_partition_topology": Entry(ERROR, "a partition names a missing topology", "correct its Topology="),
+    "slurm_placeholder_left_out": Entry(
+        WARNING, "Slurm before 25.05 cannot keep a retired block as a placeholder", "upgrade Slurm"
+    ),
+    "slurm_plugin_inconsistent": Entry(ERROR, "another TopologyPlugin is set", "set TopologyPlugin=topology/block"),
+    "slurm_plugin_ignored": Entry(
+        INFO, "TopologyPlugin has no effect with topology.yaml", "remove the line from slurm.conf"
+    ),
+    "slurm_plugin_missing": Entry(
+        ERROR, "TopologyPlugin is not set, so topology.conf is not read", "set TopologyPlugin=topology/block"
+    ),
+    "slurm_prolog_flags": Entry(WARNING, "the prolog does not run at allocation", "set PrologFlags=Alloc"),
     "slurm_rehearsal_block": Entry(
-        "error", "In a rehearsal a job of a block's size is not placed in its block.", "See the message."
+        ERROR, "in a rehearsal a job of the size of a block does not fit into it", "follow the message of the finding"
     ),
-    "slurm_rehearsal_job": Entry("warning", "In a rehearsal a job would be pending for ever.", "Correct its size."),
+    "slurm_rehearsal_job": Entry(
+        WARNING,
+        "in a rehearsal a job would stay pending for ever",
+        "correct its size, or the partition's trays and limits",
+    ),
     "slurm_rehearsal_job_required": Entry(
-        "error", "In a rehearsal a required job would be pending for ever.", "Correct its size."
+        ERROR,
+        "in a rehearsal a required job would stay pending for ever",
+        "correct its size, or the partition's trays and limits",
     ),
     "slurm_rehearsal_missing": Entry(
-        "error", "rehearse is always, and the rehearsal did not run to its end.", "See the reason."
+        ERROR, "a rehearsal is required and did not finish", "correct the reason that the finding names"
     ),
     "slurm_rehearsal_refused": Entry(
-        "error", "In a rehearsal slurmctld refuses the new files.", "Correct the setting that it names."
+        ERROR, "in a rehearsal slurmctld rejects the new files", "correct the line that the finding names"
     ),
-    "slurm_rehearsal_skipped": Entry("info", "The apply was not rehearsed.", "Run it as root on the controller."),
-    "slurm_rehearsal_spread": Entry("warning", "A job of a clique's size may be spread.", "Give it a partition."),
-    "slurm_rehearsal_unfinished": Entry("warning", "A rehearsal did not end in time.", "Raise rehearse_timeout."),
-    "slurm_release": Entry("warning", "This release loses nodes of blocks.", "Upgrade Slurm."),
-    "slurm_segment": Entry("error", "A --segment that jobs use is refused or fits nowhere.", "Use smaller segments."),
-    "slurm_segment_spread": Entry("warning", "A --segment is larger than any block.", "Use smaller segments."),
-    "slurm_select_type": Entry("error", "SelectType is not select/cons_tres.", "Set it in slurm.conf."),
-    "slurm_switches": Entry("error", "slurmctld refuses a tree of switches.", "Correct the switches."),
-    "slurm_switches_doubtful": Entry("warning", "A tree does not work as written.", "Correct the switches."),
-    "slurm_topologies_one": Entry("warning", "This Slurm has one topology only.", "Upgrade to 25.05."),
-    "slurm_too_large": Entry("error", "More nodes or blocks than Slurm can hold.", "Split the cluster."),
-    "slurm_topology_differs": Entry("warning", "slurmctld runs another topology than its file.", "Reconfigure."),
-    "slurm_topology_name": Entry("error", "A topology's name cannot stand in slurm.conf.", "Use letters and digits."),
-    "slurm_topology_foreign": Entry("error", "topology.conf holds a tree or Include lines.", "Move it away first."),
-    "slurm_twin_hides": Entry("error", "topology.yaml hides topology.conf.", "Remove it, or set format to auto."),
-    "slurm_twin_left": Entry("warning", "The other topology file is left over.", "Remove it."),
+    "slurm_rehearsal_skipped": Entry(INFO, "the apply was not rehearsed", "run it as root on the controller"),
+    "slurm_rehearsal_spread": Entry(
+        WARNING, "a job of the size of a clique may be spread over blocks", "give the clique a partition of its own"
+    ),
+    "slurm_rehearsal_unfinished": Entry(
+        WARNING, "a rehearsal ended before all its jobs were judged", "raise slurm_topology_rehearse_timeout"
+    ),
+    "slurm_release": Entry(WARNING, "this Slurm release loses nodes of blocks", "upgrade Slurm"),
+    "slurm_segment": Entry(
+        ERROR, "a --segment that jobs use is rejected or fits into no block", "use smaller segments"
+    ),
+    "slurm_segment_spread": Entry(WARNING, "a --segment is larger than any block", "use smaller segments"),
+    "slurm_select_type": Entry(
+        ERROR, "SelectType is not select/cons_tres", "set SelectType=select/cons_tres in slurm.conf"
+    ),
+    "slurm_switches": Entry(ERROR, "slurmctld rejects the tree of switches", "correct slurm_topology_other_topologies"),
+    "slurm_switches_suspect": Entry(
+        WARNING,
+        "slurmctld loads the tree of switches and uses only part of it",
+        "correct slurm_topology_other_topologies",
+    ),
+    "slurm_topologies_one": Entry(WARNING, "this Slurm supports a single topology", "upgrade Slurm to 25.05"),
+    "slurm_too_large": Entry(ERROR, "there are more nodes or blocks than Slurm supports", "split the cluster"),
+    "slurm_topology_differs": Entry(
+        WARNING, "slurmctld runs another topology than its file", "run scontrol reconfigure"
+    ),
+    "slurm_topology_name": Entry(ERROR, "the name of a topology is not valid in slurm.conf", "use letters and digits"),
+    "slurm_topology_foreign": Entry(
+        ERROR, "topology.conf has a tree of switches or Include lines", "move that file away"
+    ),
+    "slurm_topology_file_hidden": Entry(
+        ERROR, "topology.yaml hides topology.conf", "remove topology.yaml, or set slurm_topology_format: auto"
+    ),
+    "slurm_topology_file_left": Entry(WARNING, "a topology file of the other format is left", "remove it"),
     # Tiers: module_utils/slurm/tier_plan.py.
-    "slurm_tier_account_missing": Entry("error", "slurmdbd lacks an account or user of a tier.", "Add it."),
-    "slurm_tier_accounting": Entry("error", "Tiers have QoS, and this Slurm has no slurmdbd.", "Set up slurmdbd."),
-    "slurm_tier_enforce": Entry("warning", "Slurm does not enforce QoS.", "Set AccountingStorageEnforce."),
-    "slurm_tier_grant_by_hand": Entry("info", "A tier's QoS is also granted manually.", "Revoke it, or leave it."),
-    "slurm_tier_include": Entry("error", "slurm.conf does not include the partitions.", "Add the Include line."),
-    "slurm_tier_jobs": Entry("error", "A partition to remove still has jobs.", "Drain it first."),
-    "slurm_tier_node_unknown": Entry("error", "Slurm does not know a node of a tier.", "Add it to slurm.conf."),
-    "slurm_tier_open_partition": Entry("warning", "Another partition gives all users a tier's trays.", "Restrict it."),
-    "slurm_tier_partition_foreign": Entry("error", "slurm.conf defines a tier's partition.", "Remove it there."),
-    "slurm_tier_preempt": Entry("warning", "Preemption by QoS is off.", "Set PreemptType=preempt/qos."),
-    "slurm_tier_priority": Entry("info", "The priority of QoS has no weight.", "Set PriorityWeightQOS."),
-    "slurm_tier_qos_foreign": Entry(
-        "error", "A QoS of a tier's name exists and is not managed here.", "Use another name, or hand it over."
+    "slurm_tier_account_missing": Entry(
+        ERROR, "slurmdbd lacks an account or user of a tier", "add it, or set slurm_tiers_create_accounts"
     ),
-    "slurm_tier_qos_unknown": Entry("error", "A tier names a QoS that does not exist.", "Add it, or leave it out."),
-    "slurm_tier_qos_used": Entry("warning", "A QoS to remove is still in use.", "Remove it from that partition."),
-    "slurm_tier_segment": Entry("error", "A tier's segment is refused or fits nowhere.", "Use a smaller one."),
-    "slurm_tier_segment_advice": Entry("info", "A tier's segments are not enforced.", "Use the script, from 25.11.2."),
-    "slurm_tier_segment_script": Entry("error", "The script for segments is not called.", "Add the line it names."),
-    "slurm_tier_spans": Entry("warning", "A tier's clique is above the base size.", "Set per_block for the tier."),
-    "slurm_tier_state": Entry("info", "A tier's partition is in another state, set manually.", "None, or set it back."),
-    "slurm_tier_topology": Entry("error", "A tier names a topology that does not run.", "Apply slurm_topology first."),
+    "slurm_tier_accounting": Entry(ERROR, "tiers have QoS, and this Slurm has no accounting", "set up slurmdbd"),
+    "slurm_tier_enforce": Entry(WARNING, "Slurm does not enforce QoS", "set AccountingStorageEnforce in slurm.conf"),
+    "slurm_tier_grant_by_hand": Entry(
+        INFO, "the QoS of a tier is also granted manually", "revoke the grant, or keep it"
+    ),
+    "slurm_tier_include": Entry(
+        ERROR,
+        "slurm.conf does not include the tiers' partitions",
+        "add the Include line, or set slurm_tiers_manage_conf",
+    ),
+    "slurm_tier_jobs": Entry(ERROR, "a partition that is to be removed still has jobs", "drain it first"),
+    "slurm_tier_node_unknown": Entry(ERROR, "Slurm does not have a node of a tier", "add it to slurm.conf"),
+    "slurm_tier_open_partition": Entry(
+        WARNING, "another partition gives everybody access to the trays of a tier", "restrict that partition"
+    ),
+    "slurm_tier_partition_foreign": Entry(
+        ERROR, "slurm.conf itself defines the partition of a tier", "remove it from slurm.conf"
+    ),
+    "slurm_tier_preempt": Entry(WARNING, "preemption by QoS is off", "set PreemptType=preempt/qos"),
+    "slurm_tier_priority": Entry(INFO, "the priority of QoS has no weight", "set PriorityWeightQOS"),
+    "slurm_tier_qos_foreign": Entry(
+        ERROR,
+        "the QoS of a tier is not managed by this collection",
+        "use another name, or let the collection manage it",
+    ),
+    "slurm_tier_qos_unknown": Entry(ERROR, "a tier names a QoS that does not exist", "create it, or leave it out"),
+    "slurm_tier_qos_used": Entry(
+        WARNING, "a QoS that is to be removed is still in use", "remove it from the partition that the finding names"
+    ),
+    "slurm_tier_segment": Entry(ERROR, "the segment of a tier is rejected or fits into no block", "use a smaller one"),
+    "slurm_tier_segment_advice": Entry(
+        INFO, "the segments of a tier are not enforced", "set slurm_tiers_segment_script, from Slurm 25.11.2"
+    ),
+    "slurm_tier_segment_script": Entry(
+        ERROR, "slurm.conf does not run the segment script", "add the line that the finding names"
+    ),
+    "slurm_tier_spans": Entry(
+        WARNING, "a clique of a tier is larger than the base block size", "set per_block for the tier"
+    ),
+    "slurm_tier_state": Entry(
+        INFO, "the state of a tier's partition was changed manually", "none, or set it back with scontrol update"
+    ),
+    "slurm_tier_topology": Entry(
+        ERROR, "a tier names a topology that slurmctld does not run", "run the role slurm_topology first"
+    ),
     "slurm_tier_tres_unknown": Entry(
-        "error", "A QoS limits a resource that Slurm does not count.", "Set AccountingStorageTRES."
+        ERROR, "a QoS limits a TRES that Slurm does not track", "add it to AccountingStorageTRES"
     ),
     # The DRA driver's values: plugin_utils/dra/values.py.
     "dra_gate_conflict": Entry(
-        ERROR, "feature gates exclude each other, so the driver exits at start", "switch one of them off"
+        ERROR, "feature gates exclude each other, so the driver exits at start", "disable one of them"
     ),
-    "dra_value_refused": Entry(ERROR, "the driver's chart rejects the values", "correct the values"),
-    "dra_value_unknown": Entry(ERROR, "the driver's chart has no such key", "correct the key"),
-    "dra_value_wrong": Entry(ERROR, "the driver's chart cannot use a value of this kind", "correct the value"),
+    "dra_value_refused": Entry(ERROR, "the driver's chart rejects the values", "correct dra_driver_values"),
+    "dra_value_unknown": Entry(ERROR, "the driver's chart has no such key", "correct the key in dra_driver_values"),
+    "dra_value_wrong": Entry(
+        ERROR, "a value has the wrong type for the driver's chart", "correct the value in dra_driver_values"
+    ),
     # The DRA driver's preflight: plugin_utils/dra/preflight.py.
     "dra_api_missing": Entry(
         ERROR, "the API server does not serve resource.k8s.io", "enable DRA, or upgrade Kubernetes"
     ),
     "dra_bandwidth_failed": Entry(
-        WARNING, "an nvbandwidth job failed, or succeeded across two cliques", "see the log of its launcher"
+        WARNING, "an nvbandwidth job failed, or succeeded across two cliques", "check the log of its launcher"
     ),
-    "dra_bandwidth_unproven": Entry(INFO, "no nvbandwidth job has succeeded in a clique yet", "run nvbandwidth there"),
+    "dra_bandwidth_untested": Entry(INFO, "no nvbandwidth job has succeeded in a clique yet", "run nvbandwidth in it"),
     "dra_insufficient_permissions": Entry(
-        ERROR, "the account cannot list what must be known before a removal", "give it the verb list"
+        ERROR, "the account cannot list the objects that a removal depends on", "grant it the verb list on them"
     ),
     "dra_channels_missing": Entry(
         ERROR, "the kernel of a tray has no IMEX channels", "load the driver, check its version"
     ),
     "dra_claim_lost": Entry(
-        ERROR, "a claim was in use before an upgrade and is not now", "see its pod and the plugin's log"
+        ERROR, "a ResourceClaim was in use before an upgrade and is not now", "check its pod and the plugin's log"
     ),
     "dra_claims_in_use": Entry(
         ERROR, "pods use the driver's devices, so the driver cannot be removed", "delete the pods first"
     ),
     "dra_class_missing": Entry(ERROR, "a DeviceClass of the driver is missing", "install the release again"),
     "dra_dcgm_imex": Entry(INFO, "DCGM monitors IMEX, which the driver owns", "exclude IMEX from its health watches"),
-    "dra_domain_leftovers": Entry(WARNING, "a deleted ComputeDomain has left objects behind", "wait, then remove them"),
+    "dra_domain_leftovers": Entry(WARNING, "a deleted ComputeDomain left objects behind", "wait, then delete them"),
     "dra_domain_spans": Entry(WARNING, "a ComputeDomain spans several cliques", "bind its workload to one clique"),
     "dra_domain_stuck": Entry(
         ERROR, "the deletion of a ComputeDomain does not finish", "check that the driver's controller runs"
     ),
-    "dra_domain_unready": Entry(ERROR, "the daemon of a ComputeDomain is not ready on a node", "see its log there"),
+    "dra_domain_unready": Entry(
+        ERROR, "the daemon of a ComputeDomain is not ready on a node", "check its log on that node"
+    ),
     "dra_domain_without_imex": Entry(
         ERROR, "the daemon of a ComputeDomain finds no clique", "repair the fabric of that tray"
     ),
     "dra_downgrade": Entry(ERROR, "the installed driver is newer than the chart", "pin its version or a later one"),
     "dra_label_missing": Entry(
-        ERROR, "a node lacks the clique label", "see the log of the label's writer on that node"
+        ERROR, "a node lacks the clique label", "check the log of the label's writer on that node"
     ),
     "dra_label_wrong": Entry(
         ERROR, "a node's clique label differs from its GPUs", "restart the label's writer on that node"
@@ -713,17 +871,17 @@ CATALOGUE: dict[str, Entry] = {
     "dra_plugin_unscheduled": Entry(ERROR, "the driver's DaemonSet is scheduled on no node", "label the nodes"),
     "dra_plugin_missing": Entry(ERROR, "the driver's DaemonSet is missing", "install the release"),
     "dra_plugin_incomplete": Entry(ERROR, "the driver runs on too few nodes", "label or untaint the others"),
-    "dra_plugin_unready": Entry(ERROR, "pods of the driver are not ready", "see their log"),
+    "dra_plugin_unready": Entry(ERROR, "pods of the driver are not ready", "check their logs"),
     "dra_probe_cliques_merged": Entry(
         ERROR, "the daemons of a probe across two cliques joined the wrong cliques", "compare the label with the GPUs"
     ),
     "dra_probe_failed": Entry(
-        ERROR, "the channel of a probe does not reach its pods", "see the object that the finding names"
+        ERROR, "the channel of a probe is not available in its pods", "check the object that the finding names"
     ),
-    "dra_probe_leftovers": Entry(ERROR, "a probe has left objects behind", "check that the driver's controller runs"),
+    "dra_probe_leftovers": Entry(ERROR, "a probe left objects behind", "check that the driver's controller runs"),
     "dra_release_pending": Entry(ERROR, "a Helm operation was interrupted", "roll the release back, or uninstall it"),
     "dra_slice_missing": Entry(
-        ERROR, "the driver publishes no ResourceSlice for a node", "see the plugin's log on that node"
+        ERROR, "the driver publishes no ResourceSlice for a node", "check the plugin's log on that node"
     ),
     "dra_clique_size": Entry(
         WARNING, "a clique has more nodes than the driver allows in an IMEX domain", "raise the limit"
@@ -748,12 +906,12 @@ CATALOGUE: dict[str, Entry] = {
     "dra_fabric_unhealthy": Entry(
         WARNING, "the fabric of a tray is unhealthy, which the DRA driver does not check", "repair it"
     ),
-    "dra_imex_owner": Entry(ERROR, "another owner of IMEX exists on a tray or node", "leave IMEX to one owner"),
+    "dra_imex_owner": Entry(ERROR, "IMEX has another owner on a tray or node", "keep one owner of IMEX"),
     "dra_imex_unit": Entry(
         ERROR, "nvidia-imex.service is not in the state that the mode requires", "run the role imex"
     ),
     "dra_imex_version": Entry(
-        ERROR, "IMEX and the driver differ in version", "install the IMEX of the driver's version"
+        ERROR, "IMEX and the driver have different versions", "install IMEX of the driver's version"
     ),
     "dra_kubelet_root": Entry(ERROR, "the kubelet's folder differs from the one in the values", "correct the paths"),
     "dra_kubernetes_old": Entry(WARNING, "Kubernetes is older than the recommended release", "plan an upgrade"),
@@ -762,7 +920,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "dra_label_no_writer": Entry(ERROR, "no program writes the clique label", "choose one writer"),
     "dra_label_multiple_writers": Entry(ERROR, "several programs write the clique label", "keep one of them"),
-    "dra_network_policy": Entry(WARNING, "a NetworkPolicy may block traffic between IMEX daemons", "open their ports"),
+    "dra_network_policy": Entry(WARNING, "a NetworkPolicy may block traffic between IMEX daemons", "allow their ports"),
     "dra_node_missing": Entry(ERROR, "a tray is no node of the cluster", "join it, or correct its kubernetes_node"),
     "dra_node_not_selected": Entry(
         ERROR, "the driver would not run on a node", "set a label that its affinity selects"
@@ -770,7 +928,7 @@ CATALOGUE: dict[str, Entry] = {
     "dra_not_readable": Entry(
         WARNING,
         "part of the cluster or of the trays could not be read",
-        "give the account the right, or repair the tray",
+        "grant the account that right, or repair the tray",
     ),
     "dra_other_install": Entry(ERROR, "another installation of the driver exists", "keep one of the two"),
     "dra_release_old": Entry(INFO, "the release is of a 25.x chart, whose object names are kept", "none"),
@@ -778,12 +936,12 @@ CATALOGUE: dict[str, Entry] = {
         ERROR, "the container runtime of a node has no CDI, or has it disabled", "upgrade the runtime, or enable CDI"
     ),
     "dra_upgrade_drops": Entry(
-        WARNING, "an upgrade from 25.x drops a value or an object", "write the value again if it is needed"
+        WARNING, "an upgrade from 25.x drops a value or an object", "set the value again if it is needed"
     ),
     "dra_waves_pending": Entry(INFO, "nodes still wait for the wave that installs the driver", "continue the rollout"),
 }
 
 
 def finding(code: str, message: str, **subject: Any) -> dict[str, Any]:
-    """One finding; KeyError for a code without a row, for that is a mistake in this collection."""
+    """One finding; KeyError for a code without a row, which is a bug of this collection."""
     return {"code": code, "severity": CATALOGUE[code].severity, "message": message, **subject}

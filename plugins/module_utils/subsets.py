@@ -127,7 +127,7 @@ class _Tray:
                     f"The subset {name} of this tray could not be read ({quoted(str(error))}); run"
                     f" rackscale.nvlink.fabric_facts with gather_subset={name} there with -vvv."
                 )
-                self._failures[name] = finding("tray_part_failed", message)
+                self._failures[name] = finding("tray_subset_failed", message)
         return self._parts[name]
 
     def findings(self, name: str) -> list[dict[str, Any]]:

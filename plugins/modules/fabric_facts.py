@@ -12,8 +12,9 @@ version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Reads from the GPUs of a compute tray (host) its NVLink domain and clique, its position in the chassis and the health
-    of its fabric. O(gather_subset) adds the state of the IMEX daemon, the IMEX channel devices and the installed versions.
+  - Reads from the GPUs of a compute tray (host) its NVLink domain and clique, its position in the chassis and the
+    health of its fabric. O(gather_subset) adds the state of the IMEX daemon, the IMEX channel devices and the
+    installed versions.
   - A faulty tray does not fail the task. A missing driver, a lost GPU, a library or daemon that hangs, or output that
     cannot be parsed is a finding with its remedy, its value is V(null), and the module returns normally. A subset that
     cannot be read at all is V(null) and a finding, and the others are returned. Only a wrong option fails the task.
@@ -85,8 +86,8 @@ options:
     default: nvidia-imex-ctl
   imex_timeout:
     description:
-      - Seconds for each of the two calls of C(nvidia-imex-ctl), above 0 and up to 600. Where the first hangs there is no
-        second one.
+      - Seconds for each of the two calls of C(nvidia-imex-ctl), above 0 and up to 600. Where the first hangs there is
+        no second one.
     type: float
     default: 10
   prolog_files:

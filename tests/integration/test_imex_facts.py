@@ -372,5 +372,5 @@ def test_a_tray_that_cannot_be_asked(up: RunningLab, ask: Ask) -> None:
     judged = verdict.judge("r01", MEMBERS, answers)
     assert (judged.ok, [(found["code"], found["tray"]) for found in judged.findings]) == (
         False,
-        [("imex_member_unasked", TRAYS[3])],
+        [("imex_member_unreachable", TRAYS[3])],
     )

@@ -675,7 +675,7 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
     play = racks.role(trays=trays, **chosen)
     assert play.rc == 0, play.text
     # This lab's Slurm gives jobs their channels.
-    assert ("imex_channel_beside_slurm" in play.text) == any(
+    assert ("imex_channel_slurm_conflict" in play.text) == any(
         owner in domain.SERVICE_OWNERS for owner in owners.values()
     )
     for tray, owner in owners.items():

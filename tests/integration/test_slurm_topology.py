@@ -388,9 +388,9 @@ def test_without_the_plugin_the_file_is_written_and_the_line_to_add_is_told(tmp_
 @pytest.mark.parametrize(
     ("setting", "code"),
     [
-        ({"plugin": "topology/tree"}, "slurm_conf_contrary"),
-        ({"select": "select/linear"}, "slurm_conf_contrary"),
-        ({"prolog": "DeferBatch"}, "slurm_conf_contrary"),
+        ({"plugin": "topology/tree"}, "slurm_conf_inconsistent"),
+        ({"select": "select/linear"}, "slurm_conf_inconsistent"),
+        ({"prolog": "DeferBatch"}, "slurm_conf_inconsistent"),
     ],
 )
 def test_a_contrary_line_of_the_site_stops_it(tmp_path: Path, setting: dict[str, str], code: str) -> None:
@@ -557,7 +557,7 @@ def test_a_site_moves_from_conf_to_yaml(tmp_path: Path) -> None:
             applying.apply(bad)
         assert state(slurmctld) == before
         moved = plan(slurmctld, SPLIT)
-        assert [found["code"] for found in moved.findings] == ["slurm_twin_left"]
+        assert [found["code"] for found in moved.findings] == ["slurm_topology_file_left"]
         assert "r02t18: r02 -> r02b" in moved.difference
         applying.apply(moved)
         old.unlink()
@@ -569,7 +569,7 @@ def test_the_other_way_is_refused(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)
         seen = surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "conf")
-        assert "slurm_twin_hides" in [
+        assert "slurm_topology_file_hidden" in [
             found["code"] for found in planning.plan(seen, planning.DesiredState(blocks=SPLIT)).stopped_by()
         ]
 

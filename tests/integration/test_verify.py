@@ -159,7 +159,7 @@ FAULTS = [
         "scontrol update PartitionName=gold MaxTime=5",
         layer="tiers",
     ),
-    in_slurm("slurmctld is down", "slurm_unanswered", (), "systemctl stop slurmctld", "systemctl start slurmctld"),
+    in_slurm("slurmctld is down", "slurm_unreachable", (), "systemctl stop slurmctld", "systemctl start slurmctld"),
     gpus(
         "an unhealthy fabric", "hardware", "fabric_unhealthy", "r01t04", "gpu2.health=unhealthy", "gpu2.health=healthy"
     ),
@@ -562,7 +562,7 @@ def test_a_block_is_reserved_benchmarked_and_released(site: Site) -> None:
 
     site.lab.exec("ctl", "sh", "-c", "sbatch -w r01t05 --wrap 'sleep 60' && sleep 1")
     held = site.play("benchmark", benchmark_cliques=["r01b"])
-    assert "benchmark_held" in held.stdout
+    assert "benchmark_blocked" in held.stdout
     site.lab.exec("ctl", "scancel", "-u", "root")
 
 

@@ -423,7 +423,7 @@ def findings_of(
 def channels_in_vain() -> dict[str, Any]:
     """The finding where channels are asked for and Slurm's plugin is there."""
     return finding(
-        "imex_channel_beside_slurm",
+        "imex_channel_slurm_conflict",
         "imex_channels asks for channel devices, and Slurm's switch/nvidia_imex gives each job its own: each start of"
         " slurmd and each scontrol reconfigure removes these, and until then on Slurm 24.11 jobs of every user reach"
         " them; leave imex_channels empty.",

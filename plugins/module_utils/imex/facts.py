@@ -433,7 +433,7 @@ def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes:
         names = summarize([device["name"] for device in devices])
         notes.append(
             finding(
-                "imex_channel_beside_slurm",
+                "imex_channel_slurm_conflict",
                 f"{names} stands beside Slurm's switch/nvidia_imex: each start"
                 " of slurmd and each scontrol reconfigure removes it, and until then on Slurm 24.11 jobs of every user"
                 " reach it; leave imex_channels empty and set imex_create_channel0 to false.",

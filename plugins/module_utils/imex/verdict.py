@@ -68,7 +68,7 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
         if tray not in asked:
             _note(
                 notes,
-                "imex_member_unasked",
+                "imex_member_unreachable",
                 clique,
                 tray,
                 f"{tray} could not be asked; bring it back, then look again.",
@@ -231,7 +231,7 @@ def _judge_pairs(
     )
     _note(
         notes,
-        "imex_pair_blind",
+        "imex_pair_disconnected",
         clique,
         whom,
         f"{_pairs(rest)} {text}, though all are ready"

@@ -626,7 +626,7 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_block_size", _base_fits_its_field, "silent", SOURCE),
     Rule("slurm_block_size_unused", _sizes_are_used, "silent", SEEN),
     # Source: eval_nodes_block.c divides the blocks by the group without rest; tests/integration/test_slurm_spans.py.
-    Rule("slurm_block_size_rest", _last_group_counts, "silent", SEEN),
+    Rule("slurm_block_size_remainder", _last_group_counts, "silent", SEEN),
     Rule("slurm_clique_above_base", _larger_cliques, "ours", SEEN),
     Rule("slurm_block_overlap", _overlaps, "silent", SEEN),
     Rule("slurm_node_unknown", _unknown_nodes, "warning", SEEN),
@@ -639,7 +639,7 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_segment", _segments, "ours", SEEN),
     Rule("slurm_segment_spread", _segments_above_a_block, "silent", SEEN, since=(25, 11, 0)),
     Rule("slurm_switches", _switches_load, "fatal", SEEN, since=YAML_SINCE),
-    Rule("slurm_switches_doubtful", _switches_work, "warning", SEEN, since=YAML_SINCE),
+    Rule("slurm_switches_suspect", _switches_work, "warning", SEEN, since=YAML_SINCE),
     Rule("slurm_node_rank", _ranks_follow_names, "silent", SEEN, since=NODE_RANK_SINCE),
     Rule("slurm_release", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
     Rule("slurm_aggregates_shift", _aggregates_shift, "silent", SEEN),

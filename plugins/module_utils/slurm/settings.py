@@ -82,7 +82,7 @@ def settings_findings(
         if value is not None and not satisfies(key, value) and not given:
             how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
             message = f"slurm.conf sets {key}={value} where the topology needs {want}: {how}, then restart slurmctld."
-            code = "slurm_conf_contrary" if manage else _SETTING_CODES.get(key, "slurm_plugin_inconsistent")
+            code = "slurm_conf_inconsistent" if manage else _SETTING_CODES.get(key, "slurm_plugin_inconsistent")
             found.append(finding(code, message))
         elif not satisfies(key, runs) and not (manage and value is None):
             if value is not None:
@@ -106,12 +106,12 @@ def twin_findings(style: str, version: Version, twin_exists: bool) -> list[Findi
         return []
     if style == YAML:
         message = "topology.conf is left over and no longer read since there is a topology.yaml: remove it."
-        return [finding("slurm_twin_left", message)]
+        return [finding("slurm_topology_file_left", message)]
     if version >= YAML_SINCE:
         message = (
             "topology.yaml hides the topology.conf that is to be written: remove it, or set slurm_topology_format to"
             " auto."
         )
-        return [finding("slurm_twin_hides", message)]
+        return [finding("slurm_topology_file_hidden", message)]
     message = "topology.yaml stands beside topology.conf and will hide it after an upgrade to 25.05: remove it."
-    return [finding("slurm_twin_left", message)]
+    return [finding("slurm_topology_file_left", message)]

@@ -258,7 +258,7 @@ def _bandwidth(seen: Seen) -> Iterator[Finding]:
     rest = labels - proven - set(failed)
     if tried and rest:
         message = f"No nvbandwidth has ended well in clique {summarize(sorted(rest))}; run one there when it is free."
-        yield finding("dra_bandwidth_unproven", message)
+        yield finding("dra_bandwidth_untested", message)
 
 
 def _cliques_of(job: Mapping[str, Any]) -> list[str]:

@@ -264,7 +264,7 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
         if known and rack not in (clique, fabric.cliques[clique]["domain"] if clique in fabric.cliques else rack):
             elsewhere[tray] = f"Tray {tray} is declared in {rack} and placed in {clique}"
     for tray in natural_sorted(elsewhere):
-        yield finding("tray_elsewhere", f"{elsewhere[tray]}; go and look, or correct expected.", tray=tray)
+        yield finding("tray_other_domain", f"{elsewhere[tray]}; go and look, or correct expected.", tray=tray)
 
 
 _GATES: tuple[Callable[[Step, Policy], Iterable[Finding]], ...] = (

@@ -286,7 +286,7 @@ class _Run:
         self._rivals = double_claims(known, {name: claim.gpu_uuids for name, claim in self._claims.items()})
         for name, owner in self._rivals.items():
             del self._claims[name]
-            self._say(name, "tray_known_twice", f"has GPUs of {owner}", "give one tray one name in the inventory")
+            self._say(name, "tray_duplicate", f"has GPUs of {owner}", "give one tray one name in the inventory")
 
     def _by_majority(self, name: str, observation: Observation) -> Observation:
         """A inconsistent observation, as one of the clique that most GPUs name where the site has decided so.
@@ -376,7 +376,7 @@ class _Run:
             if observation.block and block and block["name"] != observation.block[0]:
                 clique = fabric.trays[name]["clique"]
                 other = f"is in Slurm's block {observation.block[0]}, its clique {clique} has block {block['name']}"
-                self._say(name, "block_contradicts", other, "apply the topology, or correct the block's name")
+                self._say(name, "block_mismatch", other, "apply the topology, or correct the block's name")
 
     def _declared_names(self) -> dict[str, str]:
         """Cluster UUID -> the rack that the site declares its trays in; none where they are of several racks."""

@@ -71,7 +71,7 @@ def decide(
             return _hold(
                 clique,
                 generation,
-                "imex_change_held",
+                "imex_change_blocked",
                 f"IMEX of clique {clique.name} must restart as a whole, and {running[0]} cannot take part"
                 f" ({broken[running[0]].get('msg', 'it failed')}) but runs its daemon; correct that first, or stop the"
                 " daemon there.",

@@ -28,9 +28,7 @@ def running_jobs(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
         except NvlinkError as error:
             raise RunningJobsError(f"squeue: the line {line[:80]!r} has no list of nodes ({error})") from None
         if not names:
-            raise RunningJobsError(
-                f"squeue: the line {line[:80]!r} has no job and nodes; use the output of {COMMAND}."
-            )
+            raise RunningJobsError(f"squeue: the line {line[:80]!r} has no job and nodes; use the output of {COMMAND}.")
         for name in names:
             jobs.setdefault(name, []).append(job)
     return {name: tuple(found) for name, found in jobs.items()}

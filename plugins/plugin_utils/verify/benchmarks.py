@@ -39,7 +39,7 @@ def judge(
     """
     if row.get("held"):
         message = f"Slurm grants no reservation of block {row['block']} ({sentence(row['held'])})."
-        yield failure("benchmark_held", SLURM, message, None, clique, trays=list(tray_of.values()))
+        yield failure("benchmark_blocked", SLURM, message, None, clique, trays=list(tray_of.values()))
         return
     yield from _placement(row, clique, tray_of, isolated)
     known = {str(program["name"]): program for program in programs}

@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Evidence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import CHANNELS, Failure, failure
 
-FINDINGS = ("imex_channel_beside_slurm", "imex_channel_stale", "imex_channels_off")
+FINDINGS = ("imex_channel_slurm_conflict", "imex_channel_stale", "imex_channels_off")
 """Codes of findings on a tray's IMEX that belong to this layer."""
 
 

@@ -24,12 +24,12 @@ _IMEX_DOWN = frozenset(
         "imex_unit_down",
         "imex_unit_failed",
         "imex_ctl_failed",
-        "imex_pair_blind",
+        "imex_pair_disconnected",
         "imex_timeout",
         "imex_waiting_for_recovery",
     }
 )
-_IMEX_VERSIONS = frozenset({"imex_version_mismatch", "imex_peer_version", "imex_package_waits"})
+_IMEX_VERSIONS = frozenset({"imex_version_mismatch", "imex_peer_version", "imex_package_pending"})
 _PLACE = frozenset(
     {
         "k8s_clique_label_stale",
@@ -53,18 +53,18 @@ _NO_GPUS = _IMEX_DOWN | _IN_KUBERNETES | {"tray_not_attached", "gpu_missing", "i
 _NO_DRIVER = _NO_GPUS | {"imex_channels_off", "imex_channel_missing", "imex_in_use"}
 
 EXPLAINS: Mapping[str, frozenset[str]] = {
-    "tray_unreachable": _IMEX_DOWN | _IN_KUBERNETES | {"imex_member_unasked", "imex_list_differs"},
-    "driver_missing": _NO_DRIVER | {"tray_part_failed"},
+    "tray_unreachable": _IMEX_DOWN | _IN_KUBERNETES | {"imex_member_unreachable", "imex_list_differs"},
+    "driver_missing": _NO_DRIVER | {"tray_subset_failed"},
     "library_missing": _NO_DRIVER,
     "version_mismatch": _NO_DRIVER,
     "no_gpu": _NO_DRIVER,
     "nvml_timeout": _NO_DRIVER | {"smi_timeout", "backend_fallback"},
     "smi_timeout": _NO_DRIVER,
     "smi_failed": _NO_DRIVER,
-    "gpu_lost": _NO_GPUS | {"gpu_reset_required", "gpu_count_unclear", "recovery_action", "gpus_part_attached"},
+    "gpu_lost": _NO_GPUS | {"gpu_reset_required", "gpu_count_unclear", "recovery_action", "gpus_partly_attached"},
     "gpu_missing": frozenset({"dra_gpus_differ"}),
     "gpus_disagree": _NO_GPUS,
-    "gpus_part_attached": _NO_GPUS,
+    "gpus_partly_attached": _NO_GPUS,
     "fabric_not_started": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
     "fabric_in_progress": _NO_GPUS | {"fabric_no_partition", "fabric_unknown"},
     "fabric_refused": _NO_GPUS | {"fabric_no_partition", "fabric_incorrect_configuration"},
@@ -81,8 +81,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "tray_moved": _PLACE | {"slurm_tray_other_block"},
     "tray_replaced": frozenset({"tray_slot_differs"}),
     "drivers_differ": _IMEX_DOWN | _IMEX_VERSIONS | {"imex_list_differs"},
-    "imex_version_mismatch": _IMEX_DOWN | {"imex_peer_version", "imex_package_waits"},
-    "imex_peer_version": _IMEX_DOWN | {"imex_package_waits"},
+    "imex_version_mismatch": _IMEX_DOWN | {"imex_peer_version", "imex_package_pending"},
+    "imex_peer_version": _IMEX_DOWN | {"imex_package_pending"},
     "imex_channels_off": frozenset({"imex_channel_missing", "imex_channel_stale"}),
     "imex_channel_stale": frozenset({"imex_channel_missing"}),
     "imex_list_unusable": _IMEX_DOWN | {"imex_list_differs", "imex_list_edited", "imex_list_not_running"},
@@ -96,8 +96,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "imex_unit_down": frozenset({"imex_not_ready"}),
     "imex_no_own_address": _IMEX_DOWN,
     "imex_not_configured": _IMEX_DOWN,
-    "imex_waiting_for_recovery": frozenset({"imex_not_ready", "imex_pair_blind"}),
-    "slurm_unanswered": frozenset({"slurm_tier_unread"}),
+    "imex_waiting_for_recovery": frozenset({"imex_not_ready", "imex_pair_disconnected"}),
+    "slurm_unreachable": frozenset({"slurm_tier_unreadable"}),
     "k8s_node_missing": frozenset({"dra_slice_missing"}),
     "node_not_ready": frozenset({"dra_slice_missing", "k8s_domain_daemon_down", "k8s_clique_label_missing"}),
     "dra_slice_missing": frozenset({"dra_gpus_differ"}),

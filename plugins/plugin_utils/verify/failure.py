@@ -39,7 +39,7 @@ REASONS: dict[str, Reason] = {
     "tray_unreachable": Reason(
         HARDWARE, "the tray is off, or its network or sshd is down", "ansible {tray} -m ansible.builtin.ping"
     ),
-    "tray_part_failed": Reason(
+    "tray_subset_failed": Reason(
         HARDWARE,
         "a part of the tray's operating system is damaged, such as Python or /proc",
         "ansible {tray} -m rackscale.nvlink.fabric_facts -a gather_subset=all",
@@ -95,10 +95,10 @@ REASONS: dict[str, Reason] = {
     ),
     "imex_version_mismatch": Reason(DRIVER, "package and driver were not upgraded together", _IMEX),
     "imex_peer_version": Reason(DRIVER, "an IMEX upgrade reached only some trays of the clique", _IMEX),
-    "imex_package_waits": Reason(DRIVER, "the package was upgraded and the daemons were not restarted", _IMEX),
+    "imex_package_pending": Reason(DRIVER, "the package was upgraded and the daemons were not restarted", _IMEX),
     "slurmd_newer": Reason(DRIVER, "the trays were upgraded before the controller", "upgrade slurmctld, then slurmd"),
     "imex_channel_missing": Reason(CHANNELS, "the device was removed, or was not created after a reboot", _IMEX),
-    "imex_channel_beside_slurm": Reason(CHANNELS, "both the role imex and Slurm create channels", _IMEX),
+    "imex_channel_slurm_conflict": Reason(CHANNELS, "both the role imex and Slurm create channels", _IMEX),
     "imex_channel_stale": Reason(CHANNELS, "the device file dates from an earlier boot", _IMEX),
     "imex_channels_off": Reason(CHANNELS, "the driver was loaded without IMEX channels", _REBOOT),
     "imex_list_differs": Reason(IMEX, "a program other than the role imex wrote the node list", _IMEX),
@@ -117,9 +117,9 @@ REASONS: dict[str, Reason] = {
     "imex_unit_failed": Reason(
         IMEX, "the daemon exited with an error", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"
     ),
-    "imex_pair_blind": Reason(IMEX, "a firewall blocks the traffic between the two", "nc -zv {tray} 50000"),
+    "imex_pair_disconnected": Reason(IMEX, "a firewall blocks the traffic between the two", "nc -zv {tray} 50000"),
     "imex_timeout": Reason(IMEX, "the daemon hangs", "ansible {tray} -a 'systemctl restart nvidia-imex'"),
-    "slurm_unanswered": Reason(SLURM, "slurmctld or its host is down", "scontrol ping"),
+    "slurm_unreachable": Reason(SLURM, "slurmctld or its host is down", "scontrol ping"),
     "slurm_topology_missing": Reason(
         SLURM, "Slurm was never configured with the blocks, or its configuration was replaced", _SLURM
     ),
@@ -138,7 +138,7 @@ REASONS: dict[str, Reason] = {
     "slurm_topology_differs": Reason(SLURM, "the file was changed and slurmctld has not loaded it", _SLURM),
     "block_unclaimed": Reason(SLURM, "the trays of that block are not in the fabric file", _DISCOVER),
     "slurm_tier_differs": Reason(TIERS, "it was changed by hand, or its definition changed since the last run", _TIERS),
-    "slurm_tier_unread": Reason(TIERS, "slurmdbd does not answer", "sacctmgr show cluster"),
+    "slurm_tier_unreadable": Reason(TIERS, "slurmdbd does not answer", "sacctmgr show cluster"),
     "k8s_unreachable": Reason(
         KUBERNETES, "the API server is down, or the kubeconfig is outdated", "kubectl get --raw /readyz"
     ),

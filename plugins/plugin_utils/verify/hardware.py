@@ -42,18 +42,18 @@ def _own_findings(evidence: Evidence, tray: str) -> Iterator[Failure]:
     reported = set()
     for note in as_list(evidence.trays[tray].get("findings")):
         code, part = mapped(note).get("code"), mapped(note).get("part")
-        about_gpus = part == "gpu" or code == "tray_part_failed"
+        about_gpus = part == "gpu" or code == "tray_subset_failed"
         if about_gpus and code in CATALOGUE and code not in reported and CATALOGUE[code].severity != INFO:
             reported.add(code)
             message = f"{tray}: {sentence(mapped(note).get('message'))}"
             yield failure(code, HARDWARE, message, tray, evidence.clique_of(tray))
     if (
-        "tray_part_failed" not in reported
+        "tray_subset_failed" not in reported
         and evidence.imex[tray] is None
         and evidence.trays[tray].get("imex") is not None
     ):
         message = f"{tray} reports IMEX facts that are not well-formed."
-        yield failure("tray_part_failed", HARDWARE, message, tray, evidence.clique_of(tray))
+        yield failure("tray_subset_failed", HARDWARE, message, tray, evidence.clique_of(tray))
 
 
 def _places(evidence: Evidence) -> Iterator[Failure]:

@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure im
 
 # verdict.judge() decides these from the facts of all members, not from what one member reports of the others.
 _OF_THE_CLIQUE = frozenset(
-    {"imex_list_differs", "imex_peer_version", "imex_peer_lost", "imex_domain_degraded", "imex_member_unasked"}
+    {"imex_list_differs", "imex_peer_version", "imex_peer_lost", "imex_domain_degraded", "imex_member_unreachable"}
 )
 _ELSEWHERE = _OF_THE_CLIQUE | set(channels.FINDINGS)
 _ENABLED = ("enabled", "enabled-runtime", "linked", "alias")
@@ -93,5 +93,5 @@ def _judged(
     if len(members) < len(evidence.fabric.members[clique]):
         return  # such a clique has no node list; the layer fabric_file reports it
     for note in verdict.judge(clique, members, facts).findings:
-        if note["code"] != "imex_member_unasked":
+        if note["code"] != "imex_member_unreachable":
             yield note

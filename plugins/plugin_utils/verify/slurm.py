@@ -30,7 +30,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
     for controller in evidence.slurm or ():
         if controller.problem:
             message = f"Slurm on {controller.host} did not answer ({controller.problem})."
-            yield failure("slurm_unanswered", SLURM, message)
+            yield failure("slurm_unreachable", SLURM, message)
         else:
             yield from _topology(evidence, controller)
 
@@ -164,9 +164,9 @@ def check_tiers(evidence: Evidence) -> Iterator[Failure]:
         errors = [note for note in map(mapped, as_list(tiers.get("findings"))) if note.get("severity") == ERROR]
         if tiers.get("failed") and not errors:
             message = f"The tiers of {controller.host} could not be compared ({sentence(tiers.get('msg'))})."
-            yield failure("slurm_tier_unread", TIERS, message)
+            yield failure("slurm_tier_unreadable", TIERS, message)
         for note in errors:
-            code = note.get("code") if note.get("code") in CATALOGUE else "slurm_tier_unread"
+            code = note.get("code") if note.get("code") in CATALOGUE else "slurm_tier_unreadable"
             yield failure(str(code), TIERS, sentence(note.get("message")))
         yield from _drifted([str(line) for line in as_list(tiers.get("changes"))])
 

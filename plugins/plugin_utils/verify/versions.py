@@ -34,7 +34,7 @@ def check(evidence: Evidence) -> Iterator[Failure]:
         runs = (evidence.imex.get(tray) or {}).get("running")
         if runs and running and package and package.partition("-")[0] != running:
             message = f"{tray} runs IMEX {running}, and package {package} is installed."
-            yield failure("imex_package_waits", DRIVER, message, tray, clique)
+            yield failure("imex_package_pending", DRIVER, message, tray, clique)
 
 
 def _drivers(evidence: Evidence, clique: str) -> Iterator[Failure]:

@@ -88,7 +88,7 @@ def test_a_clique_that_is_held_is_told_once_and_left_alone(run: Any) -> None:
     look(run, "r01t02", failed=True, msg="two owners")
     said = run("r01t01", phase="stop_and_write")
     assert (said["failed"], said["held"], said["changed"]) == (True, True, False)
-    assert [note["code"] for note in said["findings"]] == ["imex_change_held"]
+    assert [note["code"] for note in said["findings"]] == ["imex_change_blocked"]
     assert "two owners" in said["msg"]
     # Whoever comes to the next phase all the same does nothing.
     assert run("r01t01", phase="start")["held"] is True

@@ -172,7 +172,7 @@ def test_a_gpu_without_a_fabric_among_others_detaches_the_tray() -> None:
     facts = _change(1, "fabric", "state", value="not_supported")
     facts = _of_xml(facts)
     assert _place(facts) == NOWHERE
-    assert trays.codes(facts) == ["gpus_part_attached"]
+    assert trays.codes(facts) == ["gpus_partly_attached"]
 
 
 def _all(**fabric: Any) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _all(**fabric: Any) -> dict[str, Any]:
         ),
         pytest.param(
             _change(0, "fabric", "state", value="not_supported"),
-            ["gpus_part_attached"],
+            ["gpus_partly_attached"],
             id="only some attached: one out",
         ),
         pytest.param(

@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
 from ansible_collections.rackscale.nvlink.tests.tools import findings_table
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.parametrize("code", sorted(CATALOGUE))
@@ -18,6 +22,26 @@ def test_every_row_is_complete(code: str) -> None:
     assert entry.severity in ("error", "warning", "info")
     assert entry.meaning
     assert entry.remedy
+
+
+@pytest.mark.parametrize("code", sorted(CATALOGUE))
+def test_a_remedy_names_variables_that_exist(code: str) -> None:
+    named = set(
+        re.findall(r"\b(?:dra_driver|fabric|imex|k8s_topology|nvlink|slurm|verify)_\w+", CATALOGUE[code].remedy)
+    )
+    assert named <= variables()
+
+
+@functools.cache
+def variables() -> frozenset[str]:
+    """The variables of roles and playbooks, the host variables of the inventory and the names of modules and fields."""
+    files = [
+        *ROOT.glob("roles/*/meta/argument_specs.yml"),
+        *ROOT.glob("playbooks/*.yml"),
+        ROOT / "plugins/inventory/fabric.py",
+    ]
+    words = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8"))}
+    return frozenset(words | {file.stem for file in ROOT.glob("plugins/modules/*.py")} | {"imex_address"})
 
 
 def test_a_finding_has_its_severity_from_the_catalogue_and_its_subjects() -> None:

@@ -109,7 +109,7 @@ def test_each_kind_of_a_lost_peer(word: str, code: str) -> None:
                 "channels": {"major": 8, "devices": [{"name": "channel0", "major": 8, "minor": 0, "mode": "0666"}]},
                 "slurm_gives_channels": True,
             },
-            ["imex_channel_beside_slurm"],
+            ["imex_channel_slurm_conflict"],
         ),
         ({"prolog_files": ["/etc/slurm/prolog.d/imex.sh"]}, ["imex_two_owners"]),
         ({**STOPPED, "prolog_files": ["/etc/slurm/prolog.d/imex.sh"]}, []),

@@ -99,7 +99,7 @@ def test_a_member_that_could_not_be_asked(absent: dict[str, Any]) -> None:
     facts = clique(3, {(0, 2): "RECOVERING", (1, 2): "RECOVERING"})
     del facts["t2"]
     judged = verdict.judge("r01", members(3), {**facts, **absent})
-    assert found(judged) == [("imex_member_unasked", "t2")]
+    assert found(judged) == [("imex_member_unreachable", "t2")]
     assert not judged.ok
 
 
@@ -114,7 +114,7 @@ def test_waiting_for_recovery_names_trays() -> None:
 
 def test_a_pair_that_is_blind_one_way() -> None:
     judged = verdict.judge("r01", members(4), clique(4, {(0, 3): "NEVER_CONNECTED"}))
-    assert found(judged) == [("imex_pair_blind", None)]
+    assert found(judged) == [("imex_pair_disconnected", None)]
     assert "t0-t3 see each other one way only" in judged.findings[0]["message"]
     assert judged.blind == (("t0", "t3", "never_connected"),)
 
@@ -122,7 +122,7 @@ def test_a_pair_that_is_blind_one_way() -> None:
 def test_the_tray_in_every_blind_pair_is_named() -> None:
     cells = both_ways([(0, 3), (1, 3), (2, 3)], "RECOVERING")
     judged = verdict.judge("r01", members(4), clique(4, cells))
-    assert found(judged) == [("imex_pair_blind", "t3")]
+    assert found(judged) == [("imex_pair_disconnected", "t3")]
     assert "t3 is in each of these pairs" in judged.findings[0]["message"]
 
 

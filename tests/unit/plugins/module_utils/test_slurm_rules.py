@@ -228,7 +228,7 @@ def test_nothing_is_said_of_names_where_no_slurm_was_asked() -> None:
             "topology/tree select/cons_tres Alloc",
             {"topologyplugin": "topology/tree"},
             True,
-            ["slurm_conf_contrary"],
+            ["slurm_conf_inconsistent"],
         ),
         ("conf", "topology/tree select/cons_tres Alloc", {}, False, ["slurm_plugin_inconsistent"]),
         (
@@ -243,7 +243,7 @@ def test_nothing_is_said_of_names_where_no_slurm_was_asked() -> None:
         ("yaml", "topology/flat select/cons_tres ", {}, False, ["slurm_prolog_flags"]),
         ("yaml", "topology/flat select/cons_tres ", {}, True, []),
         ("yaml", "topology/flat select/cons_tres Alloc,Contain", {"prologflags": "Contain"}, True, []),
-        ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, True, ["slurm_conf_contrary"]),
+        ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, True, ["slurm_conf_inconsistent"]),
         ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, False, ["slurm_prolog_flags"]),
         # 26.05 adds Alloc to DeferBatch by itself, 24.11 does not (seen).
         ("yaml", "topology/flat select/cons_tres Alloc,DeferBatch", {"prologflags": "DeferBatch"}, True, []),
@@ -252,7 +252,7 @@ def test_nothing_is_said_of_names_where_no_slurm_was_asked() -> None:
             "topology/block select/cons_tres DeferBatch",
             {"prologflags": "DeferBatch"},
             True,
-            ["slurm_conf_contrary"],
+            ["slurm_conf_inconsistent"],
         ),
     ],
 )
@@ -265,9 +265,9 @@ def test_settings(style: str, running: str, written: dict[str, str], manage: boo
 @pytest.mark.parametrize(
     ("style", "version", "twin", "expected"),
     [
-        ("yaml", NEW, True, ["slurm_twin_left"]),
-        ("conf", NEW, True, ["slurm_twin_hides"]),
-        ("conf", OLD, True, ["slurm_twin_left"]),
+        ("yaml", NEW, True, ["slurm_topology_file_left"]),
+        ("conf", NEW, True, ["slurm_topology_file_hidden"]),
+        ("conf", OLD, True, ["slurm_topology_file_left"]),
         ("conf", OLD, False, []),
     ],
 )

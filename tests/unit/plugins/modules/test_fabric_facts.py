@@ -164,7 +164,7 @@ def test_a_subset_that_cannot_be_read_is_a_finding_and_the_others_are_returned(
     assert facts.get("nvlink_imex") is None
     assert ("nvlink_fabric" in facts) == (names == ["all"])
     assert facts["nvlink_versions"]["kernel"]
-    [note] = [note for note in result["findings"] if note["code"] == "tray_part_failed"]
+    [note] = [note for note in result["findings"] if note["code"] == "tray_subset_failed"]
     assert (note["part"], note["severity"]) == ("imex" if names == ["all"] else "versions", "error")
     assert "\n" not in note["message"]
     assert "{{" not in note["message"]

@@ -107,7 +107,7 @@ def test_a_domain_that_serves_its_workload_has_no_finding() -> None:
         ),
         (
             lambda seen: seen.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", None, world.CLIQUE)]),
-            "dra_bandwidth_unproven",
+            "dra_bandwidth_untested",
             f"in clique {world.CLIQUE}; run one",
         ),
         (
@@ -122,7 +122,7 @@ def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> No
     assert found[0][0] == code
     assert words in found[0][1]
     # A domain that is judged there is one of a node of another as well, whose UID then is of none that lives.
-    assert {other for other, _words in found} <= {code, "dra_bandwidth_unproven", "dra_domain_leftovers"}
+    assert {other for other, _words in found} <= {code, "dra_bandwidth_untested", "dra_domain_leftovers"}
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_it_gets_no_gpu_that_the_fabric_file_gives_to_another(victim_is_down: bo
     made.facts[LIAR]["gpus"] = [dict(gpu) for gpu in made.facts[VICTIM]["gpus"]]
     done = made.discover()
     assert (done.fabric.trays, done.changes) == (before.trays, [])
-    assert "tray_known_twice" in codes(done, LIAR)
+    assert "tray_duplicate" in codes(done, LIAR)
 
 
 @pytest.mark.parametrize("victim_is_down", [False, True])

@@ -92,7 +92,7 @@ def test_a_broken_member_that_runs_holds_a_restart_and_nothing_else() -> None:
     broken = {"failed": True, "running": True, "msg": "two owners"}
     rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": broken}
     said = decide(rows)
-    assert [(note["code"], note["tray"]) for note in said.findings] == [("imex_change_held", "d")]
+    assert [(note["code"], note["tray"]) for note in said.findings] == [("imex_change_blocked", "d")]
     calm = decide({tray: row(3, NEW) for tray in TRAYS[:3]} | {"d": broken})
     assert (calm.held, calm.restart, calm.outdated) == (None, False, ("d",))
 

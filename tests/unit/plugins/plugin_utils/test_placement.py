@@ -366,7 +366,7 @@ def test_a_second_name_for_a_known_tray_changes_nothing() -> None:
     placement = site.discover()
     assert placement.fabric.trays == before.trays
     assert (site.state_of("a00"), site.state_of("r01t01")) == ("unplaced", "present")
-    assert "tray_known_twice" in codes(placement, "a00")
+    assert "tray_duplicate" in codes(placement, "a00")
 
 
 def test_of_two_new_names_for_one_tray_the_first_is_placed() -> None:

@@ -273,8 +273,8 @@ def test_the_histories_reach_what_the_rules_are_about() -> None:
     collect()
     assert reached >= {
         *("placed", "moved", "replaced", "cluster", "present", "stale", "conflict", "unplaced"),
-        *("tray_known_twice", "tray_replaced", "domain_two_chassis", "tray_in_no_cluster", "two blocks in a cluster"),
-        "block_contradicts",
+        *("tray_duplicate", "tray_replaced", "domain_two_chassis", "tray_in_no_cluster", "two blocks in a cluster"),
+        "block_mismatch",
         *("moved_percent", "unknown_trays", "source_too_old", "mixed_cliques", "clique_shrank"),
         *("domain_merged", "domain_split"),
     }
@@ -466,7 +466,7 @@ def test_a_tray_known_by_two_names_is_found(run: Run) -> None:
             shown[seen.gpus].append(name)
     for same in shown.values():
         # All but one, at most, are told to be another.
-        assert sum("tray_known_twice" not in run.codes(name) for name in same) <= 1
+        assert sum("tray_duplicate" not in run.codes(name) for name in same) <= 1
     owners = [gpu for tray in run.after.trays.values() for gpu in tray["gpu_uuids"]]
     assert len(set(owners)) == len(owners)
     fabric_file.check(run.after.as_dict(), "fabric.json")

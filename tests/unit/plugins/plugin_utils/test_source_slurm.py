@@ -282,7 +282,7 @@ def test_slurm_knows_a_tray_by_its_node_name() -> None:
     placement = adopted(site, hints, {f"r01t0{n}": f"n{n}" for n in range(1, 5)})
     # A clique that has its block keeps it; that Slurm runs another is told.
     assert [(row.name, row.position) for row in placement.fabric.blocks()] == [("r01", 0)]
-    assert codes(placement) == {"block_contradicts"}
+    assert codes(placement) == {"block_mismatch"}
 
 
 def test_most_trays_decide_and_the_others_contradict(tmp_path: Path) -> None:

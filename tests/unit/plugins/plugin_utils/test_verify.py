@@ -227,7 +227,7 @@ def unreachable(world: World) -> None:
 
 
 def broken_part(world: World) -> None:
-    world.trays[A[0]].update(imex=None, findings=[finding("tray_part_failed", "The part imex failed.", part="imex")])
+    world.trays[A[0]].update(imex=None, findings=[finding("tray_subset_failed", "The part imex failed.", part="imex")])
 
 
 def wrong_block(world: World) -> None:
@@ -327,7 +327,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (disagreeing_gpus, "hardware", "gpus_disagree", A[:1]),
     (unhealthy, "hardware", "fabric_unhealthy", A[3:]),
     (unreachable, "hardware", "tray_unreachable", B[3:]),
-    (broken_part, "hardware", "tray_part_failed", A[:1]),
+    (broken_part, "hardware", "tray_subset_failed", A[:1]),
     (moved, "fabric_file", "tray_moved", A[1:2]),
     (moved_alone, "fabric_file", "tray_moved", A[1:2]),
     (whole_clique_moved, "fabric_file", "clique_moved", A),
@@ -339,7 +339,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (replaced, "fabric_file", "tray_replaced", B[:1]),
     (tray_without_a_place, "fabric_file", "acceptance_pending", ["r09t01"]),
     (wrong_driver, "driver", "drivers_differ", B[1:2]),
-    (package_waits, "driver", "imex_package_waits", B[1:2]),
+    (package_waits, "driver", "imex_package_pending", B[1:2]),
     (newer_slurmd, "driver", "slurmd_newer", A[:1]),
     (imex_of_another_version, "driver", "imex_version_mismatch", A[:1]),
     (no_driver, "driver", "driver_missing", A[:1]),
@@ -349,7 +349,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (second_owner, "imex", "imex_two_owners", B[:1]),
     (stopped_daemon, "imex", "imex_unit_down", A[3:]),
     (hanging_daemon, "imex", "imex_timeout", A[1:2]),
-    (blind_pair, "imex", "imex_pair_blind", []),
+    (blind_pair, "imex", "imex_pair_disconnected", []),
     (wrong_block, "slurm", "slurm_tray_other_block", A[:1]),
     (mixed_blocks, "slurm", "slurm_tray_other_block", [A[0], B[0]]),
     (two_blocks, "slurm", "slurm_block_overlap", A[:1]),
@@ -361,7 +361,7 @@ CASES: list[tuple[Change, str, str, list[str]]] = [
     (no_topology, "slurm", "slurm_topology_missing", []),
     (qos_by_hand, "tiers", "slurm_tier_differs", []),
     (partition_gone, "tiers", "slurm_tier_differs", []),
-    (database_down, "tiers", "slurm_tier_unread", []),
+    (database_down, "tiers", "slurm_tier_unreadable", []),
     (stale_label, "kubernetes", "k8s_clique_label_stale", B[1:2]),
     (no_label, "kubernetes", "k8s_clique_label_missing", B[1:2]),
     (no_node, "kubernetes", "k8s_node_missing", B[2:3]),
@@ -463,7 +463,7 @@ def test_a_controller_or_api_server_that_does_not_answer_is_a_failure(world: Wor
         kubernetes=None,
         kubernetes_problem="Connection refused",
     )
-    assert [row[:2] for row in rows(verdict)] == [("slurm", "slurm_unanswered"), ("kubernetes", "k8s_unreachable")]
+    assert [row[:2] for row in rows(verdict)] == [("slurm", "slurm_unreachable"), ("kubernetes", "k8s_unreachable")]
     assert verdict["ok"] is False
 
 
@@ -537,7 +537,7 @@ def test_malformed_facts_of_a_tray_do_not_affect_the_others(data: st.DataObject)
 def test_a_peer_without_a_host_makes_imex_facts_malformed(world: World) -> None:
     """Found by the property above."""
     world.trays[A[1]]["imex"]["peers"][0]["host"] = None
-    assert rows(world.verdict()) == [("hardware", "tray_part_failed", A[1:2])]
+    assert rows(world.verdict()) == [("hardware", "tray_subset_failed", A[1:2])]
 
 
 @given(st.text(), st.text(), st.text())

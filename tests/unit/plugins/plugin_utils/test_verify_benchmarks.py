@@ -154,7 +154,7 @@ def judged(given: dict[str, Any], isolated: bool | None = True) -> list[tuple[st
 
 def test_where_and_with_which_channels_jobs_ran() -> None:
     assert judged(row()) == []
-    assert judged(row(held="Requested nodes are busy")) == [("benchmark_held", None, list(TRAY_OF.values()))]
+    assert judged(row(held="Requested nodes are busy")) == [("benchmark_blocked", None, list(TRAY_OF.values()))]
     other = row()
     other["placement"][1]["tasks"]["0"] = place("n3", "r02", "channel1,")
     assert judged(other) == [("benchmark_misplaced", "r01t03", ["r01t03"])]
