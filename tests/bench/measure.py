@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs commands side by side and says what they cost."""
+"""Run commands in turns and measure time, CPU and memory of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run with all its children: seconds of wall clock, seconds of user and system time, MB of the largest."""
+    """Cost of one run with its children: wall clock and CPU time in s, memory of the largest process in MB."""
 
     wall: float
     cpu: float
@@ -33,7 +33,7 @@ def once(command: Sequence[str], environment: Mapping[str, str], output: Path) -
         wall = time.perf_counter() - started
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+        raise SystemExit(f"{' '.join(command)} failed with exit status {process.returncode}")
     return Cost(wall, used.ru_utime + used.ru_stime, _megabytes(used))
 
 
@@ -44,10 +44,10 @@ def interleaved(
     rounds: int,
     slow: Collection[str] = (),
 ) -> dict[str, Cost]:
-    """The median cost of each command, all of them run once in every round, so that a busy machine is busy for all.
+    """Median cost of each command; all run once in every round, so that other load affects all of them alike.
 
-    A first round warms the disk's cache and is not counted; the slow ones, which gain nothing by that, stay out of it.
-    The last outputs stand in outputs/<name>.
+    A first round warms the disk cache and is not counted; it leaves out the slow commands, which gain nothing by it.
+    The last output of each is in outputs/<name>.
     """
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for number in range(rounds + 1):

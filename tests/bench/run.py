@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure and print the tables of docs/performance.md; with --write, put them there too.
+"""Measure and print the tables of docs/performance.md; with --write, write them there, too.
 
-A table stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`. Ratios come from one run on one machine:
-seconds of two runs, or of two machines, say nothing about each other. Nothing here fails a test.
+A table stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`. Compare ratios within one run on one machine
+only, never seconds of two runs or of two machines. No test depends on a figure.
 """
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ def main() -> int:
     """Run the benchmarks of the command line."""
     parser = argparse.ArgumentParser(description="Measure and print the tables of docs/performance.md.")
     parser.add_argument("--racks", type=int, default=576, help="racks of 18 trays (576)")
-    parser.add_argument("--grown-racks", type=int, default=5556, help="racks to grow to; 0 leaves that out (5556)")
+    parser.add_argument(
+        "--grown-racks", type=int, default=5556, help="racks of the second inventory table; 0 for none (5556)"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="measured runs of each command (7)")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
-    parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab instead (root)")
-    whose = "whose ssh --live uses, that of the trays' release or this machine's own (trays)"
-    parser.add_argument("--ssh", choices=(live.TRAYS, live.MACHINE), default=live.TRAYS, help=whose)
-    parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld instead (root)")
-    parser.add_argument("--kubernetes", action="store_true", help="measure reading an API server instead (root)")
-    parser.add_argument("--kubernetes-labels", action="store_true", help="measure writing labels instead (root)")
-    parser.add_argument("--imex", action="store_true", help="measure the prolog of IMEX on the lab instead (root)")
-    parser.add_argument("--verify", action="store_true", help="measure verify on 36 trays of the lab instead (root)")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/performance.md")
+    parser.add_argument("--live", type=int, metavar="TARGETS", help="measure live discovery on the lab only (root)")
+    ssh_help = "which ssh client --live uses: of the trays' release or of this machine (trays)"
+    parser.add_argument("--ssh", choices=(live.TRAYS, live.MACHINE), default=live.TRAYS, help=ssh_help)
+    parser.add_argument("--rehearsal", action="store_true", help="measure rehearsals with slurmctld only (root)")
+    parser.add_argument("--kubernetes", action="store_true", help="measure reading an API server only (root)")
+    parser.add_argument("--kubernetes-labels", action="store_true", help="measure writing node labels only (root)")
+    parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
+    parser.add_argument("--verify", action="store_true", help="measure verify on 36 trays of the lab only (root)")
     options = parser.parse_args()
-    # Ansible as users have it: the round that warms up keeps the byte code.
+    # As for users: the warm-up round keeps the byte code.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
         rounds = 1 if name == inventory.GROWN else options.rounds
@@ -62,7 +64,7 @@ def main() -> int:
 
 
 def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str]]:
-    """Each table by its name, as soon as it is measured."""
+    """Yield name and text of each table as soon as it is measured."""
     if options.live:
         yield live.NAME, live.table(options.live, options.rounds, scratch / live.NAME, options.ssh)
     elif options.rehearsal:
@@ -92,7 +94,9 @@ def _write(name: str, text: str) -> None:
     page = PAGE.read_text()
     marks = re.compile(f"(<!-- bench:{name} -->\n).*?(<!-- /bench:{name} -->)", re.DOTALL)
     if not marks.search(page):
-        raise SystemExit(f"{PAGE.name} has no place for the table {name}; add its two marks")
+        raise SystemExit(
+            f"{PAGE.name} has no marks for the table {name}; add <!-- bench:{name} --> and <!-- /bench:{name} -->"
+        )
     PAGE.write_text(marks.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page))
 
 
