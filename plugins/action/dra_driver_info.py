@@ -73,7 +73,7 @@ class ActionModule(ActionBase):
         version = versions.pinned(options["chart_version"])
         # A wrong shape fails before anything is asked.
         values.build(options["shape"], options["values"])
-        reader = Reader(*kubeconfig.way(arguments.connection(options)))
+        reader = Reader(*kubeconfig.client_config(arguments.connection(options)))
         trays = arguments.trays(options["trays"], task_vars.get("hostvars") or {})
         ends = time.monotonic() + options["wait"]
         while True:
@@ -86,7 +86,7 @@ class ActionModule(ActionBase):
                 break
             time.sleep(PAUSE)
             # Each look has the whole deadline of a client.
-            reader = Reader(*kubeconfig.way(arguments.connection(options)))
+            reader = Reader(*kubeconfig.client_config(arguments.connection(options)))
         if plan.waves and options["phase"] == "checks":
             found += waves.to_come(seen, trays, plan)
         live = preflight.release_version(seen, plan)

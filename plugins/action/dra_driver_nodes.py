@@ -56,7 +56,7 @@ class ActionModule(ActionBase):
 
     def _look(self) -> tuple[preflight.Seen, preflight.Plan]:
         """A snapshot; each look has the whole deadline of a client."""
-        seen = Reader(*kubeconfig.way(arguments.connection(self.options))).snapshot()
+        seen = Reader(*kubeconfig.client_config(arguments.connection(self.options))).snapshot()
         return seen, arguments.plan(self.options, versions.pinned(self.options["chart_version"]), seen)
 
     def _gate(self) -> waves.Gate:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tells a cluster's schedulers the cliques, from the controller; the module of the same name documents it."""
+"""Publish cliques to the schedulers of a Kubernetes cluster; documented by the module of the same name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import WARNING, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster, K8sError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster, KubernetesError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
@@ -34,7 +35,7 @@ NAME = "k8s_topology"
 
 
 class ActionModule(ActionBase):
-    """Fabric file in, one API server brought to it. Everything runs on the controller."""
+    """Applies a fabric file to one Kubernetes cluster, on the controller."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -44,7 +45,7 @@ class ActionModule(ActionBase):
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "fabric_file": {"type": "path", "required": True},
-                "cluster": {"type": "str"},
+                "kubernetes_cluster": {"type": "str"},
                 "api": {"type": "dict", "required": True, "no_log": True},
                 "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
                 "schedulers": {"type": "list", "elements": "str", "choices": ["auto", *KINDS], "default": ["auto"]},
@@ -59,9 +60,9 @@ class ActionModule(ActionBase):
                     },
                 },
                 "flavor_labels": {"type": "dict", "default": {schedulers.GPU_PRESENT: "true"}},
-                "clique_label": {"type": "str", "choices": list(k8s_labels.WANTED), "default": k8s_labels.AUTO},
-                "coming_writer": {"type": "str", "choices": [k8s_labels.GFD, k8s_labels.DRA]},
-                "topograph": {"type": "str", "choices": ["look", "add", "finish"], "default": "look"},
+                "label_writer": {"type": "str", "choices": list(k8s_labels.CHOICES), "default": k8s_labels.AUTO},
+                "pending_label_writer": {"type": "str", "choices": [k8s_labels.GFD, k8s_labels.DRA]},
+                "topograph": {"type": "str", "choices": ["report", "add", "finish"], "default": "report"},
                 "tray_cliques": {"type": "dict", "default": {}},
                 "allow_recreate": {"type": "bool", "default": False},
                 "runai": {"type": "dict", "no_log": True},
@@ -69,9 +70,9 @@ class ActionModule(ActionBase):
         )
         path = self._loader.path_dwim(options["fabric_file"])
         if self._task.check_mode and not os.path.exists(path):
-            # On a new site --check of the whole way comes here before anything was accepted.
-            told = f"{path}: is not there yet, so nothing can be shown; discover and accept it first."
-            return {**result, "changed": False, "findings": [], "plan": [], "warnings": [told]}
+            # In check mode of a new site no fabric file has been accepted yet.
+            warning = f"{path}: does not exist yet, so no change can be shown; discover and accept it first."
+            return {**result, "changed": False, "changes": [], "findings": [], "warnings": [warning]}
         try:
             result.update(self._run(path, options))
         except NvlinkError as error:
@@ -79,10 +80,12 @@ class ActionModule(ActionBase):
         return result
 
     def _run(self, path: str, options: dict[str, Any]) -> dict[str, Any]:
-        if options["state"] == "absent" and options["topograph"] != "look":
-            raise K8sError(f"topograph: {options['topograph']} is for state present; leave it out with state absent")
+        if options["state"] == "absent" and options["topograph"] != "report":
+            raise KubernetesError(
+                f"topograph: {options['topograph']} needs state: present; remove it with state: absent"
+            )
         fabric = fabric_file.load(path)
-        chosen = _cluster(fabric, options["cluster"], path)
+        chosen = _cluster(fabric, options["kubernetes_cluster"], path)
         topology = schedulers.describe(
             fabric,
             chosen,
@@ -91,27 +94,28 @@ class ActionModule(ActionBase):
             {str(key): str(value) for key, value in options["flavor_labels"].items()},
         )
         names = options["schedulers"]
-        wishes = DesiredState(
+        desired = DesiredState(
             names=None if "auto" in names else tuple(names),
             present=options["state"] == "present",
-            clique_label=options["clique_label"],
+            label_writer=options["label_writer"],
             topograph=options["topograph"],
             allow_recreate=options["allow_recreate"],
             runai=bool(options["runai"]),
-            coming=(options["coming_writer"],) if options["coming_writer"] else (),
+            pending=(options["pending_label_writer"],) if options["pending_label_writer"] else (),
             gpus=_gpus(fabric, options["tray_cliques"]),
         )
-        plan = Planner(Cluster(options["api"], NAME), topology, wishes).plan()
+        plan = Planner(Cluster(options["api"], NAME), topology, desired).plan()
         plan.findings[:0] = schedulers.problems(fabric, chosen)
         runai, steps = None, []
-        if options["runai"] and wishes.present:
+        if options["runai"] and desired.present:
             runai = RunAi(options["runai"])
             steps, found = runai.plan(topology)
             plan.findings += found
         result = self._result(plan, steps)
-        if plan.stopped:
-            more = f" ({len(plan.stopped) - 1} more such findings)" if len(plan.stopped) > 1 else ""
-            return {**result, "changed": False, "failed": True, "msg": plan.stopped[0]["message"] + more}
+        if plan.blockers:
+            first, *others = plan.blockers
+            more = f" (and {count(len(others), 'more blocking finding')})" if others else ""
+            return {**result, "changed": False, "failed": True, "msg": first["message"] + more}
         if self._task.check_mode:
             return result
         try:
@@ -125,9 +129,9 @@ class ActionModule(ActionBase):
         return result
 
     def _unfinished(self, plan: Plan, more: int, error: str) -> dict[str, Any]:
-        """What was done before an error, and how to go on."""
+        """The failed result after an error in the middle of the writes."""
         total = len(plan.changes) + more
-        message = f"{error}; {len(plan.done)} of {total} writes are done: run again, it goes on from there."
+        message = f"{error}; {len(plan.done)} of {count(total, 'write')} done: run again to continue."
         plan.findings.append(finding("k8s_apply_incomplete", message))
         plan.changes = plan.done
         return {**self._result(plan, []), "failed": True, "msg": message}
@@ -137,34 +141,36 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = {
             "changed": bool(rows),
             "schedulers": plan.schedulers,
-            "clique_label_writer": plan.writer,
-            "plan": [row.as_dict() for row in rows],
+            "label_writer": plan.writer,
+            "changes": [row.as_dict() for row in rows],
             "findings": plan.findings,
             "warnings": [row["message"] for row in plan.findings if row["severity"] == WARNING],
         }
         if self._task.diff:
-            result["diff"] = [*map(_diff, plan.changes), *map(_told, steps)]
+            result["diff"] = [*map(_diff, plan.changes), *map(_describe, steps)]
         return result
 
 
-def _cluster(fabric: Fabric, wanted: Any, path: str) -> str | None:
-    """The Kubernetes cluster that is meant; None where there is but the implicit one."""
+def _cluster(fabric: Fabric, cluster: Any, path: str) -> str | None:
+    """The chosen Kubernetes cluster; None for a fabric file that names none."""
     names = sorted(fabric.clusters.get("kubernetes", {}))
-    if not wanted:
+    if not cluster:
         if len(names) > 1:
             raise fabric_file.FabricFileError(
-                f"{path}: is for several Kubernetes clusters; set cluster to one of {', '.join(names)}"
+                f"{path}: has several Kubernetes clusters; set kubernetes_cluster to one of {', '.join(names)}"
             )
         return names[0] if names else None
     if not names:
-        raise fabric_file.FabricFileError(f"{path}: has no Kubernetes clusters; leave the option cluster out")
-    if wanted not in names:
-        raise fabric_file.FabricFileError(f"{path}: has no Kubernetes cluster {shown(wanted)}{nearest(wanted, names)}")
-    return str(wanted)
+        raise fabric_file.FabricFileError(f"{path}: names no Kubernetes clusters; remove the option kubernetes_cluster")
+    if cluster not in names:
+        raise fabric_file.FabricFileError(
+            f"{path}: has no Kubernetes cluster {shown(cluster)}{nearest(cluster, names)}"
+        )
+    return str(cluster)
 
 
 def _gpus(fabric: Fabric, cliques: dict[str, Any]) -> dict[str, str | None]:
-    """Node -> what its GPUs say, of the trays that the fabric file has."""
+    """Node -> the clique that its GPUs report, for the trays of the fabric file."""
     return {
         fabric.trays[tray]["kubernetes_node"]: str(clique) if clique else None
         for tray, clique in cliques.items()
@@ -174,8 +180,8 @@ def _gpus(fabric: Fabric, cliques: dict[str, Any]) -> dict[str, str | None]:
 
 def _diff(change: Change) -> dict[str, str]:
     if change.before == change.after:
-        # A field that is right already gets an owner more, which no text of the object shows.
-        return _told(change.step)
+        # A right field gets one more owner, which the text of the object does not show.
+        return _describe(change.step)
     return {
         "before_header": change.step.what,
         "after_header": f"{change.step.what} ({change.step.action})",
@@ -184,11 +190,11 @@ def _diff(change: Change) -> dict[str, str]:
     }
 
 
-def _told(step: Step) -> dict[str, str]:
+def _describe(step: Step) -> dict[str, str]:
     return {"prepared": f"{step.action} {step.what} {step.why}".rstrip() + "\n"}
 
 
 def _text(value: Any) -> str:
-    # What came from a playbook are strings of Ansible's own classes, which YAML's writer refuses.
+    # Strings from a playbook are of Ansible's own classes, which the YAML dumper rejects.
     plain = json.loads(json.dumps(value))
     return "" if value is None else str(yaml.safe_dump(plain, sort_keys=False, default_flow_style=False))

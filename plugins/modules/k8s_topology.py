@@ -1,25 +1,25 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documents the action plugin of the same name, which does the work on the controller."""
+"""Documentation of the action plugin of the same name, which runs on the controller."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: k8s_topology
-short_description: Tell the schedulers of a Kubernetes cluster the cliques of a fabric
+short_description: Publish the cliques of a fabric to the schedulers of a Kubernetes cluster
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Finds the schedulers that are installed by their CustomResourceDefinitions and gives each of them the cliques of the
-    fabric file. These are KAI Scheduler (Topology), Kueue (Topology and ResourceFlavor), Volcano (one HyperNode a
-    clique), Grove (ClusterTopologyBinding) and Slinky (an annotation on each Node). Run:ai is told by its REST API
-    where O(runai) is set.
-  - Decides who writes the node label C(nvidia.com/gpu.clique), on which all of them rely, so that it is exactly one of
-    GPU Feature Discovery, the NVIDIA DRA driver and this module, and compares the labels with the fabric file and, in
-    O(tray_cliques), with what the trays' GPUs say.
-  - Everything is dry-run by the API server before anything is written. Objects are written by server-side apply as the
-    field manager C(rackscale.nvlink), and labels and annotations of Nodes as one that starts with it.
+  - Finds the installed schedulers by their CustomResourceDefinitions and creates their topology objects from the fabric
+    file. These are KAI Scheduler (Topology), Kueue (Topology and ResourceFlavor), Volcano (one HyperNode per clique),
+    Grove (ClusterTopologyBinding) and Slinky (an annotation on each Node). Run:ai is configured by its REST API where
+    O(runai) is set.
+  - Ensures that exactly one of GPU Feature Discovery, the NVIDIA DRA driver and this module writes the node label
+    C(nvidia.com/gpu.clique), on which all of them rely. Compares the labels with the fabric file and, with
+    O(tray_cliques), with the cliques that the trays' GPUs report.
+  - The API server dry-runs everything before anything is written. Objects are written by server-side apply under the
+    field manager C(rackscale.nvlink), labels and annotations of Nodes under field managers that start with that name.
   - Only objects with the label C(app.kubernetes.io/managed-by=rackscale.nvlink) are changed or deleted.
   - It runs on the Ansible controller, which must reach the API server.
 options:
@@ -27,151 +27,153 @@ options:
     description: The fabric file.
     type: path
     required: true
-  cluster:
-    description: The Kubernetes cluster that is meant, where several share the fabric file.
+  kubernetes_cluster:
+    description: The name of the Kubernetes cluster in the fabric file, where several share the file.
     type: str
   api:
     description:
-      - The way to the API server. The account needs C(list) of nodes and daemonsets (C(apps)), C(patch) of nodes, and
-        C(list), C(patch), C(create) and C(delete) of the schedulers' objects.
-      - Besides the suboptions here it takes C(username), C(password), C(password_file), C(client_cert),
-        C(client_key) and C(max_bytes) with O(api.api_url), as the inventory's source C(kubernetes) does.
+      - The connection to the API server. The account needs C(list) of nodes and daemonsets (C(apps)), C(patch) of
+        nodes, and C(list), C(patch), C(create) and C(delete) of the schedulers' objects.
+      - With O(api.api_url), C(username), C(password), C(password_file), C(client_cert), C(client_key) and C(max_bytes)
+        are accepted too, as in the inventory's source C(kubernetes).
     type: dict
     required: true
     suboptions:
       kubeconfig:
         description:
           - A kubeconfig file with a token, a token file or a client certificate, as an absolute path or one that
-            starts with C(~/). Logging in by C(exec) or C(auth-provider) is not supported.
+            starts with C(~/). C(exec) and C(auth-provider) are not supported.
         type: path
       context:
-        description: The context of that file. The default is its current context.
+        description: The context of that file. Default is its current context.
         type: str
       api_url:
-        description: The API server, instead of O(api.kubeconfig).
+        description: The address of the API server, instead of O(api.kubeconfig).
         type: str
       token:
-        description: The token to log in with at O(api.api_url). It is secret, so prefer O(api.token_file).
+        description: A bearer token for O(api.api_url). It is secret, so prefer O(api.token_file).
         type: str
       token_file:
-        description: A file that holds the token and nothing else.
+        description: A file that contains only the token.
         type: path
       ca_file:
-        description: PEM file with the certificates of the CAs that the server's certificate may come from.
+        description: A PEM file of the CA certificates that the server's certificate is verified with.
         type: path
       validate_certs:
-        description: Whether the server's certificate is checked.
+        description: Whether the server's certificate is verified.
         type: bool
         default: true
       timeout:
-        description: Seconds that one request may take.
+        description: Seconds for one request.
         type: float
         default: 30
       deadline:
-        description: Seconds that all requests may take together. A Node that changes is one request.
+        description: Seconds for all requests together. Each changed Node is one request.
         type: float
         default: 1800
   state:
     description:
-      - With V(absent) it removes what it owns of O(schedulers), and of each Node the labels and annotations that its
-        field managers own, those that O(topograph=add) copied among them. What another field manager owns too stays.
+      - V(present) creates or updates the objects. V(absent) removes the managed objects of O(schedulers) and, from each
+        Node, the labels and annotations that this module's field managers own, including those that O(topograph=add)
+        copied. Those that another field manager owns too stay.
     type: str
     choices: [present, absent]
     default: present
   schedulers:
     description:
-      - The schedulers to tell. V(auto) means those that are installed. One that is named and not installed stops the
-        module. Those that are left out are left as they are.
+      - The schedulers to configure. V(auto) means the installed ones. The module fails if a named one is not installed.
+        Other schedulers are not changed.
     type: list
     elements: str
     choices: [auto, kai, kueue, volcano, grove, slinky]
     default: [auto]
   name:
-    description: The name of the objects, with a dash and the clique's name behind it where there is one a clique.
+    description: The name of the objects. An object per clique is named V(name-clique).
     type: str
     default: nvlink
   levels_above:
-    description: Levels that are broader than a clique, the broadest first. Every Node needs their labels.
+    description: Topology levels above the clique, the broadest first. Every Node needs their labels.
     type: list
     elements: dict
     default: []
     suboptions:
       label:
-        description: The node label, as C(topology.kubernetes.io/zone).
+        description: The node label, such as C(topology.kubernetes.io/zone).
         type: str
         required: true
       name:
-        description: What Grove calls the level, as V(zone).
+        description: The name of the level in Grove, such as V(zone).
         type: str
         required: true
   flavor_labels:
-    description: The node labels by which Kueue's flavor, and Run:ai's node pool by the first of them, select the trays.
+    description: The node labels by which Kueue's flavor selects the trays. Run:ai's node pool uses the first of them.
     type: dict
     default: {nvidia.com/gpu.present: "true"}
-  clique_label:
+  label_writer:
     description:
-      - Who is to write C(nvidia.com/gpu.clique). V(auto) means the one that runs, and this module where neither GPU
-        Feature Discovery nor the DRA driver's plugin writes it and nobody unknown has.
-      - V(gfd) and V(dra_driver) stop the module where that one does not run. V(ours) stops it where another runs, and
-        takes over what others have left.
+      - The writer of the label C(nvidia.com/gpu.clique). V(auto) chooses the writer that runs, and this module where
+        neither GPU Feature Discovery nor the DRA driver's plugin writes it and no unknown field manager owns it.
+      - The module fails with V(gfd) or V(dra_driver) where that writer does not run, and with V(collection) where
+        another writer runs. V(collection) takes over labels that former writers left.
     type: str
-    choices: [auto, gfd, dra_driver, ours]
+    choices: [auto, gfd, dra_driver, collection]
     default: auto
-  coming_writer:
+  pending_label_writer:
     description:
-      - A writer of the label that is about to run and counts as if it did. It is for check mode, where what would start
-        it has only been looked at.
+      - A writer of the label that counts as running although it does not run yet. Use it in check mode, where the task
+        that would start the writer has changed nothing.
     type: str
     choices: [gfd, dra_driver]
   topograph:
     description:
-      - What to do with labels of Topograph 0.5 and older. V(look) tells of them. V(add) copies each to the key of
+      - The migration of the labels of Topograph 0.5 and older. V(report) reports them. V(add) copies each to the key of
         Topograph 1.0 where that is missing. V(finish) removes the old ones once every Node has the new ones and no
-        Topology names an old one.
+        topology object names an old one.
     type: str
-    choices: [look, add, finish]
-    default: look
+    choices: [report, add, finish]
+    default: report
   tray_cliques:
     description:
-      - What the trays' GPUs say, tray to C(nvlink_fabric.clique) of M(rackscale.nvlink.fabric_facts), to compare labels
-        with. Null means GPUs in no clique. Trays that were not asked are left out.
+      - The clique that the GPUs of each tray report, from the tray to C(nvlink_fabric.clique) of
+        M(rackscale.nvlink.fabric_facts). The labels are compared with it. Null means that the GPUs are in no clique.
+        Leave out trays without facts.
     type: dict
     default: {}
   allow_recreate:
     description:
-      - Whether an object may be deleted and made anew where it cannot be changed in place. Workloads that name it wait
-        meanwhile. If V(false), such an object stops the module.
+      - Whether an object may be deleted and created again where it cannot be changed in place. Workloads that name it
+        wait meanwhile. With V(false) the module fails instead.
     type: bool
     default: false
   runai:
     description:
-      - Run:ai's control plane, to give the cluster a network topology and a node pool with it, both named O(name).
-      - Nothing is deleted there, for its objects have no mark of who made them.
+      - Run:ai's control plane, where a network topology and a node pool that uses it are created, both named O(name).
+      - Nothing is deleted there, since its objects do not record who created them.
     type: dict
     suboptions:
       url:
-        description: Its address, as C(https://runai.example.org).
+        description: Its address, such as C(https://runai.example.org).
         type: str
         required: true
       cluster_id:
-        description: The UUID that it shows for the cluster.
+        description: The UUID of the cluster in Run:ai.
         type: str
         required: true
       token:
         description: An API token. It is secret, so prefer O(runai.token_file).
         type: str
       token_file:
-        description: A file that holds the token and nothing else.
+        description: A file that contains only the token.
         type: path
       ca_file:
-        description: PEM file with the certificates of the CAs that its certificate may come from.
+        description: A PEM file of the CA certificates that its certificate is verified with.
         type: path
       validate_certs:
-        description: Whether its certificate is checked.
+        description: Whether its certificate is verified.
         type: bool
         default: true
       timeout:
-        description: Seconds that one request may take.
+        description: Seconds for one request.
         type: float
         default: 30
 extends_documentation_fragment:
@@ -181,7 +183,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - The API server dry-runs what would be written.
+      - The API server dry-runs the changes.
   diff_mode:
     support: full
   idempotent:
@@ -202,7 +204,7 @@ EXAMPLES = r"""
   check_mode: true
   diff: true
 
-- name: Tell KAI and Kueue, in a cluster where the DRA driver writes the label
+- name: Configure KAI and Kueue in a cluster where the DRA driver writes the label
   rackscale.nvlink.k8s_topology:
     fabric_file: /srv/cluster/fabric.json
     api:
@@ -210,39 +212,39 @@ EXAMPLES = r"""
       token_file: /run/secrets/kubernetes-token
       ca_file: /etc/pki/kubernetes-ca.pem
     schedulers: [kai, kueue]
-    clique_label: dra_driver
+    label_writer: dra_driver
 """
 
 RETURN = r"""
 schedulers:
-  description: The schedulers that are told.
+  description: The schedulers that are configured.
   returned: always
   type: list
   elements: str
   sample: [kai, kueue]
-clique_label_writer:
-  description: Who writes the label, V(gfd), V(dra_driver), V(ours), V(unknown), V(nobody) or V(several).
+label_writer:
+  description: The writer of the label. One of V(gfd), V(dra_driver), V(collection), V(unknown), V(none) or V(multiple).
   returned: always
   type: str
   sample: dra_driver
-plan:
-  description: What was changed, or would be in check mode. After a failed write, what was changed before it.
+changes:
+  description: The changes, or in check mode the changes that would be made. After a failed write, those made before it.
   returned: always
   type: list
   elements: dict
   sample: [{action: create, what: Topology nvlink of kai.scheduler, why: ""}]
   contains:
     action:
-      description: create, update, recreate or delete.
+      description: V(create), V(update), V(recreate) or V(delete).
       type: str
     what:
       description: The object.
       type: str
     why:
-      description: Why, or which fields.
+      description: The reason, or the fields.
       type: str
 findings:
-  description: What is wrong, or worth knowing, each with its remedy.
+  description: The findings.
   returned: always
   type: list
   elements: dict
@@ -251,15 +253,15 @@ findings:
       description: The reason code.
       type: str
     severity:
-      description: error, warning or info.
+      description: V(error), V(warning) or V(info).
       type: str
     message:
       description: One sentence with the remedy.
       type: str
     tray:
-      description: The tray that it is about.
+      description: The tray concerned.
       type: str
     clique:
-      description: The clique that it is about.
+      description: The clique concerned.
       type: str
 """

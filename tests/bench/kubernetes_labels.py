@@ -32,11 +32,11 @@ import json, sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import Planner, DesiredState
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers import Members, Topology
-kubeconfig, file, lanes = sys.argv[1:]
-api.LANES = int(lanes) or api.LANES
+kubeconfig, file, workers = sys.argv[1:]
+api.MAX_WORKERS = int(workers) or api.MAX_WORKERS
 cliques = json.load(open(file))
 topology = Topology(None, tuple(Members(text, text, text, tuple(names), 4) for text, names in cliques.items()))
-plan = Planner(api.Cluster({"kubeconfig": kubeconfig}, "bench"), topology, DesiredState(clique_label="ours")).plan()
+plan = Planner(api.Cluster({"kubeconfig": kubeconfig}, "bench"), topology, DesiredState(label_writer="collection")).plan()
 plan.apply()
 print(len(plan.done))
 """

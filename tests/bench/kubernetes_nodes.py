@@ -39,7 +39,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 options = Options(json.loads(sys.argv[1]), ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "")
-seen = Reader(*kubeconfig.way(options)).snapshot()
+seen = Reader(*kubeconfig.client_config(options)).snapshot()
 plan = preflight.Plan(values.build("compute_domains", {}, "v1"), versions.pinned("0.5.0"), "dra", "dra")
 preflight.preflight(seen, {}, plan)
 found = checks.check(seen, {}, plan)

@@ -25,7 +25,12 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import NODE, Cluster, K8sError, Kind
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
+    NODE,
+    Cluster,
+    Kind,
+    KubernetesError,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import DesiredState, Plan, Planner
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers, schedulers_examples
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import crds, fabrics
@@ -86,7 +91,7 @@ class Site:
 
         def work() -> Plan:
             plan = Planner(cluster, topology, DesiredState(**more)).plan()
-            if apply and not plan.stopped:
+            if apply and not plan.blockers:
                 plan.apply()
             return plan
 
@@ -201,7 +206,7 @@ def label(site: Site, node: str, values: dict[str, str | None], manager: str = "
 def test_a_fresh_cluster_gets_labels_and_objects_once(site: Site) -> None:
     looked = site.plan()
     assert looked.schedulers == ["kai", "kueue", "volcano", "grove"]
-    assert looked.writer == "ours"
+    assert looked.writer == "collection"
     assert all(CLIQUE not in site.labels(node) for node in TEXTS)
     assert site.api.find(f"{KAI}/nvlink") is None
     done = site.apply()
@@ -234,7 +239,7 @@ def test_a_change_that_no_update_can_make_is_held_until_it_is_allowed(site: Site
 def test_a_recreate_that_the_server_would_refuse_is_found_before_anything_is_deleted(site: Site) -> None:
     site.apply()
     broken = schedulers.Topology(None, TOPOLOGY.cliques, tuple(schedulers.Level(f"l{n}", f"l{n}") for n in range(17)))
-    with pytest.raises(K8sError, match="HTTP 422"):
+    with pytest.raises(KubernetesError, match="HTTP 422"):
         site.apply(broken, allow_recreate=True, names=("kai",))
     assert site.levels() == TOPOLOGY.keys
 
@@ -260,11 +265,11 @@ def test_what_cannot_be_made_anew_comes_back_as_it_was(site: Site) -> None:
     try:
         # It takes the server a moment to heed it; a Topology of that name is there, so this asks by another way.
         deadline = time.monotonic() + 30
-        (wanted,) = schedulers.kai(wider)
-        while not refused(site, wanted):
+        (desired,) = schedulers.kai(wider)
+        while not refused(site, desired):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        with pytest.raises(K8sError, match="was made again as it was"):
+        with pytest.raises(KubernetesError, match="was restored as it was"):
             site.apply(wider, allow_recreate=True, names=("kai",))
         assert site.levels() == TOPOLOGY.keys
         assert site.plan(names=("kai",)).changes == []
@@ -273,10 +278,10 @@ def test_what_cannot_be_made_anew_comes_back_as_it_was(site: Site) -> None:
         site.api.delete(f"{group}/validatingadmissionpolicies/few")
 
 
-def refused(site: Site, wanted: dict[str, Any]) -> bool:
+def refused(site: Site, desired: dict[str, Any]) -> bool:
     """Whether admission, which comes before the look whether the name is taken, refuses an object."""
     try:
-        site.api.create(f"{KAI}?dryRun=All", wanted)
+        site.api.create(f"{KAI}?dryRun=All", desired)
     except ApiError as error:
         return error.status == 422
     return False
@@ -359,7 +364,7 @@ def test_a_label_of_an_unknown_program_is_left_until_it_is_to_be_ours(site: Site
     left = site.apply()
     assert (left.writer, "k8s_clique_label_unknown_writer" in codes(left)) == ("unknown", True)
     assert site.labels("r01t01")[CLIQUE] == "by-hand.1"
-    taken = site.apply(clique_label="ours")
+    taken = site.apply(label_writer="collection")
     assert "kubectl-label" in next(row["message"] for row in taken.findings)
     (shared,) = [change for change in taken.changes if change.node == "r01t02"]
     assert (shared.step.why, shared.before) == (f"own {CLIQUE}: {TEXTS['r01t02']}, which is there", shared.after)
@@ -381,7 +386,7 @@ def test_a_label_that_lags_is_told_until_it_is_there(site: Site) -> None:
 
 
 def test_a_writer_that_is_about_to_run_counts_in_check_mode(site: Site) -> None:
-    plan = site.plan(coming=("dra_driver",))
+    plan = site.plan(pending=("dra_driver",))
     assert (plan.writer, set(codes(plan))) == ("dra_driver", {"k8s_clique_label_missing"})
     assert {action for action, _what in steps(plan)} == {"create"}
 
@@ -398,14 +403,14 @@ def test_labels_are_compared_with_the_fabric_file_and_the_gpus(site: Site) -> No
         ("k8s_clique_label_wrong", "r02t01"),
         ("k8s_clique_label_missing", "r02t02"),
     ]
-    assert not plan.stopped
+    assert not plan.blockers
 
 
 def test_a_node_that_goes_away_is_not_made_anew(site: Site) -> None:
     cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
     plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
     site.api.delete(f"{NODES}/r01t01")
-    with pytest.raises(K8sError, match="r01t01"):
+    with pytest.raises(KubernetesError, match="r01t01"):
         site.inside(plan.apply)
     assert site.api.find(f"{NODES}/r01t01") is None
     assert codes(site.apply()) == ["k8s_node_missing"]
@@ -499,7 +504,7 @@ def test_slinky_gets_its_annotations_beside_the_label(site: Site) -> None:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r02t02"}}
         body["metadata"] |= {"annotations": {schedulers.SLINKY: "a:b"}}  # type: ignore[operator]
         site.api.apply(f"{NODES}/r02t02", body, "someone")
-        with pytest.raises(K8sError, match=r'"someone".*; let the one that it names go'):
+        with pytest.raises(KubernetesError, match=r'"someone".*; resolve the conflict with the field manager'):
             site.inside(plan.apply)
         assert site.api.get(f"{NODES}/r02t02")["metadata"]["annotations"][schedulers.SLINKY] == "a:b"
     finally:
@@ -530,7 +535,7 @@ def test_a_scheduler_that_is_not_there_is_told_and_nothing_written(site: Site) -
 )
 def test_a_missing_right_is_named(site: Site, rules: list[Any], words: str) -> None:
     kubeconfig = users.user(site.plane, f"topology-{abs(hash(words)) % 10**6}", rules)
-    with pytest.raises(K8sError) as caught:
+    with pytest.raises(KubernetesError) as caught:
         site.plan(kubeconfig=kubeconfig, names=("kai",))
     assert words in str(caught.value)
     assert "give the account the verb" in str(caught.value)
@@ -714,7 +719,7 @@ def test_a_server_that_goes_away_in_the_middle_is_gone_on_with(site: Site, write
     cluster = Interrupting(site.plane, writes)
     plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
     try:
-        with pytest.raises(K8sError, match="3 times"):
+        with pytest.raises(KubernetesError, match="3 times"):
             site.inside(plan.apply)
     finally:
         site.plane.start()
@@ -734,7 +739,7 @@ def test_a_server_that_goes_away_between_deleting_and_making_anew_is_gone_on_wit
     cluster = Interrupting(site.plane, 0)
     plan = site.inside(lambda: Planner(cluster, wider, DesiredState(names=("kai",), allow_recreate=True)).plan())
     try:
-        with pytest.raises(K8sError, match="is deleted and could not be made again as it was, so run again"):
+        with pytest.raises(KubernetesError, match="is deleted and could not be restored, so run again"):
             site.inside(plan.apply)
     finally:
         site.plane.start()

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A Kubernetes API server to read from and write to: lists page by page, writes by server-side apply.
 
-Every refusal is one sentence with the object, the server's own reason and the remedy. Nothing is asked twice that would
-do more the second time.
+Every rejection is one sentence with the object, the server's own reason and the remedy. Only idempotent requests are
+repeated.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ OPTIONS = ("kubeconfig", "context", "api_url", *http.OPTIONS)
 PAGE = 500
 MAX_PAGES = 10_000
 DEADLINE = 1800
-"""Seconds for all requests together unless the site says otherwise: one Node is one request."""
-LANES = 8
-"""Requests that are under way at one time where many objects are written."""
+"""Default seconds for all requests together: one Node is one request."""
+MAX_WORKERS = 8
+"""Concurrent requests where many objects are written."""
 
-# Of an object the metadata alone, which is half of a Node; who does not know it answers with the whole object.
+# Only the metadata of an object, which is half of a Node; a server without that type sends the whole object.
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
-# What the server says in words of its own, rather than what any HTTP server could say.
-_SPOKEN = (201, 202, 400, 403, 404, 405, 409, 410, 415, 422)
-# Refusals of one object that say nothing of the next.
-_OF_ONE_OBJECT = (404, 409, 422)
+# Statuses whose body is a message of the API server itself, rather than of any HTTP server.
+_OWN_STATUSES = (201, 202, 400, 403, 404, 405, 409, 410, 415, 422)
+# Rejections that concern one object alone.
+_SINGLE_OBJECT_ERRORS = (404, 409, 422)
 
 
-class K8sError(NvlinkError):
-    """The API server refuses something; its sentence names the object, the reason and the remedy.
+class KubernetesError(NvlinkError):
+    """The API server rejects a request; the message names the object, the reason and the remedy.
 
-    status: the HTTP status of the refusal, None where it is none.
+    status: the HTTP status of the rejection, None for other errors.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -60,7 +60,7 @@ class Kind(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where its objects are."""
+        """The URL path of its objects."""
         return f"/{'apis' if '/' in self.api else 'api'}/{self.api}/{self.plural}"
 
     @property
@@ -74,43 +74,43 @@ DAEMON_SET = Kind("apps/v1", "DaemonSet", "daemonsets")
 
 
 class Work(NamedTuple):
-    """One piece of work; works of the same lane are done one after the other."""
+    """One call; calls with the same key run one after the other."""
 
-    lane: str
-    do: Callable[[], Any]
+    key: str
+    run: Callable[[], Any]
 
 
 def run_concurrently(works: Sequence[Work]) -> tuple[set[int], list[NvlinkError]]:
-    """Do works, LANES of them at one time: the positions of those that are done, and the errors of those that failed.
+    """Run works, MAX_WORKERS at a time: (positions of the completed ones, errors of the failed ones).
 
-    A lane ends with its first error. Lanes that have not begun go on only where that error is of one object alone: a
-    server that is gone, or a right that is missing, would meet them all.
+    The works of one key end with their first error. Works of other keys still start only if that error concerns one
+    object alone: an unreachable server or a missing right would fail all of them.
     """
-    lanes: dict[str, list[int]] = {}
+    queues: dict[str, list[int]] = {}
     for position, work in enumerate(works):
-        lanes.setdefault(work.lane, []).append(position)
+        queues.setdefault(work.key, []).append(position)
     done: set[int] = set()
     errors: list[NvlinkError] = []
-    over = threading.Event()
+    stopped = threading.Event()
 
-    def go(positions: Sequence[int]) -> None:
+    def run_queue(positions: Sequence[int]) -> None:
         for position in positions:
-            if over.is_set():
+            if stopped.is_set():
                 return
             try:
-                works[position].do()
+                works[position].run()
             except NvlinkError as error:
                 errors.append(error)
-                if not (isinstance(error, K8sError) and error.status in _OF_ONE_OBJECT):
-                    over.set()
+                if not (isinstance(error, KubernetesError) and error.status in _SINGLE_OBJECT_ERRORS):
+                    stopped.set()
                 return
             except BaseException:
-                over.set()
+                stopped.set()
                 raise
             done.add(position)
 
-    with ThreadPoolExecutor(max(1, min(LANES, len(lanes)))) as pool:
-        for _none in pool.map(go, lanes.values()):
+    with ThreadPoolExecutor(max(1, min(MAX_WORKERS, len(queues)))) as pool:
+        for _none in pool.map(run_queue, queues.values()):
             pass
     return done, errors
 
@@ -122,9 +122,9 @@ class Cluster:
         checked = Options(options, OPTIONS, source)
         if "deadline" not in checked:
             checked = Options({**(options or {}), "deadline": DEADLINE}, OPTIONS, source)
-        server, way = kubeconfig.way(checked)
+        server, access = kubeconfig.client_config(checked)
         self._source, self._server = source, server.rstrip("/")
-        self._client = http.Client(source, way)
+        self._client = http.Client(source, access)
 
     def served(self) -> dict[str, list[str]]:
         """Group -> its versions, the preferred one first; the groups of CustomResourceDefinitions are among them."""
@@ -137,12 +137,12 @@ class Cluster:
         return found
 
     def plurals(self, api: str) -> set[str]:
-        """The resources that a group's version has."""
+        """The plural names of the resources of a group's version."""
         rows = as_list(self._get(f"/apis/{api}", f"the resources of {api}").get("resources"))
         return {str(mapped(row).get("name")) for row in rows}
 
     def items(self, kind: Kind, selector: str = "", metadata: bool = False) -> list[Any]:
-        """All objects of a kind, or those that a label selector selects; of each its metadata alone if that will do."""
+        """All objects of a kind, or those that a label selector matches; metadata: read their metadata alone."""
         what = f"{kind.plural}{' of ' + kind.group if kind.group else ''}"
         for _attempt in (1, 2):
             rows: list[Any] = []
@@ -151,7 +151,7 @@ class Cluster:
                 accept = _METADATA.format("List") if metadata else "application/json"
                 answer = self._answer(f"{kind.path}?{urllib.parse.urlencode(query)}", accept)
                 if answer.status == 410:
-                    # The list that the token belongs to is forgotten, so it is read anew, once.
+                    # The continue token has expired, so the list is read again from its start, once.
                     break
                 page = self._body(answer, "list", what)
                 rows += as_list(page.get("items"))
@@ -159,7 +159,9 @@ class Cluster:
                 if not token:
                     return rows
                 query["continue"] = str(token)
-        raise K8sError(f"{self._source}: the API server forgets the list of {what} while it is read; try again later")
+        raise KubernetesError(
+            f"{self._source}: the list of {what} expires on the API server while it is read; run again"
+        )
 
     def find(self, kind: Kind, name: str) -> dict[str, Any] | None:
         """An object, or None."""
@@ -177,7 +179,7 @@ class Cluster:
     ) -> dict[str, Any]:
         """The object after a server-side apply of `body`, which holds every field that `manager` is to own.
 
-        metadata: whether the object's metadata alone will do for an answer.
+        metadata: whether to return only the object's metadata.
         """
         name = str(body["metadata"]["name"])
         query = {"fieldManager": manager, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
@@ -191,10 +193,10 @@ class Cluster:
         return dict(self._body(self._patched(path, patch, _MERGE), "patch", f"{kind.name} {name}"))
 
     def delete(self, kind: Kind, live: Mapping[str, Any]) -> None:
-        """Delete exactly the object that was read: not one that came after it under the same name."""
+        """Delete exactly the object that was read (by its UID), not a later one of the same name."""
         name, uid = str(live["metadata"]["name"]), live["metadata"]["uid"]
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        answer = self._client.send("DELETE", f"{self._server}{self._path(kind, name)}", body, _SPOKEN)
+        answer = self._client.send("DELETE", f"{self._server}{self._path(kind, name)}", body, _OWN_STATUSES)
         if answer.status != 404:
             self._body(answer, "delete", f"{kind.name} {name}")
 
@@ -205,12 +207,12 @@ class Cluster:
         return self._body(self._answer(path), "get", what)
 
     def _answer(self, path: str, accept: str = "application/json") -> http.Answer:
-        return self._client.get(f"{self._server}{path}", _SPOKEN, accept)
+        return self._client.get(f"{self._server}{path}", _OWN_STATUSES, accept)
 
     def _patched(self, path: str, body: Any, kind: str, accept: str = "*/*") -> http.Answer:
-        # Either patch, done twice, leaves what it leaves done once.
+        # Both kinds of patches are idempotent.
         url = f"{self._server}{path}"
-        return self._client.send("PATCH", url, body, _SPOKEN, kind, repeatable=True, accept=accept)
+        return self._client.send("PATCH", url, body, _OWN_STATUSES, kind, repeatable=True, accept=accept)
 
     def _body(self, answer: http.Answer, verb: str, what: str) -> Mapping[str, Any]:
         try:
@@ -228,11 +230,11 @@ class Cluster:
         if status == 403:
             remedy = f"give the account the verb {verb} there"
         elif status == 409:
-            remedy = "let the one that it names go of these fields"
+            remedy = "resolve the conflict with the field manager that it names"
         elif status == 404:
             remedy = "check that its CustomResourceDefinition is installed"
         else:
-            remedy = "correct what it names"
-        raise K8sError(
-            f"{self._source}: the API server refuses to {verb} {what} (HTTP {status}: {why}); {remedy}", status
+            remedy = "correct the field that it names"
+        raise KubernetesError(
+            f"{self._source}: the API server rejects the {verb} of {what} (HTTP {status}: {why}); {remedy}", status
         )

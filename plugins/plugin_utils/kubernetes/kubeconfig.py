@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The way to a Kubernetes API server: from a kubeconfig file, or from an address and the options beside it."""
+"""The client config of a Kubernetes API server: from a kubeconfig file, or from an address and its options."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ MAX_KUBECONFIG_BYTES = 4 * 1024 * 1024
 
 _LIMITS = ("timeout", "deadline", "max_bytes")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# What a kubeconfig file can hold and this source cannot follow.
+# Keys of a kubeconfig file that are not supported.
 _UNSUPPORTED_USER = ("exec", "auth-provider", "as", "as-uid", "as-groups", "username", "password")
 _UNSUPPORTED_CLUSTER = ("proxy-url", "tls-server-name")
 
 
-def way(options: Options) -> tuple[str, http.Access]:
-    """(the API server's address, how it is reached); SourceError for what cannot be followed."""
+def client_config(options: Options) -> tuple[str, http.Access]:
+    """(address of the API server, access options of the HTTP client); SourceError for unsupported options."""
     if ("kubeconfig" in options) == ("api_url" in options):
-        raise options.wrong("kubeconfig", "or api_url must be set, one of the two")
+        raise options.wrong("kubeconfig", "or api_url must be set, exactly one of them")
     if "api_url" in options:
         if "context" in options:
-            raise options.wrong("context", "belongs to kubeconfig; leave it out beside api_url")
+            raise options.wrong("context", "belongs to kubeconfig; leave it out with api_url")
         return http.endpoint(options, "api_url", "as in https://api.example.org:6443"), http.access(options)
     for key in http.OPTIONS:
         if key in options and key not in _LIMITS:
             raise options.wrong(key, "belongs to api_url; a kubeconfig file holds its own")
-    return _Kubeconfig(options).way()
+    return _Kubeconfig(options).client_config()
 
 
 class _Kubeconfig:
@@ -50,13 +50,13 @@ class _Kubeconfig:
         try:
             document = yaml.load(content, Loader=_Loader)
         except (yaml.YAMLError, ValueError, RecursionError):
-            raise self._wrong("is no YAML; correct it") from None
+            raise self._wrong("is not valid YAML; correct it") from None
         if not isinstance(document, Mapping):
-            raise self._wrong("holds no kubeconfig; name the file that kubectl uses")
+            raise self._wrong("is no kubeconfig; name the file that kubectl uses")
         self._document = document
 
-    def way(self) -> tuple[str, http.Access]:
-        """As way()."""
+    def client_config(self) -> tuple[str, http.Access]:
+        """The result of client_config()."""
         context = self._named("context", self._options.text("context") or self._document.get("current-context"))
         cluster = self._named("cluster", context.get("cluster"))
         user = self._named("user", context["user"]) if context.get("user") else {}
@@ -67,7 +67,7 @@ class _Kubeconfig:
         )
         token = self._token(user)
         authority = self._bytes(cluster, "certificate-authority")
-        return http.endpoint(server, "server", "an address into it"), http.Access(
+        return http.endpoint(server, "server", "an address there"), http.Access(
             **http.credentials(self._options, token, None, None, "Authorization", "Bearer"),
             ca_data=self._pem(authority, "certificate-authority"),
             client_pem=self._client_pem(user),
@@ -79,7 +79,7 @@ class _Kubeconfig:
         return self._options.wrong("kubeconfig", f"{self._path} {what}")
 
     def _named(self, kind: str, name: Any) -> Mapping[str, Any]:
-        """What the file holds under contexts, clusters or users with that name."""
+        """The entry of that name under contexts, clusters or users."""
         rows = self._document.get(f"{kind}s")
         for row in rows if isinstance(rows, list) else []:
             if isinstance(row, Mapping) and row.get("name") == name and isinstance(row.get(kind), Mapping):
@@ -93,14 +93,14 @@ class _Kubeconfig:
         for key in keys:
             if holder.get(key):
                 remedy = "use api_url with a service account's token_file and ca_file"
-                raise self._wrong(f"has a {kind} with {key}, which this source does not support; {remedy}")
+                raise self._wrong(f"has a {kind} with {key}, which is not supported; {remedy}")
 
     def _token(self, user: Mapping[str, Any]) -> str | None:
-        """The token, of which a file wins, as for kubectl."""
+        """The token; tokenFile wins over token, as in kubectl."""
         name = user.get("tokenFile")
         token = self._file(name, "tokenFile").decode("utf-8", "replace") if name else user.get("token")
         if token is not None and not isinstance(token, str):
-            raise self._wrong("has a token that is no text; correct it")
+            raise self._wrong("has a token that is no string; correct it")
         return token.strip() or None if token else None
 
     def _client_pem(self, user: Mapping[str, Any]) -> str | None:
@@ -111,7 +111,7 @@ class _Kubeconfig:
         return f"{certificate}\n{key}\n" if certificate else None
 
     def _bytes(self, holder: Mapping[str, Any], key: str) -> bytes | None:
-        """What KEY-data holds, else the file that KEY names."""
+        """The content of KEY-data, else of the file that KEY names."""
         data = holder.get(f"{key}-data")
         if data:
             try:
@@ -121,7 +121,7 @@ class _Kubeconfig:
         return self._file(holder[key], key) if holder.get(key) else None
 
     def _file(self, name: Any, key: str) -> bytes:
-        """A file beside the kubeconfig file, which its relative paths start at."""
+        """The content of a file; a relative path starts at the folder of the kubeconfig file."""
         if not isinstance(name, str):
             raise self._wrong(f"has a {key} that is no path; correct it")
         path = os.path.join(self._folder, name)

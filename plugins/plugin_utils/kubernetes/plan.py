@@ -1,10 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has to be done with an object so that it is as wanted: nothing, create, update, recreate or delete.
+"""The action that brings an object to its desired state: none, create, update, recreate or delete.
 
-Pure. An object is ours when it carries our label; another one is never touched. Some fields cannot be changed by any
-update, so the object must go and come back, during which new workloads that name it wait: that needs a person's word.
+Pure. Only objects with the collection's label are managed; others are never changed. No update can change an immutable
+field, so the object must be deleted and created again. New workloads that name it wait meanwhile, so a person must
+allow that.
 """
 
 from __future__ import annotations
@@ -18,43 +19,43 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 CREATE, UPDATE, RECREATE, DELETE = "create", "update", "recreate", "delete"
-_OF_THE_SERVER = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
+_SERVER_FIELDS = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 
 
 class Step(NamedTuple):
-    """One change: action is CREATE, UPDATE, RECREATE or DELETE; what and why are for people."""
+    """One change: action is CREATE, UPDATE, RECREATE or DELETE; what names the object, why gives the reason."""
 
     action: str
     what: str
     why: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """As the module returns it."""
+        """The row of the module's result."""
         return self._asdict()
 
 
-def is_ours(live: Mapping[str, Any]) -> bool:
-    """Whether an object carries our label."""
+def is_managed(live: Mapping[str, Any]) -> bool:
+    """Whether an object carries the collection's label."""
     return mapped(mapped(live.get("metadata")).get("labels")).get(MANAGED_BY) == OWNER
 
 
 def content(live: Mapping[str, Any]) -> dict[str, Any]:
-    """An object without what the API server adds and without its status, to compare and to show."""
-    metadata = {key: value for key, value in mapped(live.get("metadata")).items() if key not in _OF_THE_SERVER}
+    """An object without its status and the fields that the API server adds, for comparisons and diffs."""
+    metadata = {key: value for key, value in mapped(live.get("metadata")).items() if key not in _SERVER_FIELDS}
     rest = {key: value for key, value in live.items() if key not in ("metadata", "status")}
     return {**rest, "metadata": metadata}
 
 
-def unchangeable(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """The field that differs and that no update can change, by the rules in the schedulers' own definitions."""
-    kind, group = str(wanted["kind"]), str(wanted["apiVersion"]).partition("/")[0]
-    old, new = mapped(live.get("spec")), mapped(wanted.get("spec"))
+def unchangeable(live: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
+    """The immutable field that differs, by the rules in the schedulers' own definitions; None without one."""
+    kind, group = str(desired["kind"]), str(desired["apiVersion"]).partition("/")[0]
+    old, new = mapped(live.get("spec")), mapped(desired.get("spec"))
     before, after = _labels(old), _labels(new)
     if (group, kind) == ("kai.scheduler", "Topology") and before != after:
         return "the labels of spec.levels"
     if (group, kind) == ("kueue.x-k8s.io", "Topology") and before != after:
         hosts = before[-1:] == [HOSTNAME] and after[-1:] == [HOSTNAME]
-        if not hosts or str(wanted["apiVersion"]).endswith("/v1beta1"):
+        if not hosts or str(desired["apiVersion"]).endswith("/v1beta1"):
             return "spec.levels"
     if (group, kind) == ("kueue.x-k8s.io", "ResourceFlavor"):
         name = old.get("topologyName")
@@ -68,24 +69,26 @@ def _labels(spec: Mapping[str, Any]) -> list[Any]:
 
 
 def step(
-    live: Mapping[str, Any] | None, wanted: Mapping[str, Any], allow_recreate: bool
+    live: Mapping[str, Any] | None, desired: Mapping[str, Any], allow_recreate: bool
 ) -> tuple[str | None, list[Finding]]:
     """(CREATE, UPDATE or RECREATE, findings); None with findings where nothing may be done.
 
-    UPDATE says only that an update is possible: whether it changes something, a dry run of it shows.
+    UPDATE means that an update is possible; its dry run shows whether it changes anything.
     """
-    what = f"{wanted['kind']} {wanted['metadata']['name']} of {str(wanted['apiVersion']).partition('/')[0]}"
+    what = f"{desired['kind']} {desired['metadata']['name']} of {str(desired['apiVersion']).partition('/')[0]}"
     if live is None:
         return CREATE, []
-    if not is_ours(live):
-        message = f"{what} is there and lacks the label {MANAGED_BY}={OWNER}, so it is left: set name to another one."
+    if not is_managed(live):
+        message = (
+            f"{what} exists without the label {MANAGED_BY}={OWNER}, so it is not changed: set name to another one."
+        )
         return None, [finding("k8s_object_unmanaged", message)]
-    field = unchangeable(live, wanted)
+    field = unchangeable(live, desired)
     if field is None:
         return UPDATE, []
     if not allow_recreate:
         message = (
-            f"{what} must be deleted and made anew to change {field}, and workloads that name it wait meanwhile: "
+            f"{what} must be deleted and created again to change {field}, and workloads that name it wait meanwhile: "
             "set allow_recreate to true when they may."
         )
         return None, [finding("k8s_recreate_required", message)]

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run:ai's control plane, by the paths that it publishes: a network topology of the cluster and a node pool with it.
+"""Client of Run:ai's control plane: a network topology of the cluster and a node pool that uses it.
 
-GET and POST /api/v1/network-topologies, GET and POST /api/v1/node-pools, PATCH /api/v1/node-pools/{id}. Objects there
-have no mark of who made them, so a topology of the same name with other levels is not touched, of a pool only the
-fields of the topology are set, and nothing is ever deleted.
+The published paths: GET and POST /api/v1/network-topologies, GET and POST /api/v1/node-pools, PATCH
+/api/v1/node-pools/{id}. Objects there do not record who created them, so a topology of the same name with other levels
+is not changed, of a pool only the topology's fields are set, and nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SOURCE = "runai"
 TOPOLOGIES, POOLS = "/api/v1/network-topologies", "/api/v1/node-pools"
 PAGE = 100
 MAX_PAGES = 100
-_OF_THE_TOPOLOGY = ("networkTopologyId", "gpuNetworkAccelerationDetection", "gpuNetworkAccelerationLabelKey")
-_SHOWN_ID = "(the new topology's id)"
+_TOPOLOGY_FIELDS = ("networkTopologyId", "gpuNetworkAccelerationDetection", "gpuNetworkAccelerationLabelKey")
+_PENDING_ID = "(the new topology's id)"
 
 
 class RunAi:
-    """One control plane, and in it one cluster."""
+    """One cluster of one control plane."""
 
     def __init__(self, options: Any) -> None:
         checked = Options(options, OPTIONS, SOURCE)
@@ -43,53 +43,53 @@ class RunAi:
         self._client = http.Client(SOURCE, http.access(checked))
 
     def plan(self, topology: schedulers.Topology) -> tuple[list[Step], list[Finding]]:
-        """What is to be created or changed, and what keeps it from being."""
-        wanted, pool = (row["body"] for row in schedulers.runai(topology, self._cluster))
+        """(steps to create or change objects, findings that prevent them)."""
+        desired, pool = (row["body"] for row in schedulers.runai(topology, self._cluster))
         steps: list[Step] = []
         live = self._named(TOPOLOGIES, topology.name)
         if live is None:
             steps.append(Step(CREATE, f"Run:ai network topology {topology.name}"))
-        elif live.get("levels") != wanted["levels"]:
-            has = ", ".join(map(str, as_list(live.get("levels")))) or "none"
+        elif live.get("levels") != desired["levels"]:
+            levels = ", ".join(map(str, as_list(live.get("levels")))) or "none"
             message = (
-                f"Run:ai's network topology {topology.name} has the levels {has} instead of "
-                f"{', '.join(wanted['levels'])}: choose another name, or remove it there when no node pool needs it."
+                f"Run:ai's network topology {topology.name} has the levels {levels} instead of "
+                f"{', '.join(desired['levels'])}: choose another name, or remove it there when no node pool needs it."
             )
             return [], [finding("k8s_runai_conflict", message)]
-        there = self._named(POOLS, topology.name)
-        if there is None:
+        existing = self._named(POOLS, topology.name)
+        if existing is None:
             steps.append(Step(CREATE, f"Run:ai node pool {topology.name}"))
         else:
-            changes = self._changes(there, {**pool, "networkTopologyId": live["id"] if live else _SHOWN_ID})
+            changes = self._changes(existing, {**pool, "networkTopologyId": live["id"] if live else _PENDING_ID})
             if changes:
                 steps.append(Step(UPDATE, f"Run:ai node pool {topology.name}", ", ".join(sorted(changes))))
         return steps, []
 
     def apply(self, topology: schedulers.Topology) -> None:
-        """Do what plan() says now."""
-        wanted, pool = (row["body"] for row in schedulers.runai(topology, self._cluster))
+        """Make the changes that plan() gives now."""
+        desired, pool = (row["body"] for row in schedulers.runai(topology, self._cluster))
         live = self._named(TOPOLOGIES, topology.name)
         if live is None:
-            live = self._sent("POST", TOPOLOGIES, wanted)
+            live = self._send("POST", TOPOLOGIES, desired)
         pool = {**pool, "networkTopologyId": live["id"]}
-        there = self._named(POOLS, topology.name)
-        if there is None:
-            self._sent("POST", POOLS, pool)
+        existing = self._named(POOLS, topology.name)
+        if existing is None:
+            self._send("POST", POOLS, pool)
             return
-        changes = self._changes(there, pool)
+        changes = self._changes(existing, pool)
         if changes:
-            self._sent("PATCH", f"{POOLS}/{urllib.parse.quote(str(there['id']), safe='')}", changes)
+            self._send("PATCH", f"{POOLS}/{urllib.parse.quote(str(existing['id']), safe='')}", changes)
 
-    def _changes(self, there: Mapping[str, Any], pool: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: pool[key] for key in _OF_THE_TOPOLOGY if there.get(key) != pool[key]}
+    def _changes(self, existing: Mapping[str, Any], pool: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: pool[key] for key in _TOPOLOGY_FIELDS if existing.get(key) != pool[key]}
 
     def _named(self, path: str, name: str) -> Mapping[str, Any] | None:
-        """The object of that name in our cluster."""
+        """The object of that name in this cluster; None without one."""
         for page in range(MAX_PAGES):
             query = urllib.parse.urlencode({"limit": PAGE, "offset": page * PAGE})
             answer = self._client.get(f"{self._url}{path}?{query}")
             document = self._client.json(answer)
-            # A list, or a mapping with one; its key is nodepools there and undocumented here.
+            # A list, or a mapping with one: its key is nodepools for node pools and undocumented for topologies.
             rows = (
                 document
                 if isinstance(document, list)
@@ -101,10 +101,10 @@ class RunAi:
             if len(rows) < PAGE:
                 return None
         self._client.fail(
-            f"{self._url}{path}", f"gives more than {MAX_PAGES * PAGE} rows", "look at what answers there"
+            f"{self._url}{path}", f"returns more than {MAX_PAGES * PAGE} rows", "check which server answers there"
         )
 
-    def _sent(self, method: str, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _send(self, method: str, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         url = f"{self._url}{path}"
         answer = self._client.send(method, url, body, passed=(201, 202))
         document = mapped(self._client.json(answer))

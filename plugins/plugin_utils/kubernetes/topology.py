@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One Kubernetes cluster brought to what the fabric file says of it: look, plan, apply.
+"""Bring one Kubernetes cluster to the state of the fabric file: inspect, plan, apply.
 
-Everything is looked at and dry-run by the API server before anything is written, so that what it would refuse stops the
-run while nothing is changed. Each write is whole by itself; a run that is cut off goes on with the next run. Nodes come
-first, many at one time, then the schedulers' objects one after the other.
+Everything is read and dry-run by the API server before anything is written, so a rejection stops the run before a
+change. Each write is complete in itself; the next run continues an interrupted one. Nodes come first, concurrently,
+then the schedulers' objects one after the other.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import plan as k8s_plan
@@ -25,8 +26,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
     DAEMON_SET,
     NODE,
     Cluster,
-    K8sError,
     Kind,
+    KubernetesError,
     Work,
     run_concurrently,
 )
@@ -41,7 +42,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.schedulers
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
-# Scheduler -> its kinds as (group, versions that this collection knows with the best first, kind, plural).
+# Scheduler -> its kinds as (group, supported versions with the preferred one first, kind, plural).
 KINDS: dict[str, tuple[tuple[str, tuple[str, ...], str, str], ...]] = {
     "kai": (("kai.scheduler", ("v1alpha1",), "Topology", "topologies"),),
     "kueue": (
@@ -53,9 +54,8 @@ KINDS: dict[str, tuple[tuple[str, tuple[str, ...], str, str], ...]] = {
     "slinky": (),
 }
 SLINKY_GROUP = "slinky.slurm.net"
-# A finding that says a writing cannot be as wanted: then nothing is written at all. One that only tells of a label
-# stops nothing, the objects being right whatever the label is.
-STOPS = frozenset(
+# Findings that prevent every write. A wrong label prevents none, since the objects are right whatever the label is.
+BLOCKING = frozenset(
     (
         "k8s_clique_label_no_writer",
         "k8s_clique_label_multiple_writers",
@@ -70,24 +70,24 @@ STOPS = frozenset(
 
 @dataclass(frozen=True)
 class DesiredState:
-    """What the site wants. names: schedulers, None for those that are installed; runai: whether Run:ai is told as well.
+    """The options. names: schedulers, None for the installed ones; runai: whether Run:ai is configured as well.
 
-    coming: as k8s_labels.decide() has them, gpus: as compare() does.
+    label_writer and pending: as in k8s_labels.decide(); gpus: as in compare().
     """
 
     names: tuple[str, ...] | None = None
     present: bool = True
-    clique_label: str = k8s_labels.AUTO
-    topograph: str = "look"
+    label_writer: str = k8s_labels.AUTO
+    topograph: str = "report"
     allow_recreate: bool = False
     runai: bool = False
-    coming: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
     gpus: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One step with how it looks before and after, and the call that makes it. node: the Node that it is about."""
+    """One step with the states before and after, and the call that makes it. node: the Node that changes, if any."""
 
     step: Step
     before: Any
@@ -98,7 +98,7 @@ class Change:
 
 @dataclass
 class Plan:
-    """What a cluster needs; stopped where a finding forbids to write. done: the changes that apply() has made."""
+    """The changes of a cluster. done: those that apply() has made."""
 
     schedulers: list[str] = field(default_factory=list)
     writer: str = ""
@@ -107,40 +107,40 @@ class Plan:
     done: list[Change] = field(default_factory=list)
 
     @property
-    def stopped(self) -> list[Finding]:
-        """The findings that forbid to write."""
-        return [row for row in self.findings if row["severity"] == ERROR and row["code"] in STOPS]
+    def blockers(self) -> list[Finding]:
+        """The findings that prevent every write."""
+        return [row for row in self.findings if row["severity"] == ERROR and row["code"] in BLOCKING]
 
     def apply(self) -> None:
-        """Make all changes, those of Nodes side by side; the first error ends it, with how many others there were."""
+        """Make all changes, those of Nodes concurrently; stops at an error, which names the number of further ones."""
         for _of_nodes, rows in itertools.groupby(self.changes, lambda change: change.node is not None):
             changes = list(rows)
             done, errors = run_concurrently([Work(change.node or "", change.make) for change in changes])
             self.done += [change for position, change in enumerate(changes) if position in done]
             if errors:
-                more = f" (and {len(errors) - 1} more such errors)" if len(errors) > 1 else ""
-                raise K8sError(f"{errors[0]}{more}")
+                more = f" (and {count(len(errors) - 1, 'more error')})" if len(errors) > 1 else ""
+                raise KubernetesError(f"{errors[0]}{more}")
 
 
 class Planner:
-    """Looks at one cluster and plans; every change keeps a call that makes it."""
+    """Reads one cluster and plans its changes, each with the call that makes it."""
 
-    def __init__(self, cluster: Cluster, topology: Topology, wishes: DesiredState) -> None:
-        self._cluster, self._topology, self._wishes = cluster, topology, wishes
+    def __init__(self, cluster: Cluster, topology: Topology, desired: DesiredState) -> None:
+        self._cluster, self._topology, self._desired = cluster, topology, desired
         self._nodes: list[Any] = []
         self._plan = Plan()
 
     def plan(self) -> Plan:
-        """What is to be done; nothing is written."""
+        """The plan; nothing is written."""
         served = self._cluster.served()
         self._nodes = self._cluster.items(NODE, metadata=True)
         plan = self._plan
         plan.schedulers = self._installed(served)
-        # What an untold scheduler has matters to the end of a migration alone, and needs a right of its own.
-        looked_at = KINDS if self._wishes.topograph == "finish" else plan.schedulers
-        live = {name: self._live(name, served) for name in looked_at if KINDS[name] and self._serves(name, served)}
+        # The objects of other schedulers matter only at the end of a migration, and reading them needs further rights.
+        inspected = KINDS if self._desired.topograph == "finish" else plan.schedulers
+        live = {name: self._live(name, served) for name in inspected if KINDS[name] and self._serves(name, served)}
         chosen = [name for name in plan.schedulers if name in live]
-        if self._wishes.present:
+        if self._desired.present:
             self._labels()
             if "slinky" in plan.schedulers:
                 self._annotations()
@@ -150,8 +150,10 @@ class Planner:
         else:
             self._release()
         for name in reversed(chosen):
-            self._surplus(live[name], self._wanted(name, live[name], False) if self._wishes.present else [])
-        if self._wishes.present:
+            self._remove_unneeded(
+                live[name], self._desired_objects(name, live[name], False) if self._desired.present else []
+            )
+        if self._desired.present:
             self._topograph_finish(live)
         return plan
 
@@ -163,21 +165,21 @@ class Planner:
         return all(set(versions) & set(served.get(group, ())) for group, versions, _kind, _plural in KINDS[name])
 
     def _installed(self, served: Mapping[str, list[str]]) -> list[str]:
-        names = KINDS if self._wishes.names is None else self._wishes.names
+        names = KINDS if self._desired.names is None else self._desired.names
         found = []
         for name in names:
             if self._serves(name, served):
                 found.append(name)
-            elif self._wishes.names is not None and self._wishes.present:
+            elif self._desired.names is not None and self._desired.present:
                 message = (
-                    f"The cluster has no CustomResourceDefinition of {name}: install it, or leave it out of schedulers."
+                    f"The cluster has no CustomResourceDefinition of {name}: install it, or remove it from schedulers."
                 )
                 self._plan.findings.append(finding("k8s_scheduler_missing", message))
         # KAI's Topology comes before Grove's object that names it.
         return [name for name in KINDS if name in found]
 
     def _live(self, name: str, served: Mapping[str, list[str]]) -> dict[Kind, dict[str, Any]]:
-        """Kind -> name -> object, of all owners. A kind that an old release lacks is left out."""
+        """Kind -> name -> object, managed or not. A kind that an old release lacks is left out."""
         found = {}
         for group, versions, kind, plural in KINDS[name]:
             version = next(version for version in versions if version in served[group])
@@ -186,7 +188,7 @@ class Planner:
                 found[row] = {k8s_labels.name(item): item for item in self._cluster.items(row)}
         return found
 
-    def _wanted(self, name: str, live: Mapping[Kind, Any], with_kai: bool) -> list[tuple[Kind, Object]]:
+    def _desired_objects(self, name: str, live: Mapping[Kind, Any], with_kai: bool) -> list[tuple[Kind, Object]]:
         by_name = {kind.name: kind for kind in live}
         made = []
         for row in schedulers.SCHEDULERS[name].objects(self._topology):
@@ -194,97 +196,97 @@ class Planner:
                 kind = by_name[row["kind"]]
                 row = {**row, "apiVersion": kind.api}
                 if name == "grove" and with_kai:
-                    # Otherwise Grove would make a second Topology of its own for KAI.
+                    # Otherwise Grove creates a second Topology for KAI.
                     own = {"schedulerName": "kai-scheduler", "topologyReference": self._topology.name}
                     row = {**row, "spec": {**row["spec"], "schedulerTopologyBindings": [own]}}
                 made.append((kind, row))
         return made
 
     def _objects(self, name: str, live: Mapping[Kind, dict[str, Any]], with_kai: bool) -> None:
-        for kind, wanted in self._wanted(name, live, with_kai):
-            there = live[kind].get(wanted["metadata"]["name"])
-            action, found = k8s_plan.step(there, wanted, self._wishes.allow_recreate)
+        for kind, desired in self._desired_objects(name, live, with_kai):
+            existing = live[kind].get(desired["metadata"]["name"])
+            action, found = k8s_plan.step(existing, desired, self._desired.allow_recreate)
             self._plan.findings += found
             if action is not None:
-                self._object(action, kind, wanted, there)
+                self._object(action, kind, desired, existing)
 
-    def _object(self, action: str, kind: Kind, wanted: Object, there: dict[str, Any] | None) -> None:
-        what = f"{kind.name} {wanted['metadata']['name']} of {kind.group}"
-        before = k8s_plan.content(there) if there else None
+    def _object(self, action: str, kind: Kind, desired: Object, existing: dict[str, Any] | None) -> None:
+        what = f"{kind.name} {desired['metadata']['name']} of {kind.group}"
+        before = k8s_plan.content(existing) if existing else None
         if action == RECREATE:
-            # The server cannot dry-run what comes after a deletion, so it is asked about the same under another name.
-            trial = {**wanted, "metadata": {**wanted["metadata"], "name": f"{wanted['metadata']['name']}-trial"}}
-            self._cluster.apply(kind, trial, OWNER, dry_run=True)
-            after: Any = wanted
-            why = f"{k8s_plan.unchangeable(there or {}, wanted)} cannot be changed in place"
+            # The server cannot dry-run a creation after a deletion, so the same object is dry-run under another name.
+            probe = {**desired, "metadata": {**desired["metadata"], "name": f"{desired['metadata']['name']}-dry-run"}}
+            self._cluster.apply(kind, probe, OWNER, dry_run=True)
+            after: Any = desired
+            why = f"{k8s_plan.unchangeable(existing or {}, desired)} cannot be changed in place"
         else:
-            after = k8s_plan.content(self._cluster.apply(kind, wanted, OWNER, force=True, dry_run=True))
+            after = k8s_plan.content(self._cluster.apply(kind, desired, OWNER, force=True, dry_run=True))
             why = ""
             if after == before:
                 return
-        self._add(Step(action, what, why), before, after, partial(self._make, action, kind, wanted, there))
+        self._add(Step(action, what, why), before, after, partial(self._make, action, kind, desired, existing))
 
-    def _make(self, action: str, kind: Kind, wanted: Object, there: dict[str, Any] | None) -> None:
-        if action != RECREATE or there is None:
-            self._cluster.apply(kind, wanted, OWNER, force=True)
+    def _make(self, action: str, kind: Kind, desired: Object, existing: dict[str, Any] | None) -> None:
+        if action != RECREATE or existing is None:
+            self._cluster.apply(kind, desired, OWNER, force=True)
             return
-        self._cluster.delete(kind, there)
+        self._cluster.delete(kind, existing)
         try:
-            self._cluster.apply(kind, wanted, OWNER, force=True)
+            self._cluster.apply(kind, desired, OWNER, force=True)
         except NvlinkError as error:
-            raise K8sError(f"{error}; {self._put_back(kind, there)}") from None
+            raise KubernetesError(f"{error}; {self._restore(kind, existing)}") from None
 
-    def _put_back(self, kind: Kind, there: dict[str, Any]) -> str:
-        """Make again what was deleted, and say whether it is there."""
-        what = f"{kind.name} {k8s_labels.name(there)}"
+    def _restore(self, kind: Kind, existing: dict[str, Any]) -> str:
+        """Create the deleted object again; returns the outcome as a clause."""
+        what = f"{kind.name} {k8s_labels.name(existing)}"
         try:
-            self._cluster.apply(kind, k8s_plan.content(there), OWNER, force=True)
+            self._cluster.apply(kind, k8s_plan.content(existing), OWNER, force=True)
         except NvlinkError:
-            return f"{what} is deleted and could not be made again as it was, so run again to make the new one"
-        return f"{what} was made again as it was"
+            return f"{what} is deleted and could not be restored, so run again to create the new one"
+        return f"{what} was restored as it was"
 
-    def _surplus(self, live: Mapping[Kind, dict[str, Any]], wanted: Iterable[tuple[Kind, Object]]) -> None:
-        """Ours that nothing wants any more: a clique that is gone, or all of them."""
-        why = "the fabric file no longer has it" if self._wishes.present else "state is absent"
-        kept = {(kind, row["metadata"]["name"]) for kind, row in wanted}
+    def _remove_unneeded(self, live: Mapping[Kind, dict[str, Any]], desired: Iterable[tuple[Kind, Object]]) -> None:
+        """Delete managed objects that are not desired any more: those of a removed clique, or all of them."""
+        why = "the fabric file no longer has it" if self._desired.present else "state is absent"
+        kept = {(kind, row["metadata"]["name"]) for kind, row in desired}
         for kind in reversed(list(live)):
-            for name, there in live[kind].items():
-                if (kind, name) not in kept and k8s_plan.is_ours(there):
+            for name, existing in live[kind].items():
+                if (kind, name) not in kept and k8s_plan.is_managed(existing):
                     step = Step(DELETE, f"{kind.name} {name} of {kind.group}", why)
-                    self._add(step, k8s_plan.content(there), None, partial(self._cluster.delete, kind, there))
+                    self._add(step, k8s_plan.content(existing), None, partial(self._cluster.delete, kind, existing))
 
     # Nodes.
 
     def _release(self) -> None:
-        """Let go of all that is ours on Nodes; what somebody else owns too stays there."""
+        """Release all labels and annotations of Nodes; those that another manager owns too stay."""
         concerns = [(k8s_labels.CLIQUE_MANAGER, "labels"), (k8s_labels.TOPOGRAPH_MANAGER, "labels")]
-        if self._wishes.names is None or "slinky" in self._wishes.names:
+        if self._desired.names is None or "slinky" in self._desired.names:
             concerns.append((k8s_labels.SLINKY_MANAGER, "annotations"))
         for node in self._nodes:
             for manager, part in concerns:
                 if k8s_labels.owned(node, part, manager):
                     self._node(node, manager, part, {}, False)
-        self._plan.findings += k8s_labels.last_places(self._nodes)
+        self._plan.findings += k8s_labels.lost_labels(self._nodes)
 
     def _labels(self) -> None:
         running = self._cluster.items(DAEMON_SET)
-        verdict = k8s_labels.decide(self._wishes.clique_label, running, self._nodes, self._wishes.coming)
+        verdict = k8s_labels.decide(self._desired.label_writer, running, self._nodes, self._desired.pending)
         self._plan.writer = verdict.writer
         self._plan.findings += verdict.findings
-        if verdict.ours:
+        if verdict.by_collection:
             after = self._write_labels()
         else:
-            # What only we own stays until the one writer has it too: no Node is to be without a label.
+            # A label that only the collection owns stays until its writer owns it too: no Node is left without a label.
             after, manager = self._nodes, k8s_labels.CLIQUE_MANAGER
             for node in k8s_labels.to_release(after, CLIQUE, manager):
                 self._node(node, manager, "labels", {}, False)
-        flavored = self._wishes.runai or "kueue" in self._plan.schedulers
-        self._plan.findings += k8s_labels.compare(self._topology, after, self._wishes.gpus, flavored)
+        flavored = self._desired.runai or "kueue" in self._plan.schedulers
+        self._plan.findings += k8s_labels.compare(self._topology, after, self._desired.gpus, flavored)
 
     def _write_labels(self) -> list[Any]:
-        """The Nodes as they will be."""
+        """The Nodes as they will be after the change."""
         manager = k8s_labels.CLIQUE_MANAGER
-        texts = k8s_labels.to_write(self._topology, self._nodes, self._wishes.gpus)
+        texts = k8s_labels.to_write(self._topology, self._nodes, self._desired.gpus)
         placed = {node for clique in self._topology.cliques for node in clique.nodes}
         after = []
         for node in self._nodes:
@@ -303,29 +305,29 @@ class Planner:
 
     def _annotations(self) -> None:
         manager = k8s_labels.SLINKY_MANAGER
-        wanted = self._topology.annotations
+        desired = self._topology.annotations
         for node in self._nodes:
             name = k8s_labels.name(node)
             live = mapped(mapped(node["metadata"]).get("annotations")).get(SLINKY)
             owners = k8s_labels.managers(node, ("metadata", "annotations", SLINKY))
-            if name in wanted:
-                if live is not None and live != wanted[name] and manager not in owners:
-                    owner = ", ".join(owners) or "somebody else"
+            if name in desired:
+                if live is not None and live != desired[name] and manager not in owners:
+                    owner = ", ".join(owners) or "another writer"
                     message = (
-                        f"Node {name} has the annotation {SLINKY}: {live} from {owner}, so it is left: remove it, or "
-                        "leave slinky out of schedulers."
+                        f"Node {name} has the annotation {SLINKY}: {live} from {owner}, so it is not changed: remove "
+                        "it, or remove slinky from schedulers."
                     )
                     self._plan.findings.append(finding("k8s_object_unmanaged", message, tray=name))
-                elif live != wanted[name] or manager not in owners:
-                    self._node(node, manager, "annotations", {SLINKY: wanted[name]}, False)
+                elif live != desired[name] or manager not in owners:
+                    self._node(node, manager, "annotations", {SLINKY: desired[name]}, False)
             elif manager in owners:
                 self._node(node, manager, "annotations", {}, False)
 
     def _node(self, node: Any, manager: str, part: str, values: Mapping[str, str], force: bool) -> None:
         """Let `manager` own exactly these labels or annotations of a Node."""
         name = k8s_labels.name(node)
-        # With the uid the server refuses to make a Node of that name should this one have gone. An empty map would be
-        # owned as such, and the manager would not be forgotten.
+        # With the uid the server rejects the apply if the Node was deleted meanwhile, instead of creating one. An empty
+        # map would be owned as such, and the manager would not disappear.
         metadata = {"name": name, "uid": node["metadata"]["uid"], **({part: dict(values)} if values else {})}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
         live = mapped(node["metadata"].get(part))
@@ -335,10 +337,10 @@ class Planner:
         shared = {key for key in owned if set(k8s_labels.managers(node, ("metadata", part, key))) != {manager}}
         after = {**{key: live[key] for key in shared}, **values}
         if values:
-            told = ", ".join(f"{key}: {value}" for key, value in values.items())
-            why = f"own {told}, which is there" if before == after else told
+            text = ", ".join(f"{key}: {value}" for key, value in values.items())
+            why = f"own {text}, which is already set" if before == after else text
         else:
-            why = f"let go of {', '.join(sorted(owned))}" + (", which others keep" if shared else "")
+            why = f"release {', '.join(sorted(owned))}" + (", which other managers keep" if shared else "")
         self._add(
             Step(UPDATE, f"Node {name}", why),
             {part: before},
@@ -348,20 +350,20 @@ class Planner:
         )
 
     def _topograph_add(self) -> None:
-        if self._wishes.topograph != "add":
+        if self._desired.topograph != "add":
             return
         manager = k8s_labels.TOPOGRAPH_MANAGER
         added = k8s_labels.migrate("add", self._nodes, {}).add
         for node in self._nodes:
             new = added.get(k8s_labels.name(node))
             if new:
-                # An apply holds all that its manager owns, so what an earlier run added is in it too.
+                # An apply contains everything that its manager owns, so it includes what an earlier run added.
                 live = k8s_labels.labels(node)
                 kept = {key: str(live[key]) for key in k8s_labels.owned(node, "labels", manager)}
                 self._node(node, manager, "labels", {**kept, **new}, False)
 
     def _topograph_finish(self, live: Mapping[str, Mapping[Kind, dict[str, Any]]]) -> None:
-        if self._wishes.topograph == "add":
+        if self._desired.topograph == "add":
             return
         named: dict[str, list[str]] = {}
         for kinds in live.values():
@@ -372,7 +374,7 @@ class Planner:
                     keys = [str(mapped(level).get("nodeLabel") or mapped(level).get("key")) for level in levels]
                     named[f"{kind.name} {name} of {kind.group}"] = keys
         named["levels_above"] = self._topology.keys
-        migration = k8s_labels.migrate(self._wishes.topograph, self._nodes, named)
+        migration = k8s_labels.migrate(self._desired.topograph, self._nodes, named)
         self._plan.findings += migration.findings
         for node in self._nodes:
             name = k8s_labels.name(node)
@@ -393,5 +395,5 @@ class Planner:
 
 
 def _labelled(node: Any, labels: Mapping[str, Any]) -> Any:
-    """The node with these labels; of the rest nothing is copied, since there may be ten thousand."""
+    """The node with these labels; the rest is shared, not copied, since there may be ten thousand nodes."""
     return {**node, "metadata": {**node["metadata"], "labels": labels}}

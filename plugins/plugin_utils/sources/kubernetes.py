@@ -74,8 +74,8 @@ def discover(options: Any, now: str) -> SourceResult:
     selector = checked.text("label_selector")
     limit = checked.whole("page_size", 500, 1, 10_000)
     cluster = checked.cluster("kubernetes_cluster")
-    server, way = kubeconfig.way(checked)
-    client = http.Client(SOURCE, way)
+    server, config = kubeconfig.client_config(checked)
+    client = http.Client(SOURCE, config)
     url = f"{server.rstrip('/')}/api/v1/nodes"
     query = {"limit": str(limit), **({"labelSelector": selector} if selector else {})}
     for _attempt in (1, 2):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of k8s_topology and what it says of them; the integration test of that name has a real API server."""
+"""The options of k8s_topology and their errors; the integration test of that name has a real API server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.action.k8s_topology import Act
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
 from ansible_collections.rackscale.nvlink.plugins.modules import k8s_topology as documented
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import KINDS, STOPS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import BLOCKING, KINDS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics, http_servers, runai_standin
 
@@ -38,9 +38,9 @@ def write(tmp_path: Path, clusters: tuple[str, ...] = ()) -> str:
 @pytest.mark.parametrize(
     ("clusters", "options", "words"),
     [
-        ((), {"cluster": "east"}, "has no Kubernetes clusters"),
-        (("east", "west"), {}, "set cluster to one of east, west"),
-        (("east", "west"), {"cluster": "eats"}, "did you mean east"),
+        ((), {"kubernetes_cluster": "east"}, "names no Kubernetes clusters"),
+        (("east", "west"), {}, "set kubernetes_cluster to one of east, west"),
+        (("east", "west"), {"kubernetes_cluster": "eats"}, "did you mean east"),
         ((), {"api": {}}, "kubeconfig or api_url must be set"),
         ((), {"api": {"kubeconfg": "/x"}}, "did you mean kubeconfig"),
         ((), {"api": {"kubeconfig": "/nowhere/config"}}, "cannot be read"),
@@ -50,10 +50,10 @@ def write(tmp_path: Path, clusters: tuple[str, ...] = ()) -> str:
         ((), {"levels_above": [{"label": "x y", "name": "zone"}]}, "no label key"),
         ((), {"flavor_labels": {}}, "flavor_labels: is empty"),
         ((), {"schedulers": ["slurm"]}, "schedulers"),
-        ((), {"clique_label": "both"}, "clique_label"),
+        ((), {"label_writer": "both"}, "label_writer"),
     ],
 )
-def test_what_a_person_wrote_wrongly_is_one_sentence(
+def test_a_wrong_option_fails_with_one_sentence(
     tmp_path: Path,
     run_action: RunAction,
     monkeypatch: pytest.MonkeyPatch,
@@ -69,24 +69,24 @@ def test_what_a_person_wrote_wrongly_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_check_mode_before_anything_was_accepted(tmp_path: Path, run_action: RunAction) -> None:
+def test_check_mode_without_a_fabric_file(tmp_path: Path, run_action: RunAction) -> None:
     given = {"fabric_file": str(tmp_path / "fabric.json"), "api": {"api_url": "http://127.0.0.1:9"}}
     result = run_action(ActionModule, check=True, **given)
-    assert (result["changed"], result["plan"]) == (False, [])
+    assert (result["changed"], result["changes"]) == (False, [])
     assert "discover and accept it first" in result["warnings"][0]
     with pytest.raises(AnsibleError):
         run_action(ActionModule, **given)
 
 
-def test_every_scheduler_that_is_applied_is_documented_and_rendered() -> None:
+def test_every_supported_scheduler_is_documented_and_rendered() -> None:
     options = yaml.safe_load(documented.DOCUMENTATION)["options"]
     assert options["schedulers"]["choices"] == ["auto", *KINDS]
     assert set(KINDS) <= set(schedulers.SCHEDULERS)
     assert options["flavor_labels"]["default"] == {schedulers.GPU_PRESENT: "true"}
 
 
-def test_what_stops_is_an_error_of_the_catalogue() -> None:
-    assert {CATALOGUE[code].severity for code in STOPS} == {"error"}
+def test_every_blocking_finding_is_an_error() -> None:
+    assert {CATALOGUE[code].severity for code in BLOCKING} == {"error"}
 
 
 def empty_cluster(asked: http_servers.Asked, reply: http_servers.Reply) -> None:
@@ -100,7 +100,7 @@ def empty_cluster(asked: http_servers.Asked, reply: http_servers.Reply) -> None:
     reply.json(found or {"kind": "Status", "message": "not found"}, 200 if found and asked.method == "GET" else 404)
 
 
-def test_runai_is_told_after_the_plan_and_its_token_is_nowhere(
+def test_runai_is_configured_without_showing_its_token(
     tmp_path: Path, run_action: RunAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     http_servers.ask_directly(monkeypatch)
@@ -113,14 +113,14 @@ def test_runai_is_told_after_the_plan_and_its_token_is_nowhere(
             "api": {"api_url": api.url, "token": SECRET},
             "runai": {"url": server.url, "cluster_id": runai_standin.CLUSTER, "token_file": str(token)},
         }
-        looked = run_action(ActionModule, check=True, diff=True, **options)
+        checked = run_action(ActionModule, check=True, diff=True, **options)
         assert standin.changes == []
         done = run_action(ActionModule, diff=True, **options)
         again = run_action(ActionModule, **options)
-    assert [row["action"] for row in looked["plan"]] == ["create", "create"]
-    assert (looked["plan"], looked["diff"]) == (done["plan"], done["diff"])
+    assert [row["action"] for row in checked["changes"]] == ["create", "create"]
+    assert (checked["changes"], checked["diff"]) == (done["changes"], done["diff"])
     assert (done["changed"], again["changed"]) == (True, False)
     assert [method for method, _path, _body in standin.changes] == ["POST", "POST"]
     assert [row["code"] for row in done["findings"]] == ["k8s_node_missing"]
-    assert SECRET not in str([looked, done, again])
-    assert runai_standin.SECRET not in str([looked, done, again])
+    assert SECRET not in str([checked, done, again])
+    assert runai_standin.SECRET not in str([checked, done, again])

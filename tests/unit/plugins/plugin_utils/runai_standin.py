@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run:ai's control plane played by a small server of the published paths, fields and status codes.
+"""Stand-in of Run:ai's control plane: a small server with the published paths, fields and status codes.
 
-It refuses what the published descriptions call wrong: another path or method, a missing field, a missing token. What a
-real one does beyond them (validation of labels, the phases of a pool) nobody shows here.
+It rejects what the published descriptions call wrong: another path or method, a missing field, a missing token. What
+a real one does beyond that (validation of labels, the phases of a pool) is not simulated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEEDED = {
 
 
 class Standin:
-    """What the server holds, and the requests that changed it."""
+    """The objects of the server, and the requests that changed them."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {runai.TOPOLOGIES: [], runai.POOLS: []}

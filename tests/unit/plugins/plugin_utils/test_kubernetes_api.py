@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Works side by side, and requests to a server that is slow or refuses; integration tests have a real API server."""
+"""Concurrent requests, and a server that is slow or rejects them; integration tests have a real API server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
     NODE,
     Cluster,
-    K8sError,
+    KubernetesError,
     Work,
     run_concurrently,
 )
@@ -27,47 +27,47 @@ from hypothesis import strategies as st
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["", "", "", "object", "server"])), max_size=40))
-def test_each_lane_keeps_its_order_and_ends_with_its_first_error(rows: list[tuple[str, str]]) -> None:
+def test_works_of_one_key_keep_their_order_and_end_with_the_first_error(rows: list[tuple[str, str]]) -> None:
     begun: dict[str, list[int]] = defaultdict(list)
     lock = threading.Lock()
 
-    def work(position: int, lane: str, trouble: str) -> None:
+    def work(position: int, key: str, problem: str) -> None:
         with lock:
-            begun[lane].append(position)
-        if trouble:
-            raise K8sError("no", 409) if trouble == "object" else NvlinkError("gone")
+            begun[key].append(position)
+        if problem:
+            raise KubernetesError("no", 409) if problem == "object" else NvlinkError("gone")
 
     works = [
-        Work(lane, lambda position=position, lane=lane, trouble=trouble: work(position, lane, trouble))  # type: ignore[misc]
-        for position, (lane, trouble) in enumerate(rows)
+        Work(key, lambda position=position, key=key, problem=problem: work(position, key, problem))  # type: ignore[misc]
+        for position, (key, problem) in enumerate(rows)
     ]
     done, errors = run_concurrently(works)
     failed = {position for positions in begun.values() for position in positions} - done
     assert len(failed) == len(errors)
     assert all(rows[position][1] == "" for position in done)
-    for lane, positions in begun.items():
-        of_lane = [position for position, (name, _trouble) in enumerate(rows) if name == lane]
-        assert positions == of_lane[: len(positions)]
+    for key, positions in begun.items():
+        of_key = [position for position, (name, _problem) in enumerate(rows) if name == key]
+        assert positions == of_key[: len(positions)]
         assert all(position in done for position in positions[:-1])
-        if not any(trouble == "server" for _lane, trouble in rows):
-            # Nothing ends a lane but its own first error.
-            first = next((n for n, position in enumerate(of_lane) if rows[position][1]), len(of_lane))
-            assert len(positions) == min(first + 1, len(of_lane))
+        if not any(problem == "server" for _key, problem in rows):
+            # Only its own first error ends the works of a key.
+            first = next((n for n, position in enumerate(of_key) if rows[position][1]), len(of_key))
+            assert len(positions) == min(first + 1, len(of_key))
     if not errors:
         assert done == set(range(len(rows)))
 
 
-def test_an_error_of_the_server_keeps_further_lanes_from_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "LANES", 1)
+def test_an_error_of_the_server_stops_works_of_further_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "MAX_WORKERS", 1)
 
     def gone() -> None:
-        raise K8sError("no right", 403)
+        raise KubernetesError("no right", 403)
 
     done, errors = run_concurrently([Work("a", str), Work("b", gone), Work("c", str)])
     assert (done, [str(error) for error in errors]) == ({0}, ["no right"])
 
 
-def test_what_is_no_error_of_ours_is_not_swallowed() -> None:
+def test_other_exceptions_are_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         run_concurrently([Work("a", lambda: 1 // 0)])
 
@@ -79,7 +79,7 @@ def patch_all(cluster: Cluster, names: list[str]) -> tuple[set[int], list[Nvlink
     )
 
 
-def test_a_server_that_takes_its_time_is_asked_by_a_bounded_number_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     http_servers.ask_directly(monkeypatch)
     lock, now, most, ports = threading.Lock(), [0], [0], set()
 
@@ -101,14 +101,14 @@ def test_a_server_that_takes_its_time_is_asked_by_a_bounded_number_at_once(monke
         took = time.monotonic() - started
         del cluster
     assert (done, errors) == (set(range(48)), [])
-    assert 1 < most[0] <= api.LANES
-    assert len(ports) <= api.LANES
+    assert 1 < most[0] <= api.MAX_WORKERS
+    assert len(ports) <= api.MAX_WORKERS
     # One after the other they would take 2.4 seconds.
     assert took < 1.8
     assert sorted(asked.target.partition("?")[0].rpartition("/")[2] for asked in server.asked) == sorted(names)
 
 
-def test_the_refusals_of_single_objects_are_all_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     http_servers.ask_directly(monkeypatch)
 
     def refuse_some(asked: Asked, reply: Reply) -> None:
@@ -120,11 +120,14 @@ def test_the_refusals_of_single_objects_are_all_collected(monkeypatch: pytest.Mo
         done, errors = patch_all(cluster, [f"n{number}" for number in range(5)])
         del cluster
     assert done == {0, 2, 4}
-    assert sorted(str(error).partition(" patch ")[2].partition(" (")[0] for error in errors) == ["Node n1", "Node n3"]
+    assert sorted(str(error).partition(" patch of ")[2].partition(" (")[0] for error in errors) == [
+        "Node n1",
+        "Node n3",
+    ]
 
 
-def test_where_the_metadata_will_do_nothing_else_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of a Node need then neither be written by the server nor read; who does not know it may send it all."""
+def test_only_metadata_is_requested_where_it_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metadata is half of a Node; a server without that type may send the whole object."""
     http_servers.ask_directly(monkeypatch)
     node = {"metadata": {"name": "n1"}}
 

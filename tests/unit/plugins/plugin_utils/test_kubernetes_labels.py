@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.labels import CLIQUE, DRA, GFD, OURS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.labels import CLIQUE, COLLECTION, DRA, GFD
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
@@ -36,9 +36,9 @@ def cluster(label: str | None = TEXT, *managers: str, **changed: str | None) -> 
     return made
 
 
-def daemon_set(desired: int = 4, **container: Any) -> dict[str, Any]:
+def daemon_set(scheduled: int = 4, **container: Any) -> dict[str, Any]:
     spec = {"template": {"spec": {"containers": [{"name": "main", "image": "example.org/x:1", **container}]}}}
-    return {"metadata": {"name": "x"}, "spec": spec, "status": {"desiredNumberScheduled": desired}}
+    return {"metadata": {"name": "x"}, "spec": spec, "status": {"desiredNumberScheduled": scheduled}}
 
 
 GFD_RUNS = daemon_set(command=["gpu-feature-discovery"], image="nvcr.io/nvidia/k8s-device-plugin:v0.18.0")
@@ -56,44 +56,44 @@ def codes(found: list[dict[str, Any]]) -> list[str]:
         ([], ()),
         ([GFD_RUNS], (GFD,)),
         ([daemon_set(name="gpu-feature-discovery")], (GFD,)),
-        ([daemon_set(desired=0, name="gpu-feature-discovery")], ()),
+        ([daemon_set(scheduled=0, name="gpu-feature-discovery")], ()),
         ([DRA_RUNS], (DRA,)),
         ([DRA_SILENT], ()),
         ([DRA_RUNS, GFD_RUNS], (DRA, GFD)),
         ([{}, {"spec": None}, None, {"status": {"desiredNumberScheduled": 1}}], ()),
     ],
 )
-def test_who_runs_is_read_from_the_daemon_sets(sets: list[Any], running: tuple[str, ...]) -> None:
+def test_running_writers_are_read_from_the_daemon_sets(sets: list[Any], running: tuple[str, ...]) -> None:
     assert k8s_labels.running_writers(sets) == running
 
 
 @pytest.mark.parametrize(
-    ("wanted", "sets", "managers", "writer", "found"),
+    ("choice", "sets", "managers", "writer", "found"),
     [
-        ("auto", [], (), OURS, []),
+        ("auto", [], (), COLLECTION, []),
         ("auto", [GFD_RUNS], ("nfd-master",), GFD, []),
         ("auto", [DRA_RUNS], ("compute-domain-kubelet-plugin",), DRA, []),
-        ("auto", [GFD_RUNS, DRA_RUNS], ("nfd-master",), "several", ["k8s_clique_label_multiple_writers"]),
-        ("gfd", [GFD_RUNS, DRA_RUNS], (), "several", ["k8s_clique_label_multiple_writers"]),
-        ("auto", [], ("nfd-master",), OURS, ["k8s_clique_label_orphaned"]),
+        ("auto", [GFD_RUNS, DRA_RUNS], ("nfd-master",), "multiple", ["k8s_clique_label_multiple_writers"]),
+        ("gfd", [GFD_RUNS, DRA_RUNS], (), "multiple", ["k8s_clique_label_multiple_writers"]),
+        ("auto", [], ("nfd-master",), COLLECTION, ["k8s_clique_label_orphaned"]),
         ("auto", [DRA_RUNS], ("nfd-master",), DRA, ["k8s_clique_label_orphaned"]),
         ("auto", [], ("kubectl-label",), "unknown", ["k8s_clique_label_unknown_writer"]),
-        ("ours", [], ("kubectl-label",), OURS, ["k8s_clique_label_unknown_writer"]),
-        ("ours", [GFD_RUNS], ("nfd-master",), "several", ["k8s_clique_label_multiple_writers"]),
-        ("ours", [], ("rackscale.nvlink-clique",), OURS, []),
-        ("ours", [], ("kubectl-label", "rackscale.nvlink-clique"), OURS, []),
-        ("auto", [], ("nfd-master", "rackscale.nvlink-clique"), OURS, []),
-        ("gfd", [], (), "nobody", ["k8s_clique_label_no_writer"]),
-        ("dra_driver", [GFD_RUNS], (), "nobody", ["k8s_clique_label_no_writer"]),
-        ("dra_driver", [DRA_SILENT], (), "nobody", ["k8s_clique_label_no_writer"]),
+        ("collection", [], ("kubectl-label",), COLLECTION, ["k8s_clique_label_unknown_writer"]),
+        ("collection", [GFD_RUNS], ("nfd-master",), "multiple", ["k8s_clique_label_multiple_writers"]),
+        ("collection", [], ("rackscale.nvlink-clique",), COLLECTION, []),
+        ("collection", [], ("kubectl-label", "rackscale.nvlink-clique"), COLLECTION, []),
+        ("auto", [], ("nfd-master", "rackscale.nvlink-clique"), COLLECTION, []),
+        ("gfd", [], (), "none", ["k8s_clique_label_no_writer"]),
+        ("dra_driver", [GFD_RUNS], (), "none", ["k8s_clique_label_no_writer"]),
+        ("dra_driver", [DRA_SILENT], (), "none", ["k8s_clique_label_no_writer"]),
     ],
 )
 def test_there_is_one_writer_or_a_finding(
-    wanted: str, sets: list[Any], managers: tuple[str, ...], writer: str, found: list[str]
+    choice: str, sets: list[Any], managers: tuple[str, ...], writer: str, found: list[str]
 ) -> None:
-    verdict = k8s_labels.decide(wanted, sets, cluster(TEXT, *managers))
+    verdict = k8s_labels.decide(choice, sets, cluster(TEXT, *managers))
     assert (verdict.writer, codes(verdict.findings)) == (writer, found)
-    assert verdict.ours == (writer == OURS)
+    assert verdict.by_collection == (writer == COLLECTION)
 
 
 def test_a_manager_without_the_label_is_no_writer() -> None:
@@ -110,22 +110,22 @@ EVERY = st.fixed_dictionaries(dict.fromkeys(TOPOLOGY.cliques[0].nodes, NODE_LABE
 
 
 @given(
-    wanted=st.sampled_from(k8s_labels.WANTED),
+    choice=st.sampled_from(k8s_labels.CHOICES),
     sets=st.sets(st.sampled_from(sorted(SETS))),
-    coming=st.sets(st.sampled_from([GFD, DRA])),
+    pending=st.sets(st.sampled_from([GFD, DRA])),
     managers=st.sets(st.sampled_from(WRITERS)),
 )
-def test_whatever_runs_ours_is_never_a_second_writer(
-    wanted: str, sets: set[str], coming: set[str], managers: set[str]
+def test_the_collection_is_never_a_second_writer(
+    choice: str, sets: set[str], pending: set[str], managers: set[str]
 ) -> None:
-    verdict = k8s_labels.decide(wanted, [SETS[name] for name in sets], cluster(TEXT, *managers), coming)
-    running = (sets | coming) & {GFD, DRA}
+    verdict = k8s_labels.decide(choice, [SETS[name] for name in sets], cluster(TEXT, *managers), pending)
+    running = (sets | pending) & {GFD, DRA}
     assert set(verdict.running) == running
-    if verdict.ours:
+    if verdict.by_collection:
         assert not running
     if verdict.writer in (GFD, DRA):
         assert running == {verdict.writer}
-    if wanted in (GFD, DRA, OURS) and verdict.writer != wanted:
+    if choice in (GFD, DRA, COLLECTION) and verdict.writer != choice:
         # What a person chose is followed, or an error says why not.
         assert any(row["severity"] == "error" for row in verdict.findings)
     if len(running) > 1:
@@ -133,9 +133,7 @@ def test_whatever_runs_ours_is_never_a_second_writer(
 
 
 @given(live=EVERY, gpus=st.dictionaries(st.sampled_from(TOPOLOGY.cliques[0].nodes), NODE_LABELS))
-def test_what_is_to_be_written_leaves_no_label_that_the_gpus_agree_to_be_wrong(
-    live: dict[str, str | None], gpus: dict[str, str | None]
-) -> None:
+def test_written_labels_agree_with_the_gpus(live: dict[str, str | None], gpus: dict[str, str | None]) -> None:
     nodes = cluster(**live)
     texts = k8s_labels.to_write(TOPOLOGY, nodes, gpus)
     assert {node for node in gpus if gpus[node] != TEXT}.isdisjoint(texts)
@@ -147,7 +145,7 @@ def test_what_is_to_be_written_leaves_no_label_that_the_gpus_agree_to_be_wrong(
 
 
 @given(live=EVERY, gpus=st.dictionaries(st.sampled_from(TOPOLOGY.cliques[0].nodes), NODE_LABELS))
-def test_a_tray_has_a_finding_where_label_file_and_gpus_do_not_agree_and_no_other_has(
+def test_exactly_the_trays_with_a_difference_have_a_finding(
     live: dict[str, str | None], gpus: dict[str, str | None]
 ) -> None:
     found = k8s_labels.compare(TOPOLOGY, cluster(**live), gpus)
@@ -167,17 +165,15 @@ def test_right_labels_have_no_finding() -> None:
     ("label", "gpus", "code", "words"),
     [
         (None, {}, "k8s_clique_label_missing", "a minute late"),
-        (OTHER, {}, "k8s_clique_label_wrong", "unchecked by its GPUs"),
-        (OTHER, {"r01t02": OTHER}, "k8s_clique_label_wrong", "as its GPUs do"),
-        (OTHER, {"r01t02": None}, "k8s_clique_label_wrong", "which its GPUs do not say"),
-        (OTHER, {"r01t02": TEXT}, "k8s_clique_label_stale", "still says"),
-        (TEXT, {"r01t02": OTHER}, "k8s_clique_label_stale", f"say {OTHER}"),
+        (OTHER, {}, "k8s_clique_label_wrong", "not compared with its GPUs"),
+        (OTHER, {"r01t02": OTHER}, "k8s_clique_label_wrong", "as its GPUs report"),
+        (OTHER, {"r01t02": None}, "k8s_clique_label_wrong", "which its GPUs do not report"),
+        (OTHER, {"r01t02": TEXT}, "k8s_clique_label_stale", "is still"),
+        (TEXT, {"r01t02": OTHER}, "k8s_clique_label_stale", f"report {OTHER}"),
         (TEXT, {"r01t02": None}, "k8s_clique_label_stale", "are in no clique"),
     ],
 )
-def test_a_label_that_is_not_right_is_one_finding(
-    label: str | None, gpus: dict[str, str | None], code: str, words: str
-) -> None:
+def test_a_wrong_label_is_one_finding(label: str | None, gpus: dict[str, str | None], code: str, words: str) -> None:
     (found,) = k8s_labels.compare(TOPOLOGY, cluster(r01t02=label), gpus)
     assert (found["code"], found["tray"]) == (code, "r01t02")
     assert words in found["message"]
@@ -200,19 +196,19 @@ def test_a_flavor_that_selects_no_node_is_a_finding() -> None:
     assert all(name in found["message"] for name in TOPOLOGY.cliques[0].nodes)
 
 
-def test_nothing_is_written_that_the_gpus_deny() -> None:
-    wanted = k8s_labels.to_write(TOPOLOGY, cluster()[:-1], {"r01t01": OTHER, "r01t02": None, "r01t03": TEXT})
-    assert wanted == {"r01t03": TEXT}
+def test_no_label_is_written_that_the_gpus_contradict() -> None:
+    desired = k8s_labels.to_write(TOPOLOGY, cluster()[:-1], {"r01t01": OTHER, "r01t02": None, "r01t03": TEXT})
+    assert desired == {"r01t03": TEXT}
 
 
-def test_only_a_label_that_somebody_else_holds_too_is_released() -> None:
-    ours = k8s_labels.CLIQUE_MANAGER
+def test_only_a_label_with_another_owner_is_released() -> None:
+    manager = k8s_labels.CLIQUE_MANAGER
     nodes = [
-        node("both", {CLIQUE: TEXT}, ours, "nfd-master"),
-        node("alone", {CLIQUE: TEXT}, ours),
+        node("both", {CLIQUE: TEXT}, manager, "nfd-master"),
+        node("alone", {CLIQUE: TEXT}, manager),
         node("other", {CLIQUE: TEXT}, "nfd-master"),
     ]
-    assert [k8s_labels.name(row) for row in k8s_labels.to_release(nodes, CLIQUE, ours)] == ["both"]
+    assert [k8s_labels.name(row) for row in k8s_labels.to_release(nodes, CLIQUE, manager)] == ["both"]
 
 
 # Topograph.
@@ -221,7 +217,7 @@ def test_only_a_label_that_somebody_else_holds_too_is_released() -> None:
 def test_the_migration_never_leaves_a_node_without_a_label() -> None:
     leaf, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
     nodes = [node("a", {leaf: "s1"}), node("b", {leaf: "s2", new: "kept"}), node("c", {})]
-    assert codes(k8s_labels.migrate("look", nodes, {}).findings) == ["k8s_topograph_deprecated"]
+    assert codes(k8s_labels.migrate("report", nodes, {}).findings) == ["k8s_topograph_deprecated"]
     assert codes(k8s_labels.migrate("finish", nodes, {}).findings) == ["k8s_topograph_in_use"]
     added = k8s_labels.migrate("add", nodes, {})
     assert (added.add, added.remove, added.findings) == ({"a": {new: "s1"}}, {}, [])
@@ -235,7 +231,7 @@ def test_the_migration_never_leaves_a_node_without_a_label() -> None:
 
 
 def test_a_cluster_without_topograph_has_nothing_to_migrate() -> None:
-    for stage in ("look", "add", "finish"):
+    for stage in ("report", "add", "finish"):
         assert k8s_labels.migrate(stage, cluster(), {}) == k8s_labels.Migration()
 
 
@@ -243,9 +239,7 @@ LABELS = st.dictionaries(st.sampled_from([*NEW_OF, *NEW_OF.values()]), st.sample
 
 
 @given(st.lists(LABELS, max_size=5), st.lists(st.sampled_from(["add", "finish"]), max_size=6))
-def test_whatever_the_order_of_stages_a_place_that_a_node_has_is_never_lost(
-    every: list[dict[str, str]], stages: list[str]
-) -> None:
+def test_no_order_of_stages_loses_a_label(every: list[dict[str, str]], stages: list[str]) -> None:
     nodes = [node(f"n{number}", dict(labels)) for number, labels in enumerate(every)]
 
     def places(row: dict[str, Any]) -> set[str]:

@@ -18,7 +18,7 @@ WIDER = schedulers.describe(fabrics.fabric(racks=1, trays=2, split=()), above=[s
 
 
 def live(row: dict[str, Any]) -> dict[str, Any]:
-    """As the server has it after it was applied."""
+    """An object as the server returns it after an apply."""
     made = copy.deepcopy(row)
     made["metadata"] |= {"uid": "1", "resourceVersion": "5", "managedFields": [], "generation": 1}
     return {**made, "status": {"nodeCount": 2}}
@@ -46,7 +46,7 @@ RETIERED = {**HYPER_NODE, "spec": {**HYPER_NODE["spec"], "tier": 2}}
 
 
 @pytest.mark.parametrize(
-    ("there", "wanted", "field"),
+    ("existing", "desired", "field"),
     [
         (KAI, KAI, None),
         (aliased(KAI), KAI, None),
@@ -60,12 +60,12 @@ RETIERED = {**HYPER_NODE, "spec": {**HYPER_NODE["spec"], "tier": 2}}
         ({"spec": None}, KUEUE, "spec.levels"),
     ],
 )
-def test_what_no_update_can_change(there: dict[str, Any], wanted: dict[str, Any], field: str | None) -> None:
-    assert k8s_plan.unchangeable(there, wanted) == field
+def test_immutable_fields(existing: dict[str, Any], desired: dict[str, Any], field: str | None) -> None:
+    assert k8s_plan.unchangeable(existing, desired) == field
 
 
 @pytest.mark.parametrize(
-    ("there", "wanted", "allowed", "action", "code"),
+    ("existing", "desired", "allowed", "action", "code"),
     [
         (None, KAI, False, "create", None),
         (live(KAI), KAI, False, "update", None),
@@ -81,12 +81,14 @@ def test_what_no_update_can_change(there: dict[str, Any], wanted: dict[str, Any]
         ),
     ],
 )
-def test_one_step_or_a_finding(there: Any, wanted: Any, allowed: bool, action: str | None, code: str | None) -> None:
-    found, findings = k8s_plan.step(there, wanted, allowed)
+def test_one_step_or_a_finding(
+    existing: Any, desired: Any, allowed: bool, action: str | None, code: str | None
+) -> None:
+    found, findings = k8s_plan.step(existing, desired, allowed)
     assert (found, [row["code"] for row in findings]) == (action, [code] if code else [])
 
 
-def test_what_the_server_adds_is_no_difference() -> None:
+def test_fields_of_the_server_are_no_difference() -> None:
     assert k8s_plan.content(live(KAI)) == KAI
 
 
@@ -115,32 +117,32 @@ def topology(kind: tuple[str, str], keys: list[str], owner: str = schedulers.OWN
 
 
 @given(kind=KINDS, before=KEYS, after=KEYS)
-def test_what_cannot_be_changed_in_place_is_never_updated_and_never_remade_without_a_word(
+def test_an_immutable_field_is_never_updated_and_never_recreated_without_permission(
     kind: tuple[str, str], before: list[str], after: list[str]
 ) -> None:
-    there, wanted = live(topology(kind, before)), topology(kind, after)
-    fixed = k8s_plan.unchangeable(there, wanted)
+    existing, desired = live(topology(kind, before)), topology(kind, after)
+    fixed = k8s_plan.unchangeable(existing, desired)
     assert fixed is None or before != after
-    held, found = k8s_plan.step(there, wanted, False)
+    held, found = k8s_plan.step(existing, desired, False)
     assert (held, [row["code"] for row in found]) == ((None, ["k8s_recreate_required"]) if fixed else ("update", []))
-    assert k8s_plan.step(there, wanted, True) == (("recreate" if fixed else "update"), [])
-    # The way back meets the same rule, so that a recreate can be undone by one.
+    assert k8s_plan.step(existing, desired, True) == (("recreate" if fixed else "update"), [])
+    # The reverse change follows the same rule, so a recreate can undo a recreate.
     if kind[0] == "kai.scheduler/v1alpha1":
-        assert (k8s_plan.unchangeable(live(wanted), topology(kind, before)) is None) == (fixed is None)
+        assert (k8s_plan.unchangeable(live(desired), topology(kind, before)) is None) == (fixed is None)
 
 
 @given(kind=KINDS, before=KEYS, after=KEYS, owner=st.sampled_from(["", "Helm", "rackscale"]), allowed=st.booleans())
-def test_what_is_not_ours_is_never_touched(
+def test_an_unmanaged_object_is_never_changed(
     kind: tuple[str, str], before: list[str], after: list[str], owner: str, allowed: bool
 ) -> None:
     action, found = k8s_plan.step(live(topology(kind, before, owner)), topology(kind, after), allowed)
     assert (action, [row["code"] for row in found]) == (None, ["k8s_object_unmanaged"])
 
 
-@given(there=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind"]), JSON))
-def test_whatever_a_server_says_is_read_and_the_same_read_again(there: dict[str, Any]) -> None:
-    once = k8s_plan.content(there)
+@given(existing=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind"]), JSON))
+def test_content_of_any_answer_is_idempotent(existing: dict[str, Any]) -> None:
+    once = k8s_plan.content(existing)
     assert k8s_plan.content(once) == once
     assert "status" not in once
-    assert k8s_plan.is_ours(there) == k8s_plan.is_ours(once)
-    assert k8s_plan.step(there, KAI, True)[0] is None
+    assert k8s_plan.is_managed(existing) == k8s_plan.is_managed(once)
+    assert k8s_plan.step(existing, KAI, True)[0] is None

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run:ai's control plane, which runai_standin.py plays."""
+"""The Run:ai client, against the stand-in of runai_standin.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
         yield made
 
 
-def test_a_topology_and_a_pool_with_it_are_made_once(standin: Standin) -> None:
+def test_a_topology_and_its_pool_are_created_once(standin: Standin) -> None:
     steps, found = standin.client().plan(TOPOLOGY)
     assert [(row.action, row.what) for row in steps] == [
         ("create", "Run:ai network topology nvlink"),
@@ -46,7 +46,7 @@ def test_a_topology_and_a_pool_with_it_are_made_once(standin: Standin) -> None:
     assert len(standin.changes) == 2
 
 
-def test_of_a_pool_that_is_there_only_the_topology_is_set(standin: Standin) -> None:
+def test_only_the_topology_fields_of_an_existing_pool_are_set(standin: Standin) -> None:
     mine = {
         "id": 5,
         "name": "nvlink",
@@ -69,7 +69,7 @@ def test_of_a_pool_that_is_there_only_the_topology_is_set(standin: Standin) -> N
     assert client.plan(TOPOLOGY) == ([], [])
 
 
-def test_a_topology_with_other_levels_is_left(standin: Standin) -> None:
+def test_a_topology_with_other_levels_is_not_changed(standin: Standin) -> None:
     standin.rows[runai.TOPOLOGIES] = [{"id": "1", "name": "nvlink", "clusterId": CLUSTER, "levels": ["a", "b"]}]
     steps, (found,) = standin.client().plan(TOPOLOGY)
     assert (steps, found["code"]) == ([], "k8s_runai_conflict")
@@ -77,9 +77,7 @@ def test_a_topology_with_other_levels_is_left(standin: Standin) -> None:
 
 
 @pytest.mark.parametrize("bare", [False, True])
-def test_every_page_is_read_and_a_bare_list_is_one(
-    standin: Standin, bare: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_pages_and_bare_lists_are_read(standin: Standin, bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runai, "PAGE", 2)
     standin.bare = bare
     others = [{"id": str(n), "name": f"x{n}", "clusterId": CLUSTER, "levels": []} for n in range(4)]
@@ -90,7 +88,7 @@ def test_every_page_is_read_and_a_bare_list_is_one(
     assert [row.what for row in standin.client().plan(TOPOLOGY)[0]] == ["Run:ai node pool nvlink"]
 
 
-def test_a_refused_token_is_one_sentence_without_it(standin: Standin, tmp_path: Path) -> None:
+def test_a_rejected_token_is_not_in_the_message(standin: Standin, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{SECRET}-old\n")
     client = runai.RunAi({"url": standin.url, "cluster_id": CLUSTER, "token_file": str(file)})
@@ -115,7 +113,7 @@ def test_a_wrong_option_is_one_sentence(options: dict[str, Any], words: str) -> 
     assert SECRET not in str(caught.value)
 
 
-def test_an_answer_without_an_id_is_told(standin: Standin) -> None:
+def test_an_answer_without_an_id_is_an_error(standin: Standin) -> None:
     def forgetful(path: str, body: dict[str, Any], reply: http_servers.Reply) -> None:
         reply.json({}, 201)
 

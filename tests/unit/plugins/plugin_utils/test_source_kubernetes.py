@@ -261,10 +261,10 @@ def test_a_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "cluster", "said"),
     [
-        ({"exec": {"command": "aws"}}, {}, "has a user with exec, which this source does not support; use api_url"),
+        ({"exec": {"command": "aws"}}, {}, "has a user with exec, which is not supported; use api_url"),
         ({"auth-provider": {"name": "gcp"}}, {}, "has a user with auth-provider"),
         ({"username": "u", "password": SECRET}, {}, "has a user with username"),
-        ({"token": [SECRET]}, {}, "has a token that is no text"),
+        ({"token": [SECRET]}, {}, "has a token that is no string"),
         ({"token": f"{SECRET}\nX: y"}, {}, "cannot stand in an HTTP header"),
         ({"tokenFile": "missing"}, {}, "names as tokenFile"),
         ({"client-certificate-data": "LS0="}, {}, "has a client-certificate that is no PEM"),
