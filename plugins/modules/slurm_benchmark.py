@@ -7,87 +7,86 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_benchmark
-short_description: Try blocks with jobs below a reservation
+short_description: Benchmark blocks with jobs in a reservation
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Takes one block after the other out of service by a reservation, runs jobs on it, gives it back and judges what the
-    jobs printed. Slurm refuses the reservation where jobs run, so that nobody's work is met, and that block is not
-    tried.
-  - Two jobs side by side on the two halves of a block say where they run and which IMEX channels they have. The site's
-    own programs follow on the whole block, with one task a tray. Their output is read and held against thresholds.
-  - Run it on the Slurm controller, as root. In check mode it tells which blocks it would try.
+  - Reserves one block after the other, runs jobs on it, deletes the reservation and judges what the jobs printed. Slurm
+    refuses a reservation where jobs run, so no user's job is affected, and that block is not benchmarked.
+  - Two concurrent jobs on the two halves of a block print where they run and which IMEX channels they have. The site's
+    own programs follow on the whole block, with one task on each tray. Their output is parsed and compared with
+    thresholds.
+  - Run it on the Slurm controller, as root. In check mode it only lists the blocks.
 options:
   fabric_file:
-    description: The fabric file on the Ansible controller.
+    description:
+      - Path of the fabric file on the Ansible controller, whose blocks are benchmarked.
+      - Exactly one of O(fabric_file) and O(blocks) is required.
     type: path
+  blocks:
+    description: The blocks to benchmark, instead of O(fabric_file).
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Name of the block.
+        type: str
+        required: true
+      nodes:
+        description: The NodeNames of the block's trays.
+        type: list
+        elements: str
+        required: true
   cliques:
-    description: The cliques whose blocks are tried, by their names in the fabric file. Without any, all of them.
+    description: With O(fabric_file), the cliques whose blocks are benchmarked. All of them if empty.
     type: list
     elements: str
     default: []
-  cluster:
-    description: The Slurm cluster, where several share the fabric file.
-    type: str
-    default: ''
   programs:
-    description: Programs to run on each block, each one job of one task a tray.
+    description: Programs to run on each block, each as one job with one task on each tray.
     type: list
     elements: dict
     default: []
     suboptions:
       name:
-        description: What failures call it.
+        description: The name that RV(failures) have.
         type: str
         required: true
       kind:
         description:
-          - How its output is read. V(nvbandwidth) and V(nccl_tests) print on the first task, V(dcgmi_diag) is
-            C(dcgmi diag -j) on each tray, V(dcgmi_mndiag) is C(dcgmi mndiag --json) on the first.
+          - The format of its output. V(nvbandwidth) and V(nccl_tests) print on the first task, V(dcgmi_diag) is
+            C(dcgmi diag -j) on each tray, V(dcgmi_mndiag) is C(dcgmi mndiag --json) on the first task.
         type: str
         choices: [nvbandwidth, nccl_tests, dcgmi_diag, dcgmi_mndiag]
         required: true
       command:
-        description: What each task runs in bash.
+        description: The command that bash runs in each task.
         type: str
         required: true
       seconds:
-        description: How long it may take.
+        description: Seconds that the program may take.
         type: int
         default: 600
       min_bandwidth:
         description:
-          - The least bandwidth in GB/s. Of V(nvbandwidth) the smallest between any two GPUs, of V(nccl_tests) the
-            average bus bandwidth.
+          - The lowest accepted bandwidth in GB/s, no limit if unset. For V(nvbandwidth) it applies to the smallest
+            value between any two GPUs, for V(nccl_tests) to the average bus bandwidth.
         type: float
-  channels:
+  channel_isolation:
     description:
-      - V(own) wants a channel on each tray and other channels for jobs side by side, as C(switch/nvidia_imex) gives
-        them. V(any) wants a channel. V(none) asks for nothing.
+      - V(own) requires an IMEX channel on each tray, and different channels for concurrent jobs, as
+        C(switch/nvidia_imex) assigns them. V(any) requires a channel. V(none) requires no channel.
     type: str
     choices: [own, any, none]
     default: any
   timeout:
-    description: Seconds that a call of scontrol may take.
-    type: int
+    description: Seconds that one call of scontrol may take.
+    type: float
     default: 60
-  blocks:
-    description: For the action plugin alone, which fills it from the fabric file.
-    type: list
-    elements: dict
-    suboptions:
-      block:
-        description: Name of the block.
-        type: str
-        required: true
-      nodes:
-        description: Its nodes.
-        type: list
-        elements: str
-        required: true
 extends_documentation_fragment:
   - rackscale.nvlink.slurm
+  - rackscale.nvlink.slurm.cluster
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
 attributes:
@@ -98,7 +97,7 @@ attributes:
   idempotent:
     support: full
     details:
-      - It leaves Slurm as it was.
+      - Slurm is left as it was.
   platform:
     support: full
     platforms: linux
@@ -107,7 +106,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Try rack r01 with nvbandwidth
+- name: Benchmark rack r01 with nvbandwidth
   rackscale.nvlink.slurm_benchmark:
     fabric_file: "{{ inventory_dir }}/fabric.json"
     cliques: [r01]
@@ -120,25 +119,50 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ok:
-  description: Whether there is no failure of severity error.
+  description: Whether no failure has severity error.
   returned: success
   type: bool
-blocks:
-  description: What each block's jobs came to, as they printed it.
-  returned: success
-  type: list
-  elements: dict
-text:
-  description: The same for a person, line by line. In check mode the blocks that it would try.
+changes:
+  description: Always empty; Slurm is left as it was.
   returned: success
   type: list
   elements: str
-  sample: ["2 blocks were tried: r01, r02."]
+findings:
+  description: The failures as findings, with C(code), C(severity), C(message), C(tray) and C(clique).
+  returned: success
+  type: list
+  elements: dict
 failures:
   description: What failed, in the form of the failures of M(rackscale.nvlink.verify).
   returned: success
   type: list
   elements: dict
+results:
+  description: The jobs of each block with their output. Empty in check mode.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    block:
+      description: Name of the block.
+      type: str
+    refused_reason:
+      description: Why Slurm refused the reservation, empty where it did not.
+      type: str
+    placement:
+      description: The two concurrent jobs.
+      type: list
+      elements: dict
+    programs:
+      description: The job of each program, with its name.
+      type: list
+      elements: dict
+text:
+  description: The result as lines of text. In check mode the blocks that would be benchmarked.
+  returned: success
+  type: list
+  elements: str
+  sample: ["2 blocks were benchmarked: r01, r02."]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -152,40 +176,36 @@ PROGRAM = {
     "seconds": {"type": "int", "default": 600},
     "min_bandwidth": {"type": "float"},
 }
-BLOCK = {"block": {"type": "str", "required": True}, "nodes": {"type": "list", "elements": "str", "required": True}}
+BLOCK = {"name": {"type": "str", "required": True}, "nodes": {"type": "list", "elements": "str", "required": True}}
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            # The first ones are taken by the action plugin.
+            # The action plugin reads fabric_file, cluster, cliques and channel_isolation on the Ansible controller.
             "fabric_file": {"type": "path"},
+            "cluster": {"type": "str"},
             "cliques": {"type": "list", "elements": "str", "default": []},
-            "cluster": {"type": "str", "default": ""},
-            "channels": {"type": "str", "choices": ["own", "any", "none"], "default": "any"},
+            "channel_isolation": {"type": "str", "choices": ["own", "any", "none"], "default": "any"},
+            "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
             "programs": {"type": "list", "elements": "dict", "default": [], "options": PROGRAM},
             "conf_dir": {"type": "path", "default": "/etc/slurm"},
             "bin_dir": {"type": "path"},
-            "timeout": {"type": "int", "default": 60},
-            "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
+            "timeout": {"type": "float", "default": 60},
         },
+        mutually_exclusive=[("fabric_file", "blocks")],
+        required_one_of=[("fabric_file", "blocks")],
         supports_check_mode=True,
     )
     params = module.params
-    if params["blocks"] is None:
-        module.fail_json(
-            msg="slurm_benchmark has no blocks: call it as a task, its action plugin reads the fabric file."
-        )
-    if module.check_mode:
-        module.exit_json(changed=False, blocks=[])
+    rows = []
     try:
         slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-        rows = [
-            benchmark.run_on_block(slurm, row["block"], row["nodes"], params["programs"]) for row in params["blocks"]
-        ]
+        for block in [] if module.check_mode else params["blocks"]:
+            rows.append(benchmark.run_on_block(slurm, block["name"], block["nodes"], params["programs"]))
     except NvlinkError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, blocks=rows)
+    module.exit_json(changed=False, changes=[], findings=[], results=rows)
 
 
 if __name__ == "__main__":

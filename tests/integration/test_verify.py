@@ -558,11 +558,11 @@ def test_a_block_is_reserved_benchmarked_and_released(site: Site) -> None:
     assert site.lab.exec("ctl", "scontrol", "-o", "show", "reservation").stdout.startswith("No reservations")
 
     whole = site.play("benchmark", benchmark_cliques=["r01b"])
-    assert "1 blocks were tried: r01b." in whole.stdout
+    assert "1 block was benchmarked: r01b." in whole.stdout
 
     site.lab.exec("ctl", "sh", "-c", "sbatch -w r01t05 --wrap 'sleep 60' && sleep 1")
-    held = site.play("benchmark", benchmark_cliques=["r01b"])
-    assert "benchmark_blocked" in held.stdout
+    refused = site.play("benchmark", benchmark_cliques=["r01b"])
+    assert "benchmark_blocked" in refused.stdout
     site.lab.exec("ctl", "scancel", "-u", "root")
 
 

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Jobs that try a block of trays, below a reservation that keeps all others off it.
+"""Run benchmark jobs on a block of trays, in a reservation that excludes other jobs.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-The reservation is asked for without IGNORE_JOBS, so Slurm refuses it where jobs run, and a program never meets anybody's
-work. Whatever becomes of the jobs, the reservation goes.
+The reservation has no IGNORE_JOBS, so Slurm refuses it where jobs run, and a program never shares a tray with a user's
+job. It is deleted whatever the result of the jobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 
 RESERVATION = "nvlink-benchmark-"
 CHANNELS = "/dev/nvidia-caps-imex-channels"
-# What each tray of a job says of where it is; the pause lets the two halves of a block overlap.
+# What each task prints about its place; the pause makes the jobs on both halves of a block overlap.
 PLACEMENT = (
     f'channels=$(ls {CHANNELS} 2>/dev/null | tr "\\n" ",");'
     ' echo "node=$SLURMD_NODENAME address=$SLURM_TOPOLOGY_ADDR channels=$channels"; sleep 2'
@@ -54,7 +54,7 @@ class Job:
         if slurm.conf:
             environment["SLURM_CONF"] = slurm.conf
         self.seconds = seconds
-        self.process = subprocess.Popen(  # pylint: disable=ansible-bad-function  # two run side by side
+        self.process = subprocess.Popen(  # pylint: disable=ansible-bad-function  # two run concurrently
             [slurm.program("srun"), *arguments, "bash", "-c", command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -65,18 +65,18 @@ class Job:
         )
 
     def wait(self) -> dict[str, Any]:
-        """rc (None where it ran out of time), tasks (number -> what it printed), stderr."""
+        """Return rc (None on a timeout), tasks (number -> output) and stderr (its end)."""
         try:
-            said, complaint = self.process.communicate(timeout=self.seconds)
+            output, errors = self.process.communicate(timeout=self.seconds)
             code: int | None = self.process.returncode
         except subprocess.TimeoutExpired:
-            said, complaint = self.stop()
+            output, errors = self.stop()
             code = None
-        tail = complaint.decode("utf-8", "replace").strip()[-_TAIL:]
-        return {"rc": code, "tasks": tasks_of(said[:MAX_OUTPUT].decode("utf-8", "replace")), "stderr": tail}
+        tail = errors.decode("utf-8", "replace").strip()[-_TAIL:]
+        return {"rc": code, "tasks": tasks_of(output[:MAX_OUTPUT].decode("utf-8", "replace")), "stderr": tail}
 
     def stop(self) -> tuple[bytes, bytes]:
-        """srun passes a termination on to its job."""
+        """End srun, which passes the signal on to its job."""
         os.killpg(self.process.pid, signal.SIGTERM)
         try:
             return self.process.communicate(timeout=10)
@@ -96,7 +96,7 @@ def tasks_of(text: str) -> dict[str, str]:
 
 
 def halves(nodes: Sequence[str]) -> list[list[str]]:
-    """A block in two parts that run side by side; one of a single tray stays whole."""
+    """Split a block into two parts that run concurrently; a block of one tray is one part."""
     middle = (len(nodes) + 1) // 2
     return [list(part) for part in (nodes[:middle], nodes[middle:]) if part]
 
@@ -104,13 +104,14 @@ def halves(nodes: Sequence[str]) -> list[list[str]]:
 def run_on_block(
     slurm: Slurm, block: str, nodes: Sequence[str], programs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Hold the block and run its jobs: {block, held, placement: [job, ...], programs: [{name, ...job}]}.
+    """Reserve a block and run its jobs: {block, refused_reason, placement: [job, ...], programs: [{name, ...job}]}.
 
-    held: why Slurm does not give the block up, empty where it does. programs: mappings of name, command and seconds.
+    refused_reason: why Slurm refuses the reservation, empty where it does not. programs: mappings with name, command
+    and seconds. SlurmError where the reservation cannot be deleted.
     """
     reservation = f"{RESERVATION}{block}"
     seconds = 120 + sum(int(program["seconds"]) for program in programs)
-    held = slurm.call(
+    created = slurm.call(
         "scontrol",
         "create",
         "reservation",
@@ -121,9 +122,9 @@ def run_on_block(
         "Users=root",
         "Flags=MAINT",
     )
-    row: dict[str, Any] = {"block": block, "held": "", "placement": [], "programs": []}
-    if held.rc != 0 or held.timed_out:
-        row["held"] = reason(held) or "it does not answer"
+    row: dict[str, Any] = {"block": block, "refused_reason": "", "placement": [], "programs": []}
+    if created.rc != 0 or created.timed_out:
+        row["refused_reason"] = reason(created)
         return row
     running: list[Job] = []
     try:
@@ -137,10 +138,10 @@ def run_on_block(
         for job in running:
             if job.process.poll() is None:
                 job.stop()
-        gone = slurm.call("scontrol", "delete", f"ReservationName={reservation}")
-    if gone.rc != 0:
+        deleted = slurm.call("scontrol", "delete", f"ReservationName={reservation}")
+    if deleted.rc != 0:
         raise SlurmError(
-            f"The reservation {reservation} is left over ({reason(gone)}): run scontrol delete"
+            f"The reservation {reservation} cannot be deleted ({reason(deleted).rstrip('.')}): run scontrol delete"
             f" ReservationName={reservation}."
         )
     return row

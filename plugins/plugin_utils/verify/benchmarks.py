@@ -37,8 +37,8 @@ def judge(
     min_bandwidth (GB/s, None for no limit). isolated: whether concurrent jobs must have IMEX channels of their own;
     None where jobs need no channel.
     """
-    if row.get("held"):
-        message = f"Slurm grants no reservation of block {row['block']} ({sentence(row['held'])})."
+    if row.get("refused_reason"):
+        message = f"Slurm grants no reservation of block {row['block']} ({sentence(row['refused_reason'])})."
         yield failure("benchmark_blocked", SLURM, message, None, clique, trays=list(tray_of.values()))
         return
     yield from _placement(row, clique, tray_of, isolated)

@@ -144,7 +144,7 @@ def place(node: str, block: str = "r01", channels: str = "channel0,") -> str:
 
 def row(**more: Any) -> dict[str, Any]:
     halves = [job({"0": place("n1"), "1": place("n2")}), job({"0": place("n3", channels="channel1,")})]
-    return {"block": "r01", "held": "", "placement": halves, "programs": [], **more}
+    return {"block": "r01", "refused_reason": "", "placement": halves, "programs": [], **more}
 
 
 def judged(given: dict[str, Any], isolated: bool | None = True) -> list[tuple[str, str | None, list[str]]]:
@@ -154,7 +154,9 @@ def judged(given: dict[str, Any], isolated: bool | None = True) -> list[tuple[st
 
 def test_where_and_with_which_channels_jobs_ran() -> None:
     assert judged(row()) == []
-    assert judged(row(held="Requested nodes are busy")) == [("benchmark_blocked", None, list(TRAY_OF.values()))]
+    assert judged(row(refused_reason="Requested nodes are busy")) == [
+        ("benchmark_blocked", None, list(TRAY_OF.values()))
+    ]
     other = row()
     other["placement"][1]["tasks"]["0"] = place("n3", "r02", "channel1,")
     assert judged(other) == [("benchmark_misplaced", "r01t03", ["r01t03"])]

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The blocks that slurm_benchmark receives, and how the output of their jobs becomes failures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.action.slurm_benchmark import ActionModule
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+REFUSED = {"refused_reason": "Requested nodes are busy", "placement": [], "programs": []}
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> str:
+    path = tmp_path / "fabric.json"
+    path.write_text(json.dumps(fabrics.fabric(racks=2, trays=2, split=()).as_dict()))
+    return str(path)
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The arguments of the module, which reports that Slurm refuses every reservation."""
+    arguments: dict[str, Any] = {}
+
+    def execute(self: Any, **options: Any) -> dict[str, Any]:
+        arguments.update(options["module_args"])
+        return {"changed": False, "results": [{"block": row["name"], **REFUSED} for row in arguments["blocks"]]}
+
+    monkeypatch.setattr(ActionModule, "_execute_module", execute)
+    return arguments
+
+
+def test_the_blocks_of_the_named_cliques_are_benchmarked(
+    run_action: Any, fabric: str, received: dict[str, Any]
+) -> None:
+    result = run_action(ActionModule, fabric_file=fabric, cliques=["r02"], channel_isolation="own", timeout=5)
+    assert received == {"timeout": 5, "blocks": [{"name": "r02", "nodes": ["r02t01", "r02t02"]}]}
+    assert result["ok"], "a refused reservation is a warning"
+    assert [(row["code"], row["clique"], row["trays"]) for row in result["failures"]] == [
+        ("benchmark_blocked", "r02", ["r02t01", "r02t02"])
+    ]
+    assert [row["code"] for row in result["findings"]] == ["benchmark_blocked"]
+    assert result["text"][0] == "1 block was benchmarked: r02."
+    checked = run_action(ActionModule, fabric_file=fabric, check=True)
+    assert checked["text"][0] == "2 blocks would be benchmarked: r01, r02."
+
+
+def test_blocks_need_no_fabric_file(run_action: Any, received: dict[str, Any]) -> None:
+    blocks = [{"name": "rack7", "nodes": ["n1", "n2"]}]
+    result = run_action(ActionModule, blocks=blocks)
+    assert received == {"blocks": blocks}
+    assert [(row["clique"], row["trays"]) for row in result["failures"]] == [("rack7", ["n1", "n2"])]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, "needs either fabric_file or blocks"),
+        ({"fabric_file": "f.json", "blocks": []}, "needs either fabric_file or blocks"),
+        ({"fabric_file": ["f.json"]}, "option fabric_file: .* is not a path"),
+        ({"fabric_file": "FILE", "cliques": ["r03"]}, "has no clique 'r03'; did you mean r0"),
+        ({"fabric_file": "FILE", "cluster": "alpha"}, "has no Slurm clusters; leave the option cluster out"),
+        ({"blocks": ["r01"]}, "option blocks: is not a list of blocks"),
+        ({"blocks": [], "channel_isolation": "mine"}, "option channel_isolation: 'mine' is none of own, any, none"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(run_action: Any, fabric: str, options: dict[str, Any], sentence: str) -> None:
+    if options.get("fabric_file") == "FILE":
+        options = {**options, "fabric_file": fabric}
+    with pytest.raises(AnsibleActionFail, match=sentence):
+        run_action(ActionModule, **options)
