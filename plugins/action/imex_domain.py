@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of imex_domain: the clique's list from the fabric file, and one decision a clique and phase."""
+"""Decides each phase of an IMEX change on the controller, once per clique, and runs imex_domain_phase on the trays."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
 
-CHANGE = ("look", "stop_and_write", "start", "wait", "verdict")
-# Whether there is anything to change. The rows are kept apart: a tray that dies after its answer is not in the change.
-QUESTION = ("ask", "due")
-PHASES = (*CHANGE, *QUESTION)
-# Hosts of one task run side by side, and the next task begins when all have ended: what the phases build upon.
+Result = dict[str, Any]
+
+CHANGE_PHASES = ("inspect", "stop_and_write", "start", "wait", "verdict")
+# Whether a change is pending. Their rows are stored apart: a tray that dies after its preview is not in the change.
+PENDING_PHASES = ("preview", "evaluate")
+# Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
-_OURS = ("fabric_file", "allow_outdated", "tls_files", "tray")
+# Options that the tray has no use for.
+_CONTROLLER_OPTIONS = ("phase", "fabric_file", "tray", "allow_outdated", "tls_files", "extra_changes")
 
 
 class ActionModule(ActionBase):
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
         super().run(tmp, task_vars)
         variables = task_vars or {}
-        arguments = dict(self._task.args)
-        options = {name: arguments.pop(name, None) for name in _OURS}
-        phase, owner = arguments.get("phase"), arguments.get("owner")
-        if phase not in PHASES:
-            raise AnsibleActionFail(f"imex_domain, option phase: {shown(phase)} is none of {', '.join(PHASES)}.")
-        if owner not in domain.OWNERS:
-            raise AnsibleActionFail(
-                f"imex_domain, option owner: {shown(owner)} is none of {', '.join(domain.OWNERS)}, set imex_owner."
-            )
+        # Null is the same as omitted, so that a role can pass variables that it leaves empty.
+        self._task.args = {name: value for name, value in self._task.args.items() if value is not None}
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        self.options: dict[str, Any] = options
+        phase, owner = options["phase"], options["owner"]
         play = self._task.play
         strategy = getattr(play, "strategy", "linear") or "linear"
         if strategy not in BARRIERS:
@@ -54,260 +54,274 @@ class ActionModule(ActionBase):
         hosts = variables.get("ansible_play_hosts_all") or [self.tray]
         self.hosts = set(imex_clique.batch(hosts, play.serial or [], variables["inventory_hostname"]))
         self.variables = variables
-        path = options["fabric_file"]
-        if self._task.check_mode and isinstance(path, str) and path and owner in domain.SERVICE_OWNERS:
-            path = self._loader.path_dwim(path)
+        if self._task.check_mode and options["fabric_file"] and owner in domain.SERVICE_OWNERS:
+            path = self._loader.path_dwim(options["fabric_file"])
             if not os.path.exists(path):
-                # On a new site --check of the whole way comes here before anything was accepted.
-                told = f"{path}: is not there yet, so no IMEX domain can be shown; discover and accept it first."
-                return {"changed": False, "actions": [], "findings": [], "warnings": [told]}
+                # --check of the playbook site on a new cluster: nothing was accepted yet.
+                message = f"{path}: does not exist yet, so no IMEX domain can be previewed; run discover and accept."
+                return _unchanged(warnings=[message])
         try:
-            clique = self._clique(options["fabric_file"], owner)
-            if clique:
-                arguments.update(clique=clique.name, nodes=list(clique.entries))
+            self.clique = self._clique(options["fabric_file"], owner)
+            self.plan: dict[str, Any] = {}
+            if self.clique:
+                self.plan.update(clique=self.clique.name, nodes=list(self.clique.entries))
             if options["tls_files"]:
-                arguments["tls"] = self._tls(options["tls_files"])
-            return getattr(self, f"_{phase}")(arguments, clique, list(options["allow_outdated"] or []))
+                self.plan["tls"] = self._tls(options["tls_files"])
+            return self._run_phase(phase)
         except NvlinkError as error:
-            self._note(phase, {"failed": True, "msg": str(error)})
-            if phase in QUESTION:
-                # The change itself tells it.
-                return {"changed": False, "actions": [], "findings": [], "due": True, "why": [str(error)]}
+            self._store(phase, {"failed": True, "msg": str(error)})
+            if phase in PENDING_PHASES:
+                # The change itself reports it.
+                return _unchanged(pending=True, reasons=[str(error)])
             raise AnsibleActionFail(str(error)) from None
 
-    # --- The phases.
-
-    def _look(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
-        imex_run_store.forget(self.folder, self.play, CHANGE, self.tray)
-        return self._module("look", self._asking(arguments, clique))
-
-    def _asking(self, arguments: dict[str, Any], clique: Clique | None) -> dict[str, Any]:
-        if clique:
-            arguments["ask"] = [clique.entry_of(tray) for tray in clique.trays if tray not in self.hosts]
-            arguments["slurm_nodes"] = list(clique.slurm_nodes)
-        else:
-            node = self.variables.get("nvlink_slurm_node") or self.tray
-            arguments["slurm_nodes"] = [str(node)]
-        return arguments
-
-    def _stop_and_write(
-        self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]
-    ) -> dict[str, Any]:
+    def _run_phase(self, phase: str) -> Result:
+        clique = self.clique
+        if phase == "inspect":
+            return self._inspect()
+        if phase == "preview":
+            return self._preview()
+        if phase == "evaluate":
+            return self._evaluate()
+        if phase == "stop_and_write":
+            return self._write_without_list() if clique is None else self._stop_and_write(clique)
         if clique is None:
-            own = imex_run_store.rows(self.folder, self.play, "look", [self.tray]).get(self.tray, {})
-            if not own.get("pending", True):
-                return {"changed": False, "actions": [], "findings": []}
-            return self._module("stop_and_write", arguments)
+            return _unchanged(skipped=True, msg=f"owner {self.options['owner']} does not run nvidia-imex.service")
+        return {"start": self._start, "wait": self._wait, "verdict": self._verdict}[phase](clique)
+
+    # --- The phases of a change.
+
+    def _inspect(self) -> Result:
+        imex_run_store.delete_rows(self.folder, self.play, CHANGE_PHASES, self.tray)
+        self._plan_inspection()
+        return self._run_on_tray("inspect", "inspect")
+
+    def _plan_inspection(self) -> None:
+        clique = self.clique
+        if clique:
+            outside = [clique.entry_of(tray) for tray in clique.trays if tray not in self.hosts]
+            self.plan.update(outside=outside, slurm_nodes=list(clique.slurm_nodes))
+        else:
+            self.plan["slurm_nodes"] = [str(self.variables.get("nvlink_slurm_node") or self.tray)]
+
+    def _write_without_list(self) -> Result:
+        own = self._rows("inspect", [self.tray]).get(self.tray, {})
+        if not own.get("pending", True):
+            return _unchanged()
+        return self._run_on_tray("stop_and_write", "stop_and_write")
+
+    def _stop_and_write(self, clique: Clique) -> Result:
         sha256 = files.digest(files.render_nodes(clique.entries))
-        looked = imex_run_store.rows(self.folder, self.play, "look", clique.trays)
-        decision = imex_clique.decide(clique, sha256, looked, self.hosts, allow_outdated)
-        if decision.held is not None:
-            self._note("stop_and_write", {"failed": True, "held": True, "msg": decision.held})
-            reporting_host = next(tray for tray in clique.trays if tray in looked and not looked[tray].get("failed"))
-            return {
-                "changed": False,
-                # Said once for the clique: every other of its trays passes by, untouched.
-                "failed": self.tray == reporting_host,
-                "held": True,
-                "msg": decision.held,
-                "findings": list(decision.findings),
-            }
-        arguments.update(generation=decision.generation, outdated=list(decision.outdated), stop=decision.restart)
-        own = looked.get(self.tray, {})
-        if imex_clique.is_done(own, decision):
-            # What the look found needs no second visit: in most runs every tray is as it should be.
-            row = {"sha256": own["sha256"], "running": own["running"], "reload": False, "idle": own["approved"]}
-            self._note(
+        inspected = self._rows("inspect", clique.trays)
+        decision = imex_clique.decide(clique, sha256, inspected, self.hosts, self.options["allow_outdated"])
+        if decision.blocked is not None:
+            self._store("stop_and_write", {"failed": True, "blocked": True, "msg": decision.blocked})
+            return _unchanged(
+                # Reported once for the clique: its other trays pass, unchanged.
+                failed=self.tray == _reporting_host(clique, inspected),
+                blocked=True,
+                msg=decision.blocked,
+                findings=list(decision.findings),
+            )
+        self.plan.update(
+            generation=decision.generation, outdated=list(decision.outdated), restart_clique=decision.restart
+        )
+        own = inspected.get(self.tray, {})
+        if imex_clique.is_up_to_date(own, decision):
+            # The common case needs no second task on the tray.
+            row = {"sha256": own["sha256"], "running": own["running"], "reload": False, "unchanged": own["approved"]}
+            self._store(
                 "stop_and_write", {**row, "outdated": list(decision.outdated), "generation": decision.generation}
             )
-            result: dict[str, Any] = {"changed": False, "actions": []}
+            result = _unchanged()
         else:
-            result = self._module("stop_and_write", arguments)
-        result["findings"] = [*result.get("findings", []), *decision.findings]
-        self._say(result, decision.findings, clique)
+            result = self._run_on_tray("stop_and_write", "stop_and_write")
+        self._add_findings(result, decision.findings, clique)
         return result
 
-    def _start(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
-        if clique is None:
-            return {"changed": False, "skipped": True, "msg": f"nothing starts with imex_owner {arguments['owner']}"}
-        rows = imex_run_store.rows(self.folder, self.play, "stop_and_write", clique.trays)
+    def _start(self, clique: Clique) -> Result:
+        rows = self._rows("stop_and_write", clique.trays)
         own = rows.get(self.tray, {})
-        if own.get("held"):
-            return {"changed": False, "held": True, "msg": own["msg"], "findings": []}
+        if own.get("blocked"):
+            return _unchanged(blocked=True, msg=own["msg"])
         sha256 = files.digest(files.render_nodes(clique.entries))
-        proven, notes = imex_clique.starters(clique, sha256, rows)
-        if self.tray not in proven:
-            message = next((note["message"] for note in notes if note["tray"] == self.tray), "This tray has no list.")
-            self._note("start", {"failed": True, "msg": message, "findings": notes})
-            return {"changed": False, "failed": True, "msg": message, "findings": notes}
-        # Whoever was lost between the two phases owes the list too.
-        looked = imex_run_store.rows(self.folder, self.play, "look", clique.trays)
-        lost = [tray for tray in looked if tray not in proven]
+        verified, findings = imex_clique.startable(clique, sha256, rows)
+        if self.tray not in verified:
+            message = next(
+                (entry["message"] for entry in findings if entry["tray"] == self.tray),
+                "This tray has no IMEX node list.",
+            )
+            self._store("start", {"failed": True, "msg": message, "findings": findings})
+            return _unchanged(failed=True, msg=message, findings=findings)
+        # Trays that were lost between the two phases are outdated too.
+        inspected = self._rows("inspect", clique.trays)
+        lost = [tray for tray in inspected if tray not in verified]
         outdated = sorted({*own.get("outdated", []), *lost})
-        arguments.update(outdated=outdated, reload=bool(own.get("reload")))
-        if own.get("idle") and own.get("running") and not lost:
-            self._note("start", {"failed": False, "outdated": outdated, "idle": True})
-            return {"changed": False, "actions": [], "findings": []}
-        result = self._module("start", arguments)
-        told = imex_clique.owes(clique, lost, own.get("generation", 0))
-        result["findings"] = [*result.get("findings", []), *told]
-        self._say(result, told, clique)
+        self.plan.update(outdated=outdated, reload_tls=bool(own.get("reload")))
+        if own.get("unchanged") and own.get("running") and not lost:
+            self._store("start", {"failed": False, "outdated": outdated, "unchanged": True})
+            return _unchanged()
+        result = self._run_on_tray("start", "start")
+        self._add_findings(result, imex_clique.outdated_findings(clique, lost, own.get("generation", 0)), clique)
         return result
 
-    def _wait(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
-        if clique is None:
-            return {
-                "changed": False,
-                "skipped": True,
-                "msg": f"nothing to wait for, imex_owner is {arguments['owner']}",
-            }
-        rows = imex_run_store.rows(self.folder, self.play, "start", clique.trays)
-        arguments["expect"] = [
+    def _wait(self, clique: Clique) -> Result:
+        rows = self._rows("start", clique.trays)
+        self.plan["started"] = [
             clique.entry_of(tray)
             for tray in clique.trays
             if tray != self.tray and tray in rows and not rows[tray].get("failed")
         ]
         own = rows.get(self.tray, {})
-        if own.get("idle"):
-            seen = imex_run_store.rows(self.folder, self.play, "look", [self.tray])[self.tray]["facts"]
-            if seen["ready"] and seen["domain_state"] == "up" and _sees_all(seen):
-                self._note("wait", {"failed": False, "facts": seen, "running": True, "ports": {}})
-                return {"changed": False, "actions": [], "findings": [], "facts": seen}
-        arguments["call"] = bool(own.get("started"))
-        return self._module("wait", arguments)
+        if own.get("unchanged"):
+            facts = self._rows("inspect", [self.tray])[self.tray]["facts"]
+            connected = all(peer["connection"] == "connected" for peer in facts["peers"])
+            if facts["ready"] and facts["domain_state"] == "up" and connected:
+                self._store("wait", {"failed": False, "facts": facts, "running": True, "ports": {}})
+                return _unchanged(facts=facts)
+        self.plan["reconnect"] = bool(own.get("started"))
+        return self._run_on_tray("wait", "wait")
 
-    def _verdict(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
-        """All members' own rows, read by each member: who is at fault fails, the others carry on."""
-        if clique is None or self._task.check_mode:
-            return {"changed": False, "skipped": True, "msg": "there is no clique to judge here"}
-        started = imex_run_store.rows(self.folder, self.play, "start", clique.trays)
+    def _verdict(self, clique: Clique) -> Result:
+        """Evaluate all members' rows on each member: the tray at fault fails, the others continue."""
+        if self._task.check_mode:
+            return _unchanged(skipped=True, msg="check mode starts no daemon, so there is no verdict")
+        started = self._rows("start", clique.trays)
         if not started:
-            return {"changed": False, "skipped": True, "msg": "IMEX of this clique was left as it is"}
-        waited = imex_run_store.rows(self.folder, self.play, "wait", clique.trays)
+            return _unchanged(skipped=True, msg=f"IMEX of clique {clique.name} was left unchanged")
+        waited = self._rows("wait", clique.trays)
         facts = {
             tray: (waited.get(tray) or {}).get("facts") or (started.get(tray) or {}).get("facts")
             for tray in clique.trays
         }
-        members = list(zip(clique.trays, clique.entries))
-        judged = verdict.judge(clique.name, members, facts)
-        notes = [*judged.findings, *_port_findings(clique, waited, judged.findings)]
-        errors = [note for note in notes if note["severity"] == ERROR]
+        judged = verdict.judge(clique.name, list(zip(clique.trays, clique.entries)), facts)
+        findings = [*judged.findings, *_port_findings(clique, waited)]
+        errors = [entry for entry in findings if entry["severity"] == ERROR]
         reporting_host = next((tray for tray in clique.trays if tray in waited), None)
-        mine = [note for note in errors if note.get("tray") == self.tray]
-        if not mine and self.tray == reporting_host:
-            mine = [note for note in errors if note.get("tray") not in waited]
-        result: dict[str, Any] = {"changed": False, "ok": judged.ok, "clique": clique.name, "findings": notes}
-        if mine:
-            result.update(failed=True, msg=mine[0]["message"])
+        own = [entry for entry in errors if entry.get("tray") == self.tray]
+        if not own and self.tray == reporting_host:
+            own = [entry for entry in errors if entry.get("tray") not in waited]
+        result = _unchanged(ok=judged.ok, clique=clique.name, findings=findings)
+        if own:
+            result.update(failed=True, msg=own[0]["message"])
         if self.tray == reporting_host:
-            said = [note for note in notes if not mine or note is not mine[0]]
-            result["warnings"] = [f"{note['code']}: {note['message']}" for note in said]
+            result["warnings"] = _as_warnings([entry for entry in findings if not own or entry is not own[0]])
         return result
 
-    # --- The question whether there is anything to change.
+    # --- Whether a change is pending.
 
-    def _ask(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
-        imex_run_store.forget(self.folder, self.play, ["ask"], self.tray)
-        # Jobs are in the way of the change itself, not of the question.
-        arguments = {**self._asking(arguments, clique), "phase": "look", "allow_jobs": True}
-        result = self._module("ask", arguments)
-        # What is wrong on the tray makes the change due, which tells it.
-        return {"changed": False, "actions": [], "findings": result.get("findings") or []}
+    def _preview(self) -> Result:
+        imex_run_store.delete_rows(self.folder, self.play, ["preview"], self.tray)
+        self._plan_inspection()
+        # Jobs block the change itself, not the preview.
+        self.options["allow_jobs"] = True
+        result = self._run_on_tray("preview", "inspect")
+        # An error on the tray makes the change pending, which then reports it.
+        return _unchanged(findings=result.get("findings") or [])
 
-    def _due(self, arguments: dict[str, Any], clique: Clique | None, allow_outdated: list[str]) -> dict[str, Any]:
-        rows = imex_run_store.rows(self.folder, self.play, "ask", clique.trays if clique else [self.tray])
+    def _evaluate(self) -> Result:
+        clique = self.clique
+        rows = self._rows("preview", clique.trays if clique else [self.tray])
         if clique:
             sha256 = files.digest(files.render_nodes(clique.entries))
-            why = imex_clique.due(clique, sha256, rows, self.hosts, allow_outdated, self.tray)
+            reasons = imex_clique.pending_changes(
+                clique, sha256, rows, self.hosts, self.options["allow_outdated"], self.tray
+            )
         else:
-            why = imex_clique.due_alone(rows.get(self.tray))
-        why += [str(words) for words in arguments.get("besides") or []]
-        return {"changed": False, "actions": [], "findings": [], "due": bool(why), "why": why}
+            reasons = imex_clique.pending_without_list(rows.get(self.tray))
+        reasons += self.options["extra_changes"]
+        return _unchanged(pending=bool(reasons), reasons=reasons)
 
-    # --- HostChanges.
+    # --- The tray, the store of the run and the controller's files.
 
-    def _module(self, phase: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        result = self._execute_module(
-            module_name="rackscale.nvlink.imex_domain", module_args=arguments, task_vars=self.variables
+    def _run_on_tray(self, store_as: str, phase: str) -> Result:
+        options = {name: value for name, value in self.options.items() if name not in _CONTROLLER_OPTIONS}
+        result: Result = self._execute_module(
+            module_name="rackscale.nvlink.imex_domain_phase",
+            module_args={"phase": phase, "options": options, "plan": self.plan},
+            task_vars=self.variables,
         )
-        own = [note for note in result.get("findings") or [] if note["severity"] == WARNING]
-        if own:
-            result["warnings"] = [f"{note['code']}: {note['message']}" for note in own]
-        row = dict(result.get("row") or {})
+        warnings = [entry for entry in result.get("findings") or [] if entry["severity"] == WARNING]
+        if warnings:
+            result["warnings"] = _as_warnings(warnings)
+        row = dict(result.pop("row", None) or {})
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
-        row.update({name: arguments[name] for name in ("outdated", "generation") if name in arguments})
-        self._note(phase, row)
-        result.pop("row", None)
+        row.update({name: self.plan[name] for name in ("outdated", "generation") if name in self.plan})
+        self._store(store_as, row)
         return result
 
-    def _note(self, phase: str, row: dict[str, Any]) -> None:
-        imex_run_store.put(self.folder, self.play, phase, self.tray, row)
+    def _rows(self, phase: str, trays: Sequence[str]) -> dict[str, dict[str, Any]]:
+        return imex_run_store.read_rows(self.folder, self.play, phase, trays)
 
-    def _say(self, result: dict[str, Any], notes: Sequence[dict[str, Any]], clique: Clique) -> None:
-        """Findings on a clique as warnings of the run, said by the first of its members that is there."""
-        rows = imex_run_store.rows(self.folder, self.play, "look", clique.trays)
-        first = next((tray for tray in clique.trays if tray in rows and not rows[tray].get("failed")), None)
-        if notes and self.tray == first:
-            result["warnings"] = [
-                *result.get("warnings", []),
-                *(f"{note['code']}: {note['message']}" for note in notes),
-            ]
+    def _store(self, phase: str, row: dict[str, Any]) -> None:
+        imex_run_store.write_row(self.folder, self.play, phase, self.tray, row)
 
-    def _clique(self, path: Any, owner: str) -> Clique | None:
-        """None where the owner needs no list."""
+    def _add_findings(self, result: Result, findings: Sequence[dict[str, Any]], clique: Clique) -> None:
+        """Add findings on the clique to the result; its reporting host prints them as warnings."""
+        result["findings"] = [*result.get("findings", []), *findings]
+        if findings and self.tray == _reporting_host(clique, self._rows("inspect", clique.trays)):
+            result["warnings"] = [*result.get("warnings", []), *_as_warnings(findings)]
+
+    def _clique(self, path: str | None, owner: str) -> Clique | None:
+        """None where the owner needs no node list."""
         if owner not in domain.SERVICE_OWNERS:
             return None
-        if not isinstance(path, str) or not path:
-            raise AnsibleActionFail(f"imex_domain: imex_owner {owner} needs fabric_file, name the fabric file.")
+        if not path:
+            raise AnsibleActionFail(f"imex_domain: owner {owner} needs fabric_file; set it to the fabric file.")
         path = self._loader.path_dwim(path)
         clique = imex_run_store.clique_of(self.folder, path, self.tray)
         if clique is None:
             raise files.ImexError(
-                f"{path}: has no place for tray {shown(self.tray)}, so it has no IMEX domain; discover and accept it"
-                " first."
+                f"{path}: does not place tray {shown(self.tray)}, so it has no IMEX domain; run discover and accept."
             )
         return clique
 
-    def _tls(self, paths: Any) -> dict[str, str]:
-        """The contents of key, certificate and authority; a vaulted file is decrypted here, in memory."""
-        found = {}
+    def _tls(self, paths: dict[str, str | None]) -> dict[str, str]:
+        """Read key, certificate and authority; a vaulted file is decrypted here, in memory."""
+        contents = {}
         for name in domain.TLS_FILES:
             path = paths.get(name)
             if not path:
-                raise files.ImexError(f"imex_tls: the file of the {name} is not named, give {name}.")
+                raise files.ImexError(f"imex_domain, option tls_files: {name} is missing; set it to a file.")
             try:
-                found[name] = str(self._loader.get_text_file_contents(self._loader.path_dwim(str(path))))
+                contents[name] = str(self._loader.get_text_file_contents(self._loader.path_dwim(str(path))))
             except (AnsibleError, OSError, ValueError) as error:
                 raise files.ImexError(
-                    f"imex_tls, {name}: {path} cannot be read ({error}), name a file of the controller."
+                    f"imex_domain, option tls_files, {name}: {path} cannot be read ({error}); name a file of the"
+                    " controller."
                 ) from None
-        return found
+        return contents
 
 
-def _sees_all(facts: dict[str, Any]) -> bool:
-    return all(peer["connection"] == "connected" for peer in facts["peers"])
+def _unchanged(**more: Any) -> Result:
+    return {"changed": False, "changes": [], "findings": [], **more}
 
 
-def _port_findings(
-    clique: Clique, waited: dict[str, dict[str, Any]], known: tuple[dict[str, Any], ...]
-) -> list[dict[str, Any]]:
-    """A port of one member that others found closed while its daemon runs there."""
+def _as_warnings(findings: Sequence[dict[str, Any]]) -> list[str]:
+    return [f"{entry['code']}: {entry['message']}" for entry in findings]
+
+
+def _reporting_host(clique: Clique, rows: dict[str, dict[str, Any]]) -> str | None:
+    """The tray that reports for the clique: the first one whose inspection succeeded."""
+    return next((tray for tray in clique.trays if tray in rows and not rows[tray].get("failed")), None)
+
+
+def _port_findings(clique: Clique, waited: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Ports that other members cannot connect to although the daemon runs."""
     names = dict(zip(clique.entries, clique.trays))
-    said: dict[tuple[str, int], list[str]] = {}
+    reporters: dict[tuple[str, int], list[str]] = {}
     for tray, row in waited.items():
         for entry, ports in (row.get("ports") or {}).items():
             for port in ports:
-                said.setdefault((names.get(entry, entry), port), []).append(tray)
-    notes = []
-    for (tray, port), by in sorted(said.items()):
-        if (waited.get(tray) or {}).get("running"):
-            notes.append(
-                finding(
-                    "imex_port_blocked",
-                    f"Port {port} of {tray} takes no connection from {', '.join(sorted(by)[:3])}, and IMEX runs there;"
-                    f" open it for the members of clique {clique.name} in whatever firewall stands between.",
-                    clique=clique.name,
-                    tray=tray,
-                )
-            )
-    return notes
+                reporters.setdefault((names.get(entry, entry), port), []).append(tray)
+    return [
+        finding(
+            "imex_port_blocked",
+            f"Port {port} of {tray} accepts no connection from {summarize(sorted(by))} although IMEX runs there; open"
+            f" it for the members of clique {clique.name} in every firewall between them.",
+            clique=clique.name,
+            tray=tray,
+        )
+        for (tray, port), by in sorted(reporters.items())
+        if (waited.get(tray) or {}).get("running")
+    ]

@@ -1,25 +1,25 @@
-#!/usr/bin/python
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""Documents the action plugin of the same name, which decides on the controller and runs imex_domain_phase on trays."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: imex_domain
-short_description: Bring the IMEX of a clique to one owner and one list, phase by phase
+short_description: Configure one IMEX owner and one node list for each clique
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Makes one owner of IMEX true on a tray, whichever it had before, and where that owner is C(nvidia-imex.service)
-    gives all trays of a clique one list of members, in the same bytes.
-  - A daemon reads its list at its start, and members that started with different lists never talk again (C(!M!)). So a
-    change is several tasks over all trays of the clique, one for each O(phase), in this order. The task barrier of the
-    C(linear) strategy is what makes all stop before any starts; under another strategy the module refuses to work.
-  - No phase waits for what the same phase has still to do on another tray, so any number of forks will do.
-  - Every clique is decided upon alone. What keeps one from its change does not touch another.
-  - The role P(rackscale.nvlink.imex#role) has the tasks in their order.
+  - Gives IMEX on a tray to one owner, whichever it had before. Where that owner is C(nvidia-imex.service), all trays of
+    a clique get the same node list (C(nodes_config.cfg)), byte for byte.
+  - A daemon reads its node list when it starts, and members that started with different lists do not connect
+    (C(!M!)). A change is therefore one task for each O(phase), in the order of the examples. All trays of the clique
+    end a phase before the next one begins, so the play must use the C(linear) strategy; the module fails otherwise.
+  - No phase waits for the same phase on another tray, so any number of forks will do.
+  - Each clique is decided separately. A clique that is blocked does not affect the others.
+  - The role P(rackscale.nvlink.imex#role) has these tasks.
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
@@ -28,6 +28,8 @@ attributes:
     support: full
   diff_mode:
     support: full
+    details:
+      - The contents of TLS files are not shown.
   idempotent:
     support: full
   platform:
@@ -36,44 +38,45 @@ attributes:
 options:
   phase:
     description:
-      - V(look) changes nothing. It finds the package of the driver's version, what is to be done, other owners and
-        running jobs.
-      - V(stop_and_write) decides for the clique from what all its trays found, stops daemons where that is needed and
-        writes every file. Nothing starts.
-      - V(start) proves the list by its hash, and starts.
-      - V(wait) waits until this tray is ready and sees those that were started.
-      - V(verdict) runs on the controller only and judges the clique by its members' own words.
-      - V(ask) and V(due) are a question that may come before, and change nothing. V(ask) sees what V(look) does, but
-        fails on nothing, and running jobs do not matter. V(due) runs on the controller only and says in RV(due)
-        whether the other phases would change the tray.
+      - V(inspect) changes nothing. It finds the package of the driver's version, the changes to make, other owners of
+        IMEX and running jobs.
+      - V(stop_and_write) decides for the clique from the results of V(inspect) on all its trays, stops daemons where
+        that is needed and writes every file. Nothing starts.
+      - V(start) compares the hash of the node list with that of the fabric file's list, and starts the daemon.
+      - V(wait) waits until this tray is ready and connected to the members that were started.
+      - V(verdict) runs on the controller only and evaluates the clique from the status of all its members.
+      - V(preview) and V(evaluate) report, before a change and without making one, whether a tray needs it. V(preview)
+        collects what V(inspect) does, but does not fail and ignores running jobs. V(evaluate) runs on the controller
+        only and returns RV(pending).
     type: str
-    choices: [look, stop_and_write, start, wait, verdict, ask, due]
+    choices: [inspect, stop_and_write, start, wait, verdict, preview, evaluate]
     required: true
   owner:
     description:
-      - V(domain) runs C(nvidia-imex.service) with the list of the tray's clique.
-      - V(host_managed) is the same, with the command socket of the DRA driver's host mode.
-      - V(job) installs the package and leaves the daemon to the prolog of Slurm.
-      - V(driver_managed) stops, disables and masks the unit, for Kubernetes' DRA driver.
+      - V(domain) runs C(nvidia-imex.service) with the node list of the tray's clique.
+      - V(host_managed) is V(domain) with the command socket of the DRA driver's host mode.
+      - V(job) installs the package and leaves the daemon to Slurm's Prolog, see M(rackscale.nvlink.imex_job).
+      - V(driver_managed) stops, disables and masks the unit, for the DRA driver of Kubernetes.
       - V(none) stops and disables it.
     type: str
     choices: [domain, job, driver_managed, host_managed, none]
     required: true
   fabric_file:
-    description: The fabric file on the Ansible controller. Needed where O(owner) is V(domain) or V(host_managed).
+    description: The fabric file on the Ansible controller. Required with O(owner=domain) and O(owner=host_managed).
     type: path
   tray:
     description:
-      - The name of the tray in the fabric file, by default the inventory name. Where it is another, trays that cannot
-        be reached must be named in O(allow_outdated), for nobody can tell which hosts they are.
+      - The name of the tray in the fabric file, by default the inventory name. Where it is another, name unreachable
+        trays in O(allow_outdated), because their hosts cannot be matched with the fabric file.
     type: str
   allow_outdated:
-    description: Trays that may stay behind when their clique's list changes, though this run could not reach them.
+    description: Trays that may keep an outdated node list when their clique's list changes, though this run does not
+      reach them.
     type: list
     elements: str
     default: []
-  config:
-    description: Keys of C(config.cfg) and their values. Keys that are not named keep what they have.
+  settings:
+    description: Keys of C(config.cfg) and their values. Keys that are not named keep their values.
     type: dict
     default: {}
   manage_package:
@@ -89,22 +92,22 @@ options:
     type: str
     default: ''
   channels:
-    description: The channels to make devices of, by their minor numbers.
+    description: Minor numbers of the IMEX channels to create devices for, from 0 to 1048575.
     type: list
     elements: int
     default: []
   proc_devices:
-    description: The file in which the kernel names the major numbers of devices.
+    description: The file in which the kernel lists the major numbers of devices.
     type: path
     default: /proc/devices
   channel_count:
-    description: The driver's option C(NVreg_ImexChannelCount). Left alone if it is not given.
+    description: The driver's option C(NVreg_ImexChannelCount), from 0 to 1048575. Not changed if omitted.
     type: int
   create_channel0:
-    description: The driver's option C(NVreg_CreateImexChannel0). Left alone if it is not given.
+    description: The driver's option C(NVreg_CreateImexChannel0). Not changed if omitted.
     type: bool
   tls_files:
-    description: Files on the controller, which may be vaulted, that the trays get for TLS between members.
+    description: Files on the controller, which may be vaulted, that are copied to the trays for TLS between members.
     type: dict
     suboptions:
       key:
@@ -116,25 +119,12 @@ options:
       authority:
         description: The certificate of the authority.
         type: path
-  tls:
-    description: The contents of O(tls_files), filled in by the action plugin.
-    type: dict
-    suboptions:
-      key:
-        description: The private key.
-        type: str
-      certificate:
-        description: The certificate of the tray.
-        type: str
-      authority:
-        description: The certificate of the authority.
-        type: str
   manage_firewall:
     description: Whether to open the ports of members where firewalld or ufw runs.
     type: bool
     default: true
   list_port:
-    description: The port on which members tell each other which list they have.
+    description: The port on which a member reports the generation and hash of its node list, from 1 to 65535.
     type: int
     default: 50006
   boot_wait:
@@ -147,7 +137,7 @@ options:
     choices: [stay_off, start]
     default: stay_off
   allow_jobs:
-    description: Whether a daemon may be stopped under running jobs.
+    description: Whether a daemon may be stopped while jobs run on the clique, which breaks them.
     type: bool
     default: false
   job_files:
@@ -155,72 +145,32 @@ options:
     type: list
     elements: path
     default: []
-  ctl_timeout:
-    description: Seconds that one answer of C(nvidia-imex-ctl) may take.
+  timeout:
+    description: Seconds for one call to C(nvidia-imex-ctl), from 1 to 600.
     type: float
     default: 10
-  timeout:
-    description: Seconds that V(phase=wait) waits at most.
+  ready_wait:
+    description: Seconds that O(phase=wait) waits for the clique, from 1 to 3600.
     type: float
     default: 60
-  start_timeout:
-    description: Seconds that V(phase=start) watches the start. Whatever still starts then is left to V(phase=wait).
+  start_wait:
+    description: Seconds that O(phase=start) waits for the unit, from 1 to 3600. O(phase=wait) waits for a unit that
+      still starts then.
     type: float
     default: 15
-  besides:
-    description: With V(phase=due), what else is to be done on the tray, in words. If there is anything, it is due.
+  extra_changes:
+    description: With O(phase=evaluate), descriptions of other changes that are pending on the tray. If there are any,
+      RV(pending) is true.
     type: list
     elements: str
     default: []
-  clique:
-    description: The clique's name, filled in by the action plugin.
-    type: str
-  nodes:
-    description: The clique's list, filled in by the action plugin.
-    type: list
-    elements: str
-  slurm_nodes:
-    description: The clique's names in Slurm, filled in by the action plugin.
-    type: list
-    elements: str
-    default: []
-  ask:
-    description: Members outside this run, filled in by the action plugin.
-    type: list
-    elements: str
-    default: []
-  expect:
-    description: Members that were started, filled in by the action plugin.
-    type: list
-    elements: str
-    default: []
-  outdated:
-    description: Trays that owe the list, filled in by the action plugin.
-    type: list
-    elements: str
-    default: []
-  generation:
-    description: The generation of the list, filled in by the action plugin.
-    type: int
-    default: 0
-  stop:
-    description: Whether the whole clique restarts, filled in by the action plugin.
-    type: bool
-    default: false
-  reload:
-    description: Whether new TLS files wait to be loaded, filled in by the action plugin.
-    type: bool
-    default: false
-  call:
-    description: Whether the daemon was started in this run, filled in by the action plugin.
-    type: bool
-    default: false
 seealso:
   - module: rackscale.nvlink.fabric_facts
+  - module: rackscale.nvlink.imex_job
 """
 
 EXAMPLES = r"""
-- name: Give each clique one IMEX domain
+- name: Configure one IMEX domain per clique
   hosts: nvlink
   gather_facts: false
   module_defaults:
@@ -228,60 +178,60 @@ EXAMPLES = r"""
       owner: domain
       fabric_file: "{{ nvlink_fabric_file }}"
   tasks:
-    - name: See what is to be done
+    - name: Inspect the trays
       rackscale.nvlink.imex_domain:
-        phase: look
+        phase: inspect
 
-    - name: Stop what must stop and write one list
+    - name: Stop daemons where needed and write the node lists
       rackscale.nvlink.imex_domain:
         phase: stop_and_write
 
-    - name: Start
+    - name: Start the daemons
       rackscale.nvlink.imex_domain:
         phase: start
 
-    - name: Wait until all see each other
+    - name: Wait until the members are connected
       rackscale.nvlink.imex_domain:
         phase: wait
 
-    - name: Judge the clique
+    - name: Evaluate each clique
       rackscale.nvlink.imex_domain:
         phase: verdict
 """
 
 RETURN = r"""
-actions:
-  description: What was done, in check mode what would be.
-  returned: success
+changes:
+  description: What changed, or would in check mode.
+  returned: always
   type: list
   elements: str
   sample: [stop nvidia-imex.service, change /etc/nvidia-imex/nodes_config.cfg]
-held:
-  description: Whether the clique was left as it is, because of a finding on one of its trays.
+blocked:
+  description: Whether the clique was left unchanged, because of a finding on one of its trays.
   returned: when it was
   type: bool
   sample: true
 ok:
-  description: Whether every member is ready and sees every other.
+  description: Whether every member is ready and connected to every other.
   returned: with O(phase=verdict)
   type: bool
   sample: true
 clique:
-  description: The clique that was judged.
+  description: The clique that was evaluated.
   returned: with O(phase=verdict)
   type: str
   sample: r01
-due:
+pending:
   description:
-    - Whether the other phases would change anything on this tray, or wait for its peers. True also where something is
-      wrong, which the other phases tell.
-    - Who owes the list is noted in every run of them, and does not count.
-  returned: with O(phase=due)
+    - Whether the other phases would change this tray, or wait for its peers. Also true where an error was found, which
+      the other phases report.
+    - The record of outdated trays is updated in every run of the other phases and does not count.
+  returned: with O(phase=evaluate)
   type: bool
   sample: false
-why:
-  description: What is to be done, in words. Empty where nothing is.
-  returned: with O(phase=due)
+reasons:
+  description: The pending changes. Empty where there are none.
+  returned: with O(phase=evaluate)
   type: list
   elements: str
   sample: [change /etc/nvidia-imex/config.cfg]
@@ -290,7 +240,7 @@ facts:
   returned: with O(phase=wait)
   type: dict
 findings:
-  description: What was noticed. One of severity V(error) fails the tray that it is about.
+  description: What was found. A finding of severity V(error) fails the tray that it is about.
   returned: always
   type: list
   elements: dict
@@ -309,122 +259,64 @@ findings:
       description: One sentence that names the remedy.
       returned: success
       type: str
-      sample: r01t04 could not be given generation 3 of the IMEX list of clique r01; bring it back.
+      sample: r01t04 was not reached, so its IMEX node list is older than generation 3 of clique r01.
 """
 
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, starting, tray
+
+_NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
+# The action plugin validates its options with this.
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "phase": {
+        "type": "str",
+        "choices": ["inspect", "stop_and_write", "start", "wait", "verdict", "preview", "evaluate"],
+        "required": True,
+    },
+    "owner": {
+        "type": "str",
+        "choices": ["domain", "job", "driver_managed", "host_managed", "none"],
+        "required": True,
+    },
+    "fabric_file": {"type": "path"},
+    "tray": {"type": "str"},
+    "allow_outdated": _NAMES,
+    "settings": {"type": "dict", "default": {}},
+    "manage_package": {"type": "bool", "default": True},
+    "package": {"type": "str", "default": ""},
+    "version": {"type": "str", "default": ""},
+    "channels": {"type": "list", "elements": "int", "default": []},
+    "proc_devices": {"type": "path", "default": "/proc/devices"},
+    "channel_count": {"type": "int"},
+    "create_channel0": {"type": "bool"},
+    "tls_files": {
+        "type": "dict",
+        "options": {
+            "key": {"type": "path", "no_log": False},
+            "certificate": {"type": "path"},
+            "authority": {"type": "path"},
+        },
+    },
+    "manage_firewall": {"type": "bool", "default": True},
+    "list_port": {"type": "int", "default": 50006},
+    "boot_wait": {"type": "float", "default": 30},
+    "boot_unconfirmed": {"type": "str", "choices": ["stay_off", "start"], "default": "stay_off"},
+    "allow_jobs": {"type": "bool", "default": False},
+    "job_files": {"type": "list", "elements": "path", "default": []},
+    "timeout": {"type": "float", "default": 10},
+    "ready_wait": {"type": "float", "default": 60},
+    "start_wait": {"type": "float", "default": 15},
+    "extra_changes": _NAMES,
+}
 
 
 def main() -> None:
-    words: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
-    files = {"key": {"type": "path", "no_log": False}, "certificate": {"type": "path"}, "authority": {"type": "path"}}
-    module = AnsibleModule(
-        argument_spec={
-            "phase": {
-                "type": "str",
-                "choices": ["look", "stop_and_write", "start", "wait", "verdict", "ask", "due"],
-                "required": True,
-            },
-            "owner": {
-                "type": "str",
-                "choices": ["domain", "job", "driver_managed", "host_managed", "none"],
-                "required": True,
-            },
-            "fabric_file": {"type": "path"},
-            "tray": {"type": "str"},
-            "allow_outdated": words,
-            "config": {"type": "dict", "default": {}},
-            "manage_package": {"type": "bool", "default": True},
-            "package": {"type": "str", "default": ""},
-            "version": {"type": "str", "default": ""},
-            "channels": {"type": "list", "elements": "int", "default": []},
-            "proc_devices": {"type": "path", "default": "/proc/devices"},
-            "channel_count": {"type": "int"},
-            "create_channel0": {"type": "bool"},
-            "tls_files": {"type": "dict", "options": files},
-            "tls": {
-                "type": "dict",
-                "options": {
-                    "key": {"type": "str", "no_log": True},
-                    "certificate": {"type": "str"},
-                    "authority": {"type": "str"},
-                },
-            },
-            "manage_firewall": {"type": "bool", "default": True},
-            "list_port": {"type": "int", "default": 50006},
-            "boot_wait": {"type": "float", "default": 30},
-            "boot_unconfirmed": {"type": "str", "choices": ["stay_off", "start"], "default": "stay_off"},
-            "allow_jobs": {"type": "bool", "default": False},
-            "job_files": {"type": "list", "elements": "path", "default": []},
-            "ctl_timeout": {"type": "float", "default": 10},
-            "timeout": {"type": "float", "default": 60},
-            "start_timeout": {"type": "float", "default": 15},
-            "besides": words,
-            "clique": {"type": "str"},
-            "nodes": {"type": "list", "elements": "str"},
-            "slurm_nodes": words,
-            "ask": words,
-            "expect": words,
-            "outdated": words,
-            "generation": {"type": "int", "default": 0},
-            "stop": {"type": "bool", "default": False},
-            "reload": {"type": "bool", "default": False},
-            "call": {"type": "bool", "default": False},
-        },
-        supports_check_mode=True,
+    """Fail: the action plugin decides for the clique and runs imex_domain_phase on the tray."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.fail_json(
+        msg="rackscale.nvlink.imex_domain works on the controller, by its action plugin; run it from a playbook"
     )
-    options = module.params
-    try:
-        want = domain.wanted(options)
-    except NvlinkError as error:
-        module.fail_json(msg=f"imex_domain: {error}")
-    here = tray.Tray(want, options["ctl_timeout"], module.check_mode)
-    hands = here.hands
-    try:
-        row = _phase(here, options)
-    except NvlinkError as error:
-        # What was done until then is told too: it has not been undone.
-        row = {"facts": getattr(error, "facts", None)}
-        module.fail_json(msg=str(error), actions=hands.done, row=row, findings=[])
-    notes = row.get("findings") or []
-    wrong = [note["message"] for note in notes if note["severity"] == ERROR]
-    if wrong:
-        module.fail_json(msg=wrong[0], actions=hands.done, row=row, findings=notes)
-    result: dict[str, Any] = {
-        "changed": bool(hands.done),
-        "actions": hands.done,
-        "row": row,
-        "findings": notes,
-    }
-    if options["phase"] == "wait":
-        result["facts"] = row["facts"]
-    if hands.before or hands.after:
-        result["diff"] = [
-            {
-                "before_header": path,
-                "after_header": path,
-                "before": hands.before[path],
-                "after": hands.after[path],
-            }
-            for path in sorted(hands.before)
-        ]
-    module.exit_json(**result)
-
-
-def _phase(here: tray.Tray, options: dict[str, Any]) -> dict[str, Any]:
-    phase = options["phase"]
-    if phase == "look":
-        return here.look(options["ask"], options["slurm_nodes"], options["allow_jobs"])
-    if phase == "stop_and_write":
-        return here.stop_and_write(options["generation"], options["outdated"], options["stop"])
-    if phase == "start":
-        return starting.start(here, options["start_timeout"], options["reload"], options["outdated"])
-    return starting.wait(here, options["timeout"], options["expect"], options["call"])
 
 
 if __name__ == "__main__":

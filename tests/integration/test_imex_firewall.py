@@ -46,7 +46,7 @@ def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
 
 
 def test_ports_that_a_firewall_keeps_closed_are_named_then_opened_then_closed(walled: Racks) -> None:
-    alone = walled.role(trays=TRAYS, imex_manage_firewall=False, imex_wait_timeout=8)
+    alone = walled.role(trays=TRAYS, imex_manage_firewall=False, imex_ready_wait=8)
     assert alone.failed == set(TRAYS), alone.text
     assert "Port 50000 of r01t02 takes no connection from r01t01" in " ".join(alone.text.split())
 

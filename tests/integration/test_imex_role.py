@@ -74,9 +74,9 @@ ASK = """\
   tasks:
     - ansible.builtin.include_role:
         name: rackscale.nvlink.imex
-        tasks_from: due
+        tasks_from: pending
     - ansible.builtin.debug:
-        msg: "due {{ inventory_hostname }} {{ imex_due | to_json }}"
+        msg: "due {{ inventory_hostname }} {{ imex_pending | to_json }}"
 """
 INITRAMFS = "/usr/local/sbin/update-initramfs"
 
@@ -184,7 +184,7 @@ class Racks:
         play = self.role(trays=trays, book=book, **variables)
         assert (play.failed, play.changed) == (set(), 0), play.text
         told = re.findall(r'"due (\S+) (\{.*\})"', play.text)
-        return {tray: json.loads(said.replace('\\"', '"'))["why"] for tray, said in told}
+        return {tray: json.loads(said.replace('\\"', '"'))["reasons"] for tray, said in told}
 
     def inside(self, tray: str, script: str) -> subprocess.Popen[str]:
         enter = lab.enter(self.lab.name, tray, ["sh", "-c", script])
@@ -327,7 +327,7 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
     generation = up.record(off)["generation"]
     up.power_off(off)
     up.cliques({"r01": TRAYS[:2], "r02": TRAYS[2:]})
-    play = up.role(imex_wait_timeout=40)
+    play = up.role(imex_ready_wait=40)
     assert play.recap[off]["unreachable"] == 1
     assert not play.failed, play.text
     assert f"imex_list_outdated: {off} could not be given" in play.text
@@ -378,7 +378,7 @@ def test_a_list_that_was_edited_never_starts(up: Racks) -> None:
     up.on(TRAYS[2:3], f"systemctl stop nvidia-imex; tac {files.NODES_FILE} > /root/l; cp /root/l {files.NODES_FILE}")
     up.on(TRAYS[2:3], "systemctl start nvidia-imex")
     assert up.ask(TRAYS[2], "systemctl is-active nvidia-imex") == "inactive"
-    assert "is not the list that the role imex wrote" in journal(up, TRAYS[2])
+    assert "is not the node list that the role imex wrote" in journal(up, TRAYS[2])
     up.on(TRAYS[2:3], f"rm {domain.DROP_IN}; systemctl daemon-reload; systemctl start nvidia-imex")
     wait_until(lambda: "!M!" in up.ask(TRAYS[0], "nvidia-imex-ctl -N").partition("Nodes:")[2], "they part")
     before = up.pids()
@@ -438,7 +438,7 @@ def test_faults_of_four_cliques_in_one_run(up: Racks) -> None:
     up.order(TRAYS[2], imex="init_gpu")
     up.on(TRAYS[3:], f"mkdir -p /etc/slurm/prolog.d; echo nvidia-imex > {SITE_PROLOG}")
     before = up.pids()
-    play = up.role(imex_wait_timeout=3)
+    play = up.role(imex_ready_wait=3)
     assert play.failed == set(TRAYS), play.text
     said = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in TRAYS}
     assert "NV_ERR_IN_USE" in said[TRAYS[0]]
@@ -455,7 +455,7 @@ def test_a_start_and_a_ctl_that_hang_and_a_port_that_is_closed(up: Racks) -> Non
     up.order(TRAYS[1], imex="hang")
     up.order(TRAYS[3], imex_block="peer")
     began = time.monotonic()
-    play = up.role(imex_start_timeout=3, imex_wait_timeout=8, imex_ctl_timeout=1)
+    play = up.role(imex_start_wait=3, imex_ready_wait=8, imex_ctl_timeout=1)
     assert time.monotonic() - began < 120
     assert {*TRAYS[:2]} < play.failed, play.text
     said = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in play.failed}
@@ -475,7 +475,7 @@ def test_a_tray_that_dies_between_stop_and_start_owes(up: Racks) -> None:
     """The rest of the clique goes on without it."""
     dies_with(up, TRAYS[1], "ExecStopPost")
     up.cliques({"r01": TRAYS[:3], "r02": TRAYS[3:]})
-    play = up.role(imex_wait_timeout=40)
+    play = up.role(imex_ready_wait=40)
     assert play.recap[TRAYS[1]]["unreachable"] == 1, play.text
     assert not play.failed, play.text
     assert f"imex_list_outdated: {TRAYS[1]} could not be given" in play.text
@@ -510,7 +510,7 @@ def test_a_tray_that_dies_after_its_start(up: Racks) -> None:
     """It has the list, so it owes nothing; the others are ready, and one sentence says who is missing."""
     dies_with(up, TRAYS[1], "ExecStartPost")
     up.cliques({"r01": TRAYS[:3], "r02": TRAYS[3:]})
-    play = up.role(imex_wait_timeout=20)
+    play = up.role(imex_ready_wait=20)
     assert play.recap[TRAYS[1]]["unreachable"] == 1, play.text
     assert up.status(TRAYS[0]) == "DEGRADED"
     assert up.status(TRAYS[3]) == "UP"

@@ -216,7 +216,7 @@ DUE: list[tuple[list[str], str, bool | None, bool]] = [
 def test_a_tray_is_gone_through_where_a_step_has_something_to_do(tmp_path: Path) -> None:
     role = CHECKOUT / "roles" / "rollout"
     cases = [
-        {"steps": steps, "driver": driver, "asks": imex is not None, "due": due, "imex": {"due": imex}}
+        {"steps": steps, "driver": driver, "asks": imex is not None, "due": due, "imex": {"pending": imex}}
         for steps, driver, imex, due in DUE
     ]
     task = {
@@ -229,7 +229,7 @@ def test_a_tray_is_gone_through_where_a_step_has_something_to_do(tmp_path: Path)
             "rollout_steps": "{{ item.steps }}",
             "rollout_driver": "{{ item.driver }}",
             "rollout_seen": {"ansible_facts": {"nvlink_fabric": {"driver_version": "2"}}},
-            "imex_due": "{{ item.imex }}",
+            "imex_pending": "{{ item.imex }}",
         },
     }
     files = [str(role / folder / "main.yml") for folder in ("defaults", "vars")]

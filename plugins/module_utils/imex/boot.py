@@ -1,19 +1,19 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""May IMEX start on this tray? Asked by nvidia-imex.service before each start, without a controller.
+"""Check whether IMEX may start on this tray: nvidia-imex.service runs this before each start.
 
-imex_domain installs this file as it stands, as a program of the tray: so nothing but the standard library, and nothing
-of this collection. A tray that was off while its clique's list changed would come back with the old list, and then no
-pair of it talks (!M!) until the whole clique is restarted. Every member offers its record (clique, generation and hash
-of its list) on a port; this asks the members of the tray's own list:
+imex_domain installs this file unchanged as a program of the tray, so it imports only the standard library. A tray that
+was off while its clique's node list changed would start with the old list, and then not connect to its peers (!M!)
+until the whole clique is restarted. Every member offers its record (clique, generation and hash of its list) on a port;
+this reads the records of the members in the tray's own list:
 
 - One has a higher generation: exit 1, the unit stays off.
-- A majority has the same: exit 0. At the deadline one that has the same is enough, unless members of the list say that
-  they are of another clique now, or have another list of the same generation.
-- None has: exit 255, by which the unit has failed, and systemd tries again by its Restart=.
+- A majority has the same list: exit 0. At the deadline one member with the same list is enough, unless members report
+  another clique, or another list of the same generation.
+- None has the same: exit 255, which fails the unit, and systemd starts it again by its Restart=.
 
-A start by the role is approved in /run (which no boot survives): it waits for nobody, and still minds the first rule.
+A start by the role is approved in /run, which is cleared at boot: it does not wait, but the first rule still applies.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _MAX_BYTES = 65536
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 
 
-def judge(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[str, str]:
-    """What answers of peers mean: (start|wait|doubt|stale, why), pure.
+def decide(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[str, str]:
+    """Decide from the records of peers: (start|wait|uncertain|stale, why).
 
-    One that is of another clique may have moved, or be about to: that is no proof, but makes the list doubtful.
+    A peer of another clique may have moved, or be about to, which proves nothing but makes the list uncertain.
 
-    ``own``: this tray's record. ``answers``: peer -> its record. ``members``: how many lines the list has.
+    ``own``: this tray's record. ``answers``: peer -> its record. ``members``: the number of lines in the list.
     """
     agreeing: list[str] = []
     differing: list[str] = []
-    elsewhere: list[str] = []
+    other_clique: list[str] = []
     for peer, answer in sorted(answers.items()):
         if not _is_count(answer.get("generation")):
             continue
         if answer.get("clique") != own["clique"]:
-            elsewhere.append(f"{peer} (clique {answer.get('clique')})")
+            other_clique.append(f"{peer} (clique {answer.get('clique')})")
             continue
         if answer["generation"] > own["generation"]:
             return "stale", (
@@ -64,56 +64,58 @@ def judge(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[s
         return "stale", f"{differing[0]} has another list of generation {own['generation']} of clique {own['clique']}"
     if (len(agreeing) + 1) * 2 > members:
         return "start", f"{len(agreeing)} of {members - 1} members have the same list"
-    if elsewhere:
-        return "doubt", f"members of its list are of another clique now: {', '.join(elsewhere[:3])}"
-    return "wait", f"{len(agreeing)} of {members - 1} members have said that they have the same list"
+    if other_clique:
+        return "uncertain", f"members of its list are in another clique now: {', '.join(other_clique[:3])}"
+    return "wait", f"{len(agreeing)} of {members - 1} members report the same list"
 
 
 def check(record: str, nodes: str, approval: str, port: int, wait: float, unconfirmed: str = "stay_off") -> int:
-    """The exit status; why is written to standard error, from where systemd takes it into the journal."""
+    """The exit status; the reason goes to standard error, and so to the journal."""
     own = read_record(record)
     if own is None:
-        return _end(STAY_OFF, f"{record} is no record of a list; run the role imex on this tray")
+        return _end(STAY_OFF, f"{record} is not a record of a node list; run the role imex on this tray")
     try:
         with open(nodes, "rb") as file:
             data = file.read()
     except OSError as error:
         return _end(STAY_OFF, f"{nodes} cannot be read ({error.strerror}); run the role imex on this tray")
     if hashlib.sha256(data).hexdigest() != own["sha256"]:
-        return _end(STAY_OFF, f"{nodes} is not the list that the role imex wrote; run the role on the whole clique")
+        return _end(
+            STAY_OFF, f"{nodes} is not the node list that the role imex wrote; run the role on the whole clique"
+        )
     entries = data.decode("utf-8", "replace").split()
     peers = [entry for entry in entries if not is_local(entry)]
-    approved = _text(approval).split() == [str(own["generation"]), own["sha256"]]
+    approved = _read(approval).split() == [str(own["generation"]), own["sha256"]]
     deadline = time.monotonic() + wait
     while peers:
-        answers = ask(peers, port)
-        verdict, why = judge(own, answers, len(peers) + 1)
+        answers = query(peers, port)
+        verdict, why = decide(own, answers, len(peers) + 1)
         if verdict == "stale":
-            return _end(STAY_OFF, f"{why}; the list here is old, run the role imex on this tray")
+            return _end(STAY_OFF, f"{why}; run the role imex on this tray, which updates the list")
         if verdict == "start" or approved:
             break
         if time.monotonic() >= deadline:
-            if verdict == "doubt":
-                return _end(TRY_AGAIN, f"{why}; run the role imex on this tray, until then systemd asks again")
-            if unconfirmed == "start" or any(_same(own, answer) for answer in answers.values()):
+            if verdict == "uncertain":
+                return _end(TRY_AGAIN, f"{why}; run the role imex on this tray; until then systemd retries")
+            if unconfirmed == "start" or any(_agrees(own, answer) for answer in answers.values()):
                 break
             return _end(
                 TRY_AGAIN,
-                f"none of {len(peers)} other members has said within {wait:g} s that the list of clique"
-                f" {own['clique']} is still generation {own['generation']}; systemd asks again",
+                f"none of {len(peers)} other members confirmed within {wait:g} s that the list of clique"
+                f" {own['clique']} is still generation {own['generation']}; systemd retries",
             )
         time.sleep(_PAUSE)
     return 0
 
 
-def ask(peers: list[str], port: int) -> dict[str, Any]:
-    """The records of those peers that answer within a round, all asked at once."""
+def query(peers: list[str], port: int) -> dict[str, Any]:
+    """peer -> its record, of the peers that answer within a second; all are queried concurrently."""
     with concurrent.futures.ThreadPoolExecutor(min(64, len(peers))) as pool:
-        found = pool.map(lambda peer: (peer, _ask(peer, port)), peers)
+        found = pool.map(lambda peer: (peer, _query(peer, port)), peers)
         return {peer: answer for peer, answer in found if answer is not None}
 
 
-def _ask(peer: str, port: int) -> dict[str, Any] | None:
+def _query(peer: str, port: int) -> dict[str, Any] | None:
     try:
         with socket.create_connection((peer, port), _ROUND) as link:
             deadline = time.monotonic() + _ROUND
@@ -124,17 +126,17 @@ def _ask(peer: str, port: int) -> dict[str, Any] | None:
                 if not part:
                     break
                 data += part
-        return _parsed(data.decode("utf-8", "replace"))
+        return _parse(data.decode("utf-8", "replace"))
     except OSError:
         return None
 
 
-def _same(own: dict[str, Any], answer: dict[str, Any]) -> bool:
+def _agrees(own: dict[str, Any], answer: dict[str, Any]) -> bool:
     return all(answer.get(field) == own[field] for field in ("clique", "generation", "sha256"))
 
 
 def is_local(entry: str) -> bool:
-    """Whether the entry is an address of this host: only such a one can be bound."""
+    """Whether the entry is an address of this host: only such an address can be bound."""
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(entry, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as bound:
@@ -145,14 +147,14 @@ def is_local(entry: str) -> bool:
 
 
 def read_record(path: str) -> dict[str, Any] | None:
-    return _parsed(_text(path))
+    return _parse(_read(path))
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _parsed(text: str) -> dict[str, Any] | None:
+def _parse(text: str) -> dict[str, Any] | None:
     try:
         data = json.loads(text)
     except ValueError:
@@ -161,7 +163,7 @@ def _parsed(text: str) -> dict[str, Any] | None:
     return data if sound and _is_count(data.get("generation")) else None
 
 
-def _text(path: str) -> str:
+def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(_MAX_BYTES)
@@ -175,21 +177,21 @@ def _end(status: int, why: str) -> int:
 
 
 def major_of_channels(proc_devices: str) -> int | None:
-    """The major number that the driver has for channels in this boot; None where it offers none."""
-    found = re.search(r"(?m)^\s*([0-9]+)\s+nvidia-caps-imex-channels\s*$", _text(proc_devices))
+    """The driver's major number for channels in this boot; None where it has none."""
+    found = re.search(r"(?m)^\s*([0-9]+)\s+nvidia-caps-imex-channels\s*$", _read(proc_devices))
     return int(found.group(1)) if found else None
 
 
 def make_channels(minors: list[int], major: int, folder: str = CHANNELS) -> list[str]:
-    """Make the devices that are missing or have another major or mode; the names of those made."""
+    """Create the devices that are missing or have another major or mode; returns the names of those created."""
     made = []
     os.makedirs(folder, mode=0o755, exist_ok=True)
     for minor in minors:
         path = os.path.join(folder, f"channel{minor}")
         try:
-            seen = os.lstat(path)
-            right = stat.S_ISCHR(seen.st_mode) and seen.st_rdev == os.makedev(major, minor)
-            if right and stat.S_IMODE(seen.st_mode) == 0o666:
+            status = os.lstat(path)
+            right = stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(major, minor)
+            if right and stat.S_IMODE(status.st_mode) == 0o666:
                 continue
             os.unlink(path)
         except FileNotFoundError:
@@ -203,14 +205,14 @@ def make_channels(minors: list[int], major: int, folder: str = CHANNELS) -> list
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="nvlink-imex", description="Checks before nvidia-imex starts on a tray.")
     commands = parser.add_subparsers(dest="command", required=True)
-    may_start = commands.add_parser("check", help="0: start; 1: stay off; 255: nobody has answered, ask again")
+    may_start = commands.add_parser("check", help="0: start; 1: stay off; 255: no member answered, retry")
     may_start.add_argument("--record", default="/etc/nvidia-imex/nvlink.json")
     may_start.add_argument("--nodes", default="/etc/nvidia-imex/nodes_config.cfg")
     may_start.add_argument("--approval", default="/run/nvlink-imex/start-approved")
     may_start.add_argument("--port", type=int, default=50006)
     may_start.add_argument("--wait", type=float, default=30.0)
     may_start.add_argument("--unconfirmed", choices=("stay_off", "start"), default="stay_off")
-    channels = commands.add_parser("channels", help="make channel devices with the major of this boot")
+    channels = commands.add_parser("channels", help="create channel devices with the major of this boot")
     channels.add_argument("--proc-devices", default="/proc/devices")
     channels.add_argument("minors", nargs="+", type=int)
     options = parser.parse_args(arguments)
@@ -218,7 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
         return check(options.record, options.nodes, options.approval, options.port, options.wait, options.unconfirmed)
     major = major_of_channels(options.proc_devices)
     if major is None:
-        sys.stderr.write("nvlink-imex: the driver offers no IMEX channels, none is made.\n")
+        sys.stderr.write("nvlink-imex: the driver has no IMEX channels, so none is created.\n")
         return 0
     make_channels(options.minors, major)
     return 0

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of a tray, read without surprises and written in one step."""
+"""Read regular files of a tray, and write files atomically."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MAX_TEXT = 1 << 20
 
 
 def read_text(path: str) -> str | None:
-    """The first MiB of a regular file, what is no UTF-8 as surrogates; None where there is none that can be read.
+    """The first MiB of a regular file, with surrogates for invalid UTF-8; None where it cannot be read.
 
-    Nothing else is opened: a FIFO or a device (of a channel, which the driver would notice) may keep its reader for
-    ever.
+    No other kind of file is opened: reading a FIFO or a device may block, and opening a channel has side effects in the
+    driver.
     """
     if not os.path.isfile(path):
         return None
@@ -30,12 +30,12 @@ def read_text(path: str) -> str | None:
 
 
 def write_text(path: str, text: str, mode: int, folder_mode: int = 0o755) -> None:
-    """Replace a file in one step; nobody reads, or runs, it before it is whole and has its mode. Raises ImexError."""
+    """Replace a file atomically: it is never visible incomplete or with another mode. Raises ImexError."""
     folder = os.path.dirname(path)
     temporary = ""
     try:
         os.makedirs(folder, mode=folder_mode, exist_ok=True)
-        # Slurm runs what matches prolog.d/*, which leaves out hidden files.
+        # Hidden, because Slurm runs what matches prolog.d/*.
         handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
         with os.fdopen(handle, "wb") as file:
             file.write(text.encode("utf-8", "surrogateescape"))
@@ -48,5 +48,5 @@ def write_text(path: str, text: str, mode: int, folder_mode: int = 0o755) -> Non
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         raise files.ImexError(
-            f"{path} cannot be written ({error.strerror}); make room or correct its folder."
+            f"{path} cannot be written ({error.strerror}); free space, or correct its folder."
         ) from None

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a tray must look like under each owner of IMEX, and how far a tray is from it: pure.
+"""The desired state of a tray under each owner of IMEX, and its difference to the observed state: pure functions.
 
-One table of files for every owner: a text where the file must be, None where it must not. So a switch of owner is the
-same comparison as a second run, and no owner leaves anything of another behind.
+One table of files for all owners: the text of a file that must exist, None for one that must not. A change of owner is
+therefore the same comparison as a second run, and no owner leaves files of another behind.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 DOMAIN, JOB, DRIVER, HOST, NONE = "domain", "job", "driver_managed", "host_managed", "none"
 OWNERS = (DOMAIN, JOB, DRIVER, HOST, NONE)
@@ -36,9 +37,9 @@ TLS_FILES = {
     "certificate": f"{TLS_FOLDER}/cert.pem",
     "authority": f"{TLS_FOLDER}/ca.pem",
 }
-# Where the DRA driver asks the host's daemon.
+# The command socket through which the DRA driver queries the host's daemon.
 HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
-# A change of these keeps members from talking to each other, so it is one of the whole clique.
+# Members with different values of these keys do not connect, so they change on the whole clique at once.
 SHARED_KEYS = (
     "SERVER_PORT",
     "IMEX_NODE_CONFIG_FILE",
@@ -51,8 +52,8 @@ _MARK = "# Written by the role rackscale.nvlink.imex.\n"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the site wants of one tray, checked. ``entries`` is the clique's list, empty where the owner has none."""
+class DesiredState:
+    """The desired state of one tray, checked. ``entries``: the clique's node list, empty where the owner needs none."""
 
     owner: str
     clique: str = ""
@@ -89,47 +90,47 @@ class Wanted:
         return self.settings.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
 
     @property
-    def leaves_config(self) -> bool:
-        """Whether config.cfg is no concern of this owner."""
+    def ignores_config(self) -> bool:
+        """Whether this owner does not use config.cfg."""
         return self.owner not in (*SERVICE_OWNERS, JOB)
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """What members ask each other on: peers, the command service, the record of the list."""
+        """The ports between members: of peers, of the command service, of the record of the node list."""
         named = (("SERVER_PORT", 50000), ("IMEX_CMD_PORT", 50005))
         return (*(int(self.settings.get(key, default)) for key, default in named), self.list_port)
 
     @property
     def ports_to_open(self) -> tuple[int, ...]:
-        """Those of the ports that something listens on under this owner; a list for one job is told to nobody."""
+        """The ports that something listens on under this owner; the node list of a job has no record."""
         return self.ports if self.runs_service else self.ports[:2] if self.owner == JOB else ()
 
 
-# Option of imex_domain -> the role's variable, the least and the most that it may be.
+# Option of imex_domain -> its lowest and highest value.
 RANGES = {
-    "boot_wait": ("imex_boot_wait", 3, 3600),
-    "channel_count": ("imex_channel_count", 0, (1 << 20) - 1),
-    "ctl_timeout": ("imex_ctl_timeout", 1, 600),
-    "list_port": ("imex_list_port", 1, 65535),
-    "start_timeout": ("imex_start_timeout", 1, 3600),
-    "timeout": ("imex_wait_timeout", 1, 3600),
+    "boot_wait": (3, 3600),
+    "channel_count": (0, (1 << 20) - 1),
+    "list_port": (1, 65535),
+    "ready_wait": (1, 3600),
+    "start_wait": (1, 3600),
+    "timeout": (1, 600),
 }
 
 
-def wanted(options: Mapping[str, Any]) -> Wanted:
-    """The options of imex_domain, checked; ImexError for what a person wrote wrong."""
+def desired_state(options: Mapping[str, Any], plan: Mapping[str, Any]) -> DesiredState:
+    """The desired state, by the options of imex_domain and the plan of its action plugin. Raises ImexError."""
     owner = options["owner"]
-    settings = files.check_settings(options.get("config") or {})
-    tls = {name: text for name, text in (options.get("tls") or {}).items() if text}
+    settings = files.check_settings(options.get("settings") or {}, "option settings")
+    tls = {name: text for name, text in (plan.get("tls") or {}).items() if text}
     if tls and set(tls) != set(TLS_FILES):
         missing = ", ".join(sorted(set(TLS_FILES) - set(tls)))
-        raise files.ImexError(f"tls: {missing} is missing, give key, certificate and authority together.")
+        raise files.ImexError(f"option tls_files: {missing} is missing; give key, certificate and authority together.")
     if owner == HOST:
         forced = {"IMEX_CMD_ENABLED": "1", "IMEX_CMD_UNIX_DOMAIN_PATH": HOST_SOCKET}
         wrong = [key for key, value in forced.items() if key in settings and settings[key] not in ("", value)]
         if wrong:
             raise files.ImexError(
-                f"imex_config: {wrong[0]} is {settings[wrong[0]]!r}, but with imex_owner host_managed the DRA driver"
+                f"option settings: {wrong[0]} is {settings[wrong[0]]!r}, but with owner host_managed the DRA driver"
                 f" needs {forced[wrong[0]]!r}; leave it out."
             )
         settings.update(forced)
@@ -139,26 +140,26 @@ def wanted(options: Mapping[str, Any]) -> Wanted:
             paths, IMEX_ENABLE_AUTH_ENCRYPTION="1", IMEX_AUTH_ENCRYPTION_MODE="SSL_TLS", IMEX_AUTH_SOURCE="FILE"
         )
     if settings.get("DAEMONIZE", "1") != "1":
-        raise files.ImexError("imex_config: DAEMONIZE is 0, but nvidia-imex.service waits for a fork; leave it at 1.")
-    entries = tuple(options.get("nodes") or ())
+        raise files.ImexError(
+            "option settings: DAEMONIZE is 0, but nvidia-imex.service waits for a fork; leave it at 1."
+        )
+    entries = tuple(plan.get("nodes") or ())
     if owner in SERVICE_OWNERS:
-        if not entries or not options.get("clique"):
-            raise files.ImexError(f"nodes and clique are missing, which imex_owner {owner} needs; name a fabric file.")
+        if not entries or not plan.get("clique"):
+            raise files.ImexError(f"owner {owner} needs the node list of a clique; set option fabric_file.")
         files.render_nodes(entries)
     if options.get("version"):
         packages.check_version(options["version"])
     channels = tuple(sorted(set(options.get("channels") or ())))
     if any(not 0 <= minor < 1 << 20 for minor in channels):
-        raise files.ImexError(
-            f"imex_channels: {list(channels)} has a number that no channel can have, use 0 to 1048575."
-        )
-    for name, (variable, least, most) in RANGES.items():
+        raise files.ImexError(f"option channels: {list(channels)} has a number out of range; use 0 to 1048575.")
+    for name, (low, high) in RANGES.items():
         value = options.get(name)
-        if value is not None and not least <= value <= most:
-            raise files.ImexError(f"{variable} is {value}, use a number from {least} to {most}.")
-    return Wanted(
+        if value is not None and not low <= value <= high:
+            raise files.ImexError(f"option {name} is {value}; use a number from {low} to {high}.")
+    return DesiredState(
         owner=owner,
-        clique=options.get("clique") or "",
+        clique=plan.get("clique") or "",
         entries=entries if owner in SERVICE_OWNERS else (),
         settings=settings,
         manage_package=bool(options.get("manage_package", True)),
@@ -181,61 +182,57 @@ _TLS_PARTS = (("KEY", "key"), ("CERT", "certificate"), ("CERT_AUTH", "authority"
 
 
 def files_of(
-    want: Wanted, program: str, major: int | None, pin: packages.Offer | None
+    desired: DesiredState, program: str, major: int | None, pin: packages.Offer | None
 ) -> dict[str, tuple[str | None, int]]:
-    """path -> (text or None for absent, mode), of all files but config.cfg, the list and the record.
+    """path -> (text or None for absent, mode), of all files but config.cfg, the node list and the record.
 
-    ``program``: the text of the boot check. ``major``: that of channels in this boot.
+    ``program``: the text of the check at boot. ``major``: the major number of channels in this boot.
     """
-    service = want.runs_service
+    service = desired.runs_service
     texts: dict[str, tuple[str | None, int]] = {
         PROGRAM: (program if service else None, PROGRAM_MODE),
-        DROP_IN: (_drop_in(want) if service else None, PLAIN_MODE),
-        SOCKET_UNIT: (_socket_unit(want) if service else None, PLAIN_MODE),
+        DROP_IN: (_drop_in(desired) if service else None, PLAIN_MODE),
+        SOCKET_UNIT: (_socket_unit(desired) if service else None, PLAIN_MODE),
         SERVICE_UNIT: (_service_unit() if service else None, PLAIN_MODE),
-        TMPFILES: (_tmpfiles(want.channels, major) if want.channels and major is not None else None, PLAIN_MODE),
-        MODPROBE: (None if want.owner == NONE else _modprobe(want), PLAIN_MODE),
+        TMPFILES: (_tmpfiles(desired.channels, major) if desired.channels and major is not None else None, PLAIN_MODE),
+        MODPROBE: (None if desired.owner == NONE else _modprobe(desired), PLAIN_MODE),
     }
-    keeps_package = want.owner in (*SERVICE_OWNERS, JOB) and want.manage_package
+    keeps_package = desired.owner in (*SERVICE_OWNERS, JOB) and desired.manage_package
     texts[packages.APT_PIN] = (packages.render_apt_pin(pin) if keeps_package and pin else None, PLAIN_MODE)
     for name, path in TLS_FILES.items():
-        texts[path] = (want.tls.get(name), PRIVATE_MODE)
-    if want.owner != JOB:
-        texts.update((path, (None, PLAIN_MODE)) for path in want.job_files)
+        texts[path] = (desired.tls.get(name), PRIVATE_MODE)
+    if desired.owner != JOB:
+        texts.update((path, (None, PLAIN_MODE)) for path in desired.job_files)
     return texts
 
 
-def _drop_in(want: Wanted) -> str:
-    options = (
-        f"--nodes {want.nodes_path} --port {want.list_port} --wait {want.boot_wait:g} --unconfirmed {want.unconfirmed}"
-    )
-    channels = (
-        f"ExecStartPre=-{PROGRAM} channels --proc-devices {want.proc_devices} {' '.join(map(str, want.channels))}\n"
-        if want.channels
-        else ""
-    )
+def _drop_in(desired: DesiredState) -> str:
+    where = f"--nodes {desired.nodes_path} --port {desired.list_port}"
+    options = f"{where} --wait {desired.boot_wait:g} --unconfirmed {desired.unconfirmed}"
+    minors = " ".join(map(str, desired.channels))
+    channels = f"ExecStartPre=-{PROGRAM} channels --proc-devices {desired.proc_devices} {minors}\n" if minors else ""
     return (
         f"{_MARK}[Unit]\nWants={LIST_SOCKET}\nAfter={LIST_SOCKET} network-online.target\n\n"
-        "[Service]\n# A tray that was off while its clique's list changed stays off, with the reason in the journal.\n"
+        "[Service]\n# IMEX stays off on a tray with an outdated node list; the journal has the reason.\n"
         f"ExecCondition={PROGRAM} check {options}\n{channels}"
-        # The package's unit has no limit, and a start that hangs would hold the boot for ever.
-        f"TimeoutStartSec={want.boot_wait + 120:g}\n"
+        # The package's unit has no limit, and a start that hangs would block the boot.
+        f"TimeoutStartSec={desired.boot_wait + 120:g}\n"
     )
 
 
-def _socket_unit(want: Wanted) -> str:
+def _socket_unit(desired: DesiredState) -> str:
     return (
-        f"{_MARK}[Unit]\nDescription=Which IMEX list this tray has, for the check of its clique's members\n\n"
-        f"[Socket]\nListenStream={want.list_port}\nAccept=yes\nMaxConnections=256\n\n"
+        f"{_MARK}[Unit]\nDescription=Report the IMEX node list of this tray to its clique\n\n"
+        f"[Socket]\nListenStream={desired.list_port}\nAccept=yes\nMaxConnections=256\n\n"
         "[Install]\nWantedBy=sockets.target\n"
     )
 
 
 def _service_unit() -> str:
     return (
-        f"{_MARK}[Unit]\nDescription=Tell a member of the clique which IMEX list this tray has\n"
+        f"{_MARK}[Unit]\nDescription=Report the IMEX node list of this tray to one member of its clique\n"
         "CollectMode=inactive-or-failed\n\n"
-        # It reads no byte of what is sent to it.
+        # It reads nothing from the connection.
         f"[Service]\nExecStart=/bin/cat {files.RECORD_FILE}\nStandardInput=null\nStandardOutput=socket\n"
         "StandardError=journal\nUser=nobody\nNoNewPrivileges=yes\nCapabilityBoundingSet=\nLogLevelMax=notice\n"
         "TimeoutStartSec=10\nRuntimeMaxSec=10\n"
@@ -249,32 +246,32 @@ def _tmpfiles(channels: Sequence[int], major: int | None) -> str:
 
 
 def channels_of_tmpfiles(text: str | None) -> set[int]:
-    """The channels that an earlier run has made: those of its rule."""
+    """The channels in the tmpfiles rule of an earlier run."""
     words = (line.split() for line in (text or "").splitlines())
     return {int(row[1].rpartition("channel")[2]) for row in words if len(row) == 7 and row[0] == "c"}
 
 
-def _modprobe(want: Wanted) -> str | None:
+def _modprobe(desired: DesiredState) -> str | None:
     options = []
-    if want.channel_count is not None:
-        options.append(f"NVreg_ImexChannelCount={want.channel_count}")
-    if want.create_channel0 is not None:
-        options.append(f"NVreg_CreateImexChannel0={int(want.create_channel0)}")
+    if desired.channel_count is not None:
+        options.append(f"NVreg_ImexChannelCount={desired.channel_count}")
+    if desired.create_channel0 is not None:
+        options.append(f"NVreg_CreateImexChannel0={int(desired.create_channel0)}")
     return f"{_MARK}options nvidia {' '.join(options)}\n" if options else None
 
 
-def render_record(want: Wanted, generation: int, outdated: Sequence[str]) -> str:
-    """The record of files.Record, with the members that could not be given this list."""
-    record = files.Record(want.clique, generation, want.sha256, want.owner)
+def render_record(desired: DesiredState, generation: int, outdated: Sequence[str]) -> str:
+    """The text of files.Record with the trays that have an older node list (``outdated``)."""
+    record = files.Record(desired.clique, generation, desired.sha256, desired.owner)
     return json.dumps({**record._asdict(), "outdated": sorted(outdated)}, indent=1, sort_keys=True) + "\n"
 
 
 @dataclass
-class Gap:
-    """How far a tray is from what is wanted.
+class Difference:
+    """The difference between observed and desired state of a tray, as descriptions of changes.
 
-    ``restart_clique``: what must be done on all members together, ``restart``: what only this daemon must be stopped
-    for, ``changes``: what can change beside a running daemon. Words for people. ``stop``: the daemon must not run.
+    ``restart_clique``: those that need a restart of the whole clique. ``restart``: those that need a restart of this
+    daemon. ``changes``: those possible with a running daemon. ``stop``: whether the daemon must not run.
     """
 
     restart_clique: list[str] = field(default_factory=list)
@@ -284,30 +281,31 @@ class Gap:
     findings: list[dict[str, Any]] = field(default_factory=list)
 
 
-def gap(
-    want: Wanted,
+def difference(
+    desired: DesiredState,
     facts: Mapping[str, Any],
     config_text: str | None,
     now: Mapping[str, str | None],
     then: Mapping[str, tuple[str | None, int]],
     offer: packages.Offer | None,
-) -> Gap:
-    """Compare a tray (``facts`` nvlink_imex, its files ``now``) with what is wanted (``then`` as files_of() gives).
+) -> Difference:
+    """Compare a tray with its desired state.
 
-    Of a daemon that does not run nothing needs a restart.
+    ``facts``: nvlink_imex of fabric_facts. ``now``: path -> text of its files. ``then``: path -> (text, mode) as of
+    files_of(). Where the daemon does not run, no change needs a restart.
     """
-    found = Gap()
+    found = Difference()
     running = facts["running"]
-    if want.runs_service:
-        _gap_of_service(want, facts, config_text, found)
+    if desired.runs_service:
+        _service_difference(desired, facts, config_text, found)
     elif running and any(entry["owner"] == "service" for entry in facts["owners"]):
         found.stop = True
-        found.restart.append(f"nvidia-imex.service stops, imex_owner is {want.owner}")
+        found.restart.append(f"owner {desired.owner}, which does not run nvidia-imex.service")
     if offer is not None and (facts["package"] or {}) != offer._asdict():
         had = "{name} {version}".format(**facts["package"]) if facts["package"] else "nothing"
-        found.restart_clique.append(f"package {offer.name} {offer.version} in place of {had}")
-    if want.leaves_config and without_own_tls(files.Config(config_text or "")):
-        found.changes.append("take the TLS files out of config.cfg")
+        found.restart_clique.append(f"package {offer.name} {offer.version} instead of {had}")
+    if desired.ignores_config and without_own_tls(files.Config(config_text or "")):
+        found.changes.append("remove the TLS files from config.cfg")
     for path, (text, _mode) in sorted(then.items()):
         if text != now.get(path):
             word = "remove" if text is None else "write" if now.get(path) is None else "change"
@@ -318,11 +316,13 @@ def gap(
     return found
 
 
-def _gap_of_service(want: Wanted, facts: Mapping[str, Any], config_text: str | None, found: Gap) -> None:
-    if facts["nodes"]["sha256"] != want.sha256 or facts["nodes"]["path"] != want.nodes_path:
-        found.restart_clique.append(f"the list of clique {want.clique}")
+def _service_difference(
+    desired: DesiredState, facts: Mapping[str, Any], config_text: str | None, found: Difference
+) -> None:
+    if facts["nodes"]["sha256"] != desired.sha256 or facts["nodes"]["path"] != desired.nodes_path:
+        found.restart_clique.append(f"the node list of clique {desired.clique}")
     settings = files.Config(config_text or "")
-    keys = changed_keys(settings, want.settings)
+    keys = changed_keys(settings, desired.settings)
     shared = [key for key in keys if key in SHARED_KEYS]
     if shared:
         found.restart_clique.append(f"{', '.join(shared)} of config.cfg")
@@ -330,14 +330,14 @@ def _gap_of_service(want: Wanted, facts: Mapping[str, Any], config_text: str | N
         found.restart.append(f"{', '.join(key for key in keys if key not in shared)} of config.cfg")
     differing = [peer["host"] for peer in facts["peers"] if peer["connection"] == "map_mismatch"]
     if differing:
-        found.restart_clique.append(f"no talk with {', '.join(differing)} (!M!), which only a restart of all heals")
+        found.restart_clique.append(f"the lost connection to {summarize(differing)} (!M!)")
     codes = {note["code"] for note in facts["findings"]}
     if codes & {"imex_list_not_running", "imex_cmd_disabled"}:
-        found.restart_clique.append("the daemon has not read the files that it has now")
+        found.restart_clique.append("files that the daemon has not read since they changed")
 
 
 def changed_keys(config: files.Config, settings: Mapping[str, str]) -> list[str]:
-    """The keys that must be written: with another value in the file, or absent with one that is not the default."""
+    """The keys to write: those with another value in the file, and absent ones whose value is not the default."""
     present = config.settings()
     return [
         key for key, value in settings.items() if (present[key] != value if key in present else _must_add(key, value))
@@ -345,9 +345,9 @@ def changed_keys(config: files.Config, settings: Mapping[str, str]) -> list[str]
 
 
 def without_own_tls(config: files.Config) -> dict[str, str]:
-    """What becomes of the keys that name the role's TLS files, under an owner that has none; empty without such keys.
+    """New values of the keys that name the role's TLS files, for an owner without TLS; empty without such keys.
 
-    The files go, and a daemon whose config.cfg names files that are gone does not start under anybody.
+    The files are removed, and a daemon whose config.cfg names missing files does not start.
     """
     named = [key for key, value in config.settings().items() if value in TLS_FILES.values()]
     return {**dict.fromkeys(named, ""), "IMEX_ENABLE_AUTH_ENCRYPTION": "0"} if named else {}
@@ -357,106 +357,111 @@ def _must_add(key: str, value: str) -> bool:
     known = files.KEYS.get(key)
     if known is None:
         return True
-    # Releases differ in what they ship for the command service, so its keys always stand in the file.
+    # The defaults of the command service differ by release, so its keys are always written.
     return not known.only_where_present and ((key.startswith("IMEX_CMD_") and value != "") or value != known.default)
 
 
 def findings_of(
-    want: Wanted, facts: Mapping[str, Any], offer: packages.Offer | None, driver: str | None
+    desired: DesiredState, facts: Mapping[str, Any], offer: packages.Offer | None, driver: str | None
 ) -> list[dict[str, Any]]:
-    """What stops everything before the first change."""
-    notes = [note for note in facts["findings"] if note["code"] == "imex_two_owners"]
+    """The findings that block a change on this tray."""
+    findings = [note for note in facts["findings"] if note["code"] == "imex_two_owners"]
     foreign = [entry["why"] for entry in facts["owners"] if entry["owner"] == "foreign"]
-    if foreign and not notes:
-        notes.append(
+    if foreign and not findings:
+        findings.append(
             finding(
                 "imex_two_owners",
-                f"An IMEX daemon of no known owner runs here ({foreign[0]}) and imex_owner is {want.owner}; stop that"
-                " daemon first.",
+                f"An IMEX daemon of an unknown owner runs on this tray ({foreign[0]}), and option owner is"
+                f" {desired.owner}; stop that daemon first.",
             )
         )
-    if any(entry["owner"] == "driver" for entry in facts["owners"]) and want.owner != DRIVER and not notes:
-        notes.append(
+    if any(entry["owner"] == "driver" for entry in facts["owners"]) and desired.owner != DRIVER and not findings:
+        findings.append(
             finding(
                 "imex_two_owners",
-                f"The DRA driver runs IMEX here and imex_owner is {want.owner}; remove the tray's ComputeDomains, or"
-                " set imex_owner to driver_managed.",
+                f"The DRA driver runs IMEX on this tray, and option owner is {desired.owner}; remove the tray's"
+                " ComputeDomains, or set owner to driver_managed.",
             )
         )
     if (
         any(entry["owner"] == "prolog" for entry in facts["owners"])
-        and not notes
-        and want.owner in (*SERVICE_OWNERS, DRIVER)
+        and not findings
+        and desired.owner in (*SERVICE_OWNERS, DRIVER)
     ):
-        # Files of the role itself are removed with the switch; another prolog would start a second daemon.
+        # The role removes its own files when the owner changes; another prolog would start a second daemon.
         why = next(entry["why"] for entry in facts["owners"] if entry["owner"] == "prolog")
-        own = set(want.job_files)
+        own = set(desired.job_files)
         if not any(path in why for path in own):
-            notes.append(
+            findings.append(
                 finding(
                     "imex_two_owners",
-                    f"A prolog of Slurm starts IMEX here ({why}) and imex_owner is {want.owner}; remove that prolog, or"
-                    " set imex_owner to job.",
+                    f"A Prolog of Slurm starts IMEX on this tray ({why}), and option owner is {desired.owner}; remove"
+                    " that Prolog, or set owner to job.",
                 )
             )
-    if want.owner not in (*SERVICE_OWNERS, JOB):
-        return notes
+    if desired.owner not in (*SERVICE_OWNERS, JOB):
+        return findings
     if driver is None:
-        notes.append(
+        findings.append(
             finding(
                 "imex_driver_unknown",
-                "The loaded driver's version cannot be read, and IMEX must have the same; load the driver, or set"
-                " imex_version.",
+                "The version of the loaded driver cannot be read, and IMEX must have the same; load the driver, or set"
+                " option version.",
             )
         )
-    elif want.version and facts["driver_version"] and want.version != facts["driver_version"]:
-        notes.append(
+    elif desired.version and facts["driver_version"] and desired.version != facts["driver_version"]:
+        findings.append(
             finding(
                 "imex_version_mismatch",
-                f"imex_version is {want.version} and the loaded driver {facts['driver_version']}, with which it would"
-                " not start; load that driver, or correct imex_version.",
+                f"Option version is {desired.version}, but the loaded driver is {facts['driver_version']}, with which"
+                " that IMEX does not start; load the driver of that version, or correct the option.",
             )
         )
-    return notes
+    return findings
 
 
-def channels_in_vain() -> dict[str, Any]:
-    """The finding where channels are asked for and Slurm's plugin is there."""
+def unused_channels() -> dict[str, Any]:
+    """The finding for option channels together with Slurm's plugin."""
     return finding(
         "imex_channel_slurm_conflict",
-        "imex_channels asks for channel devices, and Slurm's switch/nvidia_imex gives each job its own: each start of"
-        " slurmd and each scontrol reconfigure removes these, and until then on Slurm 24.11 jobs of every user reach"
-        " them; leave imex_channels empty.",
+        "Option channels creates channel devices, but Slurm's switch/nvidia_imex gives each job its own: each start of"
+        " slurmd and each scontrol reconfigure removes these, and until then jobs of every user can open them on Slurm"
+        " 24.11; leave the option empty.",
     )
 
 
 def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -> dict[str, Any]:
-    """The finding where no repository has the driver's version."""
+    """The finding for repositories without a package of the driver's version."""
     wanted_names = packages.names(driver, given)
     others = sorted({f"{offer.name} {offer.version}" for offer in offers if offer.name in wanted_names})
-    has = f" (there is {', '.join(others[:4])})" if others else ""
+    available = f" (available: {summarize(others)})" if others else ""
     return finding(
         "imex_package_missing",
-        f"No repository of this tray has {' or '.join(wanted_names)} in version {driver} of the loaded driver{has}; add"
-        " the repository that the driver came from.",
+        f"No repository of this tray has {' or '.join(wanted_names)} in version {driver} of the loaded"
+        f" driver{available}; add the repository that has the driver.",
     )
 
 
-def reboot_needed(want: Wanted, params: str | None, changed: bool) -> dict[str, Any] | None:
-    """A finding where the loaded module does not run with the options that are wanted.
+def reboot_needed(desired: DesiredState, params: str | None, changed: bool) -> dict[str, Any] | None:
+    """The finding for a loaded driver with other options than the desired ones, or None.
 
-    ``params``: the text of /proc/driver/nvidia/params, None where there is none.
+    ``params``: the text of /proc/driver/nvidia/params, None where that does not exist. ``changed``: whether this run
+    changed the options.
     """
-    if want.owner == NONE:
+    if desired.owner == NONE:
         return None
-    pairs = {"ImexChannelCount": want.channel_count, "CreateImexChannel0": want.create_channel0}
-    asked = {name: int(value) for name, value in pairs.items() if value is not None}
-    said = dict(line.split(": ", 1) for line in (params or "").splitlines() if ": " in line)
-    waiting = [name for name, value in asked.items() if (said[name].strip() != str(value) if name in said else changed)]
+    pairs = {"ImexChannelCount": desired.channel_count, "CreateImexChannel0": desired.create_channel0}
+    desired_values = {name: int(value) for name, value in pairs.items() if value is not None}
+    loaded = dict(line.split(": ", 1) for line in (params or "").splitlines() if ": " in line)
+    waiting = [
+        name
+        for name, value in desired_values.items()
+        if (loaded[name].strip() != str(value) if name in loaded else changed)
+    ]
     if not waiting:
         return None
     return finding(
         "imex_reboot_needed",
-        f"NVreg_{' and NVreg_'.join(waiting)} of {MODPROBE} take effect when the driver is loaded anew; reboot"
+        f"NVreg_{' and NVreg_'.join(waiting)} of {MODPROBE} take effect when the driver is loaded again; reboot"
         " the tray.",
     )

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of nvidia-imex: config.cfg, nodes_config.cfg, and the collection's own record beside them.
+"""The formats of config.cfg, nodes_config.cfg and the collection's record of the node list: pure functions.
 
-Text in, text out; nothing here touches a disk. Keys, defaults and ranges after NVIDIA's IMEX guide and the
+Keys, defaults and ranges after NVIDIA's IMEX guide and the
 configuration that the DRA driver ships (R580).
 """
 
@@ -19,14 +19,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 
 CONFIG_FILE = "/etc/nvidia-imex/config.cfg"
 NODES_FILE = "/etc/nvidia-imex/nodes_config.cfg"
-# What the role has last written here, for the check at boot and for fabric_facts.
+# What the role last wrote on this tray, for the check at boot and for fabric_facts.
 RECORD_FILE = "/etc/nvidia-imex/nvlink.json"
 PERSIST_FILE = "/var/run/nvidia-imex/persist.dat"
 LOG_FILE = "/var/log/nvidia-imex.log"
 
 
 class ImexError(NvlinkError):
-    """An option or a file of IMEX that a person wrote is wrong."""
+    """An option or file of IMEX is wrong."""
 
 
 class Key(NamedTuple):
@@ -34,10 +34,10 @@ class Key(NamedTuple):
 
     kind: str
     default: str
-    least: int = 0
-    most: int = 2**31 - 1
+    low: int = 0
+    high: int = 2**31 - 1
     choices: tuple[str, ...] = ()
-    # Keys that releases have dropped: written only where the file at hand has them.
+    # For keys that newer releases dropped: written only where the file has them.
     only_where_present: bool = False
 
 
@@ -80,7 +80,7 @@ KEYS: dict[str, Key] = {
     "IMEX_NODE_DISCONNECTED_GRACE_TIME": Key("number", "-1", -1),
     "IMEX_CONN_WAIT_TIMEOUT": Key("number", "70", only_where_present=True),
 }
-# May hold a secret where IMEX_AUTH_SOURCE is ENV_VAL and somebody has mistaken the value for the variable's name.
+# May hold a secret if, with IMEX_AUTH_SOURCE=ENV_VAL, a value was written instead of a variable's name.
 SENSITIVE = tuple(key for key in KEYS if key.startswith(("IMEX_SERVER_", "IMEX_CLIENT_")))
 
 _KEY = re.compile(r"[A-Z][A-Z0-9_]{0,79}")
@@ -89,7 +89,7 @@ _SCOPE = re.compile(r"%[A-Za-z0-9_.@-]{1,16}\Z")
 
 
 class Config:
-    """config.cfg as lines: what is not changed keeps its bytes, its order and its comments."""
+    """config.cfg as lines: unchanged lines keep their bytes and order, and comments stay."""
 
     def __init__(self, text: str) -> None:
         self._ends_with_newline = text.endswith("\n")
@@ -104,7 +104,7 @@ class Config:
         return "\n".join(self._lines) + ("\n" if self._ends_with_newline else "")
 
     def settings(self) -> dict[str, str]:
-        """Every key that the file sets; of a key that stands twice the last line."""
+        """Every key that the file sets; the last line wins where a key is set twice."""
         return dict(filter(None, map(_setting, self._lines)))
 
     def get(self, key: str) -> str:
@@ -113,9 +113,9 @@ class Config:
         return self.settings().get(key, default)
 
     def changed(self, values: Mapping[str, str]) -> Config:
-        """This file with the values: on every line that sets the key, else on a new line at the end.
+        """This file with the given values: on every line that sets the key, else on a new line at the end.
 
-        A key of other releases (``only_where_present``) gets no new line. What has its value already keeps its line.
+        A key of other releases (``only_where_present``) gets no new line. A line with the right value keeps its bytes.
         """
         lines = list(self._lines)
         for key, value in values.items():
@@ -133,7 +133,7 @@ class Config:
 
 
 def _setting(line: str) -> tuple[str, str] | None:
-    """(key, value) of a line; without a regular expression, for a job's prolog would wait for the import."""
+    """(key, value) of a line; without a regular expression, whose import would delay a job's prolog."""
     key, equals, value = line.partition("=")
     key = key.strip(" \t")
     if not equals or not key.isascii() or not key.isidentifier():
@@ -141,49 +141,49 @@ def _setting(line: str) -> tuple[str, str] | None:
     return key, value.strip(" \t").rstrip("\r")
 
 
-def check_settings(settings: Mapping[str, Any], where: str = "imex_config") -> dict[str, str]:
-    """The settings as config.cfg holds them; ImexError for a value that the key cannot have.
+def check_settings(settings: Mapping[str, Any], where: str = "option settings") -> dict[str, str]:
+    """The settings as text for config.cfg; ImexError for an invalid value.
 
-    Booleans and numbers become text. A key that this collection does not know is passed on as it is.
+    Booleans and numbers become text. An unknown key is passed on unchanged.
     """
     return {str(key): _checked(str(key), value, where) for key, value in settings.items()}
 
 
 def _checked(key: str, value: Any, where: str) -> str:
     if not _KEY.fullmatch(key):
-        raise ImexError(f"{where}: {key!r} is no key of config.cfg, use capital letters, digits and underscores.")
+        raise ImexError(f"{where}: {key!r} is not a key of config.cfg; use capital letters, digits and underscores.")
     text = str(int(value)) if isinstance(value, bool) else "" if value is None else str(value)
     if any(not char.isprintable() for char in text) or text != text.strip():
-        raise ImexError(f"{where}: the value of {key} must be one line without blanks at its ends.")
+        raise ImexError(f"{where}: the value of {key} must be one line without leading or trailing blanks.")
     known = KEYS.get(key)
     if known is None:
         return text
     if known.kind == "flag" and text not in ("0", "1"):
-        raise ImexError(f"{where}: {key} is {text!r}, use 0 or 1.")
+        raise ImexError(f"{where}: {key} is {text!r}; use 0 or 1.")
     if known.kind == "number":
-        if not re.fullmatch(r"-?[0-9]{1,10}", text) or not known.least <= int(text) <= known.most:
-            raise ImexError(f"{where}: {key} is {text!r}, use a number from {known.least} to {known.most}.")
+        if not re.fullmatch(r"-?[0-9]{1,10}", text) or not known.low <= int(text) <= known.high:
+            raise ImexError(f"{where}: {key} is {text!r}; use a number from {known.low} to {known.high}.")
         return str(int(text))
     if known.kind == "choice" and text not in known.choices:
         raise ImexError(
-            f"{where}: {key} is {text!r}, use one of {', '.join(c or 'an empty value' for c in known.choices)}."
+            f"{where}: {key} is {text!r}; use one of {', '.join(c or 'an empty value' for c in known.choices)}."
         )
     if known.kind == "path" and text and known.default != "" and not text.startswith("/") and key != "LOG_FILE_NAME":
-        raise ImexError(f"{where}: {key} is {text!r}, use an absolute path.")
+        raise ImexError(f"{where}: {key} is {text!r}; use an absolute path.")
     if known.kind == "address" and text and normal_address(text) is None:
-        raise ImexError(f"{where}: {key} is {text!r}, use an address of the tray, or nothing for all.")
+        raise ImexError(f"{where}: {key} is {text!r}; use an address of the tray, or nothing for all.")
     return text
 
 
 class Nodes(NamedTuple):
-    """nodes_config.cfg: ``entries`` in order, and ``wrong``, what no document allows (as (line from 1, text, why))."""
+    """nodes_config.cfg: ``entries`` in order, and ``wrong``: (line number from 1, text, why) of invalid lines."""
 
     entries: tuple[str, ...]
     wrong: tuple[tuple[int, str, str], ...]
 
 
 def parse_nodes(text: str) -> Nodes:
-    """One entry a line, its number from 0 is the node's id: so no line is skipped quietly but empty ones at the end."""
+    """Parse one entry per line; its line number from 0 is the node's id, so only empty lines at the end are skipped."""
     entries: list[str] = []
     wrong: list[tuple[int, str, str]] = []
     seen: dict[str, int] = {}
@@ -204,18 +204,18 @@ def parse_nodes(text: str) -> Nodes:
 
 
 def render_nodes(entries: Iterable[str]) -> str:
-    """The list as it is written: an entry a line, a newline at the end, nothing else."""
+    """The text of a node list: one entry per line, a newline at the end, nothing else."""
     text = "".join(f"{entry}\n" for entry in entries)
     wrong = parse_nodes(text).wrong
     if wrong:
         number, entry, why = wrong[0]
-        raise ImexError(f"imex list: line {number} ({entry!r}) is {why}, give every tray one address of its own.")
+        raise ImexError(f"IMEX node list: line {number} ({entry!r}) is {why}; give every tray one address of its own.")
     return text
 
 
 def digest(text: str) -> str:
-    """What two trays compare to know that they hold the same file."""
-    import hashlib  # not at the top, as a job's prolog has no use for it and waits for it
+    """The SHA-256 by which the node lists of trays are compared."""
+    import hashlib  # not at the top: a job's prolog does not need it, and the import costs time
 
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -232,7 +232,7 @@ def normal_address(text: str) -> str | None:
 
 
 def own_id(entries: Iterable[str], addresses: Iterable[str], names: Iterable[str] = ()) -> int | None:
-    """The id under which a host with these addresses and names finds itself, as the daemon does: the first match."""
+    """The node id of a host with these addresses and names: the first match, as the daemon decides."""
     mine = {normal_address(address) for address in addresses} - {None}
     called = {name.lower() for name in names if name}
     for number, entry in enumerate(entries):
@@ -243,7 +243,7 @@ def own_id(entries: Iterable[str], addresses: Iterable[str], names: Iterable[str
 
 
 class Record(NamedTuple):
-    """What the role last wrote on this tray, and for which state of the clique's list it was."""
+    """The node list that the role last wrote on this tray, and its generation in the clique."""
 
     clique: str
     generation: int
@@ -256,7 +256,7 @@ def render_record(record: Record) -> str:
 
 
 def parse_record(text: str) -> Record | None:
-    """None for a file that is no record: it then says nothing of the list."""
+    """Parse a record; None for any other text."""
     try:
         data = json.loads(text)
         record = Record(*(data[field] for field in Record._fields))

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ports of IMEX in the firewall that a site runs on its trays.
+"""Open and close IMEX ports in the tray's firewall.
 
-What the role has opened is written down, and only that is closed again: a port that the site opened stays open.
+The ports that the role opened are recorded, and only those are closed again: a port that the site opened stays open.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ OPENED = "/etc/nvidia-imex/nvlink-ports.json"
 FIREWALLD, UFW = "firewalld", "ufw"
 
 
-def settle(hands: HostChanges, ports: Collection[int]) -> None:
-    """Open these ports, and close what an earlier run has opened beside them."""
+def apply(changes: HostChanges, ports: Collection[int]) -> None:
+    """Open these ports, and close others that an earlier run opened."""
     firewall = _running()
     if firewall is None:
         return
     opened = _opened()
-    ours = opened.get(firewall, [])
-    seen = _open_ports(firewall, [*ports, *ours])
-    for port in ours:
-        if port not in ports and port in seen:
-            _change(hands, firewall, "close", port)
-    fresh = [port for port in ports if port not in seen]
-    for port in fresh:
-        _change(hands, firewall, "open", port)
-    opened[firewall] = sorted({*fresh, *(port for port in ours if port in ports)})
+    own = opened.get(firewall, [])
+    open_now = _open_ports(firewall, [*ports, *own])
+    for port in own:
+        if port not in ports and port in open_now:
+            _change(changes, firewall, "close", port)
+    to_open = [port for port in ports if port not in open_now]
+    for port in to_open:
+        _change(changes, firewall, "open", port)
+    opened[firewall] = sorted({*to_open, *(port for port in own if port in ports)})
     kept = {name: numbers for name, numbers in opened.items() if numbers}
-    hands.write(OPENED, json.dumps(kept, sort_keys=True) + "\n" if kept else None, 0o644)
+    changes.write(OPENED, json.dumps(kept, sort_keys=True) + "\n" if kept else None, 0o644)
 
 
 def _running() -> str | None:
-    if _says(["firewall-cmd", "--state"], "running"):
+    if _prints(["firewall-cmd", "--state"], "running"):
         return FIREWALLD
-    return UFW if _says(["ufw", "status"], "Status: active") else None
+    return UFW if _prints(["ufw", "status"], "Status: active") else None
 
 
-def _says(command: Sequence[str], text: str) -> bool:
+def _prints(command: Sequence[str], text: str) -> bool:
     return shutil.which(command[0]) is not None and text in child.run(command, SECONDS).stdout
 
 
@@ -60,24 +60,24 @@ def _opened() -> dict[str, list[int]]:
 
 
 def _open_ports(firewall: str, ports: Sequence[int]) -> set[int]:
-    """Those of the ports that the firewall lets through now; of firewalld in its default zone."""
+    """Those of the ports that are open now; with firewalld, in its default zone."""
     if firewall == UFW:
         rules = child.run(["ufw", "status"], SECONDS).stdout
         return {port for port in ports if re.search(rf"(?m)^{port}/tcp +ALLOW +Anywhere *(#.*)?$", rules)}
     return {port for port in ports if child.run(["firewall-cmd", f"--query-port={port}/tcp"], SECONDS).rc == 0}
 
 
-def _change(hands: HostChanges, firewall: str, verb: str, port: int) -> None:
-    hands.tell(f"{verb} port {port}/tcp in {firewall}")
-    if hands.check:
+def _change(changes: HostChanges, firewall: str, verb: str, port: int) -> None:
+    changes.add(f"{verb} port {port}/tcp in {firewall}")
+    if changes.check:
         return
     for command in _commands(firewall, verb, port):
-        hands.must(command, SECONDS, f"port {port} cannot be set in {firewall}")
+        changes.run_checked(command, SECONDS, f"port {port} cannot be set in {firewall}")
 
 
 def _commands(firewall: str, verb: str, port: int) -> list[list[str]]:
     if firewall == UFW:
         return [["ufw", *([] if verb == "open" else ["delete"]), "allow", f"{port}/tcp"]]
     change = f"--{'add' if verb == 'open' else 'remove'}-port={port}/tcp"
-    # Now, and from the next start on.
+    # In the running and in the permanent configuration.
     return [["firewall-cmd", "--quiet", *more, change] for more in ([], ["--permanent"])]

@@ -188,13 +188,13 @@ def _verdict(settings: Settings, members: Sequence[tuple[str, str]], own: int, s
             found.setdefault(word, []).append(node)
     if "map_mismatch" in found:
         text = (
-            f"{summarize(found['map_mismatch'])} has another list than this tray (!M!); run the imex role on all trays of"
-            f" clique {settings.clique}, which gives them one map"
+            f"{summarize(found['map_mismatch'])} has another list than this tray (!M!); run the imex role on all trays"
+            f" of clique {settings.clique}, which gives them one map"
         )
     elif "version_mismatch" in found:
         text = (
-            f"{summarize(found['version_mismatch'])} runs another version of IMEX than this tray (!V!); bring driver and"
-            " package to one version"
+            f"{summarize(found['version_mismatch'])} runs another version of IMEX than this tray (!V!); bring driver"
+            " and package to one version"
         )
     else:
         parts = [f"{summarize(nodes)} {word.replace('_', ' ')}" for word, nodes in sorted(found.items())]

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which package brings nvidia-imex of exactly the driver's version, and the commands that install it.
+"""Choose the nvidia-imex package of exactly the driver's version, and the commands that install it.
 
-Ubuntu's archive has nvidia-imex-BRANCH (550 to 595), NVIDIA's repositories had that and now have plain nvidia-imex, and
-the two archives may offer different versions of one branch: so the version decides, never the name.
+Ubuntu's archive has nvidia-imex-BRANCH (550 to 595); NVIDIA's repositories had that and now have plain nvidia-imex. The
+two may offer different versions of one branch, so the version decides, not the name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import
 
 PLAIN = "nvidia-imex"
 APT_PIN = "/etc/apt/preferences.d/nvlink-imex"
-# apt as nobody answers it: no questions, the site's config.cfg kept, and a downgrade allowed, for the driver decides.
+# Non-interactive; keeps the site's config.cfg; allows a downgrade, because the driver decides the version.
 APT_INSTALL = (
     "apt-get",
     "--quiet=2",
@@ -34,53 +34,53 @@ _DRIVER = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
 
 
 class Offer(NamedTuple):
-    """A package of a repository: its name and its whole version."""
+    """A package of a repository: its name and full version."""
 
     name: str
     version: str
 
 
 def check_version(version: str) -> str:
-    """A driver's version as 580.173.02; ImexError for anything else."""
+    """Return a driver version such as 580.173.02; ImexError for anything else."""
     if not _DRIVER.fullmatch(version):
         raise ImexError(
-            f"imex_version: {version!r} is no version of a driver, write it as 580.173.02 or leave it empty."
+            f"option version: {version!r} is not a driver version; write it as 580.173.02, or leave it empty."
         )
     return version
 
 
 def names(driver: str, given: str = "") -> list[str]:
-    """The names under which the archives may have it: the site's, else plain and with the driver's branch."""
+    """The possible package names: the given one, else the plain one and that with the driver's branch."""
     return [given] if given else [PLAIN, f"{PLAIN}-{driver.partition('.')[0]}"]
 
 
 def matches(version: str, driver: str) -> bool:
-    """Whether a package's version is of this driver: equal but for the epoch and the packagers' revision."""
+    """Whether a package version is the driver's, apart from epoch and package revision."""
     upstream = version.partition(":")[2] if ":" in version else version
     return upstream == driver or (upstream.startswith(driver) and upstream[len(driver)] in "-+~")
 
 
 def parse_madison(text: str) -> list[Offer]:
-    """What apt-cache madison says: `name | version | where` a line, the newest first."""
+    """Parse apt-cache madison: lines of `name | version | source`, newest first."""
     rows = ([part.strip() for part in line.split("|")] for line in text.splitlines())
     return list(dict.fromkeys(Offer(row[0], row[1]) for row in rows if len(row) >= 3 and row[0] and row[1]))
 
 
 def parse_repoquery(text: str) -> list[Offer]:
-    """What dnf repoquery --qf '%{name} %{version}-%{release}' says, a package a line."""
+    """Parse dnf repoquery --qf '%{name} %{version}-%{release}': one package per line."""
     rows = (line.split() for line in text.splitlines())
     return list(dict.fromkeys(Offer(row[0], row[1]) for row in rows if len(row) == 2))
 
 
 def choose(offers: Sequence[Offer], driver: str, installed: str | None = None, given: str = "") -> Offer | None:
-    """The offer to install: of the driver's version, under the installed name where there is a choice."""
-    wanted = names(driver, given)
-    fitting = [offer for offer in offers if offer.name in wanted and matches(offer.version, driver)]
-    return min(fitting, key=lambda o: (o.name != installed, wanted.index(o.name)), default=None)
+    """The offer of the driver's version, preferably under the installed name; None where there is none."""
+    candidates = names(driver, given)
+    fitting = [offer for offer in offers if offer.name in candidates and matches(offer.version, driver)]
+    return min(fitting, key=lambda o: (o.name != installed, candidates.index(o.name)), default=None)
 
 
 def render_apt_pin(offer: Offer) -> str:
-    """Keeps an upgrade of everything from moving the package away from the driver, and other names out."""
+    """The apt pin that keeps the package at the driver's version during upgrades."""
     return (
         "# Written by the role rackscale.nvlink.imex: IMEX runs only in the loaded driver's version.\n"
         f"Package: {offer.name}\nPin: version {offer.version}\nPin-Priority: 1001\n"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The processes of this tray, by their names."""
+"""Processes of this tray, found by name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 
 def pids() -> list[int]:
@@ -25,8 +26,8 @@ def has_word(pid: int, word: str) -> bool:
     return word in (disk.read_text(f"/proc/{pid}/cmdline") or "")
 
 
-def strangers() -> list[dict[str, Any]]:
-    """The finding where an IMEX daemon runs that is not the DRA driver's."""
+def unmanaged_daemons() -> list[dict[str, Any]]:
+    """The finding for an IMEX daemon that the DRA driver did not start."""
     found = []
     for pid in pids():
         if name(pid) == survey.DAEMON:
@@ -38,13 +39,13 @@ def strangers() -> list[dict[str, Any]]:
     return [
         finding(
             "imex_two_owners",
-            f"{survey.UNIT} is masked, and process {pid} is an IMEX daemon that is not the DRA driver's; stop it.",
+            f"{survey.UNIT} is masked, but process {pid} is an IMEX daemon that the DRA driver did not start; stop it.",
         )
         for pid in found[:1]
     ]
 
 
 def job_steps() -> list[str]:
-    """How many steps of Slurm's jobs run here, in words."""
+    """The number of Slurm job steps on this tray, as one phrase; empty for none."""
     steps = [pid for pid in pids() if name(pid) == "slurmstepd" and not has_word(pid, "infinity")]
-    return [f"{len(steps)} job steps on this tray"] if steps else []
+    return [f"{count(len(steps), 'job step')} on this tray"] if steps else []

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the slurm.conf of this tray says that IMEX has to do with."""
+"""Read the settings in the tray's slurm.conf that matter to IMEX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import key_values, logical_lines
 
-# Where slurmd finds its configuration: of its own, and what it has fetched in a configless cluster.
+# Where slurmd finds slurm.conf: its own file, or the one fetched in a configless cluster.
 PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 KEYS = (
     "prolog",
@@ -42,7 +42,7 @@ def _read_file(path: str, folder: str, settings: dict[str, list[str]], depth: in
             _read_file(os.path.join(folder, words[1].strip()), folder, settings, depth + 1)
             continue
         pairs = key_values(line)
-        # A line of a node or partition may have keys of the same name.
+        # Lines of nodes and partitions may have keys of the same name.
         if len(pairs) == 1 and pairs[0][0].lower() in KEYS:
             settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
 

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The first two phases of a change of IMEX on this tray, look and stop_and_write; starting.py has start and wait.
+"""The phases inspect and stop_and_write of an IMEX change on this tray; starting.py has start and wait.
 
-What is wanted comes from domain.py. Nothing in a phase looks at another tray, but for the records that members offer
-and, where a peer is not seen, its ports: so no phase waits for what the same phase has still to do elsewhere. Every
-call of a program is bounded in time.
+domain.py has the desired state. A phase reads nothing from other trays but the records that members offer and, where a
+peer is not connected, its ports; so no phase waits for the same phase on another tray. Every call of a program has a
+time limit.
 """
 
 from __future__ import annotations
@@ -46,235 +46,245 @@ CHANNELS = survey.CHANNELS
 
 
 class Tray:
-    """One tray under the module's options."""
+    """One tray and its desired state."""
 
-    def __init__(self, want: domain.Wanted, ctl_timeout: float = 10.0, check: bool = False) -> None:
-        self.want, self.ctl_timeout, self.check = want, ctl_timeout, check
-        self.hands = HostChanges(check)
+    def __init__(self, desired: domain.DesiredState, ctl_timeout: float = 10.0, check: bool = False) -> None:
+        self.desired, self.ctl_timeout, self.check = desired, ctl_timeout, check
+        self.changes = HostChanges(check)
 
     def facts(self) -> dict[str, Any]:
-        read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.want.proc_devices)
+        read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.desired.proc_devices)
         return facts.assemble(read)
 
-    # --- look: everything that the decision for the clique needs, and what stops it. Changes nothing.
+    # --- inspect: what the decision for the clique needs, and findings that block it. Changes nothing.
 
-    def look(self, ask: Sequence[str], slurm_nodes: Sequence[str], allow_jobs: bool) -> dict[str, Any]:
-        """``ask``: members that this run does not reach. ``slurm_nodes``: the clique's, asked for jobs if need be."""
-        seen = self.facts()
-        driver = self.want.version or seen["driver_version"]
-        notes = domain.findings_of(self.want, seen, None, driver)
-        offer, missing = installing.offer_for(self.want, seen, driver, self.check)
-        notes += missing
-        if self.want.channels and slurm_conf.gives_channels():
-            notes.append(domain.channels_in_vain())
-        gap = self._gap(seen, offer)
-        must_stop = seen["running"] and bool(gap.restart_clique or gap.restart or gap.stop)
+    def inspect(self, outside: Sequence[str], slurm_nodes: Sequence[str], allow_jobs: bool) -> dict[str, Any]:
+        """The row of the phase inspect.
+
+        ``outside``: lines of members that this run does not reach. ``slurm_nodes``: the clique's nodes, whose jobs are
+        looked up where the daemon must stop.
+        """
+        observed = self.facts()
+        driver = self.desired.version or observed["driver_version"]
+        findings = domain.findings_of(self.desired, observed, None, driver)
+        offer, missing = installing.offer_for(self.desired, observed, driver, self.check)
+        findings += missing
+        if self.desired.channels and slurm_conf.gives_channels():
+            findings.append(domain.unused_channels())
+        difference = self._difference(observed, offer)
+        must_stop = observed["running"] and bool(difference.restart_clique or difference.restart or difference.stop)
         record = read_record()
         jobs: list[str] = []
         if must_stop and not allow_jobs:
             jobs, unknown = slurm_jobs.running_on(slurm_nodes)
             if jobs or unknown:
-                notes.append(slurm_jobs.in_the_way(jobs, unknown, [*gap.restart_clique, *gap.restart]))
+                findings.append(
+                    slurm_jobs.blocking_finding(jobs, unknown, [*difference.restart_clique, *difference.restart])
+                )
         approval = f"{record['generation']} {record['sha256']}\n" if record else None
-        pending, noticed = self._pending(seen, offer, record) if not missing else ([], [])
+        pending, change_findings = self._pending(observed, offer, record) if not missing else ([], [])
         return {
-            "facts": seen,
-            "running": seen["running"],
+            "facts": observed,
+            "running": observed["running"],
             "approved": approval is not None and disk.read_text(domain.START_APPROVAL) == approval,
             "pending": pending,
-            "restart_clique": gap.restart_clique,
-            "restart": gap.restart,
-            "changes": gap.changes,
+            "restart_clique": difference.restart_clique,
+            "restart": difference.restart,
+            "changes": difference.changes,
             "jobs": jobs,
-            "sha256": seen["nodes"]["sha256"],
+            "sha256": observed["nodes"]["sha256"],
             "record": record,
-            "peers": boot.ask(list(ask), self.want.list_port) if ask and self.want.runs_service else {},
-            "findings": [*notes, *noticed],
+            "peers": boot.query(list(outside), self.desired.list_port) if outside and self.desired.runs_service else {},
+            "findings": [*findings, *change_findings],
         }
 
     def _pending(
-        self, seen: dict[str, Any], offer: packages.Offer | None, record: Mapping[str, Any] | None
+        self, observed: dict[str, Any], offer: packages.Offer | None, record: Mapping[str, Any] | None
     ) -> tuple[list[str], list[dict[str, Any]]]:
-        """What stop_and_write would do and find here with the record as it is."""
-        trial = Tray(self.want, self.ctl_timeout, check=True)
+        """(changes, findings) of stop_and_write on this tray, with the record as it is."""
+        dry_run = Tray(self.desired, self.ctl_timeout, check=True)
         known = record or {"generation": 0, "outdated": []}
-        found = trial.stop_and_write(known["generation"], known.get("outdated") or [], False, seen, offer)
-        return trial.hands.done, found["findings"]
+        found = dry_run.stop_and_write(known["generation"], known.get("outdated") or [], False, observed, offer)
+        return dry_run.changes.done, found["findings"]
 
-    def _gap(self, seen: Mapping[str, Any], offer: packages.Offer | None) -> domain.Gap:
-        then = self._files(offer)
-        now = {path: disk.read_text(path) for path in then}
-        gap = domain.gap(self.want, seen, disk.read_text(files.CONFIG_FILE), now, then, offer)
-        gap.changes += self._unit_changes(seen)
-        return gap
+    def _difference(self, observed: Mapping[str, Any], offer: packages.Offer | None) -> domain.Difference:
+        desired_files = self._files(offer)
+        now = {path: disk.read_text(path) for path in desired_files}
+        difference = domain.difference(
+            self.desired, observed, disk.read_text(files.CONFIG_FILE), now, desired_files, offer
+        )
+        difference.changes += self._unit_changes(observed)
+        return difference
 
     def _files(self, offer: packages.Offer | None) -> dict[str, tuple[str | None, int]]:
         pin = offer if shutil.which("apt-get") else None
-        return domain.files_of(self.want, _program(), boot.major_of_channels(self.want.proc_devices), pin)
+        return domain.files_of(self.desired, _program(), boot.major_of_channels(self.desired.proc_devices), pin)
 
-    def _unit_changes(self, seen: Mapping[str, Any]) -> list[str]:
-        """What systemd must be told, in words; without a unit (nothing installed) there is only the mask."""
-        unit = seen["unit"] or {}
+    def _unit_changes(self, observed: Mapping[str, Any]) -> list[str]:
+        """The changes of the unit, as verb and unit name; without a unit (not installed), only the mask."""
+        unit = observed["unit"] or {}
         enabled = unit.get("enabled") or ""
         masked = unit.get("load") == "masked" or enabled.startswith("masked")
         changes = []
-        if self.want.owner == domain.DRIVER:
+        if self.desired.owner == domain.DRIVER:
             if not masked:
                 changes.append(f"mask {survey.UNIT}")
             return changes
         if masked:
             changes.append(f"unmask {survey.UNIT}")
-        if self.want.runs_service and enabled != "enabled":
+        if self.desired.runs_service and enabled != "enabled":
             changes.append(f"enable {survey.UNIT}")
-        elif not self.want.runs_service and enabled.startswith("enabled"):
+        elif not self.desired.runs_service and enabled.startswith("enabled"):
             changes.append(f"disable {survey.UNIT}")
         return changes
 
-    # --- stop_and_write: the daemon down where it must be, every file as wanted, nothing started.
+    # --- stop_and_write: stop the daemon where needed, write every file, start nothing.
 
     def stop_and_write(
         self,
         generation: int,
         outdated: Sequence[str],
         stop: bool,
-        seen: dict[str, Any] | None = None,
+        observed: dict[str, Any] | None = None,
         offer: packages.Offer | None = None,
     ) -> dict[str, Any]:
-        """``seen`` and ``offer`` where the caller has just read them."""
-        notes: list[dict[str, Any]] = []
-        if seen is None:
-            seen = self.facts()
+        """The row of the phase stop_and_write. ``observed``, ``offer``: where the caller has just read them."""
+        findings: list[dict[str, Any]] = []
+        if observed is None:
+            observed = self.facts()
             offer, missing = installing.offer_for(
-                self.want, seen, self.want.version or seen["driver_version"], self.check
+                self.desired, observed, self.desired.version or observed["driver_version"], self.check
             )
             if missing:
                 raise TrayError(missing[0]["message"])
-        gap = self._gap(seen, offer)
-        install = offer is not None and (seen["package"] or {}) != offer._asdict()
-        must_stop = seen["running"] and (stop or bool(gap.restart_clique or gap.restart or gap.stop))
+        difference = self._difference(observed, offer)
+        install = offer is not None and (observed["package"] or {}) != offer._asdict()
+        must_stop = observed["running"] and (
+            stop or bool(difference.restart_clique or difference.restart or difference.stop)
+        )
         old_channels = domain.channels_of_tmpfiles(disk.read_text(domain.TMPFILES))
         if install and offer:
-            installing.fetch(self.hands, offer)
+            installing.fetch(self.changes, offer)
         if must_stop:
-            self._stop(seen)
-        if not self.want.runs_service:
-            self._switch_off(seen)
-        then = self._files(offer)
-        modprobe_changed = disk.read_text(domain.MODPROBE) != then[domain.MODPROBE][0]
-        tls_changed = any(disk.read_text(path) != then[path][0] for path in domain.TLS_FILES.values())
-        for path, (text, mode) in then.items():
-            self.hands.write(path, text, mode, secret=path in domain.TLS_FILES.values())
+            self._stop(observed)
+        if not self.desired.runs_service:
+            self._switch_off(observed)
+        desired_files = self._files(offer)
+        modprobe_changed = disk.read_text(domain.MODPROBE) != desired_files[domain.MODPROBE][0]
+        tls_changed = any(disk.read_text(path) != desired_files[path][0] for path in domain.TLS_FILES.values())
+        for path, (text, mode) in desired_files.items():
+            self.changes.write(path, text, mode, secret=path in domain.TLS_FILES.values())
         if install and offer:
-            installing.install(self.hands, offer)
+            installing.install(self.changes, offer)
         self._write_config()
-        if self.want.runs_service:
+        if self.desired.runs_service:
             self._write_list(generation, outdated)
         else:
-            self._forget_list()
-        self._set_units(seen, any(_is_unit(path) for path in self.hands.before))
+            self._remove_list()
+        self._set_units(observed, any(_is_unit(path) for path in self.changes.before))
         self._channels(old_channels)
-        if self.want.manage_firewall:
-            firewall.settle(self.hands, self.want.ports_to_open)
+        if self.desired.manage_firewall:
+            firewall.apply(self.changes, self.desired.ports_to_open)
         if modprobe_changed:
             self._rebuild_initramfs()
-        note = domain.reboot_needed(self.want, disk.read_text(PARAMS), modprobe_changed)
-        notes += [note] if note else []
-        if self.want.owner == domain.DRIVER and not self.check:
-            notes += processes.strangers()
-        sha256 = self.want.sha256 if self.check and self.want.runs_service else sha256_of(self.want.nodes_path)
-        if self.want.runs_service and sha256 != self.want.sha256:
+        reboot = domain.reboot_needed(self.desired, disk.read_text(PARAMS), modprobe_changed)
+        findings += [reboot] if reboot else []
+        if self.desired.owner == domain.DRIVER and not self.check:
+            findings += processes.unmanaged_daemons()
+        sha256 = self.desired.sha256 if self.check and self.desired.runs_service else sha256_of(self.desired.nodes_path)
+        if self.desired.runs_service and sha256 != self.desired.sha256:
             raise TrayError(
-                f"{self.want.nodes_path} was written and reads back as another list; find what else writes that file"
-                " on this tray."
+                f"{self.desired.nodes_path} has other contents right after it was written; find what else writes that"
+                " file on this tray."
             )
         return {
-            "running": seen["running"] and not must_stop,
+            "running": observed["running"] and not must_stop,
             "sha256": sha256,
-            "reload": tls_changed and bool(self.want.tls),
-            "findings": notes,
+            "reload": tls_changed and bool(self.desired.tls),
+            "findings": findings,
         }
 
-    def _stop(self, seen: Mapping[str, Any]) -> None:
-        self.hands.tell(f"stop {survey.UNIT}")
+    def _stop(self, observed: Mapping[str, Any]) -> None:
+        self.changes.add(f"stop {survey.UNIT}")
         if self.check:
             return
-        self.hands.systemctl("stop", survey.UNIT, seconds=STOP_SECONDS)
-        pids = [entry["pid"] for entry in seen["owners"] if entry["owner"] == "service" and entry["pid"]]
+        self.changes.systemctl("stop", survey.UNIT, seconds=STOP_SECONDS)
+        pids = [entry["pid"] for entry in observed["owners"] if entry["owner"] == "service" and entry["pid"]]
         if any(os.path.exists(f"/proc/{pid}/exe") and processes.name(pid) == survey.DAEMON for pid in pids):
-            raise TrayError(f"{survey.UNIT} was stopped and its process {pids[0]} still runs; reboot the tray.")
+            raise TrayError(f"{survey.UNIT} was stopped, but its process {pids[0]} still runs; reboot the tray.")
 
-    def _switch_off(self, seen: Mapping[str, Any]) -> None:
-        """What a clean stop leaves, and an unclean one: no owner after this one may find it."""
-        # In the middle of its tries to start it is neither running nor off.
-        if not seen["running"] and (seen["unit"] or {}).get("active") in ("activating", "failed"):
-            self.hands.tell(f"stop {survey.UNIT}")
+    def _switch_off(self, observed: Mapping[str, Any]) -> None:
+        """Stop a unit that is starting or failed, and remove the files that a stopped daemon leaves."""
+        # Between two attempts of systemd to start it, the unit is neither running nor stopped.
+        if not observed["running"] and (observed["unit"] or {}).get("active") in ("activating", "failed"):
+            self.changes.add(f"stop {survey.UNIT}")
             if not self.check:
-                self.hands.systemctl("stop", survey.UNIT, seconds=STOP_SECONDS)
+                self.changes.systemctl("stop", survey.UNIT, seconds=STOP_SECONDS)
                 child.run(["systemctl", "reset-failed", survey.UNIT], SECONDS)
-        if self.want.owner in (domain.NONE, domain.DRIVER):
+        if self.desired.owner in (domain.NONE, domain.DRIVER):
             for path in (files.PERSIST_FILE, domain.HOST_SOCKET):
                 if os.path.lexists(path):
-                    self.hands.write(path, None, 0)
+                    self.changes.write(path, None, 0)
 
     def _write_config(self) -> None:
-        """Under driver_managed and none config.cfg is left alone, but for the TLS files that go."""
+        """Write config.cfg; under driver_managed and none only remove the role's TLS files from it."""
         text = disk.read_text(files.CONFIG_FILE)
-        if text is None and not self.check and not self.want.leaves_config:
-            raise TrayError(f"{files.CONFIG_FILE} is missing, which the package brings; reinstall nvidia-imex.")
+        if text is None and not self.check and not self.desired.ignores_config:
+            raise TrayError(f"{files.CONFIG_FILE} is missing; reinstall the package nvidia-imex, which contains it.")
         config = files.Config(text or "")
-        if self.want.leaves_config:
+        if self.desired.ignores_config:
             values = domain.without_own_tls(config)
         else:
-            values = {key: self.want.settings[key] for key in domain.changed_keys(config, self.want.settings)}
+            values = {key: self.desired.settings[key] for key in domain.changed_keys(config, self.desired.settings)}
         if values:
-            self.hands.write(files.CONFIG_FILE, config.changed(values).text, domain.PLAIN_MODE)
+            self.changes.write(files.CONFIG_FILE, config.changed(values).text, domain.PLAIN_MODE)
 
     def _write_list(self, generation: int, outdated: Sequence[str]) -> None:
-        record = domain.render_record(self.want, generation, outdated)
-        if disk.read_text(self.want.nodes_path) == self.want.text and disk.read_text(files.RECORD_FILE) == record:
+        record = domain.render_record(self.desired, generation, outdated)
+        if disk.read_text(self.desired.nodes_path) == self.desired.text and disk.read_text(files.RECORD_FILE) == record:
             return
-        if disk.read_text(self.want.nodes_path) != self.want.text and not self.check:
-            # Not approved from here on: a crash in between must not start half a change.
+        if disk.read_text(self.desired.nodes_path) != self.desired.text and not self.check:
+            # Without its approval, a tray that crashes now does not start with half a change.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(domain.START_APPROVAL)
-        self.hands.write(self.want.nodes_path, self.want.text, domain.PLAIN_MODE)
-        self.hands.write(files.RECORD_FILE, record, domain.PLAIN_MODE)
+        self.changes.write(self.desired.nodes_path, self.desired.text, domain.PLAIN_MODE)
+        self.changes.write(files.RECORD_FILE, record, domain.PLAIN_MODE)
 
-    def _forget_list(self) -> None:
+    def _remove_list(self) -> None:
         ours = os.path.lexists(files.RECORD_FILE)
-        self.hands.write(files.RECORD_FILE, None, 0)
-        self.hands.write(domain.START_APPROVAL, None, 0)
-        if self.want.owner == domain.NONE or (self.want.owner == domain.JOB and ours):
-            # Without the check nothing would keep a start by hand from using an old list. Where a prolog is the owner
-            # a list without a record is that of a running job.
-            self.hands.write(self.want.nodes_path, None, 0)
+        self.changes.write(files.RECORD_FILE, None, 0)
+        self.changes.write(domain.START_APPROVAL, None, 0)
+        if self.desired.owner == domain.NONE or (self.desired.owner == domain.JOB and ours):
+            # A manual start could use the old list, because the check at boot is gone. With owner job, a list without a
+            # record is that of a running job.
+            self.changes.write(self.desired.nodes_path, None, 0)
 
-    def _set_units(self, seen: Mapping[str, Any], changed: bool) -> None:
+    def _set_units(self, observed: Mapping[str, Any], changed: bool) -> None:
         if changed and not self.check:
-            self.hands.systemctl("daemon-reload")
-        for words in self._unit_changes(self.facts() if not self.check else seen):
-            self.hands.tell(words)
+            self.changes.systemctl("daemon-reload")
+        for change in self._unit_changes(self.facts() if not self.check else observed):
+            self.changes.add(change)
             if not self.check:
-                verb, unit = words.split()
+                verb, unit = change.split()
                 if verb == "mask":
                     child.run(["systemctl", "disable", "--quiet", unit], SECONDS)
-                    self.hands.systemctl("stop", unit, seconds=STOP_SECONDS, may_fail=True)
-                self.hands.systemctl(verb, "--quiet", unit)
+                    self.changes.systemctl("stop", unit, seconds=STOP_SECONDS, may_fail=True)
+                self.changes.systemctl(verb, "--quiet", unit)
         active = child.run(["systemctl", "is-active", domain.LIST_SOCKET], SECONDS).stdout.strip() == "active"
-        if self.want.runs_service and (not active or domain.SOCKET_UNIT in self.hands.before):
-            self.hands.tell(f"start {domain.LIST_SOCKET}")
+        if self.desired.runs_service and (not active or domain.SOCKET_UNIT in self.changes.before):
+            self.changes.add(f"start {domain.LIST_SOCKET}")
             if not self.check:
-                self.hands.systemctl("enable", "--quiet", domain.LIST_SOCKET)
-                self.hands.systemctl("restart", domain.LIST_SOCKET)
-        elif not self.want.runs_service and active:
-            self.hands.tell(f"stop {domain.LIST_SOCKET}")
+                self.changes.systemctl("enable", "--quiet", domain.LIST_SOCKET)
+                self.changes.systemctl("restart", domain.LIST_SOCKET)
+        elif not self.desired.runs_service and active:
+            self.changes.add(f"stop {domain.LIST_SOCKET}")
             if not self.check:
                 child.run(["systemctl", "stop", domain.LIST_SOCKET], SECONDS)
-        if not self.want.tls and not self.check:
+        if not self.desired.tls and not self.check:
             with contextlib.suppress(OSError):
                 os.rmdir(domain.TLS_FOLDER)
-        if not self.want.runs_service and not self.check:
-            # The unit's file has gone by now, and with it disable's knowledge of where its link is.
+        if not self.desired.runs_service and not self.check:
+            # systemctl disable no longer finds the link, because the unit file is removed.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}")
             for path in (os.path.dirname(domain.DROP_IN), os.path.dirname(domain.START_APPROVAL)):
@@ -282,35 +292,33 @@ class Tray:
                     os.rmdir(path)
 
     def _channels(self, old: set[int]) -> None:
-        """Devices of the wanted channels, with the major of this boot; those of an earlier wish go."""
-        for minor in sorted(old - set(self.want.channels)):
-            self.hands.write(f"{CHANNELS}/channel{minor}", None, 0)
-        major = boot.major_of_channels(self.want.proc_devices)
-        if major is None or not self.want.channels:
+        """Create the devices of the desired channels with the major of this boot; remove those of an earlier run."""
+        for minor in sorted(old - set(self.desired.channels)):
+            self.changes.write(f"{CHANNELS}/channel{minor}", None, 0)
+        major = boot.major_of_channels(self.desired.proc_devices)
+        if major is None or not self.desired.channels:
             return
         if self.check:
-            missing = [n for n in self.want.channels if not _is_channel(f"{CHANNELS}/channel{n}", major, n)]
-            self.hands.done += [f"make channel{minor}" for minor in missing]
+            missing = [n for n in self.desired.channels if not _is_channel(f"{CHANNELS}/channel{n}", major, n)]
+            self.changes.done += [f"make channel{minor}" for minor in missing]
         else:
-            self.hands.done += [f"make {name}" for name in boot.make_channels(list(self.want.channels), major)]
+            self.changes.done += [f"make {name}" for name in boot.make_channels(list(self.desired.channels), major)]
 
     def _rebuild_initramfs(self) -> None:
-        """The module may be loaded from there, with the options of when it was made."""
+        """Rebuild the initramfs, because the driver may be loaded from there with its old options."""
         for command in (["update-initramfs", "-u"], ["dracut", "--force"]):
             if shutil.which(command[0]):
-                self.hands.tell(f"run {' '.join(command)}")
+                self.changes.add(f"run {' '.join(command)}")
                 if not self.check:
-                    self.hands.must(command, INSTALL_SECONDS, "the initramfs cannot be rebuilt")
+                    self.changes.run_checked(command, INSTALL_SECONDS, "the initramfs cannot be rebuilt")
                 return
 
 
 def _program() -> str:
-    """The boot check as a program of this tray, with the interpreter that runs this module."""
+    """The text of the check at boot, with the interpreter that runs this module."""
     source = own_source.read(boot.__name__)
     if source is None:
-        raise files.ImexError(
-            "the source of the boot check cannot be read here; run the role without a module compiler."
-        )
+        raise files.ImexError("the source of the check at boot cannot be read; run the role without a module compiler.")
     return f"#!{sys.executable or '/usr/bin/python3'} -I\n{source}"
 
 
@@ -320,11 +328,13 @@ def _is_unit(path: str) -> bool:
 
 def _is_channel(path: str, major: int, minor: int) -> bool:
     try:
-        seen = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return False
     return (
-        stat.S_ISCHR(seen.st_mode) and seen.st_rdev == os.makedev(major, minor) and stat.S_IMODE(seen.st_mode) == 0o666
+        stat.S_ISCHR(status.st_mode)
+        and status.st_rdev == os.makedev(major, minor)
+        and stat.S_IMODE(status.st_mode) == 0o666
     )
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the forks of a play decide together on one clique's IMEX domain."""
+"""Decisions for one clique's IMEX domain, shared between the forks of a play."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one run of imex_domain decides for a clique, from what its members said in the phase before: pure.
+"""Decide for one clique from the results of its members in the phase before: pure functions.
 
-A row is what the module returned on one member in one phase. A member without a row was not reached. Every decision is
-taken from rows of one clique only, so that no clique waits for, or stops, another.
+A row is the result of one member in one phase. A member without a row was not reached. Every decision uses rows of one
+clique only, so no clique waits for, or blocks, another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Clique:
-    """A clique of the fabric file: its trays in the list's order with their lines, and their names in Slurm."""
+    """A clique of the fabric file: its trays in the node list's order, their lines, and their names in Slurm."""
 
     name: str
     trays: tuple[str, ...]
@@ -35,26 +35,27 @@ class Clique:
 
 @dataclass(frozen=True)
 class Decision:
-    """For all members alike.
+    """The decision for all members of a clique.
 
-    ``restart``: every running daemon of the clique stops before any starts. ``generation``: of the list.
-    ``outdated``: members that do not get the list now. ``held``: why nothing may be touched, None where all is well;
-    ``findings`` then holds the reason, and otherwise who owes.
+    ``restart``: every running daemon of the clique stops before any starts. ``generation``: of the node list.
+    ``outdated``: members that do not get the list now. ``blocked``: why nothing may change, None where nothing blocks.
+    ``findings``: the blocking finding, else one per outdated member.
     """
 
     restart: bool
     generation: int
     outdated: tuple[str, ...]
-    held: str | None = None
+    blocked: str | None = None
     findings: tuple[dict[str, Any], ...] = field(default=())
 
 
 def decide(
     clique: Clique, sha256: str, rows: Mapping[str, Row], play: Collection[str], allow_outdated: Collection[str]
 ) -> Decision:
-    """From the rows of `look`.
+    """Decide from the rows of `inspect`.
 
-    ``play``: the hosts that this run addresses, reached or not. ``allow_outdated``: trays that the site lets stay behind.
+    ``sha256``: of the desired node list. ``play``: the hosts of this run, reached or not. ``allow_outdated``: trays
+    that may keep an outdated list.
     """
     here = {tray: rows[tray] for tray in clique.trays if tray in rows}
     sound = {tray: row for tray, row in here.items() if not row.get("failed")}
@@ -65,16 +66,16 @@ def decide(
     records = _records(clique, sound, outside)
     generation = _generation(sha256, [*records.values(), *(row.get("record") for row in sound.values())], clique.name)
     if restart:
-        # What runs on and holds another list would be cut off from the rest, both ways, until all restart.
+        # A daemon that keeps running with another list would stay disconnected until all restart.
         running = sorted(tray for tray, row in broken.items() if row.get("running"))
         if running:
-            return _hold(
+            return _blocked(
                 clique,
                 generation,
                 "imex_change_blocked",
-                f"IMEX of clique {clique.name} must restart as a whole, and {running[0]} cannot take part"
-                f" ({broken[running[0]].get('msg', 'it failed')}) but runs its daemon; correct that first, or stop the"
-                " daemon there.",
+                f"IMEX of clique {clique.name} must restart as a whole, but {running[0]} failed"
+                f" ({broken[running[0]].get('msg', 'no reason')}) while its daemon runs; fix that first, or stop its"
+                " daemon.",
                 running[0],
             )
         partial = [
@@ -83,22 +84,23 @@ def decide(
             if tray not in allow_outdated and (tray not in records or records[tray]["sha256"] != sha256)
         ]
         if partial:
-            return _hold(
+            return _blocked(
                 clique,
                 generation,
                 "imex_clique_partial",
-                f"IMEX of clique {clique.name} must restart as a whole, and this run leaves out {summarize(partial)}; run"
-                " it on the whole clique (serial must not cut it), or name those that may stay behind in imex_allow_outdated.",
+                f"IMEX of clique {clique.name} must restart as a whole, but this run leaves out {summarize(partial)};"
+                " run it on the whole clique (serial must not split it), or name trays that may keep an outdated list"
+                " in option allow_outdated.",
                 None,
             )
     elif any(tray in records and records[tray]["sha256"] != sha256 and tray not in allow_outdated for tray in outside):
         other = [tray for tray in outside if tray in records and records[tray]["sha256"] != sha256]
-        return _hold(
+        return _blocked(
             clique,
             generation,
             "imex_clique_partial",
-            f"{summarize(other)} of clique {clique.name} hold another list and are not part of this run; run it on the"
-            " whole clique, or name them in imex_allow_outdated.",
+            f"Trays of clique {clique.name} that are not part of this run have another node list: {summarize(other)};"
+            " run it on the whole clique, or name them in option allow_outdated.",
             None,
         )
     outdated = tuple(
@@ -110,25 +112,27 @@ def decide(
             and not (tray in records and records[tray]["sha256"] == sha256)
         )
     )
-    return Decision(restart, generation, outdated, None, tuple(owes(clique, outdated, generation)))
+    return Decision(restart, generation, outdated, None, tuple(outdated_findings(clique, outdated, generation)))
 
 
-def is_done(own: Row, decision: Decision) -> bool:
-    """Whether a tray is as the decision wants it, by its own look."""
-    return not _to_do(own, decision) and (own.get("record") or {}).get("outdated") == list(decision.outdated)
+def is_up_to_date(own: Row, decision: Decision) -> bool:
+    """Whether a tray already is as decided, by its row of `inspect`."""
+    return not _remaining_changes(own, decision) and (own.get("record") or {}).get("outdated") == list(
+        decision.outdated
+    )
 
 
-def _to_do(own: Row, decision: Decision) -> list[str]:
-    """What stop_and_write has to do on a tray, in words, but for the note of who owes the list."""
-    todo = [*own.get("restart_clique", ()), *own.get("pending", ["be looked at"])]
-    if decision.restart and not todo:
-        todo.append("restart with the clique")
+def _remaining_changes(own: Row, decision: Decision) -> list[str]:
+    """The changes of stop_and_write on a tray, without the update of the record's outdated trays."""
+    changes = [*own.get("restart_clique", ()), *own.get("pending", ["be inspected"])]
+    if decision.restart and not changes:
+        changes.append("restart with the clique")
     if (own.get("record") or {}).get("generation") != decision.generation:
-        todo.append(f"generation {decision.generation} of the list")
-    return todo
+        changes.append(f"generation {decision.generation} of the list")
+    return changes
 
 
-def due(
+def pending_changes(
     clique: Clique,
     sha256: str,
     rows: Mapping[str, Row],
@@ -136,39 +140,39 @@ def due(
     allow_outdated: Collection[str],
     tray: str,
 ) -> list[str]:
-    """Why the change would not pass a tray by, in words; empty where it would. Arguments as of decide().
+    """The changes that a run would make on a tray, or the error on it; empty for none. Arguments as of decide().
 
-    Less than a run of the role may write does not count: who owes the list, which is a note for people, and the
-    approval, which is gone after each boot. Neither needs a daemon stopped.
+    Two files do not count, because neither needs a daemon stopped: the record's outdated trays, and the start approval,
+    which is gone after each boot.
     """
     own = rows.get(tray)
     if own is None or own.get("failed"):
-        return due_alone(own)
+        return pending_without_list(own)
     decision = decide(clique, sha256, rows, play, allow_outdated)
-    if decision.held is not None:
-        return [decision.held]
-    todo = _to_do(own, decision)
-    if not todo and not own["running"]:
-        todo.append("start nvidia-imex.service")
+    if decision.blocked is not None:
+        return [decision.blocked]
+    changes = _remaining_changes(own, decision)
+    if not changes and not own["running"]:
+        changes.append("start nvidia-imex.service")
     others = [other for other in clique.trays if other != tray and other in rows and not rows[other].get("failed")]
-    if not todo and not verdict.settled(own["facts"], len(clique.trays), [clique.entry_of(other) for other in others]):
-        todo.append("wait until it sees the other members")
-    return todo
+    if not changes and not verdict.is_up(own["facts"], len(clique.trays), [clique.entry_of(other) for other in others]):
+        changes.append("wait until it is connected to the other members")
+    return changes
 
 
-def due_alone(own: Row | None) -> list[str]:
-    """The same of a tray whose owner needs no list, or that did not get as far as to answer."""
+def pending_without_list(own: Row | None) -> list[str]:
+    """The same for a tray whose owner needs no node list, or whose preview failed."""
     if own is None or own.get("failed"):
-        return [str((own or {}).get("msg") or "it did not say what it has")]
+        return [str((own or {}).get("msg") or "it returned no preview")]
     return list(own["pending"])
 
 
-def owes(clique: Clique, outdated: Sequence[str], generation: int) -> list[dict[str, Any]]:
+def outdated_findings(clique: Clique, outdated: Sequence[str], generation: int) -> list[dict[str, Any]]:
     return [
         finding(
             "imex_list_outdated",
-            f"{tray} could not be given generation {generation} of the IMEX list of clique {clique.name}, so its IMEX"
-            " does not start at boot; bring it back and run the role imex on it.",
+            f"{tray} was not reached, so its IMEX node list is older than generation {generation} of clique"
+            f" {clique.name} and its IMEX does not start at boot; bring it back and run the role imex on it.",
             clique=clique.name,
             tray=tray,
         )
@@ -177,19 +181,19 @@ def owes(clique: Clique, outdated: Sequence[str], generation: int) -> list[dict[
 
 
 def batch(hosts: Sequence[str], serial: Sequence[Any], host: str) -> list[str]:
-    """The hosts that a play handles together with this one, those too that it could not reach.
+    """The hosts of a play in the same batch as this one, unreachable ones included.
 
-    ansible_play_batch lacks the latter, so the hosts are cut here as the play cuts them: by its ``serial``, a list of
-    numbers and percentages, of which the last one repeats.
+    ansible_play_batch lacks unreachable hosts, so the hosts are split here as the play does: by its ``serial``, a list
+    of numbers and percentages, of which the last one repeats.
     """
     steps = [_count(step, len(hosts)) for step in serial] or [0]
-    at = 0
+    start = 0
     for number in range(len(hosts)):
         size = steps[min(number, len(steps) - 1)]
-        part = list(hosts[at : at + size] if size > 0 else hosts[at:])
+        part = list(hosts[start : start + size] if size > 0 else hosts[start:])
         if host in part or not part:
             return part
-        at += len(part)
+        start += len(part)
     return []
 
 
@@ -200,25 +204,25 @@ def _count(step: Any, total: int) -> int:
     return int(text)
 
 
-def starters(clique: Clique, sha256: str, rows: Mapping[str, Row]) -> tuple[list[str], list[dict[str, Any]]]:
-    """From the rows of `stop_and_write`: who may start, those that proved the one list by its hash; and who may not."""
-    proven = [tray for tray in clique.trays if tray in rows and rows[tray].get("sha256") == sha256]
+def startable(clique: Clique, sha256: str, rows: Mapping[str, Row]) -> tuple[list[str], list[dict[str, Any]]]:
+    """From the rows of `stop_and_write`: (trays whose list has the right hash, findings on the others)."""
+    verified = [tray for tray in clique.trays if tray in rows and rows[tray].get("sha256") == sha256]
     other = [
         tray
         for tray in clique.trays
         if tray in rows and not rows[tray].get("failed") and rows[tray].get("sha256") != sha256
     ]
-    notes = [
+    findings = [
         finding(
             "imex_list_differs",
-            f"{tray} read back another list than that of clique {clique.name}, so its IMEX stays off; find what else"
-            " writes nodes_config.cfg there.",
+            f"{tray} has another node list than that of clique {clique.name} right after it was written, so its IMEX"
+            " stays off; find what else writes nodes_config.cfg there.",
             clique=clique.name,
             tray=tray,
         )
         for tray in other
     ]
-    return proven, notes
+    return verified, findings
 
 
 def generation_of(record: Mapping[str, Any] | None, clique: str) -> int:
@@ -226,7 +230,7 @@ def generation_of(record: Mapping[str, Any] | None, clique: str) -> int:
 
 
 def _generation(sha256: str, records: Sequence[Mapping[str, Any] | None], clique: str) -> int:
-    """The highest that any member knows; one more where that is of another list."""
+    """The highest generation of any member; one more where that is of another list."""
     known = [record for record in records if record and record["clique"] == clique]
     top = max((generation_of(record, clique) for record in known), default=0)
     same = all(record["sha256"] == sha256 for record in known if record["generation"] == top)
@@ -234,15 +238,15 @@ def _generation(sha256: str, records: Sequence[Mapping[str, Any] | None], clique
 
 
 def _records(clique: Clique, rows: Mapping[str, Row], outside: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """What trays that are no part of the run told its members of their list."""
-    told: dict[str, Mapping[str, Any]] = {}
+    """tray -> its record, of trays outside the run, as the members of the run read it."""
+    records: dict[str, Mapping[str, Any]] = {}
     by_entry = {clique.entry_of(tray): tray for tray in outside}
     for row in rows.values():
         for entry, record in (row.get("peers") or {}).items():
             if entry in by_entry:
-                told[by_entry[entry]] = record
-    return told
+                records[by_entry[entry]] = record
+    return records
 
 
-def _hold(clique: Clique, generation: int, code: str, message: str, tray: str | None) -> Decision:
+def _blocked(clique: Clique, generation: int, code: str, message: str, tray: str | None) -> Decision:
     return Decision(True, generation, (), message, (finding(code, message, clique=clique.name, tray=tray),))

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the forks of one play tell each other of IMEX, as small files below Ansible's own temporary folder of the run.
+"""Share the results of IMEX phases between the forks of a play, as files in the run's temporary folder.
 
 A loop over hostvars would be quadratic, and every fork would parse the fabric file again: 10,368 trays times four
-phases. So the first that comes parses it, and every host reads its own clique's file and the rows of its clique.
+phases. Here the first fork parses it, and every host reads the file of its clique and the rows of its clique.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import ime
 
 
 def clique_of(folder: str, path: str, tray: str) -> Clique | None:
-    """The clique of a tray by the fabric file; None for one without a place. FabricFileError, also for a clique that
-    cannot have a list."""
+    """The clique of a tray in the fabric file; None for an unplaced tray.
+
+    Raises FabricFileError, also for a clique that cannot have a node list.
+    """
     cache = _cliques(folder, path)
     with open(os.path.join(cache, "trays.json"), encoding="utf-8") as file:
         name = json.load(file).get(tray)
@@ -38,14 +40,14 @@ def clique_of(folder: str, path: str, tray: str) -> Clique | None:
 
 
 def _cliques(folder: str, path: str) -> str:
-    """The folder of the parsed fabric file, made by whoever comes first."""
+    """The folder of the parsed fabric file, which the first fork makes."""
     try:
-        seen = os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         raise fabric_file.FabricFileError(
-            f"{path}: cannot be read ({error.strerror}), name the fabric file that discover wrote"
+            f"{path}: cannot be read ({error.strerror}); name the fabric file that discover wrote"
         ) from None
-    token = hashlib.sha256(f"{os.path.abspath(path)} {seen.st_mtime_ns} {seen.st_size}".encode()).hexdigest()[:16]
+    token = hashlib.sha256(f"{os.path.abspath(path)} {status.st_mtime_ns} {status.st_size}".encode()).hexdigest()[:16]
     cache = os.path.join(folder, "nvlink-imex", f"fabric-{token}")
     if os.path.isdir(cache):
         return cache
@@ -71,8 +73,8 @@ def _cliques(folder: str, path: str) -> str:
     return cache
 
 
-def put(folder: str, play: str, phase: str, tray: str, row: dict[str, Any]) -> None:
-    """Note what a tray said in a phase of a play."""
+def write_row(folder: str, play: str, phase: str, tray: str, row: dict[str, Any]) -> None:
+    """Store the result of a tray in a phase of a play."""
     directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     target = os.path.join(directory, _file(tray))
@@ -80,8 +82,8 @@ def put(folder: str, play: str, phase: str, tray: str, row: dict[str, Any]) -> N
     os.replace(f"{target}.new", target)
 
 
-def rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What these trays said in a phase; without those that said nothing."""
+def read_rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """tray -> its result in a phase, of the trays that have one."""
     directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
     found = {}
     for tray in trays:
@@ -93,8 +95,8 @@ def rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[str, 
     return found
 
 
-def forget(folder: str, play: str, phases: Iterable[str], tray: str) -> None:
-    """Drop what a tray said when the role ran earlier in the same play."""
+def delete_rows(folder: str, play: str, phases: Iterable[str], tray: str) -> None:
+    """Delete the results of a tray from an earlier run of the role in the same play."""
     for phase in phases:
         path = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase, _file(tray))
         if os.path.exists(path):

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""IMEX node lists: one nodes_config.cfg a clique.
+"""Render the IMEX node lists: one nodes_config.cfg per clique.
 
-A node's id in the IMEX domain is its line number, and peers refuse to talk when their lists differ, so the order comes
-from the fabric file alone: the trays' names in natural order (r1t2 before r1t10). Nothing but addresses
-stands in the file, because no document says that the daemon takes comments or empty lines.
+A node's id in the IMEX domain is its line number, and peers with different lists do not connect, so the order comes
+from the fabric file alone: the trays' names in natural order (r1t2 before r1t10). The file contains only addresses,
+because no document says that the daemon accepts comments or empty lines.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 
 
 def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
     """``imex/<clique>/nodes_config.cfg`` of every clique that has trays, each with an address of its own.
 
-    A list that lacks a tray would start a domain which that tray can never join: rather none than a wrong one.
+    A list that lacks a tray would start a domain which that tray can never join, so such a clique gets no list.
     """
     wrong = {problem["clique"] for problem in findings(fabric, state)}
     return {
@@ -30,12 +31,12 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
 
 
 def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
-    """What keeps a clique's list from being written."""
+    """The errors that keep a clique's list from being written."""
     return list(problems(fabric))
 
 
 def problems(fabric: model.Fabric) -> Iterator[model.Finding]:
-    """At most one of a kind a clique: where a network is wrong, every tray has the same fault."""
+    """At most one finding per code and clique: with a wrong network, every tray has the same error."""
     for clique, names in fabric.members.items():
         owner: dict[str, str] = {}
         missing, doubles = [], []
@@ -46,11 +47,10 @@ def problems(fabric: model.Fabric) -> Iterator[model.Finding]:
             elif owner.setdefault(address, name) != name:
                 doubles.append(name)
         if missing:
-            others = f" (as {len(missing) - 1} more of its trays)" if len(missing) > 1 else ""
             yield finding(
                 "imex_address_missing",
-                f"The IMEX list of clique {clique} is not written, because {missing[0]}{others} has no imex_address: "
-                "widen imex_network or set the address in the fabric file.",
+                f"The IMEX node list of clique {clique} is not written, because imex_address is missing for"
+                f" {summarize(missing)}; widen imex_network, or set the address in the fabric file.",
                 tray=missing[0],
                 clique=clique,
             )
@@ -58,8 +58,8 @@ def problems(fabric: model.Fabric) -> Iterator[model.Finding]:
             address = fabric.trays[doubles[0]]["imex_address"]
             yield finding(
                 "imex_address_duplicate",
-                f"The IMEX list of clique {clique} is not written, because {owner[str(address)]} and {doubles[0]} both "
-                f"have imex_address {address}: give each tray its own address in the fabric file.",
+                f"The IMEX node list of clique {clique} is not written, because {owner[str(address)]} and {doubles[0]}"
+                f" both have imex_address {address}; give each tray its own address in the fabric file.",
                 tray=doubles[0],
                 clique=clique,
             )

@@ -37,14 +37,14 @@ def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[
         ({"b": record(3), "c": record(3)}, 4, "wait"),
         ({"b": record(4, "other"), "c": record(4, "other")}, 4, "stale"),
         ({"b": record(), "c": record(), "d": record(4, "other")}, 4, "start"),
-        ({"b": record(9, clique="r02")}, 2, "doubt"),
-        ({"b": record(9, clique="r02"), "c": record()}, 4, "doubt"),
+        ({"b": record(9, clique="r02")}, 2, "uncertain"),
+        ({"b": record(9, clique="r02"), "c": record()}, 4, "uncertain"),
         ({"b": record(9, clique="r02"), "c": record(), "d": record()}, 4, "start"),
         ({"b": {}, "c": {"clique": "r01"}, "d": {"clique": "r01", "generation": True}}, 4, "wait"),
     ],
 )
 def test_what_answers_mean(answers: dict[str, Any], members: int, said: str) -> None:
-    assert boot.judge(record(), answers, members)[0] == said
+    assert boot.decide(record(), answers, members)[0] == said
 
 
 GENERATIONS = st.dictionaries(st.sampled_from("bcdefgh"), st.integers(0, 6).map(record))
@@ -52,7 +52,7 @@ GENERATIONS = st.dictionaries(st.sampled_from("bcdefgh"), st.integers(0, 6).map(
 
 @given(GENERATIONS, st.integers(0, 6))
 def test_nobody_starts_with_an_older_list_than_any_that_answers(answers: dict[str, Any], own: int) -> None:
-    said = boot.judge(record(own), answers, 8)[0]
+    said = boot.decide(record(own), answers, 8)[0]
     assert (said == "stale") == any(answer["generation"] > own for answer in answers.values())
 
 
@@ -63,7 +63,7 @@ def test_of_trays_that_all_answer_only_those_of_the_newest_list_start(generation
     started = {
         name
         for name, own in records.items()
-        if boot.judge(own, {k: v for k, v in records.items() if k != name}, len(records))[0] == "start"
+        if boot.decide(own, {k: v for k, v in records.items() if k != name}, len(records))[0] == "start"
     }
     assert {records[name]["sha256"] for name in started} <= {f"list {max(generations)}"}
 
@@ -152,7 +152,7 @@ def test_one_that_agrees_is_enough_at_the_deadline(check: Any) -> None:
 def test_a_file_that_is_not_the_recorded_list_stays_off(check: Any, capsys: Any) -> None:
     with members(_2=record(), _3=record()) as port:
         assert check(port, record(), text=TEXT + "127.0.0.4\n") == boot.STAY_OFF
-        assert "is not the list that the role imex wrote" in capsys.readouterr().err
+        assert "is not the node list that the role imex wrote" in capsys.readouterr().err
         assert check(port, "no record") == boot.STAY_OFF
 
 

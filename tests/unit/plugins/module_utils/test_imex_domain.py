@@ -23,59 +23,62 @@ OFFER = packages.Offer("nvidia-imex", "580.173.02-1")
 TLS = {"key": "KEY\n", "certificate": "CERT\n", "authority": "CA\n"}
 
 
-def options(**more: Any) -> dict[str, Any]:
-    return {"owner": "domain", "clique": "r01", "nodes": LIST, **more}
+PLAN = ("clique", "nodes", "tls")
 
 
-def want(**more: Any) -> domain.Wanted:
-    return domain.wanted(options(**more))
+def desire(**more: Any) -> domain.DesiredState:
+    """The desired state of a tray of clique r01; what PLAN names is of the plan, the rest are options."""
+    plan = {"clique": "r01", "nodes": LIST, **{name: more.pop(name) for name in PLAN if name in more}}
+    return domain.desired_state({"owner": "domain", **more}, plan)
 
 
-def table(given: domain.Wanted, major: int | None = 234) -> dict[str, str | None]:
+def table(given: domain.DesiredState, major: int | None = 234) -> dict[str, str | None]:
     return {path: text for path, (text, _mode) in domain.files_of(given, "#!program\n", major, OFFER).items()}
 
 
-def gap(given: domain.Wanted, facts: dict[str, Any], config: str = "IMEX_CMD_ENABLED=1\n") -> domain.Gap:
+def difference(
+    given: domain.DesiredState, facts: dict[str, Any], config: str = "IMEX_CMD_ENABLED=1\n"
+) -> domain.Difference:
     then = domain.files_of(given, "#!program\n", 234, OFFER)
-    return domain.gap(given, facts, config, {path: text for path, (text, _mode) in then.items()}, then, None)
+    return domain.difference(given, facts, config, {path: text for path, (text, _mode) in then.items()}, then, None)
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"nodes": []}, "nodes and clique are missing"),
+        ({"nodes": []}, "needs the node list of a clique"),
         ({"nodes": ["10.0.0.1", "10.0.0.1"]}, "line 2"),
-        ({"config": {"SERVER_PORT": 70000}}, "imex_config: SERVER_PORT is '70000', use a number from 1 to 65535"),
-        ({"config": {"DAEMONIZE": 0}}, "DAEMONIZE is 0"),
-        ({"version": "newest"}, "imex_version"),
-        ({"channels": [-1]}, "imex_channels"),
-        ({"boot_wait": 1}, "imex_boot_wait"),
-        ({"boot_wait": 0}, "imex_boot_wait"),
-        ({"list_port": 0}, "imex_list_port"),
-        ({"list_port": 65536}, "imex_list_port is 65536, use a number from 1 to 65535"),
-        ({"channel_count": 1 << 20}, "imex_channel_count"),
-        ({"channel_count": -1}, "imex_channel_count"),
-        ({"timeout": 0}, "imex_wait_timeout"),
-        ({"start_timeout": -1}, "imex_start_timeout"),
-        ({"ctl_timeout": 601}, "imex_ctl_timeout"),
+        ({"settings": {"SERVER_PORT": 70000}}, "option settings: SERVER_PORT is '70000'; use a number from 1 to 65535"),
+        ({"settings": {"DAEMONIZE": 0}}, "DAEMONIZE is 0"),
+        ({"version": "newest"}, "option version"),
+        ({"channels": [-1]}, "option channels"),
+        ({"boot_wait": 1}, "option boot_wait"),
+        ({"boot_wait": 0}, "option boot_wait"),
+        ({"list_port": 0}, "option list_port"),
+        ({"list_port": 65536}, "option list_port is 65536; use a number from 1 to 65535"),
+        ({"channel_count": 1 << 20}, "option channel_count"),
+        ({"channel_count": -1}, "option channel_count"),
+        ({"ready_wait": 0}, "option ready_wait"),
+        ({"start_wait": -1}, "option start_wait"),
+        ({"timeout": 601}, "option timeout"),
         ({"tls": {"key": "x"}}, "authority, certificate is missing"),
-        ({"owner": "host_managed", "config": {"IMEX_CMD_ENABLED": False}}, "the DRA driver needs '1'"),
+        ({"owner": "host_managed", "settings": {"IMEX_CMD_ENABLED": False}}, "the DRA driver needs '1'"),
     ],
 )
 def test_what_a_person_wrote_wrong_is_one_sentence(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ImexError, match=re.escape(message)):
-        want(**more)
+        desire(**more)
 
 
 def test_host_managed_has_the_socket_that_the_driver_asks() -> None:
-    assert want(owner="host_managed").settings == {
+    assert desire(owner="host_managed").settings == {
         "IMEX_CMD_ENABLED": "1",
         "IMEX_CMD_UNIX_DOMAIN_PATH": "/etc/nvidia-imex/imex_ctrl.sock",
     }
 
 
 def test_tls_is_in_files_that_nobody_else_reads() -> None:
-    given = want(tls=TLS, config={"IMEX_ENABLE_AUTH_ENCRYPTION": False})
+    given = desire(tls=TLS, settings={"IMEX_ENABLE_AUTH_ENCRYPTION": False})
     assert given.settings["IMEX_ENABLE_AUTH_ENCRYPTION"] == "1"
     assert given.settings["IMEX_CLIENT_CERT_AUTH"] == domain.TLS_FILES["authority"]
     files_of = domain.files_of(given, "", None, None)
@@ -85,7 +88,7 @@ def test_tls_is_in_files_that_nobody_else_reads() -> None:
 
 @pytest.mark.parametrize("owner", domain.OWNERS)
 def test_one_table_for_all_owners_so_that_none_leaves_anything(owner: str) -> None:
-    given = want(owner=owner, tls=TLS, channels=[0], channel_count=64, job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
+    given = desire(owner=owner, tls=TLS, channels=[0], channel_count=64, job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
     texts = table(given)
     service = owner in domain.SERVICE_OWNERS
     for path in (domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.TMPFILES):
@@ -102,64 +105,64 @@ def test_one_table_for_all_owners_so_that_none_leaves_anything(owner: str) -> No
     [("domain", (50100, 50005, 50006)), ("job", (50100, 50005)), ("driver_managed", ()), ("none", ())],
 )
 def test_the_ports_that_each_owner_needs_open(owner: str, ports: tuple[int, ...]) -> None:
-    assert want(owner=owner, config={"SERVER_PORT": 50100}).ports_to_open == ports
+    assert desire(owner=owner, settings={"SERVER_PORT": 50100}).ports_to_open == ports
 
 
 def test_without_a_major_there_is_no_rule_of_devices() -> None:
-    assert table(want(channels=[0, 7]), None)[domain.TMPFILES] is None
-    rule = table(want(channels=[7, 0]))[domain.TMPFILES]
+    assert table(desire(channels=[0, 7]), None)[domain.TMPFILES] is None
+    rule = table(desire(channels=[7, 0]))[domain.TMPFILES]
     assert rule is not None
     assert "c /dev/nvidia-caps-imex-channels/channel7 0666 root root - 234:7\n" in rule
     assert domain.channels_of_tmpfiles(rule) == {0, 7}
 
 
 def test_a_tray_as_it_should_be_has_no_gap() -> None:
-    found = gap(want(config={"SERVER_PORT": 50000}), tray(0, 4))
+    found = difference(desire(settings={"SERVER_PORT": 50000}), tray(0, 4))
     assert (found.restart_clique, found.restart, found.changes, found.stop) == ([], [], [], False)
 
 
 @pytest.mark.parametrize(
     ("more", "config", "clique", "own"),
     [
-        ({"nodes": LIST[::-1]}, "", ["the list of clique r01"], []),
-        ({"config": {"SERVER_PORT": 50100}}, "SERVER_PORT=50000\n", ["SERVER_PORT of config.cfg"], []),
-        ({"config": {"LOG_LEVEL": 3}}, "LOG_LEVEL=4\n", [], ["LOG_LEVEL of config.cfg"]),
-        ({"config": {"LOG_LEVEL": 4}}, "", [], []),
-        ({"config": {"IMEX_CONN_WAIT_TIMEOUT": 99}}, "", [], []),
+        ({"nodes": LIST[::-1]}, "", ["the node list of clique r01"], []),
+        ({"settings": {"SERVER_PORT": 50100}}, "SERVER_PORT=50000\n", ["SERVER_PORT of config.cfg"], []),
+        ({"settings": {"LOG_LEVEL": 3}}, "LOG_LEVEL=4\n", [], ["LOG_LEVEL of config.cfg"]),
+        ({"settings": {"LOG_LEVEL": 4}}, "", [], []),
+        ({"settings": {"IMEX_CONN_WAIT_TIMEOUT": 99}}, "", [], []),
         (
-            {"config": {"IMEX_CONN_WAIT_TIMEOUT": 99}},
+            {"settings": {"IMEX_CONN_WAIT_TIMEOUT": 99}},
             "IMEX_CONN_WAIT_TIMEOUT=70\n",
             [],
             ["IMEX_CONN_WAIT_TIMEOUT of config.cfg"],
         ),
-        ({"config": {"IMEX_NEW": "x"}}, "", [], ["IMEX_NEW of config.cfg"]),
+        ({"settings": {"IMEX_NEW": "x"}}, "", [], ["IMEX_NEW of config.cfg"]),
         ({"tls": TLS}, "", ["IMEX_ENABLE_AUTH_ENCRYPTION of config.cfg"], None),
     ],
 )
 def test_what_needs_a_restart_of_whom(
     more: dict[str, Any], config: str, clique: list[str], own: list[str] | None
 ) -> None:
-    found = gap(want(**more), tray(0, 4), config)
+    found = difference(desire(**more), tray(0, 4), config)
     assert found.restart_clique == clique
     assert own is None or found.restart == own
 
 
 def test_of_a_daemon_that_does_not_run_nothing_restarts() -> None:
     facts = {**tray(0, 4), "running": False}
-    found = gap(want(nodes=LIST[::-1]), facts)
-    assert (found.restart_clique, found.restart, found.changes) == ([], [], ["the list of clique r01"])
+    found = difference(desire(nodes=LIST[::-1]), facts)
+    assert (found.restart_clique, found.restart, found.changes) == ([], [], ["the node list of clique r01"])
 
 
 def test_a_pair_that_is_set_apart_needs_all_to_restart() -> None:
     facts = tray(0, 4)
     facts["peers"][1]["connection"] = "map_mismatch"
-    assert "(!M!)" in gap(want(), facts).restart_clique[0]
+    assert "(!M!)" in difference(desire(), facts).restart_clique[0]
 
 
 def test_another_owner_stops_the_service() -> None:
-    found = gap(want(owner="driver_managed"), tray(0, 4))
+    found = difference(desire(owner="driver_managed"), tray(0, 4))
     assert found.stop
-    assert found.restart == ["nvidia-imex.service stops, imex_owner is driver_managed"]
+    assert found.restart == ["owner driver_managed, which does not run nvidia-imex.service"]
 
 
 def owned(*owners: str) -> dict[str, Any]:
@@ -184,25 +187,25 @@ def owned(*owners: str) -> dict[str, Any]:
     ],
 )
 def test_two_owners_stop_the_run(owners: list[str], owner: str, stops: bool) -> None:
-    notes = domain.findings_of(want(owner=owner), owned(*owners), None, "580.173.02")
+    notes = domain.findings_of(desire(owner=owner), owned(*owners), None, "580.173.02")
     assert [note["code"] for note in notes] == (["imex_two_owners"] if stops else [])
 
 
 def test_the_roles_own_prolog_is_no_second_owner() -> None:
     facts = owned("prolog")
     facts["owners"][0]["why"] = "/etc/slurm/prolog.d/50-nvlink.sh speaks of nvidia-imex"
-    given = want(job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
+    given = desire(job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
     assert domain.findings_of(given, facts, None, "580.173.02") == []
 
 
 def test_without_a_drivers_version_nothing_is_installed() -> None:
-    notes = domain.findings_of(want(), owned(), None, None)
+    notes = domain.findings_of(desire(), owned(), None, None)
     assert [note["code"] for note in notes] == ["imex_driver_unknown"]
-    assert domain.findings_of(want(owner="none"), owned(), None, None) == []
+    assert domain.findings_of(desire(owner="none"), owned(), None, None) == []
 
 
 def test_options_of_the_driver_wait_for_a_reboot() -> None:
-    given = want(channel_count=64, create_channel0=True)
+    given = desire(channel_count=64, create_channel0=True)
     params = "ImexChannelCount: 2048\nCreateImexChannel0: 1\n"
     found = domain.reboot_needed(given, params, False)
     assert found is not None
@@ -210,11 +213,11 @@ def test_options_of_the_driver_wait_for_a_reboot() -> None:
     assert domain.reboot_needed(given, "ImexChannelCount: 64\nCreateImexChannel0: 1\n", True) is None
     assert domain.reboot_needed(given, None, False) is None
     assert domain.reboot_needed(given, None, True) is not None
-    assert domain.reboot_needed(want(), params, True) is None
+    assert domain.reboot_needed(desire(), params, True) is None
 
 
 def test_the_rendered_record_is_parsed_to_the_same_record() -> None:
-    text = domain.render_record(want(), 3, ["r01t04"])
+    text = domain.render_record(desire(), 3, ["r01t04"])
     read = files.parse_record(text)
     assert read == files.Record("r01", 3, files.digest(files.render_nodes(LIST)), "domain")
     assert json.loads(text)["outdated"] == ["r01t04"]
@@ -246,7 +249,7 @@ def load(name: str) -> Any:
 
 def test_every_key_that_an_operator_may_set_is_a_variable_with_its_default() -> None:
     by_role = {"DAEMONIZE"} | set(files.SENSITIVE)
-    keys = load("vars/main.yml")["imex_config_wanted"]
+    keys = load("vars/main.yml")["imex_config_settings"]
     defaults, specs = load("defaults/main.yml"), load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     assert set(keys) == set(files.KEYS) - by_role
     for key, template in keys.items():
@@ -258,9 +261,12 @@ def test_every_key_that_an_operator_may_set_is_a_variable_with_its_default() -> 
 def test_the_ranges_of_the_roles_variables_are_those_that_are_checked() -> None:
     """Each number says its range in the specification, and what lies outside is refused by what the role calls."""
     known = load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-    keys = {text.strip("{} "): key for key, text in load("vars/main.yml")["imex_config_wanted"].items()}
-    checked = {variable: (least, most) for variable, least, most in domain.RANGES.values()}
-    checked.update({f"imex_job_{name}": limits for name, limits in job_files.RANGES.items()})
+    keys = {text.strip("{} "): key for key, text in load("vars/main.yml")["imex_config_settings"].items()}
+    variables = load("vars/main.yml")
+    checked = {}
+    for ranges, options in ((domain.RANGES, "imex_domain_options"), (job_files.RANGES, "imex_job_options")):
+        for name, limits in ranges.items():
+            checked[re.findall(r"imex_[a-z0-9_]+", variables[options][name])[0]] = limits
     checked["imex_tls_days"] = (1, 36500)  # by an assertion of the role's own
     for name, option in known.items():
         if option["type"] not in ("int", "float") or "choices" in option:
@@ -269,8 +275,8 @@ def test_the_ranges_of_the_roles_variables_are_those_that_are_checked() -> None:
         assert said, name
         if name in keys:
             key = files.KEYS[keys[name]]
-            assert (key.kind, key.least) == ("number", int(said[1])), name
-            assert key.most == int(said[2] or 2**31 - 1), name
+            assert (key.kind, key.low) == ("number", int(said[1])), name
+            assert key.high == int(said[2] or 2**31 - 1), name
         else:
             assert checked.pop(name) == (int(said[1]), int(said[2])), name
     assert not checked
@@ -286,7 +292,7 @@ def test_defaults_specs_and_readme_name_the_same_variables() -> None:
 
 def test_config_names_no_tls_file_of_the_role_once_they_are_gone() -> None:
     """A daemon that somebody else starts would look for them in vain."""
-    ours = {key: value for key, value in want(tls=TLS).settings.items() if key.startswith("IMEX_")}
+    ours = {key: value for key, value in desire(tls=TLS).settings.items() if key.startswith("IMEX_")}
     config = files.Config("".join(f"{key}={value}\n" for key, value in ours.items()))
     left = config.changed(domain.without_own_tls(config))
     assert not set(left.settings().values()) & set(domain.TLS_FILES.values())

@@ -92,13 +92,13 @@ def test_a_change_is_what_is_read_back_and_a_second_one_changes_nothing(text: st
         ({"BIND_INTERFACE_IP": "eth0"}, "an address"),
         ({"FUTURE": "a\nB=1"}, "one line"),
         ({"FUTURE": " a"}, "one line"),
-        ({"not a key": 1}, "no key"),
+        ({"not a key": 1}, "not a key"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(settings: dict[str, object], said: str) -> None:
     with pytest.raises(files.ImexError, match=said) as caught:
         files.check_settings(settings)
-    assert str(caught.value).startswith("imex_config: ")
+    assert str(caught.value).startswith("option settings: ")
     assert "\n" not in str(caught.value)
 
 

@@ -39,14 +39,14 @@ def test_a_port_is_open_where_a_rule_lets_everybody_in(ufw: Path) -> None:
 
 def test_what_the_site_has_opened_is_never_closed(ufw: Path) -> None:
     (ufw / "opened.json").write_text('{"ufw": [22]}')
-    hands = HostChanges(check=True)
-    firewall.settle(hands, [50000, 50005])
-    assert hands.done[:2] == ["close port 22/tcp in ufw", "open port 50000/tcp in ufw"]
-    assert hands.after == {str(ufw / "opened.json"): '{"ufw": [50000]}\n'}
+    changes = HostChanges(check=True)
+    firewall.apply(changes, [50000, 50005])
+    assert changes.done[:2] == ["close port 22/tcp in ufw", "open port 50000/tcp in ufw"]
+    assert changes.after == {str(ufw / "opened.json"): '{"ufw": [50000]}\n'}
 
 
 def test_a_record_that_is_none_stands_in_nobodys_way(ufw: Path) -> None:
     (ufw / "opened.json").write_text("[1]")
-    hands = HostChanges(check=True)
-    firewall.settle(hands, [50005])
-    assert hands.done == [f"remove {ufw / 'opened.json'}"]
+    changes = HostChanges(check=True)
+    firewall.apply(changes, [50005])
+    assert changes.done == [f"remove {ufw / 'opened.json'}"]

@@ -64,7 +64,7 @@ def test_no_text_of_a_package_manager_breaks_it(text: str) -> None:
 
 def test_a_version_that_a_person_wrote() -> None:
     assert packages.check_version(DRIVER) == DRIVER
-    with pytest.raises(ImexError, match="imex_version: 'latest' is no version of a driver"):
+    with pytest.raises(ImexError, match="option version: 'latest' is not a driver version"):
         packages.check_version("latest")
 
 

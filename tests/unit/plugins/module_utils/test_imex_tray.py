@@ -60,7 +60,7 @@ def test_a_slurm_that_does_not_answer_is_no_slurm_without_jobs(tmp_path: Path, m
     jobs, why = slurm_jobs.running_on(["a"])
     assert (jobs, why) == ([], "slurm_load_jobs error: Unable to contact slurm controller")
     squeue(tmp_path, "sleep 60", monkeypatch)
-    assert slurm_jobs.running_on(["a"], 0.3) == ([], "squeue gave no answer in time")
+    assert slurm_jobs.running_on(["a"], 0.3) == ([], "squeue timed out")
 
 
 def test_a_client_without_a_cluster_is_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def test_a_client_without_a_cluster_is_no_slurm(tmp_path: Path, monkeypatch: pyt
     assert slurm_jobs.running_on(["a"]) == ([], None)
 
 
-def test_the_program_of_a_tray_is_the_check_itself() -> None:
+def test_the_program_of_a_tray_is_the_check_at_boot() -> None:
     text = tray._program()
     assert text.startswith("#!/")
     assert " -I\n# Copyright" in text
-    assert "def judge(" in text
+    assert "def decide(" in text
     assert domain.PROGRAM == "/usr/local/libexec/nvlink-imex"

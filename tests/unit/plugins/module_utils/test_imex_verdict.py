@@ -62,7 +62,7 @@ def test_a_mismatch_that_the_files_do_not_show_any_more() -> None:
     judged = verdict.judge("r01", members(4), clique(4, cells))
     assert found(judged) == [("imex_list_differs", "t2")]
     assert "stop all its daemons, then start all" in judged.findings[0]["message"]
-    assert len(judged.blind) == 6
+    assert len(judged.disconnected) == 6
 
 
 def test_a_list_of_the_same_trays_in_other_bytes() -> None:
@@ -115,8 +115,8 @@ def test_waiting_for_recovery_names_trays() -> None:
 def test_a_pair_that_is_blind_one_way() -> None:
     judged = verdict.judge("r01", members(4), clique(4, {(0, 3): "NEVER_CONNECTED"}))
     assert found(judged) == [("imex_pair_disconnected", None)]
-    assert "t0-t3 see each other one way only" in judged.findings[0]["message"]
-    assert judged.blind == (("t0", "t3", "never_connected"),)
+    assert "t0-t3 are connected one way only" in judged.findings[0]["message"]
+    assert judged.disconnected == (("t0", "t3", "never_connected"),)
 
 
 def test_the_tray_in_every_blind_pair_is_named() -> None:
@@ -167,7 +167,9 @@ def test_a_verdict_is_good_only_if_all_is_and_else_has_a_reason(case: tuple[int,
     judged = verdict.judge("r01", members(count), facts)
     speaking = [number for number, kind in enumerate(kinds) if kind in ("ready", "init")]
     broken = {pair for pair, word in cells.items() if word != "CONNECTED" and pair[0] in speaking}
-    assert {(a, b) for a, b, word in judged.blind if word != "unknown"} == {(f"t{a}", f"t{b}") for a, b in broken}
+    assert {(a, b) for a, b, word in judged.disconnected if word != "unknown"} == {
+        (f"t{a}", f"t{b}") for a, b in broken
+    }
     assert judged.ok == (set(kinds) == {"ready"} and not broken)
     assert judged.ok or judged.findings
     for note in judged.findings:
@@ -183,4 +185,4 @@ def test_a_ready_tray_whose_ctl_hangs_is_the_finding_and_no_pair() -> None:
     facts = clique(4, t1={"answers": answers})
     assert facts["t1"]["ready"]
     judged = verdict.judge("r01", members(4), facts)
-    assert (judged.ok, judged.blind, found(judged)) == (False, (), [("imex_timeout", "t1")])
+    assert (judged.ok, judged.disconnected, found(judged)) == (False, (), [("imex_timeout", "t1")])

@@ -39,8 +39,8 @@ def decide(rows: dict[str, Any], play: Any = TRAYS, allow_outdated: Any = ()) ->
 
 
 def test_bare_trays_begin_with_generation_1() -> None:
-    said = decide({tray: row() for tray in TRAYS})
-    assert (said.restart, said.generation, said.outdated, said.held) == (False, 1, (), None)
+    decision = decide({tray: row() for tray in TRAYS})
+    assert (decision.restart, decision.generation, decision.outdated, decision.blocked) == (False, 1, (), None)
 
 
 def test_a_list_that_all_have_keeps_its_generation() -> None:
@@ -49,32 +49,32 @@ def test_a_list_that_all_have_keeps_its_generation() -> None:
 
 def test_a_changed_list_is_one_more_than_any_knows_and_restarts_all() -> None:
     rows = {tray: row(number, OLD, restart=True) for number, tray in enumerate(TRAYS, 3)}
-    said = decide(rows)
-    assert (said.restart, said.generation) == (True, 7)
+    decision = decide(rows)
+    assert (decision.restart, decision.generation) == (True, 7)
 
 
 def test_a_tray_that_comes_back_takes_the_generation_of_its_clique() -> None:
     rows = {tray: row(5, NEW) for tray in TRAYS[:3]} | {"d": row(4, OLD, running=False)}
-    said = decide(rows)
-    assert (said.restart, said.generation) == (False, 5)
+    decision = decide(rows)
+    assert (decision.restart, decision.generation) == (False, 5)
 
 
 def test_a_tray_that_comes_back_alone_learns_it_from_its_peers() -> None:
-    told = {"10.0.0.1": record(5, NEW), "10.0.0.2": record(5, NEW)}
-    said = decide({"d": row(4, OLD, running=False, peers=told)}, play=["d"])
-    assert (said.restart, said.generation, said.outdated, said.held) == (False, 5, (), None)
+    records = {"10.0.0.1": record(5, NEW), "10.0.0.2": record(5, NEW)}
+    decision = decide({"d": row(4, OLD, running=False, peers=records)}, play=["d"])
+    assert (decision.restart, decision.generation, decision.outdated, decision.blocked) == (False, 5, (), None)
 
 
 def test_a_tray_that_cannot_be_reached_owes() -> None:
-    said = decide({tray: row(3, OLD, restart=True) for tray in TRAYS[:3]})
-    assert said.outdated == ("d",)
-    assert [(note["code"], note["tray"]) for note in said.findings] == [("imex_list_outdated", "d")]
+    decision = decide({tray: row(3, OLD, restart=True) for tray in TRAYS[:3]})
+    assert decision.outdated == ("d",)
+    assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_list_outdated", "d")]
 
 
 def test_a_part_of_the_clique_is_not_changed() -> None:
-    said = decide({"a": row(3, OLD, restart=True)}, play=["a"])
-    assert [note["code"] for note in said.findings] == ["imex_clique_partial"]
-    assert "leaves out b, c, d" in str(said.held)
+    decision = decide({"a": row(3, OLD, restart=True)}, play=["a"])
+    assert [note["code"] for note in decision.findings] == ["imex_clique_partial"]
+    assert "leaves out b, c, d" in str(decision.blocked)
     assert decide({"a": row(3, OLD, restart=True)}, play=["a"], allow_outdated=["b", "c", "d"]).outdated == (
         "b",
         "c",
@@ -83,24 +83,24 @@ def test_a_part_of_the_clique_is_not_changed() -> None:
 
 
 def test_a_first_tray_does_not_join_members_of_another_list() -> None:
-    told = {"10.0.0.2": record(3, OLD)}
-    said = decide({"a": row(running=False, peers=told)}, play=["a"])
-    assert [note["code"] for note in said.findings] == ["imex_clique_partial"]
+    records = {"10.0.0.2": record(3, OLD)}
+    decision = decide({"a": row(running=False, peers=records)}, play=["a"])
+    assert [note["code"] for note in decision.findings] == ["imex_clique_partial"]
 
 
 def test_a_broken_member_that_runs_holds_a_restart_and_nothing_else() -> None:
     broken = {"failed": True, "running": True, "msg": "two owners"}
     rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": broken}
-    said = decide(rows)
-    assert [(note["code"], note["tray"]) for note in said.findings] == [("imex_change_blocked", "d")]
+    decision = decide(rows)
+    assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_change_blocked", "d")]
     calm = decide({tray: row(3, NEW) for tray in TRAYS[:3]} | {"d": broken})
-    assert (calm.held, calm.restart, calm.outdated) == (None, False, ("d",))
+    assert (calm.blocked, calm.restart, calm.outdated) == (None, False, ("d",))
 
 
 def test_a_broken_member_that_does_not_run_owes() -> None:
     rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": {"failed": True, "running": False}}
-    said = decide(rows)
-    assert (said.held, said.outdated) == (None, ("d",))
+    decision = decide(rows)
+    assert (decision.blocked, decision.outdated) == (None, ("d",))
 
 
 def test_records_of_another_clique_say_nothing_of_this_one() -> None:
@@ -126,18 +126,18 @@ ROWS = st.dictionaries(
 def test_no_member_that_is_given_the_list_keeps_a_record_that_wins_over_it(
     rows: dict[str, Any], play: set[str]
 ) -> None:
-    said = decide(rows, play | set(rows))
+    decision = decide(rows, play | set(rows))
     known = [entry["record"] for entry in rows.values() if not entry["failed"] and entry["record"]]
-    assert all(said.generation > other["generation"] for other in known if other["sha256"] == OLD)
-    assert said.generation >= 1
-    assert not set(said.outdated) & {tray for tray, entry in rows.items() if not entry["failed"]}
+    assert all(decision.generation > other["generation"] for other in known if other["sha256"] == OLD)
+    assert decision.generation >= 1
+    assert not set(decision.outdated) & {tray for tray, entry in rows.items() if not entry["failed"]}
 
 
 def test_only_a_proven_hash_starts() -> None:
     rows = {"a": {"sha256": NEW}, "b": {"sha256": OLD}, "c": {"failed": True, "sha256": None}}
-    proven, notes = imex_clique.starters(CLIQUE, NEW, rows)
-    assert proven == ["a"]
-    assert [(note["code"], note["tray"]) for note in notes] == [("imex_list_differs", "b")]
+    verified, findings = imex_clique.startable(CLIQUE, NEW, rows)
+    assert verified == ["a"]
+    assert [(note["code"], note["tray"]) for note in findings] == [("imex_list_differs", "b")]
 
 
 # Whether there is anything to do, asked before jobs are kept away.
@@ -151,8 +151,8 @@ def asked(number: int, **more: Any) -> dict[str, Any]:
     return {**row(), "record": kept, "pending": [], "approved": True, "facts": facts(number, 3), **more}
 
 
-def due(rows: dict[str, Any], tray: str = "t0", play: Any = MEMBERS.trays) -> list[str]:
-    return imex_clique.due(MEMBERS, NEW, rows, play, [], tray)
+def pending(rows: dict[str, Any], tray: str = "t0", play: Any = MEMBERS.trays) -> list[str]:
+    return imex_clique.pending_changes(MEMBERS, NEW, rows, play, [], tray)
 
 
 def settled() -> dict[str, Any]:
@@ -160,7 +160,7 @@ def settled() -> dict[str, Any]:
 
 
 def test_a_clique_as_it_should_be_has_nothing_to_do() -> None:
-    assert [due(settled(), tray) for tray in MEMBERS.trays] == [[], [], []]
+    assert [pending(settled(), tray) for tray in MEMBERS.trays] == [[], [], []]
 
 
 @pytest.mark.parametrize(
@@ -171,27 +171,27 @@ def test_a_clique_as_it_should_be_has_nothing_to_do() -> None:
         ({"record": {**record(3, NEW), "outdated": []}}, "generation 4 of the list"),
         ({"record": None}, "generation 4 of the list"),
         ({"failed": True, "msg": "Two owners."}, "Two owners."),
-        ({"facts": {**facts(0, 3), "ready": False}}, "wait until it sees the other members"),
-        ({"facts": {**facts(0, 3), "peers": []}}, "wait until it sees the other members"),
-        ({"facts": {**facts(0, 3), "domain_state": "degraded"}}, "wait until it sees the other members"),
+        ({"facts": {**facts(0, 3), "ready": False}}, "wait until it is connected to the other members"),
+        ({"facts": {**facts(0, 3), "peers": []}}, "wait until it is connected to the other members"),
+        ({"facts": {**facts(0, 3), "domain_state": "degraded"}}, "wait until it is connected to the other members"),
     ],
 )
 def test_a_tray_that_is_not_as_it_should_be_has(change: dict[str, Any], why: str) -> None:
     rows = {**settled(), "t0": asked(0, **change)}
-    assert due(rows) == [why]
-    assert due(rows, "t1") == [], "that it takes its clique with it is up to who keeps the jobs away"
+    assert pending(rows) == [why]
+    assert pending(rows, "t1") == [], "that it takes its clique with it is up to who keeps the jobs away"
 
 
 def test_what_restarts_the_clique_is_to_be_done_on_each_of_its_trays() -> None:
     rows = {**settled(), "t1": asked(1, restart_clique=["the list of clique r01"])}
-    assert [bool(due(rows, tray)) for tray in MEMBERS.trays] == [True, True, True]
-    assert due({}, "t0") == ["it did not say what it has"]
+    assert [bool(pending(rows, tray)) for tray in MEMBERS.trays] == [True, True, True]
+    assert pending({}, "t0") == ["it returned no preview"]
 
 
 def test_a_note_of_who_owes_and_a_boot_drain_nobody() -> None:
     """The approval is gone after a boot, and written again beside the daemon that runs."""
     rows = {**settled(), "t0": asked(0, approved=False, record={**record(4, NEW), "outdated": ["t2"]})}
-    assert due(rows) == []
+    assert pending(rows) == []
 
 
 def test_a_tray_that_is_away_does_not_drain_the_others() -> None:
@@ -202,13 +202,13 @@ def test_a_tray_that_is_away_does_not_drain_the_others() -> None:
             for peer in entry["facts"]["peers"]
         ]
         entry["facts"].update(peers=lost, domain_state="degraded")
-    assert [due(rows, tray) for tray in rows] == [[], []]
-    assert due({**rows, "t2": asked(2)}) == ["wait until it sees the other members"]
+    assert [pending(rows, tray) for tray in rows] == [[], []]
+    assert pending({**rows, "t2": asked(2)}) == ["wait until it is connected to the other members"]
 
 
 def test_a_clique_that_would_be_held_is_told_by_the_change_itself() -> None:
     rows = {"t0": asked(0, restart_clique=["the list of clique r01"])}
-    assert "leaves out t1, t2" in due(rows, play=["t0"])[0]
+    assert "leaves out t1, t2" in pending(rows, play=["t0"])[0]
 
 
 @given(
@@ -228,35 +228,37 @@ def test_a_clique_that_would_be_held_is_told_by_the_change_itself() -> None:
 )
 def test_no_daemon_is_stopped_or_started_where_nothing_was_to_be_done(rows: dict[str, Any]) -> None:
     """Whatever the rows: what the change decides from them touches no daemon of such a tray."""
-    said = imex_clique.decide(MEMBERS, NEW, rows, MEMBERS.trays, [])
+    decision = imex_clique.decide(MEMBERS, NEW, rows, MEMBERS.trays, [])
     for tray, entry in rows.items():
-        if not due(rows, tray):
-            assert not said.restart
+        if not pending(rows, tray):
+            assert not decision.restart
             assert entry["running"]
             assert not entry["pending"]
-            assert imex_clique.is_done({**entry, "record": {**entry["record"], "outdated": list(said.outdated)}}, said)
+            assert imex_clique.is_up_to_date(
+                {**entry, "record": {**entry["record"], "outdated": list(decision.outdated)}}, decision
+            )
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("decision", "why"),
     [
         ({"pending": []}, []),
         ({"pending": ["mask nvidia-imex.service"]}, ["mask nvidia-imex.service"]),
         ({"failed": True, "msg": "No driver."}, ["No driver."]),
-        (None, ["it did not say what it has"]),
+        (None, ["it returned no preview"]),
     ],
 )
-def test_an_owner_without_a_list_asks_each_tray_alone(said: Any, why: list[str]) -> None:
-    assert imex_clique.due_alone(said) == why
+def test_an_owner_without_a_list_asks_each_tray_alone(decision: Any, why: list[str]) -> None:
+    assert imex_clique.pending_without_list(decision) == why
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 18])
 def test_long_lists_of_trays_stay_one_sentence(count: int) -> None:
     trays = tuple(f"t{number:02}" for number in range(count + 1))
     clique = Clique("r01", trays, tuple(f"10.0.0.{number}" for number in range(count + 1)))
-    said = imex_clique.decide(clique, NEW, {"t00": row(3, OLD, restart=True)}, ["t00"], [])
-    assert said.held is not None
-    assert len(said.held) < 300
+    decision = imex_clique.decide(clique, NEW, {"t00": row(3, OLD, restart=True)}, ["t00"], [])
+    assert decision.blocked is not None
+    assert len(decision.blocked) < 300
 
 
 @pytest.mark.parametrize(

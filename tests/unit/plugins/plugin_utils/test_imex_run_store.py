@@ -57,7 +57,7 @@ def test_a_tray_finds_its_clique_in_the_lists_order(tmp_path: Path) -> None:
 
 def test_a_clique_without_a_list_is_an_error_of_its_trays_only(tmp_path: Path) -> None:
     path = fabric(tmp_path / "fabric.json", r01t2={"imex_address": None})
-    with pytest.raises(FabricFileError, match="r01t2 has no imex_address"):
+    with pytest.raises(FabricFileError, match="imex_address is missing for r01t2"):
         imex_run_store.clique_of(str(tmp_path), path, "r01t1")
     with pytest.raises(FabricFileError, match="cannot be read"):
         imex_run_store.clique_of(str(tmp_path), str(tmp_path / "none.json"), "r01t1")
@@ -85,10 +85,12 @@ def test_many_forks_at_once_parse_it_once(tmp_path: Path) -> None:
 
 def test_rows_of_a_play_by_phase(tmp_path: Path) -> None:
     folder = str(tmp_path)
-    imex_run_store.put(folder, "play 1", "look", "r01/../t1", {"running": True})
-    imex_run_store.put(folder, "play 2", "look", "r01/../t1", {"running": False})
-    assert imex_run_store.rows(folder, "play 1", "look", ["r01/../t1", "t2"]) == {"r01/../t1": {"running": True}}
-    assert imex_run_store.rows(folder, "play 1", "start", ["r01/../t1"]) == {}
-    imex_run_store.forget(folder, "play 1", ["look", "start"], "r01/../t1")
-    assert imex_run_store.rows(folder, "play 1", "look", ["r01/../t1"]) == {}
-    assert len(imex_run_store.rows(folder, "play 2", "look", ["r01/../t1"])) == 1
+    imex_run_store.write_row(folder, "play 1", "inspect", "r01/../t1", {"running": True})
+    imex_run_store.write_row(folder, "play 2", "inspect", "r01/../t1", {"running": False})
+    assert imex_run_store.read_rows(folder, "play 1", "inspect", ["r01/../t1", "t2"]) == {
+        "r01/../t1": {"running": True}
+    }
+    assert imex_run_store.read_rows(folder, "play 1", "start", ["r01/../t1"]) == {}
+    imex_run_store.delete_rows(folder, "play 1", ["inspect", "start"], "r01/../t1")
+    assert imex_run_store.read_rows(folder, "play 1", "inspect", ["r01/../t1"]) == {}
+    assert len(imex_run_store.read_rows(folder, "play 2", "inspect", ["r01/../t1"])) == 1
