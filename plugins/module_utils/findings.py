@@ -665,10 +665,10 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_block_size_unused": Entry(INFO, "a block size has no effect", "remove it from slurm_topology_block_sizes"),
     "slurm_block_unknown": Entry(ERROR, "Slurm has none of the nodes of a block", "set nvlink_slurm_node"),
     "slurm_channels_beyond_driver": Entry(
-        WARNING, "Slurm may give a job an IMEX channel that a driver lacks", "lower slurm_imex_channels"
+        WARNING, "Slurm may give a job an IMEX channel that a driver lacks", "lower slurm_imex_channel_count"
     ),
     "slurm_channels_few": Entry(
-        WARNING, "there are fewer IMEX channels than nodes", "raise NVreg_ImexChannelCount, then slurm_imex_channels"
+        WARNING, "there are fewer IMEX channels than nodes", "raise NVreg_ImexChannelCount, then slurm_imex_channel_count"
     ),
     "slurm_channels_none": Entry(
         WARNING,

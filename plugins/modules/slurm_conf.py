@@ -7,30 +7,32 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_conf
-short_description: Give slurmctld its configuration from the fabric file
+short_description: "[INTERNAL] Write slurmctld's configuration from the fabric file and start it"
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Writes C(slurm.conf), C(nvlink_nodes.conf), C(gres.conf) and C(cgroup.conf) and has slurmctld run them.
-  - slurmctld is started where it does not run. Else it is told to reconfigure, and restarted only for what it reads at
-    its start alone. Jobs go on in all cases.
-  - Which nodes there are says the fabric file. Their hardware is what M(rackscale.nvlink.slurm_tray) measured in this
-    run, and for all other trays what the node lines in force say. So a run that is limited to one tray changes the line
-    of that tray alone.
-  - Lines C(Include) that slurm.conf has already are kept, among them those of M(rackscale.nvlink.slurm_topology).
-  - If slurmctld refuses the files, those of before are put back, and the module fails with one sentence.
+  - Writes C(slurm.conf), C(nvlink_nodes.conf), C(gres.conf) and C(cgroup.conf) and has slurmctld load them.
+  - slurmctld is started where it does not run. Else it is reconfigured, and restarted only for settings that it reads
+    at its start alone. Jobs continue in all cases.
+  - The nodes are those of the fabric file. The hardware of a tray is what M(rackscale.nvlink.slurm_tray) measured in
+    this run, else what its present node line has. So a run that is limited to one tray changes the line of that tray
+    alone.
+  - Present lines C(Include) of slurm.conf are kept, among them those of M(rackscale.nvlink.slurm_topology).
+  - If slurmctld refuses the files, the old ones are restored, and the module fails.
+notes:
+  - Used by the roles of this collection alone; its options may change in any release.
 options:
   fabric_file:
     description: Path of the fabric file on the Ansible controller. The action plugin reads it.
     type: path
-  slurm_cluster:
-    description: Which of the fabric file's Slurm clusters is meant. The one called as O(cluster) by default.
+  cluster:
+    description: The Slurm cluster of the fabric file. By default the one with the name O(cluster_name).
     type: str
   observations:
-    description: The name under which the results of M(rackscale.nvlink.slurm_tray) are registered.
+    description: The variable in which the results of M(rackscale.nvlink.slurm_tray) are registered.
     type: str
-  cluster:
+  cluster_name:
     description: C(ClusterName).
     type: str
     required: true
@@ -39,7 +41,7 @@ options:
     type: dict
     default: {}
   auth:
-    description: How Slurm's daemons know each other.
+    description: The authentication of Slurm's daemons (C(AuthType)).
     type: str
     choices: [munge, slurm]
     default: munge
@@ -64,19 +66,19 @@ options:
     type: path
     default: /var/log/slurm
   accounting_host:
-    description: The host of slurmdbd. Slurm keeps no accounts if empty.
+    description: The host of slurmdbd. No accounting if empty.
     type: str
     default: ""
   imex:
-    description: Whether each job gets an IMEX channel of its own, by C(switch/nvidia_imex).
+    description: Whether each job gets its own IMEX channel, by C(switch/nvidia_imex).
     type: bool
     default: true
-  imex_channels:
-    description: C(imex_channel_count). If 0, one less than the smallest count that a driver told.
+  imex_channel_count:
+    description: C(imex_channel_count). If V(0), one less than the smallest count of any tray's driver.
     type: int
     default: 0
   imex_dev_major:
-    description: The major number of the channels' devices, for hosts without the driver. 0 asks the driver.
+    description: The major number of the channels' devices, for hosts without the driver. V(0) uses the driver's.
     type: int
     default: 0
   gres:
@@ -86,7 +88,7 @@ options:
     choices: [files, autodetect, none]
     default: files
   gpu_type:
-    description: The type of the GPUs, as jobs may ask for it.
+    description: The type of the GPUs, as jobs request it.
     type: str
     default: ""
   health_check:
@@ -107,9 +109,9 @@ options:
     default: ""
   tiers:
     description:
-      - The tiers that M(rackscale.nvlink.slurm_tiers) gives to Slurm after this. Where there are any, users need an
-        association, QoS give limits and priority, and a job that its partition refuses is not left waiting. Preemption
-        is on where a tier's QoS preempts.
+      - The tiers that M(rackscale.nvlink.slurm_tiers) configures after this. Where there are any, users need an
+        association, QoS limits and priorities are enforced, and a job that its partition refuses does not stay pending.
+        Preemption is on where a tier's QoS preempts.
     type: list
     elements: dict
     default: []
@@ -122,11 +124,11 @@ options:
     type: bool
     default: false
   settings:
-    description: Settings of C(slurm.conf), which win over the module's own. One without a value takes ours away.
+    description: Settings of C(slurm.conf), which override the module's own. One without a value removes the module's.
     type: dict
     default: {}
   cgroup:
-    description: Settings of C(cgroup.conf), which win over the module's own.
+    description: Settings of C(cgroup.conf), which override the module's own.
     type: dict
     default: {}
   node:
@@ -145,9 +147,9 @@ options:
     default: []
   allow_removal:
     description:
-      - Whether a tray that left the fabric file, or a partition that left O(partitions), may leave Slurm while it has
-        jobs, which ends them.
-      - Without it neither leaves where slurmctld does not tell its jobs.
+      - Whether a tray that is no longer in the fabric file, or a partition that is no longer in O(partitions), is
+        removed from Slurm while it has jobs, which ends them.
+      - Without it neither is removed where slurmctld does not list its jobs.
     type: bool
     default: false
   accounting:
@@ -159,7 +161,7 @@ options:
     type: path
     default: /var/log/slurm/slurmctld.log
   texts:
-    description: The files by name. Set by the action plugin; without it the module only tells what is there.
+    description: The files by name. Set by the action plugin; without it the module only returns the present files.
     type: dict
   made_from:
     description: Set by the action plugin.
@@ -167,7 +169,7 @@ options:
     default: ""
   timeout:
     description: Seconds that one call of a tool, or the start of a unit, may take.
-    type: int
+    type: float
     default: 120
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
@@ -176,7 +178,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Where no tray has slurmd yet, no hardware is known and no text can be shown.
+      - Where no tray has slurmd yet, no hardware is known and no file can be shown.
   diff_mode:
     support: full
   idempotent:
@@ -195,7 +197,7 @@ EXAMPLES = r"""
   rackscale.nvlink.slurm_conf:
     fabric_file: "{{ inventory_dir }}/fabric.json"
     observations: slurm_tray_result
-    cluster: nvl72
+    cluster_name: nvl72
     hosts: {ctl: 198.51.100.2}
     partitions:
       - {name: all, Nodes: ALL, Default: true}
@@ -213,7 +215,7 @@ installed:
   returned: success
   type: bool
 present:
-  description: The files that were there before, by name.
+  description: The files that existed before, by name.
   returned: always, without texts
   type: dict
 outdated:
@@ -221,7 +223,7 @@ outdated:
   returned: failure
   type: bool
 findings:
-  description: What is worth knowing, each with its remedy.
+  description: Findings with code, severity and message, each with its remedy.
   returned: always
   type: list
   elements: dict
@@ -237,9 +239,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "fabric_file": {"type": "path"},
-    "slurm_cluster": {"type": "str"},
+    "cluster": {"type": "str"},
     "observations": {"type": "str"},
-    "cluster": {"type": "str", "required": True},
+    "cluster_name": {"type": "str", "required": True},
     "hosts": {"type": "dict", "default": {}},
     "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
     "user": {"type": "str", "default": "slurm"},
@@ -249,7 +251,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "log_dir": {"type": "path", "default": "/var/log/slurm"},
     "accounting_host": {"type": "str", "default": ""},
     "imex": {"type": "bool", "default": True},
-    "imex_channels": {"type": "int", "default": 0},
+    "imex_channel_count": {"type": "int", "default": 0},
     "imex_dev_major": {"type": "int", "default": 0},
     "gres": {"type": "str", "choices": ["files", "autodetect", "none"], "default": "files"},
     "gpu_type": {"type": "str", "default": ""},
@@ -270,7 +272,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "log": {"type": "path", "default": "/var/log/slurm/slurmctld.log"},
     "texts": {"type": "dict"},
     "made_from": {"type": "str", "default": ""},
-    "timeout": {"type": "int", "default": 120},
+    "timeout": {"type": "float", "default": 120},
 }
 
 
@@ -285,16 +287,16 @@ def main() -> None:
             module.exit_json(changed=False, present=before, installed=_installed(), **result)
         host = Host(module.check_mode, params["timeout"])
         host.changes = changes
-        wish = cluster.DesiredState(
+        desired = cluster.DesiredState(
             texts=params["texts"],
             made_from=params["made_from"],
             conf_dir=params["conf_dir"],
-            cluster=params["cluster"],
+            cluster=params["cluster_name"],
             accounting=params["accounting"],
             log=params["log"],
             allow_removal=params["allow_removal"],
         )
-        changed = cluster.apply(host, wish)
+        changed = cluster.apply(host, desired)
     except NvlinkError as error:
         module.fail_json(msg=str(error), outdated=isinstance(error, cluster.Outdated), **result)
     if module._diff:

@@ -7,44 +7,46 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_controller
-short_description: Bring up what slurmctld needs before it can start
+short_description: "[INTERNAL] Install slurmctld's packages, key, database and state folder"
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Runs on the host of slurmctld. Installs the packages, makes the cluster's authentication key once, brings up MariaDB
-    and slurmdbd, and makes the folder of slurmctld's state.
-  - A key or a database password that is there stays. Neither stands in any output, argument of a process or diff. The
-    password is kept in C(slurmdbd.conf) alone, with mode 0600.
-  - slurmctld itself is started by M(rackscale.nvlink.slurm_conf), once it has its files.
-  - With O(backup=true) the host is made ready for a second slurmctld, which M(rackscale.nvlink.slurm_standby) starts.
-    It gets the key of the first one and no database.
+  - Runs on the host of slurmctld. Installs the packages, creates the cluster's authentication key once, starts MariaDB
+    and slurmdbd, and makes C(StateSaveLocation).
+  - An existing key or database password stays. Neither is in any output, process argument or diff. The password is
+    stored in C(slurmdbd.conf) alone, with mode 0600.
+  - M(rackscale.nvlink.slurm_conf) starts slurmctld after it has written its files.
+  - With O(backup=true) the host is prepared for a second slurmctld, which M(rackscale.nvlink.slurm_standby) starts. It
+    gets the key of the first one and no database.
+notes:
+  - Used by the roles of this collection alone; its options may change in any release.
 options:
   packages:
-    description: The packages to have.
+    description: The packages to install.
     type: list
     elements: str
     default: []
   auth:
-    description: How Slurm's daemons know each other.
+    description: The authentication of Slurm's daemons (C(AuthType)).
     type: str
     choices: [munge, slurm]
     default: munge
   backup:
-    description: Whether this is not the first controller.
+    description: Whether this host is not the first controller.
     type: bool
     default: false
   key:
     description: The first controller's key in Base64, for O(backup=true). It is never shown.
     type: str
-  state_note:
+  state_id:
     description:
-      - What the first controller has in the file C(nvlink_state_id) of its O(state_dir), in Base64, for O(backup=true).
-        The module fails where the folder here is another one, because a takeover would then cancel all jobs.
+      - Content of the file C(nvlink_state_id) in the first controller's O(state_dir), in Base64, for O(backup=true).
+        The module fails where the folder on this host is another one, because a takeover would then cancel all jobs.
     type: str
     default: ""
   user:
-    description: C(SlurmUser). The packages make it.
+    description: C(SlurmUser). The packages create it.
     type: str
     default: slurm
   conf_dir:
@@ -60,7 +62,7 @@ options:
     type: path
     default: /var/log/slurm
   database:
-    description: Whether to bring up MariaDB and slurmdbd here.
+    description: Whether to install and start MariaDB and slurmdbd on this host.
     type: bool
     default: true
   database_name:
@@ -72,7 +74,7 @@ options:
     type: str
     default: slurm
   database_password:
-    description: The user's password. If empty the one in C(slurmdbd.conf) stays, or a new one is made. Never shown.
+    description: The user's password. If empty, the one in C(slurmdbd.conf) stays, or a new one is created. Never shown.
     type: str
     default: ""
   mariadb_file:
@@ -80,16 +82,16 @@ options:
     type: path
     default: /etc/mysql/mariadb.conf.d/60-slurm.cnf
   mariadb_settings:
-    description: Settings of MariaDB, which win over those that Slurm's guide advises.
+    description: Settings of MariaDB, which override those that Slurm's guide recommends.
     type: dict
     default: {}
   dbd_settings:
-    description: Settings of C(slurmdbd.conf), which win over the module's own.
+    description: Settings of C(slurmdbd.conf), which override the module's own.
     type: dict
     default: {}
   timeout:
     description: Seconds that one call of a tool, or the start of a unit, may take. Installing packages may take longer.
-    type: int
+    type: float
     default: 120
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
@@ -99,7 +101,7 @@ attributes:
   diff_mode:
     support: none
     details:
-      - What changes is told in words, since some of these files hold secrets.
+      - Changes are described in words, since some of these files contain secrets.
   idempotent:
     support: full
   platform:
@@ -119,7 +121,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 key_path:
-  description: Where the cluster's key is.
+  description: Path of the cluster's key.
   returned: success
   type: str
   sample: /etc/munge/munge.key
@@ -129,6 +131,11 @@ changes:
   type: list
   elements: str
   sample: ["packages installed: slurmctld"]
+findings:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
 """
 
 from typing import Any
@@ -143,7 +150,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
     "backup": {"type": "bool", "default": False},
     "key": {"type": "str", "no_log": True},
-    "state_note": {"type": "str", "default": ""},
+    "state_id": {"type": "str", "default": ""},
     "user": {"type": "str", "default": "slurm"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "state_dir": {"type": "path", "default": "/var/lib/slurm/slurmctld"},
@@ -155,7 +162,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "mariadb_file": {"type": "path", "default": "/etc/mysql/mariadb.conf.d/60-slurm.cnf"},
     "mariadb_settings": {"type": "dict", "default": {}},
     "dbd_settings": {"type": "dict", "default": {}},
-    "timeout": {"type": "int", "default": 120},
+    "timeout": {"type": "float", "default": 120},
 }
 
 
@@ -168,27 +175,27 @@ def main() -> None:
         host.changes = changes
         bring_up(host, params)
     except NvlinkError as error:
-        module.fail_json(msg=str(error), changed=bool(changes), changes=changes)
-    module.exit_json(changed=bool(changes), changes=changes, key_path=keys.path(params["auth"]))
+        module.fail_json(msg=str(error), changed=bool(changes), changes=changes, findings=[])
+    module.exit_json(changed=bool(changes), changes=changes, findings=[], key_path=keys.path(params["auth"]))
 
 
 def bring_up(host: Host, params: dict[str, Any]) -> None:
-    host.install(params["packages"], held=(cluster.UNIT, database.UNIT, keys.MUNGE_UNIT))
+    host.install(params["packages"], masked=(cluster.UNIT, database.UNIT, keys.MUNGE_UNIT))
     owner = f"{params['user']}:{params['user']}"
     host.folder(params["conf_dir"], "root:root", 0o755)
     if not params["backup"]:
-        keys.make(host, params["auth"])
+        keys.create(host, params["auth"])
     elif params["key"] or not host.check:
-        keys.give(host, params["auth"], keys.decoded(params["key"]))
+        keys.install(host, params["auth"], keys.decoded(params["key"]))
     if params["auth"] == "munge":
         host.run(keys.MUNGE_UNIT)
     host.folder(params["log_dir"], owner, 0o755)
     host.logrotate("slurmctld-nvlink", [f"{params['log_dir']}/slurmctld.log"], cluster.UNIT)
     if params["backup"]:
-        standby.check_state(host, params["state_dir"], params["state_note"], params["user"])
+        standby.check_state(host, params["state_dir"], params["state_id"], params["user"])
         return
     host.folder(params["state_dir"], owner, 0o700)
-    standby.leave_note(host, params["state_dir"], owner)
+    standby.write_state_id(host, params["state_dir"], owner)
     if params["database"]:
         database.bring_up(
             host,

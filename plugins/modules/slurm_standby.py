@@ -7,17 +7,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_standby
-short_description: Have a second slurmctld that takes over with the files of the first one
+short_description: "[INTERNAL] Copy the first slurmctld's files to a backup and start it"
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Runs on the hosts of slurmctld, in two steps. O(state=read) tells the files of the first one. O(state=present) gives
-    them to another one and starts its slurmctld, which waits until it must take over.
-  - The files are C(slurm.conf), what it includes from its own folder, and what slurmctld reads beside it. None of them
-    holds a secret. What stands in other folders the site keeps alike.
-  - A slurmctld that waits is restarted where C(slurm.conf) changes. The other files it reads when it takes over.
-  - That both have one folder of state is what M(rackscale.nvlink.slurm_controller) has seen before.
+  - Runs on the hosts of slurmctld, in two steps. O(state=read) returns the files of the first one. O(state=present)
+    writes them on another one and starts its slurmctld, which waits until it must take over.
+  - The files are C(slurm.conf), its includes from the same folder, and the other files of that folder that slurmctld
+    reads. None of them contains a secret. Files in other folders are the site's to keep equal.
+  - The backup slurmctld is restarted where C(slurm.conf) changes. It reads the other files when it takes over.
+  - M(rackscale.nvlink.slurm_controller) has checked before that both share one C(StateSaveLocation).
+notes:
+  - Used by the roles of this collection alone; its options may change in any release.
 options:
   state:
     description: The step.
@@ -25,7 +27,7 @@ options:
     choices: [read, present]
     default: present
   files:
-    description: What O(state=read) told on the first controller, not needed for it itself.
+    description: The files that O(state=read) returned on the first controller, for O(state=present).
     type: dict
     default: {}
   conf_dir:
@@ -33,12 +35,12 @@ options:
     type: path
     default: /etc/slurm
   log:
-    description: C(SlurmctldLogFile), read only to tell why slurmctld does not start.
+    description: C(SlurmctldLogFile), read for the error message where slurmctld does not start.
     type: path
     default: /var/log/slurm/slurmctld.log
   timeout:
     description: Seconds that one call of a tool, or the start of a unit, may take.
-    type: int
+    type: float
     default: 120
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
@@ -58,13 +60,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Read what the first slurmctld runs on
+- name: Read the files of the first slurmctld
   rackscale.nvlink.slurm_standby:
     state: read
   delegate_to: ctl1
   register: first
 
-- name: Have a second slurmctld
+- name: Start a backup slurmctld
   rackscale.nvlink.slurm_standby:
     files: "{{ first.files }}"
   delegate_to: ctl2
@@ -81,6 +83,11 @@ changes:
   type: list
   elements: str
   sample: ["slurm.conf written", "slurmctld.service started"]
+findings:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
 """
 
 import base64
@@ -98,7 +105,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "files": {"type": "dict", "default": {}},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "log": {"type": "path", "default": "/var/log/slurm/slurmctld.log"},
-    "timeout": {"type": "int", "default": 120},
+    "timeout": {"type": "float", "default": 120},
 }
 
 
@@ -106,7 +113,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
     changes: list[str] = []
-    result: dict[str, Any] = {"changes": changes}
+    result: dict[str, Any] = {"changes": changes, "findings": []}
     try:
         before = standby.gather(params["conf_dir"])
         if params["state"] == "read":
@@ -114,8 +121,8 @@ def main() -> None:
             module.exit_json(changed=False, files=encoded, **result)
         host = Host(module.check_mode, params["timeout"])
         host.changes = changes
-        wish = standby.DesiredState(_decoded(params["files"]), params["conf_dir"], params["log"])
-        changed = standby.bring_up(host, wish)
+        desired = standby.DesiredState(_decoded(params["files"]), params["conf_dir"], params["log"])
+        changed = standby.bring_up(host, desired)
     except NvlinkError as error:
         module.fail_json(msg=str(error), changed=bool(changes), **result)
     if module._diff:
@@ -124,7 +131,7 @@ def main() -> None:
                 "before_header": name,
                 "after_header": name,
                 "before": before.get(name, b"").decode("utf-8", "replace"),
-                "after": wish.files.get(name, b"").decode("utf-8", "replace"),
+                "after": desired.files.get(name, b"").decode("utf-8", "replace"),
             }
             for name in changed
         ]
@@ -135,7 +142,7 @@ def _decoded(given: dict[str, Any]) -> dict[str, bytes]:
     try:
         return {str(name): base64.b64decode(text, validate=True) for name, text in given.items()}
     except (binascii.Error, TypeError, ValueError):
-        raise SlurmError("The option files is not what state=read told: give it unchanged.") from None
+        raise SlurmError("The option files is not the result of state=read: pass it unchanged.") from None
 
 
 if __name__ == "__main__":

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_tray
-short_description: Make a tray a node of a configless Slurm
+short_description: "[INTERNAL] Make a tray a node of a configless Slurm"
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Runs on a tray, in two steps. O(state=prepared) installs the packages, puts the cluster's key in place and tells
-    the tray's hardware. O(state=started) starts slurmd, which fetches its configuration from slurmctld.
-  - Between the two slurmctld must be told of the hardware, see M(rackscale.nvlink.slurm_conf).
-  - One task for each step, whatever there is to do, as a task costs the controller about 10 ms a tray even if skipped.
-  - A slurmd that runs with the right options is not touched. Jobs go on where it is restarted.
+  - Runs on a tray, in two steps. O(state=prepared) installs the packages and the cluster's key and returns the tray's
+    hardware. O(state=started) starts slurmd, which fetches its configuration from slurmctld.
+  - Between the two, M(rackscale.nvlink.slurm_conf) writes the hardware into slurmctld's files.
+  - Each step is one task, because a task costs the controller about 10 ms a tray even if it is skipped.
+  - A slurmd that runs with the right options is not restarted. Jobs continue where it is.
+notes:
+  - Used by the roles of this collection alone; its options may change in any release.
 options:
   state:
     description: The step.
@@ -24,49 +26,49 @@ options:
     choices: [prepared, started]
     required: true
   packages:
-    description: The packages to have.
+    description: The packages to install.
     type: list
     elements: str
     default: []
   auth:
-    description: How Slurm's daemons know each other.
+    description: The authentication of Slurm's daemons (C(AuthType)).
     type: str
     choices: [munge, slurm]
     default: munge
   key:
-    description: The cluster's key in Base64. It is never shown, and not needed for O(state=started).
+    description: The cluster's key in Base64, for O(state=prepared). It is never shown.
     type: str
   conf_servers:
-    description: Where slurmd fetches its configuration, each C(HOST:PORT).
+    description: The slurmctlds from which slurmd fetches its configuration, each C(HOST:PORT).
     type: list
     elements: str
     required: true
   options_file:
-    description: The file in which the unit of slurmd finds C(SLURMD_OPTIONS).
+    description: The environment file of slurmd's unit, with C(SLURMD_OPTIONS).
     type: path
     default: /etc/default/slurmd
   log:
-    description: C(SlurmdLogFile), read only to tell why slurmd does not start.
+    description: C(SlurmdLogFile), read for the error message where slurmd does not start.
     type: path
     default: /var/log/slurm/slurmd.log
   health_check:
-    description: Where to put the program of C(HealthCheckProgram). None is put anywhere if empty.
+    description: Path at which to install the program of C(HealthCheckProgram). None if empty.
     type: str
     default: ""
   gpus:
-    description: How many GPUs the health check expects. It looks at none if 0.
+    description: The number of GPUs that the health check expects. With V(0) it checks none.
     type: int
     default: 0
   prolog_dirs:
     description:
       - Folders of the programs that C(Prolog) and C(Epilog) name by a pattern. Each gets a program that does nothing,
-        because Slurm fails every job and drains the tray where such a pattern finds none.
+        because Slurm fails every job and drains the tray where such a pattern matches no file.
     type: list
     elements: path
     default: []
   timeout:
     description: Seconds that one call of a tool, or the start of a unit, may take. Installing packages may take longer.
-    type: int
+    type: float
     default: 120
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
@@ -78,7 +80,7 @@ attributes:
   diff_mode:
     support: none
     details:
-      - What changes is told in words, since some of these files hold secrets.
+      - Changes are described in words, since some of these files contain secrets.
   idempotent:
     support: full
   platform:
@@ -106,12 +108,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 hardware:
-  description: What C(slurmd -C) tells, null where slurmd is not installed yet.
+  description: The hardware that C(slurmd -C) prints, memory in MiB; null where slurmd is not installed yet.
   returned: success and O(state=prepared)
   type: dict
   sample: {CPUs: 144, Boards: 1, SocketsPerBoard: 2, CoresPerSocket: 72, ThreadsPerCore: 1, RealMemory: 878000}
-channels:
-  description: How many IMEX channels the driver has, null where it does not say.
+channel_count:
+  description: The driver's number of IMEX channels, null where it does not report it.
   returned: success and O(state=prepared)
   type: int
   sample: 2048
@@ -121,6 +123,11 @@ changes:
   type: list
   elements: str
   sample: ["packages installed: munge, slurmd"]
+findings:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
 """
 
 from typing import Any
@@ -141,29 +148,29 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "health_check": {"type": "str", "default": ""},
     "gpus": {"type": "int", "default": 0},
     "prolog_dirs": {"type": "list", "elements": "path", "default": []},
-    "timeout": {"type": "int", "default": 120},
+    "timeout": {"type": "float", "default": 120},
 }
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     changes: list[str] = []
-    result: dict[str, Any] = {"changes": changes}
+    result: dict[str, Any] = {"changes": changes, "findings": []}
     try:
         host = Host(module.check_mode, module.params["timeout"])
         host.changes = changes
-        wish = _wish(module.params)
+        desired = _desired(module.params)
         if module.params["state"] == "prepared":
-            seen = tray.prepare(host, wish)
-            result.update(hardware=seen.hardware, channels=seen.channels)
+            measured = tray.prepare(host, desired)
+            result.update(hardware=measured.hardware, channel_count=measured.channel_count)
         else:
-            tray.start(host, wish)
+            tray.start(host, desired)
     except NvlinkError as error:
         module.fail_json(msg=str(error), changed=bool(changes), **result)
     module.exit_json(changed=bool(changes), **result)
 
 
-def _wish(params: dict[str, Any]) -> tray.DesiredState:
+def _desired(params: dict[str, Any]) -> tray.DesiredState:
     return tray.DesiredState(
         packages=params["packages"],
         auth=params["auth"],

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.story("site")]
 
 # What the lab has not: a driver with a device number, much memory for MariaDB, time.
 LAB: dict[str, Any] = {
-    "slurm_imex_channels": 64,
+    "slurm_imex_channel_count": 64,
     "slurm_imex_dev_major": 4,
     "slurm_state_dir": f"{SHARED_PLACE}/slurmctld",
     "slurm_settings": {"MessageTimeout": 20, "KillWait": 2, "SlurmdTimeout": 20, "SlurmctldTimeout": 10},
@@ -407,7 +407,7 @@ def test_a_second_controller_joins_while_jobs_run(site: Site, job: dict[str, Any
     joined = {"slurm_controllers": BOTH, "slurm_controller_hosts": "slurm_controller"}
     elsewhere = json.dumps({**joined, "slurm_state_dir": "/var/lib/slurm/elsewhere"})
     done = site.bring_up("-e", elsewhere, check=False)
-    assert "/var/lib/slurm/elsewhere is not the folder that the first controller has under that name" in done.stdout
+    assert "/var/lib/slurm/elsewhere is not the same folder as on the first controller" in done.stdout
     site.set(**joined)
     site.bring_up()
     assert undisturbed(site, job)
@@ -508,7 +508,7 @@ def test_what_slurmctld_refuses_is_told_and_taken_back(site: Site, job: dict[str
     done = site.bring_up("-e", json.dumps({"slurm_settings": settings}), check=False)
     assert done.returncode != 0
     assert re.search(
-        r"slurmctld refused the new configuration \(.*select.*\); the files of before are back\.", done.stdout
+        r"slurmctld refused the new configuration \(.*select.*\); the old files were restored\.", done.stdout
     )
     assert site.ctl("cat /etc/slurm/slurm.conf") == before
     assert undisturbed(site, job)
@@ -522,10 +522,10 @@ def test_a_tray_with_a_job_does_not_leave_by_accident(site: Site, job: dict[str,
     other = site.fabric_file.with_name("other.json")
     other.write_text(json.dumps(document, sort_keys=True, indent=1) + "\n")
     done = site.bring_up("-e", f"slurm_fabric_file={other}", "--limit", "ctl", check=False)
-    assert f"r01t02 left the fabric file and still runs job {job['id']}" in done.stdout
+    assert f"r01t02 is no longer in the fabric file and still runs job {job['id']}" in done.stdout
     assert "NodeName=r01t[01-04] " in site.ctl("cat /etc/slurm/nvlink_nodes.conf")
     done = site.bring_up("-e", json.dumps({"slurm_tiers": TIERS}), "--limit", "ctl", check=False)
-    assert f"Partition all left slurm_partitions and still has job {job['id']}" in done.stdout
+    assert f"Partition all is no longer in the option partitions and still has job {job['id']}" in done.stdout
     assert undisturbed(site, job)
 
 
@@ -562,7 +562,7 @@ def test_accounting_that_does_not_start_is_one_sentence(
     done = site.bring_up("-e", json.dumps(settings), check=False)
     told = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("[ERROR]")]
     assert len(told) == 1, done.stdout
-    assert re.search(rf"{unit}.service does not start \(.*({why}).*\): .*; the .* of before is back\.", told[0])
+    assert re.search(rf"{unit}.service does not start \(.*({why}).*\): .*; the old .* was restored\.", told[0])
     assert site.ctl(files) == before
     assert site.ctl("systemctl is-active mariadb slurmdbd").split() == ["active", "active"]
     assert undisturbed(site, job)

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""slurm.conf and the files beside it are written, and slurmctld runs them; else all is as before.
+"""Write slurm.conf and the files next to it and have slurmctld load them; a failure rolls back.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-slurmctld has no way to check a configuration alone (24.11.5 and 26.05.5 have no such option), but since 23.11
-``scontrol reconfigure`` starts a second slurmctld with the new files, which takes over only if it comes up. So a
-reconfigure is the check; jobs never notice. A first start has nothing to lose.
+slurmctld has no option that only checks a configuration (24.11.5 and 26.05.5), but since 23.11 ``scontrol reconfigure``
+starts a second slurmctld with the new files, which takes over only if it comes up. So a reconfigure is the check; jobs
+are not affected.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files, locked
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 UNIT = "slurmctld.service"
 CONF, NODES, GRES, CGROUP = "slurm.conf", "nvlink_nodes.conf", "gres.conf", "cgroup.conf"
 NAMES = (CONF, NODES, GRES, CGROUP)
-# What a slurmctld only reads when it starts: its sockets, its user and its keys.
+# Settings that slurmctld reads only at its start: sockets, user and keys.
 ONLY_AT_START = frozenset(
     (
         "authtype",
@@ -42,17 +43,17 @@ ONLY_AT_START = frozenset(
         "statesavelocation",
     )
 )
-# What giving back control may take, and how often it is tried.
+# Seconds for a backup to return control, and the number of starts.
 CONTROL_SECONDS, MAX_STARTS = 90.0, 3
-# How long a slurmdbd that refuses is asked again: while it starts, or is busy, it does so for a moment.
+# Seconds of retries: slurmdbd refuses connections for a moment while it starts or is busy.
 DATABASE_SECONDS = 20.0
-# New files get the owner and mode of this one: root's, readable by all.
-ROOTS = "/etc/passwd"
+# New files get the owner and mode of this file: root, readable by all.
+OWNER_OF_NEW_FILES = "/etc/passwd"
 
 
 @dataclass(frozen=True)
 class DesiredState:
-    """texts: name of NAMES -> text. made_from: digest of the node lines that they were made from, empty for none."""
+    """texts: name of NAMES -> text. made_from: digest of the node lines from which they were rendered, or empty."""
 
     texts: Mapping[str, str]
     made_from: str
@@ -64,7 +65,7 @@ class DesiredState:
 
 
 def present(conf_dir: str) -> dict[str, str]:
-    """name -> text of those of NAMES that are there."""
+    """name -> text of those of NAMES that exist."""
     found = {name: read(os.path.join(conf_dir, name)) for name in NAMES}
     return {name: data.decode("utf-8", "replace") for name, data in found.items() if data is not None}
 
@@ -73,59 +74,60 @@ def digest(text: str | None) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest() if text is not None else ""
 
 
-def apply(host: Host, wish: DesiredState) -> list[str]:
-    """Write and load; the names of the files that change. SlurmError says what failed and that all is as before."""
+def apply(host: Host, desired: DesiredState) -> list[str]:
+    """Write the files and have slurmctld load them; returns the changed files' names. A failure rolls back."""
     if host.check:
-        changed = _plan(host, wish, present(wish.conf_dir))[1]
+        changed = _plan(host, desired, present(desired.conf_dir))[1]
         host.run(UNIT)
         return changed
-    os.makedirs(wish.conf_dir, exist_ok=True)
-    with locked(wish.conf_dir, host.timeout):
-        before = present(wish.conf_dir)
-        if digest(before.get(NODES)) != wish.made_from:
+    os.makedirs(desired.conf_dir, exist_ok=True)
+    with locked(desired.conf_dir, host.timeout):
+        before = present(desired.conf_dir)
+        if digest(before.get(NODES)) != desired.made_from:
             raise Outdated(f"{NODES} was changed by another run meanwhile: run again.")
-        slurm = Slurm("", host.timeout, wish.conf_dir)
+        slurm = Slurm("", host.timeout, desired.conf_dir)
         running = host.is_active(UNIT)
-        texts, changed = _plan(host, wish, before)
+        texts, changed = _plan(host, desired, before)
         if changed:
-            _keep_state(before.get(CONF, ""), texts[CONF])
-        # One that is down has jobs too, and starts without those whose tray is gone; a standby may answer for it.
-        if changed and not wish.allow_removal and (running or _has_jobs(_state_dir(before.get(CONF, "")))):
-            _keep_jobs(slurm, before, texts)
-        written = Files(ROOTS)
+            _check_state(before.get(CONF, ""), texts[CONF])
+        # A slurmctld that is down has jobs too, and would drop those of a removed tray at its start; a standby may
+        # answer in its place.
+        if changed and not desired.allow_removal and (running or _has_jobs(_state_dir(before.get(CONF, "")))):
+            _check_jobs(slurm, before, texts)
+        written = Files(OWNER_OF_NEW_FILES)
         try:
             # slurm.conf last: it includes the others.
             for name in sorted(changed, key=lambda name: name == CONF):
-                written.write(os.path.join(wish.conf_dir, name), texts[name].encode())
+                written.write(os.path.join(desired.conf_dir, name), texts[name].encode())
         except OSError as error:
             written.undo()
             raise SlurmError(
-                f"{error.filename or wish.conf_dir} could not be written ({error.strerror}): make room or correct the"
-                f" mode of {wish.conf_dir}; nothing was changed."
+                f"{error.filename or desired.conf_dir} could not be written ({error.strerror}): make room or correct"
+                f" the mode of {desired.conf_dir}; nothing was changed."
             ) from None
         try:
-            _load(host, wish, slurm, changed, before, texts)
+            _load(host, desired, slurm, changed, before, texts)
         except BaseException as error:
             written.undo()
             if running and changed:
                 with contextlib.suppress(SlurmError):
                     slurm.reconfigure()
                     host.call("systemctl", "start", UNIT)
-                    # Whoever comes next finds a slurmctld that answers, as before this run.
-                    _settle(host, slurm, set(hardware.parse_nodes(before.get(NODES, ""))))
+                    # The next task gets a slurmctld that answers, as before this run.
+                    _wait_for_nodes(host, slurm, set(hardware.parse_nodes(before.get(NODES, ""))))
             if isinstance(error, SlurmError) and changed:
-                raise SlurmError(f"{str(error).rstrip('.')}; the files of before are back.") from None
+                raise SlurmError(f"{str(error).rstrip('.')}; the old files were restored.") from None
             raise
     return changed
 
 
 class Outdated(SlurmError):
-    """What the new texts were made from is no longer what is there."""
+    """The node lines have changed since the new texts were rendered from them."""
 
 
-def _plan(host: Host, wish: DesiredState, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The texts to have, and which of them change; the changes are noted."""
-    texts = dict(wish.texts)
+def _plan(host: Host, desired: DesiredState, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The texts to write, and the names of those that change; the changes are recorded."""
+    texts = dict(desired.texts)
     texts[CONF] = keep_includes(texts[CONF], before.get(CONF, ""))
     changed = [name for name in NAMES if name in texts and texts[name] != before.get(name)]
     host.changes += [f"{name} {'changed' if name in before else 'written'}" for name in changed]
@@ -133,19 +135,19 @@ def _plan(host: Host, wish: DesiredState, before: Mapping[str, str]) -> tuple[di
 
 
 def keep_includes(new: str, old: str) -> str:
-    """The new slurm.conf with the Include lines of the old one: those of the topology, the tiers, a site."""
+    """The new slurm.conf with the Include lines of the old one: those of topology, tiers and site."""
     here = included(new)
     return new + "".join(f"Include {name}\n" for name in dict.fromkeys(included(old)) if name not in here)
 
 
 def included(text: str) -> list[str]:
-    """What the Include lines of a slurm.conf name, in their order."""
+    """The paths in the Include lines of a slurm.conf, in their order."""
     words = [line.split(None, 1) for line in files.logical_lines(text)]
     return [pair[1].strip() for pair in words if len(pair) == 2 and pair[0].lower() == "include"]
 
 
 def settings(text: str) -> dict[str, str]:
-    """Key in lower case -> value of the lines that are neither nodes nor partitions."""
+    """Key in lower case -> value of all lines but nodes and partitions."""
     found: dict[str, str] = {}
     for line in files.logical_lines(text):
         pairs = files.key_values(line)
@@ -155,23 +157,23 @@ def settings(text: str) -> dict[str, str]:
 
 
 def partitions(text: str) -> set[str]:
-    """The partitions of a slurm.conf, without what it includes."""
+    """The names of the partitions in a slurm.conf, without those in its includes."""
     firsts = [files.key_values(line)[:1] for line in files.logical_lines(text)]
     return {value for pairs in firsts for key, value in pairs if key.lower() == "partitionname"}
 
 
-def _keep_state(before: str, after: str) -> None:
-    """A slurmctld that starts without its state cancels all jobs."""
+def _check_state(before: str, after: str) -> None:
+    """Refuse a StateSaveLocation without state: a slurmctld that starts without its state cancels all jobs."""
     old, new = _state_dir(before), _state_dir(after)
     if old and new and old != new and _has_jobs(old) and not _has_jobs(new):
         raise SlurmError(
-            f"StateSaveLocation would become {new}, which has no state, and slurmctld would cancel the jobs that it"
-            f" knows from {old}: stop slurmctld, copy the folder with its owner, and run again."
+            f"StateSaveLocation would become {new}, which has no state, and slurmctld would cancel the jobs in {old}:"
+            " stop slurmctld, copy the folder with its owner, and run again."
         )
 
 
 def _state_dir(text: str) -> str:
-    """Of a slurm.conf; empty where it names none."""
+    """StateSaveLocation of a slurm.conf; empty where it is unset."""
     return settings(text).get("statesavelocation", "")
 
 
@@ -179,73 +181,73 @@ def _has_jobs(state_dir: str) -> bool:
     return bool(state_dir) and os.path.exists(os.path.join(state_dir, "job_state"))
 
 
-def _keep_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """A node or a partition that leaves slurm.conf takes its jobs with it."""
+def _check_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Refuse to remove a node or a partition that has jobs: slurmctld would end them."""
 
-    def unasked(names: set[str], why: str) -> SlurmError:
+    def unanswered(names: set[str], why: str) -> SlurmError:
         return SlurmError(
-            f"{', '.join(sorted(names)[:5])} would leave slurm.conf, and slurmctld does not tell their jobs"
-            f" ({why.rstrip('.')}): run again when it answers, or set slurm_allow_removal to end them; nothing was"
+            f"{summarize(sorted(names))} would be removed from slurm.conf, and slurmctld does not list their jobs"
+            f" ({why.rstrip('.')}): run again when it answers, or set allow_removal to end the jobs; nothing was"
             " changed."
         )
 
     def jobs(option: str, names: set[str]) -> list[str]:
         shown = slurm.call("squeue", "--all", "--noheader", "--format=%A", f"--{option}={','.join(sorted(names))}")
         if shown.rc != 0 or shown.timed_out:
-            raise unasked(names, reason(shown))
+            raise unanswered(names, reason(shown))
         return sorted(set(shown.stdout.split()))
 
     nodes = set(hardware.parse_nodes(before.get(NODES, ""))) - set(hardware.parse_nodes(after[NODES]))
     if nodes:
         try:
-            # A name that slurmctld does not know has no jobs, and squeue would tell none of the others' either.
+            # A node that slurmctld does not have has no jobs, and with its name squeue would list no job at all.
             nodes &= slurm.nodes()
         except SlurmError as error:
-            raise unasked(nodes, str(error)) from None
-    held = jobs("nodelist", nodes) if nodes else []
-    if held:
+            raise unanswered(nodes, str(error)) from None
+    running = jobs("nodelist", nodes) if nodes else []
+    if running:
         raise SlurmError(
-            f"{', '.join(sorted(nodes)[:5])} left the fabric file and still runs job {', '.join(held[:5])}: drain it"
-            " first, or set slurm_allow_removal to end its jobs."
+            f"{summarize(sorted(nodes))} is no longer in the fabric file and still runs job {summarize(running)}: drain"
+            " it first, or set allow_removal to end its jobs."
         )
-    gone = partitions(before.get(CONF, "")) - partitions(after[CONF])
-    held = jobs("partition", gone) if gone else []
-    if held:
+    removed = partitions(before.get(CONF, "")) - partitions(after[CONF])
+    running = jobs("partition", removed) if removed else []
+    if running:
         raise SlurmError(
-            f"Partition {', '.join(sorted(gone)[:5])} left slurm_partitions and still has job {', '.join(held[:5])}:"
-            " let its jobs end first, or set slurm_allow_removal to end them."
+            f"Partition {summarize(sorted(removed))} is no longer in the option partitions and still has job"
+            f" {summarize(running)}: let its jobs end first, or set allow_removal to end them."
         )
 
 
 def _load(
     host: Host,
-    wish: DesiredState,
+    desired: DesiredState,
     slurm: Slurm,
     changed: list[str],
     before: Mapping[str, str],
     texts: Mapping[str, str],
 ) -> None:
-    if wish.accounting:
-        _register(host, slurm, wish.cluster)
+    if desired.accounting:
+        _register(host, slurm, desired.cluster)
     old, new = settings(before.get(CONF, "")), settings(texts[CONF])
     restart = CONF in changed and any(old.get(key) != new.get(key) for key in ONLY_AT_START)
-    since = LogCursor(wish.log)
-    started = host.run(UNIT, restart=restart, log=wish.log)
+    cursor = LogCursor(desired.log)
+    started = host.run(UNIT, restart=restart, log=desired.log)
     if not started and changed:
         result = slurm.reconfigure()
         if result.rc != 0 or result.timed_out:
-            why = host.why(UNIT, since, reason(result))
-            raise SlurmError(f"slurmctld refused the new configuration ({why}).")
+            error = host.last_error(UNIT, cursor, reason(result))
+            raise SlurmError(f"slurmctld refused the new configuration ({error}).")
     if started:
-        _take_control(host, slurm, since)
-    _settle(host, slurm, set(hardware.parse_nodes(texts[NODES])))
+        _take_control(host, slurm, cursor)
+    _wait_for_nodes(host, slurm, set(hardware.parse_nodes(texts[NODES])))
 
 
-def _take_control(host: Host, slurm: Slurm, since: LogCursor) -> None:
-    """Until the slurmctld that was started here answers, also where another one has to give back control first.
+def _take_control(host: Host, slurm: Slurm, cursor: LogCursor) -> None:
+    """Wait until the slurmctld that was started here answers, also where a backup has to return control first.
 
-    Seen on 26.05.5: the other one takes 29 s for it, writes its state only then, and this one may end because it finds
-    a file of the state missing. The other one goes on meanwhile, and the next start succeeds.
+    Observed on 26.05.5: the backup takes 29 s for it, writes its state only then, and this one may exit because a file
+    of the state is missing. The backup continues meanwhile, and the next start succeeds.
     """
     allowed = max(host.timeout, CONTROL_SECONDS)
     deadline = time.monotonic() + allowed
@@ -256,18 +258,18 @@ def _take_control(host: Host, slurm: Slurm, since: LogCursor) -> None:
             return
         if not host.is_active(UNIT):
             if len(known) < 2 or starts == MAX_STARTS:
-                why = host.why(UNIT, since, "it has ended")
-                raise SlurmError(f"{UNIT} does not start ({why}): correct that first.")
+                error = host.last_error(UNIT, cursor, "it has exited")
+                raise SlurmError(f"{UNIT} does not start ({error}): correct that first.")
             starts += 1
             host.call("systemctl", "reset-failed", UNIT)
             host.call("systemctl", "start", UNIT)
         if time.monotonic() > deadline:
-            raise SlurmError(f"slurmctld does not answer after {allowed:.0f} s: look at its log.")
+            raise SlurmError(f"slurmctld does not answer after {allowed:.0f} s: read its log.")
         time.sleep(0.3)
 
 
 def _register(host: Host, slurm: Slurm, cluster: str) -> None:
-    """slurmdbd must know a cluster before its slurmctld starts."""
+    """Add the cluster to slurmdbd, which slurmctld needs before it starts."""
     deadline = time.monotonic() + min(host.timeout, DATABASE_SECONDS)
     while True:
         shown = slurm.call("sacctmgr", "--noheader", "--parsable2", "list", "cluster", "format=cluster")
@@ -276,29 +278,27 @@ def _register(host: Host, slurm: Slurm, cluster: str) -> None:
         time.sleep(0.5)
     if shown.rc != 0 or shown.timed_out:
         raise SlurmError(
-            f"slurmdbd does not answer ({reason(shown).rstrip('.')}): start it, or correct slurm_accounting_host."
+            f"slurmdbd does not answer ({reason(shown).rstrip('.')}): start it, or correct accounting_host."
         )
     if cluster.lower() in shown.stdout.lower().split():
         return
-    host.changes.append(f"cluster {cluster} made known to slurmdbd")
+    host.changes.append(f"cluster {cluster} added to slurmdbd")
     added = slurm.call("sacctmgr", "--immediate", "add", "cluster", cluster)
     if added.rc != 0:
-        raise SlurmError(
-            f"slurmdbd does not take the cluster {cluster} ({reason(added).rstrip('.')}): look at its log."
-        )
+        raise SlurmError(f"slurmdbd refuses the cluster {cluster} ({reason(added).rstrip('.')}): read its log.")
 
 
-def _settle(host: Host, slurm: Slurm, wanted: set[str]) -> None:
-    """Until slurmctld answers and knows every node."""
+def _wait_for_nodes(host: Host, slurm: Slurm, nodes: set[str]) -> None:
+    """Wait until slurmctld answers and has every node."""
     deadline = time.monotonic() + min(host.timeout, 60.0)
     while True:
         try:
-            missing = sorted(wanted - slurm.nodes())
+            missing = sorted(nodes - slurm.nodes())
             if not missing:
                 return
-            problem = f"slurmctld does not know {', '.join(missing[:5])} after it read its files"
+            problem = f"slurmctld does not have {count(len(missing), 'node')} of its new files ({summarize(missing)})"
         except SlurmError as error:
             problem = f"slurmctld does not answer ({str(error).rstrip('.')})"
         if time.monotonic() > deadline:
-            raise SlurmError(f"{problem}: look at its log.")
+            raise SlurmError(f"{problem}: read its log.")
         time.sleep(0.3)

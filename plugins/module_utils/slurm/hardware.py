@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A tray's hardware as Slurm counts it: what ``slurmd -C`` prints, what a NodeName line says.
+"""A tray's hardware as Slurm counts it: the output of ``slurmd -C`` and NodeName lines.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only. Pure.
 """
@@ -18,9 +18,9 @@ Record = dict[str, int]
 """KEYS -> number; RealMemory in MiB."""
 
 KEYS = ("CPUs", "Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
-# slurm.conf may say Sockets for SocketsPerBoard where there is one board.
-_OLD = {"sockets": "SocketsPerBoard", "procs": "CPUs"}
-_BY_LOWER = {**{key.lower(): key for key in KEYS}, **_OLD}
+# slurm.conf accepts Sockets for SocketsPerBoard where there is one board.
+_ALIASES = {"sockets": "SocketsPerBoard", "procs": "CPUs"}
+_BY_LOWER = {**{key.lower(): key for key in KEYS}, **_ALIASES}
 
 
 def parse_slurmd(text: str) -> Record | None:
@@ -57,15 +57,15 @@ def parse_nodes(text: str) -> dict[str, Record]:
     return records
 
 
-def settle(seen: Record, before: Record | None, step: int) -> Record:
-    """The record to configure: memory is rounded down to ``step`` MiB, so that trays of one kind are alike.
+def settle(measured: Record, before: Record | None, step: int) -> Record:
+    """The record to configure: memory is rounded down to ``step`` MiB, so that trays of one kind are equal.
 
-    Memory as seen differs from boot to boot by what kernel and firmware keep; a node that has less than slurm.conf says
-    is refused by slurmctld. So a value that was configured before stays as long as the tray has that much, and does not
-    have two steps more.
+    Measured memory differs from boot to boot by what kernel and firmware reserve; slurmctld refuses a node with less
+    memory than its line in slurm.conf. So a configured value stays as long as the tray has that much, and less than two
+    steps more.
     """
-    memory = seen["RealMemory"]
+    memory = measured["RealMemory"]
     rounded = memory // step * step if step > 0 and memory >= 4 * step else memory
     if before and before["RealMemory"] <= memory < before["RealMemory"] + 2 * max(step, 1):
         rounded = before["RealMemory"]
-    return {**seen, "RealMemory": rounded}
+    return {**measured, "RealMemory": rounded}

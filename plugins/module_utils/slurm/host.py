@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What bringing up Slurm does to any host: packages, files with owner and mode, units.
+"""Changes of a host: packages, files with owner and mode, systemd units.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-Everything goes through a Host, which notes what it changes and, in check mode, only notes it.
+Every change goes through a Host, which records it and, in check mode, only records it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
 
-# An installation of a few hundred megabytes over a slow mirror.
+# Enough for an installation of a few hundred megabytes from a slow mirror.
 INSTALL_SECONDS = 1800.0
 
 
 class Host:
-    """One host that is brought up. ``changes`` are sentences without a full stop, none of which tells a secret."""
+    """A host to change. ``changes``: clauses, without secrets. timeout: seconds for one call of a tool."""
 
     def __init__(self, check: bool, timeout: float = 120.0) -> None:
         if timeout <= 0:
-            raise SlurmError(f"slurm_timeout is {timeout}: use a number of seconds above 0.")
+            raise SlurmError(f"timeout is {timeout}: use a number of seconds above 0.")
         self.check = check
         self.timeout = timeout
         self.changes: list[str] = []
@@ -48,10 +48,10 @@ class Host:
 
     # ------------------------------------------------------------------------------------------------------ packages
 
-    def install(self, names: Sequence[str], held: Sequence[str] = ()) -> None:
-        """Install what is missing. ``held`` units are kept from starting meanwhile.
+    def install(self, names: Sequence[str], masked: Sequence[str] = ()) -> None:
+        """Install the missing packages. The ``masked`` units cannot start meanwhile.
 
-        Debian starts a daemon as soon as it is unpacked; without its configuration slurmd keeps dpkg waiting for the 90
+        Debian starts a daemon as soon as it is unpacked; slurmd without its configuration blocks dpkg for the 90
         seconds of its start timeout.
         """
         missing = self.missing(names)
@@ -60,13 +60,14 @@ class Host:
         self.changes.append(f"packages installed: {', '.join(missing)}")
         if self.check:
             return
-        with self._held(held):
+        with self._masked(masked):
             if shutil.which("apt-get"):
                 self._apt(missing)
             else:
                 self._dnf(missing)
 
     def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of the packages that are not installed."""
         if shutil.which("dpkg-query"):
             result = self.call("dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *names)
             present = {
@@ -78,60 +79,61 @@ class Host:
         if shutil.which("rpm"):
             return [name for name in names if self.call("rpm", "--query", "--whatprovides", name).rc != 0]
         raise SlurmError(
-            "There is neither dpkg nor rpm on this host: install Slurm by hand and use slurm_topology alone."
+            "This host has neither dpkg nor rpm: install Slurm manually and use the role slurm_topology alone."
         )
 
     def _apt(self, names: Sequence[str]) -> None:
         lock = ["-o", "DPkg::Lock::Timeout=300"]
-        # A file of a site's own (slurmd's options) must not become a question.
+        # dpkg must not prompt for a file that the site has changed (slurmd's options).
         keep = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
         command = ["apt-get", "--yes", "--quiet", "--no-install-recommends", *lock, *keep, "install", *names]
-        failed = self._long(command)
-        if failed:
-            # The lists may be missing or old; a failure to refresh them shows in the second attempt.
-            self._long(["apt-get", "--quiet", *lock, "update"])
-            failed = self._long(command)
-        if failed:
+        error = self._run_package_manager(command)
+        if error:
+            # The package lists may be missing or old; a failure to refresh them shows in the second attempt.
+            self._run_package_manager(["apt-get", "--quiet", *lock, "update"])
+            error = self._run_package_manager(command)
+        if error:
             raise SlurmError(
-                f"apt-get could not install {', '.join(names)} ({failed}): see that the package sources have them."
+                f"apt-get could not install {', '.join(names)} ({error}): add a package source that has them."
             )
 
     def _dnf(self, names: Sequence[str]) -> None:
         program = shutil.which("dnf") or shutil.which("yum")
         if not program:
-            raise SlurmError("There is neither apt-get nor dnf on this host: install Slurm by hand.")
-        failed = self._long([program, "--assumeyes", "--quiet", "install", *names])
-        if failed:
-            raise SlurmError(f"dnf could not install {', '.join(names)} ({failed}): enable a repository that has them.")
+            raise SlurmError("This host has neither apt-get nor dnf: install Slurm manually.")
+        error = self._run_package_manager([program, "--assumeyes", "--quiet", "install", *names])
+        if error:
+            raise SlurmError(f"dnf could not install {', '.join(names)} ({error}): enable a repository that has them.")
 
-    def _long(self, command: Sequence[str]) -> str:
-        """Run a package manager; why it failed, empty where it did not."""
+    def _run_package_manager(self, command: Sequence[str]) -> str:
+        """Run a package manager; its error, empty on success."""
         result = self.call(*command, timeout=INSTALL_SECONDS, large_files=True)
         if result.rc == 0:
             return ""
         text = f"{result.stdout}\n{result.stderr}"
-        told = [line.strip() for line in text.splitlines() if line.startswith(("E: ", "dpkg: error", "Error"))]
-        return told[0][:300] if told else reason(result).rstrip(".")
+        errors = [line.strip() for line in text.splitlines() if line.startswith(("E: ", "dpkg: error", "Error"))]
+        return errors[0][:300] if errors else reason(result).rstrip(".")
 
     @contextlib.contextmanager
-    def _held(self, units: Sequence[str]) -> Iterator[None]:
-        """Units that nothing starts inside the block. A mask in /run: a crash leaves nothing past the next boot."""
-        held = [unit for unit in units if not self.is_active(unit)]
-        if held:
-            self.call("systemctl", "--runtime", "mask", *held)
+    def _masked(self, units: Sequence[str]) -> Iterator[None]:
+        """Mask the inactive units inside the block, in /run: after a crash the mask is gone at the next boot."""
+        masked = [unit for unit in units if not self.is_active(unit)]
+        if masked:
+            self.call("systemctl", "--runtime", "mask", *masked)
         try:
             yield
         finally:
-            if held:
-                self.call("systemctl", "--runtime", "unmask", *held)
+            if masked:
+                self.call("systemctl", "--runtime", "unmask", *masked)
 
     # --------------------------------------------------------------------------------------------------------- files
 
     def folder(self, path: str, owner: str, mode: int) -> None:
+        """Make a folder with this owner and mode."""
         self._own(path, owner, mode, lambda: os.makedirs(path, exist_ok=True), os.path.isdir(path))
 
     def file(self, path: str, data: bytes, owner: str = "root", mode: int = 0o644, secret: bool = False) -> bool:
-        """Make a file hold ``data``; whether it changed. What is in it is never told."""
+        """Write a file with this owner and mode; whether its content changed. No message contains the content."""
         before = read(path)
         if before != data:
             self.changes.append(f"{path} {'written' if before is None else 'changed'}")
@@ -143,9 +145,9 @@ class Host:
 
     def _own(self, path: str, owner: str, mode: int, make: Callable[[], None], there: bool) -> None:
         if there:
-            seen = os.stat(path)
-            uid, gid = ids(owner) if not self.check or known(owner) else (seen.st_uid, seen.st_gid)
-            if (stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid) == (mode, uid, gid):
+            before = os.stat(path)
+            uid, gid = ids(owner) if not self.check or owner_exists(owner) else (before.st_uid, before.st_gid)
+            if (stat.S_IMODE(before.st_mode), before.st_uid, before.st_gid) == (mode, uid, gid):
                 return
             self.changes.append(f"{path} gets owner {owner} and mode {mode:04o}")
         else:
@@ -157,7 +159,7 @@ class Host:
         os.chmod(path, mode)
 
     def logrotate(self, name: str, logs: Sequence[str], unit: str) -> None:
-        """Rotate logs that no file of the distribution rotates; two entries for one log would stop logrotate."""
+        """Rotate logs that no other file in logrotate.d rotates; logrotate fails on two entries for one log."""
         folder = "/etc/logrotate.d"
         ours = os.path.join(folder, name)
         if not os.path.isdir(folder):
@@ -177,8 +179,8 @@ class Host:
             "sharedscripts",
         ]
         body = "".join(f"  {line}\n" for line in lines)
-        # By the unit: after a reconfigure Debian's slurmctld has another process name. The option as spelt at first,
-        # which all versions of systemd take.
+        # systemctl, since Debian's slurmctld has another process name after a reconfigure. The old spelling of the
+        # option, which all versions of systemd accept.
         script = f"  postrotate\n    systemctl kill --kill-who=main --signal=SIGUSR2 {unit} || true\n  endscript\n"
         self.file(ours, f"{' '.join(logs)} {{\n{body}{script}}}\n".encode())
 
@@ -194,10 +196,10 @@ class Host:
         if not self.check:
             result = self.call("systemctl", "enable", "--quiet", unit)
             if result.rc != 0:
-                raise SlurmError(f"{unit} cannot be enabled ({reason(result)}): see that its package is installed.")
+                raise SlurmError(f"{unit} cannot be enabled ({reason(result)}): install its package.")
 
     def run(self, unit: str, restart: bool = False, log: str = "") -> bool:
-        """Have a unit enabled and running, restarted where it must read its files anew; whether it was (re)started."""
+        """Enable and start a unit; ``restart`` restarts one that runs. Returns whether it was started or restarted."""
         self.enable(unit)
         active = self.is_active(unit)
         if active and not restart:
@@ -205,40 +207,40 @@ class Host:
         self.changes.append(f"{unit} {'restarted' if active else 'started'}")
         if self.check:
             return True
-        # A unit that failed too often refuses to start until its counter is cleared.
+        # A unit that failed too often does not start until its counter is reset.
         self.call("systemctl", "reset-failed", unit)
-        since = LogCursor(log)
+        cursor = LogCursor(log)
         result = self.call("systemctl", "restart" if active else "start", unit)
         if result.rc != 0 or not self.is_active(unit):
-            why = self.why(unit, since, reason(result))
-            raise SlurmError(f"{unit} does not start ({why}): correct that first.")
+            error = self.last_error(unit, cursor, reason(result))
+            raise SlurmError(f"{unit} does not start ({error}): correct that first.")
         return True
 
     @contextlib.contextmanager
     def restoring(self, path: str, unit: str) -> Iterator[None]:
-        """A unit that does not start with a changed file gets the one of before back, and is started with it."""
+        """Restore a changed file where its unit does not start with it, and restart the unit with the old file."""
         before = read(path)
-        seen = os.stat(path) if before is not None else None
+        status = os.stat(path) if before is not None else None
         try:
             yield
         except SlurmError as error:
-            if self.check or before is None or seen is None or read(path) == before:
+            if self.check or before is None or status is None or read(path) == before:
                 raise
-            write(path, before, pwd.getpwuid(seen.st_uid).pw_name, stat.S_IMODE(seen.st_mode))
+            write(path, before, pwd.getpwuid(status.st_uid).pw_name, stat.S_IMODE(status.st_mode))
             self.call("systemctl", "reset-failed", unit)
             self.call("systemctl", "restart", unit)
-            raise SlurmError(f"{str(error).rstrip('.')}; the {os.path.basename(path)} of before is back.") from None
+            raise SlurmError(f"{str(error).rstrip('.')}; the old {os.path.basename(path)} was restored.") from None
 
-    def why(self, unit: str, since: LogCursor, otherwise: str) -> str:
-        """What a daemon complained about last, in its log or in the journal."""
-        text = since.text()
-        if not _complaints(text):
-            lines = ("--lines=200", "--no-pager", "--output=cat", f"--since=@{since.time}")
+    def last_error(self, unit: str, cursor: LogCursor, otherwise: str) -> str:
+        """The last error that a daemon has written to its log or to the journal since the cursor."""
+        text = cursor.text()
+        if not _errors(text):
+            lines = ("--lines=200", "--no-pager", "--output=cat", f"--since=@{cursor.time}")
             text = self.call("journalctl", "--unit", unit, *lines).stdout
-        return (_complaints(text) or [otherwise])[-1][:300].rstrip(".")
+        return (_errors(text) or [otherwise])[-1][:300].rstrip(".")
 
     def wait_for_port(self, port: int, unit: str, seconds: float) -> bool:
-        """Whether something on this host listens on a TCP port, within some seconds and while its unit runs."""
+        """Wait until a TCP port on this host is listened on, at most ``seconds`` and while its unit runs."""
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(OSError):
@@ -250,7 +252,7 @@ class Host:
 
 
 class LogCursor:
-    """From when on a daemon's log and the journal are looked at."""
+    """The present end of a daemon's log and of the journal; ``text`` is what was logged after it."""
 
     def __init__(self, log: str) -> None:
         self.log = log
@@ -264,17 +266,17 @@ class LogCursor:
         return ""
 
 
-def _complaints(text: str) -> list[str]:
-    """What the lines of a log say of the gravest kind that is there: Slurm's and MariaDB's words."""
+def _errors(text: str) -> list[str]:
+    """The messages of the highest severity in a log of Slurm or MariaDB."""
     for word in ("fatal: ", "[ERROR] ", "error: "):
-        told = [line.partition(word)[2].strip() for line in text.splitlines() if word in line]
-        told = [line for line in told if line != "Aborting"]
-        if told:
-            return told
+        messages = [line.partition(word)[2].strip() for line in text.splitlines() if word in line]
+        messages = [message for message in messages if message != "Aborting"]
+        if messages:
+            return messages
     return []
 
 
-def known(owner: str) -> bool:
+def owner_exists(owner: str) -> bool:
     try:
         ids(owner)
     except SlurmError:
@@ -290,7 +292,7 @@ def ids(owner: str) -> tuple[int, int]:
         return entry.pw_uid, grp.getgrnam(group).gr_gid if group else entry.pw_gid
     except KeyError:
         raise SlurmError(
-            f"There is no user or group {owner} on this host: install the package that makes it."
+            f"There is no user or group {owner} on this host: install the package that creates it."
         ) from None
 
 
@@ -306,7 +308,7 @@ def read(path: str) -> bytes | None:
 
 
 def write(path: str, data: bytes, owner: str, mode: int) -> None:
-    """Replace a file atomically; nobody else can read it at any moment before it has its owner and mode."""
+    """Replace a file atomically; the temporary file has its owner and mode before it takes the name."""
     folder = os.path.dirname(path)
     temporary = ""
     try:

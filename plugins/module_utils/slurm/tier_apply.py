@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.applying import SETTLE, Log
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.restart import revive
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.restart import start_if_exited
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tier_plan import TierPlan, running_partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files
 
@@ -124,18 +124,18 @@ def _reload(plan: TierPlan) -> str:
     slurm = plan.survey.seen.slurm
     names = {record["PartitionName"] for record in plan.survey.partitions}
     deadline = time.monotonic() + max(slurm.timeout, SETTLE)
-    revived = ""
+    restarted = ""
     while True:
         # One that ends itself (restart.py) does so within moments, and would take a new one down with it.
         time.sleep(CALM)
-        if not revived and revive(slurm.timeout):
-            revived = " in a slurmctld that was started again, since it had ended itself"
+        if not restarted and start_if_exited(slurm.timeout):
+            restarted = " in a slurmctld that had exited and was started again"
         with contextlib.suppress(SlurmError):
             slurm.reconfigure()
             if _runs(slurm, names):
                 time.sleep(CALM)
                 if _runs(slurm, names):
-                    return f" and running{revived}"
+                    return f" and running{restarted}"
         if time.monotonic() > deadline:
             return ", but slurmctld does not run them: look at its log and restart it"
 

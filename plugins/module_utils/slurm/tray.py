@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A tray becomes a node of a configless Slurm: packages, the cluster's key, slurmd.
+"""Make a tray a node of a configless Slurm: packages, the cluster's key, slurmd.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-Two steps, because slurmctld must know the node's hardware before its slurmd may start: ``prepare`` installs and
-measures, ``start`` starts. No file of Slurm's configuration is written on a tray; slurmd fetches all from slurmctld.
+Two steps, because slurmctld must have the node's hardware before slurmd starts: ``prepare`` installs and measures,
+``start`` starts slurmd. No configuration file of Slurm is written on a tray; slurmd fetches all from slurmctld.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 UNIT = "slurmd.service"
-# Slurm's own word for folders of programs is a pattern, which must find a file.
-NOTHING = "00-nvlink"
-NOTHING_TEXT = """\
+# Prolog= and Epilog= name a folder's programs by a pattern, which must match a file.
+PLACEHOLDER = "00-nvlink"
+PLACEHOLDER_TEXT = """\
 #!/bin/sh
 # Written by rackscale.nvlink (slurm). Slurm runs every program of this folder. It fails all jobs and drains the tray
-# where it finds none, so this one, which does nothing, must stay.
+# where there is none, so this placeholder must stay.
 exit 0
 """
-# Where the open and the proprietary kernel modules show the parameters that they were loaded with.
+# The parameters with which the kernel modules (open or proprietary) were loaded.
 DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
 
 HEALTH_CHECK = """\
 #!/bin/sh
-# Written by rackscale.nvlink (slurm), run by slurmd every HealthCheckInterval. The next run takes back what is changed.
-# Drains this node while its GPUs do not answer, are too few or are not in their NVLink fabric. It resumes the node only
-# where it was this program that drained it.
+# Written by rackscale.nvlink (slurm), run by slurmd every HealthCheckInterval. The next run overwrites changes here.
+# Drains this node while its GPUs do not answer, are too few or are not in their NVLink fabric. Resumes the node only
+# if this program drained it.
 expected=@GPUS@
 marker=/run/nvlink-slurm-drained
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -60,7 +60,7 @@ if [ -n "$problem" ]; then
     [ "$(cat "$marker" 2>/dev/null)" = "$problem" ] && exit 0
     scontrol update NodeName="$node" State=DRAIN Reason="nvlink: $problem" && printf '%s\\n' "$problem" > "$marker"
 elif [ -e "$marker" ]; then
-    # Somebody else may have given the drain another reason meanwhile; then it is theirs to end.
+    # An operator may have given the drain another reason meanwhile; then only the operator ends it.
     case $(scontrol --oneliner show node "$node") in
     *"Reason=nvlink: "*) scontrol update NodeName="$node" State=RESUME ;;
     esac
@@ -72,7 +72,7 @@ exit 0
 
 @dataclass(frozen=True)
 class DesiredState:
-    """What a tray gets. ``key`` is the cluster's key as bytes; empty only in a check of hosts that have none yet."""
+    """The settings of a tray. ``key``: the cluster's key as bytes; empty only in check mode before there is one."""
 
     packages: Sequence[str]
     auth: str
@@ -86,44 +86,45 @@ class DesiredState:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a tray tells: its hardware, null where slurmd is not installed yet, and the driver's count of channels."""
+class Measurement:
+    """The tray's hardware, None where slurmd is not installed yet, and the driver's number of IMEX channels."""
 
     hardware: hardware.Record | None
-    channels: int | None
+    channel_count: int | None
 
 
-def prepare(host: Host, wish: DesiredState) -> Seen:
-    """Everything but the start of slurmd."""
-    if not wish.key and not host.check:
+def prepare(host: Host, desired: DesiredState) -> Measurement:
+    """Do everything but start slurmd."""
+    if not desired.key and not host.check:
         raise SlurmError(
-            "The Slurm controller has no authentication key yet: run once without --limit, so that it makes one."
+            "The Slurm controller has no authentication key yet: run once without --limit, which creates one."
         )
-    host.install(wish.packages, held=(UNIT, keys.MUNGE_UNIT))
-    if wish.key:
-        keys.give(host, wish.auth, wish.key)
-    if wish.auth == "munge":
+    host.install(desired.packages, masked=(UNIT, keys.MUNGE_UNIT))
+    if desired.key:
+        keys.install(host, desired.auth, desired.key)
+    if desired.auth == "munge":
         host.run(keys.MUNGE_UNIT)
-    host.file(wish.options_file, options_text(wish).encode())
-    if wish.health_check:
-        host.file(wish.health_check, HEALTH_CHECK.replace("@GPUS@", str(wish.gpus)).encode(), mode=0o755)
-    for folder in wish.prolog_dirs:
-        host.file(os.path.join(folder, NOTHING), NOTHING_TEXT.encode(), mode=0o755)
-    if not os.path.isdir(os.path.dirname(wish.log)):
-        host.folder(os.path.dirname(wish.log), "root:root", 0o755)
-    host.logrotate("slurm-nvlink", [wish.log], UNIT)
-    return Seen(measure(host), channels())
+    host.file(desired.options_file, options_text(desired).encode())
+    if desired.health_check:
+        host.file(desired.health_check, HEALTH_CHECK.replace("@GPUS@", str(desired.gpus)).encode(), mode=0o755)
+    for folder in desired.prolog_dirs:
+        host.file(os.path.join(folder, PLACEHOLDER), PLACEHOLDER_TEXT.encode(), mode=0o755)
+    if not os.path.isdir(os.path.dirname(desired.log)):
+        host.folder(os.path.dirname(desired.log), "root:root", 0o755)
+    host.logrotate("slurm-nvlink", [desired.log], UNIT)
+    return Measurement(measure(host), channel_count())
 
 
-def options_text(wish: DesiredState) -> str:
-    servers = ",".join(wish.conf_servers)
+def options_text(desired: DesiredState) -> str:
+    servers = ",".join(desired.conf_servers)
     return (
-        "# Written by rackscale.nvlink (slurm): slurmd has no files of its own, it fetches them from slurmctld.\n"
+        "# Written by rackscale.nvlink (slurm): slurmd fetches its configuration from slurmctld.\n"
         f"SLURMD_OPTIONS='--conf-server {servers}'\n"
     )
 
 
 def measure(host: Host) -> hardware.Record | None:
+    """The hardware that ``slurmd -C`` prints; None in check mode without slurmd."""
     try:
         program = Slurm().program("slurmd")
     except SlurmError:
@@ -133,12 +134,12 @@ def measure(host: Host) -> hardware.Record | None:
     result = host.call(program, "-C")
     record = hardware.parse_slurmd(result.stdout)
     if record is None:
-        raise SlurmError("slurmd -C tells no hardware: run it by hand on this tray.")
+        raise SlurmError("slurmd -C prints no hardware: run it manually on this tray.")
     return record
 
 
-def channels() -> int | None:
-    """How many IMEX channels the driver has; None where no driver says so."""
+def channel_count() -> int | None:
+    """The driver's number of IMEX channels; None where no driver reports it."""
     try:
         text = (read(DRIVER_PARAMETERS) or b"").decode("utf-8", "replace")
     except SlurmError:
@@ -150,16 +151,16 @@ def channels() -> int | None:
     return None
 
 
-def start(host: Host, wish: DesiredState) -> None:
-    """slurmd runs with these options, and is started at boot; jobs go on where it is restarted."""
-    if wish.auth == "munge":
+def start(host: Host, desired: DesiredState) -> None:
+    """Enable slurmd and start it with these options; jobs continue where it is restarted."""
+    if desired.auth == "munge":
         host.enable(keys.MUNGE_UNIT)
-    stale = host.is_active(UNIT) and not _runs_with(host, wish)
-    host.run(UNIT, restart=stale, log=wish.log)
+    stale = host.is_active(UNIT) and not _runs_with(host, desired)
+    host.run(UNIT, restart=stale, log=desired.log)
 
 
-def _runs_with(host: Host, wish: DesiredState) -> bool:
+def _runs_with(host: Host, desired: DesiredState) -> bool:
     shown = host.call("systemctl", "show", "--property=MainPID", "--value", UNIT).stdout.strip()
     words = (read(f"/proc/{shown}/cmdline") or b"").decode("utf-8", "replace").split("\0") if shown.isdecimal() else []
-    wanted = shlex.split(f"--conf-server {','.join(wish.conf_servers)}")
+    wanted = shlex.split(f"--conf-server {','.join(desired.conf_servers)}")
     return all(word in words for word in wanted)

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of a Slurm that is brought up: slurm.conf, its node lines, gres.conf, cgroup.conf.
+"""Render the files of a new Slurm: slurm.conf, its node lines, gres.conf, cgroup.conf. Pure.
 
-Pure. Which nodes there are says the fabric file alone; what hardware they have say the trays that answered in this run
-and, for all others, the node lines that are in force. So neither a run of one tray nor a tray that is down changes the
-line of another.
+The fabric file alone decides which nodes exist; their hardware comes from the trays that answered in this run and, for
+all others, from the present node lines. So neither a run of one tray nor a tray that is down changes the line of
+another.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import text
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -22,18 +23,18 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding, natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import fold
 
-HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run takes back what is changed here.\n"
-# The driver makes this many channels unless NVreg_ImexChannelCount says otherwise.
+HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run overwrites changes made here.\n"
+# The driver's number of channels unless NVreg_ImexChannelCount is set.
 DRIVER_CHANNELS = 2048
-# Longer hostlists are cut at the bounds of cliques, so that a person can still read the file.
-LONGEST = 1500
+# Longer hostlists are split by clique, so that the file stays readable.
+MAX_HOSTLIST = 1500
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Node:
-    """One tray as Slurm sees it; address is empty where its name resolves."""
+    """One tray as a Slurm node; address is empty where its name resolves."""
 
     tray: str
     name: str
@@ -44,9 +45,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Site:
-    """What a site decides. hosts: controller name -> address, empty where it resolves; the first is the primary."""
+    """The site's settings. hosts: controller name -> address, empty where it resolves; the first is the primary."""
 
-    cluster: str
+    cluster_name: str
     hosts: Mapping[str, str]
     auth: str = "munge"
     user: str = "slurm"
@@ -56,7 +57,7 @@ class Site:
     log_dir: str = "/var/log/slurm"
     accounting_host: str = ""
     imex: bool = True
-    imex_channels: int = 0
+    imex_channel_count: int = 0
     imex_dev_major: int = 0
     gres: str = "files"
     gpu_type: str = ""
@@ -75,7 +76,7 @@ class Site:
 
 @dataclass
 class Rendered:
-    """The texts by name, and what is to be told about them."""
+    """The texts by file name, and the findings."""
 
     texts: dict[str, str]
     findings: list[Finding]
@@ -84,15 +85,18 @@ class Rendered:
 def nodes_of(
     fabric: Fabric, slurm_cluster: str | None, gpus: Mapping[str, int], addresses: Mapping[str, str]
 ) -> list[Node]:
-    """The fabric's trays as nodes, of one Slurm cluster where several share it; `gpus` knows what the file does not."""
+    """The fabric's trays as nodes, of one Slurm cluster where several share it.
+
+    gpus: tray -> number of GPUs, for trays without gpu_uuids in the fabric file. addresses: tray -> NodeAddr.
+    """
     made = []
     for view in fabric.blocks(slurm_cluster):
         for name in view.trays:
             tray = fabric.trays[name]
             count = len(tray["gpu_uuids"]) or gpus.get(name, 0)
             made.append(Node(name, tray["slurm_node"], view.clique, count, addresses.get(name, "")))
-    # Node labels and Topograph know no GPU: its clique's trays are alike.
-    usual = {name: _commonest(node.gpus for node in members if node.gpus) for name, members in _by_clique(made).items()}
+    # Node labels and Topograph report no GPUs: all trays of a clique have the same number.
+    usual = {name: _most_common(node.gpus for node in members if node.gpus) for name, members in _by_clique(made).items()}
     return [node if node.gpus else replace(node, gpus=usual[node.clique] or 0) for node in made]
 
 
@@ -106,20 +110,20 @@ def _by_clique(nodes: Iterable[Node]) -> dict[str, list[Node]]:
 def render(
     site: Site,
     nodes: Sequence[Node],
-    seen: Mapping[str, Record],
+    measured: Mapping[str, Record],
     channels: Iterable[int],
     before: Mapping[str, str],
 ) -> Rendered:
-    """The files of a cluster.
+    """Render the files of a cluster.
 
-    seen: node name -> what ``slurmd -C`` said in this run; channels: the counts that drivers gave in this run; before:
-    the files that are in force. SlurmError where no tray was ever measured.
+    measured: node name -> hardware from ``slurmd -C`` of this run; channels: the drivers' numbers of IMEX channels of
+    this run; before: the present files by name. SlurmError where no tray was ever measured.
     """
     old = hardware.parse_nodes(before.get(cluster.NODES, ""))
-    records, findings = _records(nodes, seen, old, site.memory_step)
-    told = tuple(channels)
-    count = site.imex_channels or _channels(told, before.get(cluster.CONF, ""))
-    findings += _channel_findings(count, told, len(nodes)) if site.imex else []
+    records, findings = _records(nodes, measured, old, site.memory_step)
+    driver_counts = tuple(channels)
+    count = site.imex_channel_count or _channel_count(driver_counts, before.get(cluster.CONF, ""))
+    findings += _channel_findings(count, driver_counts, len(nodes)) if site.imex else []
     return Rendered(
         {
             cluster.CONF: _conf(site, records, count),
@@ -140,25 +144,26 @@ CGROUP = {
 
 
 def _records(
-    nodes: Sequence[Node], seen: Mapping[str, Record], old: Mapping[str, Record], step: int
+    nodes: Sequence[Node], measured: Mapping[str, Record], old: Mapping[str, Record], step: int
 ) -> tuple[dict[str, Record], list[Finding]]:
     records: dict[str, Record] = {}
     for node in nodes:
-        if node.name in seen:
-            records[node.name] = hardware.settle(seen[node.name], old.get(node.name), step)
+        if node.name in measured:
+            records[node.name] = hardware.settle(measured[node.name], old.get(node.name), step)
         elif node.name in old:
             records[node.name] = old[node.name]
     if nodes and not records:
-        raise SlurmError("No tray told its hardware, now or before: see that one of them can be reached.")
-    everywhere = _commonest(map(_frozen, records.values()))
+        raise SlurmError("The hardware of no tray is known, from this run or before: make one tray reachable.")
+    everywhere = _most_common(map(_frozen, records.values()))
     findings = []
     for clique, here in _by_clique(nodes).items():
-        usual = _commonest(_frozen(records[node.name]) for node in here if node.name in records) or everywhere
+        usual = _most_common(_frozen(records[node.name]) for node in here if node.name in records) or everywhere
         for node in here:
             if node.name not in records and usual:
                 records[node.name] = dict(usual)
                 message = (
-                    f"Tray {node.tray} was never measured; it is given its clique's usual hardware until it answers."
+                    f"The hardware of tray {node.tray} was never measured, so its clique's most common one is used: run"
+                    " the role slurm again once the tray is up."
                 )
                 findings.append(finding("slurm_hardware_assumed", message, tray=node.tray, clique=clique))
     return records, findings
@@ -168,16 +173,16 @@ def _frozen(record: Record) -> tuple[tuple[str, int], ...]:
     return tuple((key, record[key]) for key in hardware.KEYS if key in record)
 
 
-def _commonest(values: Iterable[T]) -> T | None:
-    """The value that is there most often, the first of several; None of none."""
+def _most_common(values: Iterable[T]) -> T | None:
+    """The most common value, the first of several; None where there are no values."""
     counted = Counter(values).most_common(1)
     return counted[0][0] if counted else None
 
 
-def _channels(told: Iterable[int], conf: str) -> int:
-    """One less than the driver's count: Slurm never uses channel 0, and from 25.11 on uses the number N itself.
+def _channel_count(driver_counts: Iterable[int], conf: str) -> int:
+    """One less than the driver's count: Slurm never uses channel 0, and from 25.11 on uses channel N too.
 
-    A driver with fewer channels than were configured lowers the count; only the site raises it.
+    A driver with fewer channels than configured lowers the count; only the site raises it.
     """
     parameters = dict(
         part.partition("=")[::2]
@@ -185,30 +190,34 @@ def _channels(told: Iterable[int], conf: str) -> int:
         if "=" in part
     )
     before = parameters.get("imex_channel_count", "")
-    known = [count - 1 for count in told if count > 1]
+    counts = [count - 1 for count in driver_counts if count > 1]
     if before.isdecimal():
-        known.append(int(before))
-    return min(known, default=DRIVER_CHANNELS - 1)
+        counts.append(int(before))
+    return min(counts, default=DRIVER_CHANNELS - 1)
 
 
-def _channel_findings(count: int, told: Sequence[int], nodes: int) -> list[Finding]:
-    """Slurm asks no driver what it has, and its one pool serves the jobs of the whole cluster."""
+def _channel_findings(count: int, driver_counts: Sequence[int], nodes: int) -> list[Finding]:
+    """Slurm does not query the drivers, and its one pool serves the jobs of the whole cluster."""
     found = []
-    least = min(told, default=None)
-    if least is not None and count >= least:
-        has = f"the channels 0 to {least - 1}" if least else "none"
-        message = f"imex_channel_count is {count} and a driver has {has}: a job that is given a later one has no IMEX."
+    smallest = min(driver_counts, default=None)
+    if smallest is not None and count >= smallest:
+        channels = f"the channels 0 to {smallest - 1}" if smallest else "none"
+        message = (
+            f"imex_channel_count is {count} and a driver has {channels}: a job with a channel above that has no IMEX;"
+            " lower imex_channel_count."
+        )
         found.append(finding("slurm_channels_beyond_driver", message))
     if count == 1:
         message = (
-            "imex_channel_count is 1, of which Slurm before 25.11 gives out none, so that no job has IMEX there: set"
-            " NVreg_ImexChannelCount of the driver to 3 or more, or upgrade Slurm."
+            "imex_channel_count is 1, of which Slurm before 25.11 assigns none, so no job has IMEX there: set the"
+            " driver's NVreg_ImexChannelCount to 3 or more, or upgrade Slurm."
         )
         found.append(finding("slurm_channels_none", message))
     if count < nodes:
         message = (
-            f"Slurm has {count} IMEX channels for {nodes} nodes, and each running job takes one: where none is left,"
-            " jobs wait, or start without one before 25.11."
+            f"Slurm has {text.count(count, 'IMEX channel')} for {text.count(nodes, 'node')}, and each running job takes"
+            " one: where none is left, jobs wait, or start without one before 25.11; raise NVreg_ImexChannelCount and"
+            " imex_channel_count."
         )
         found.append(finding("slurm_channels_few", message))
     return found
@@ -220,10 +229,10 @@ def _conf(site: Site, records: Mapping[str, Record], channels: int) -> str:
     switch = f"imex_channel_count={channels}" + (
         f",imex_dev_major={site.imex_dev_major}" if site.imex_dev_major else ""
     )
-    # What a job gets per CPU where it does not say: with memory as a resource, Slurm's own default is all of it.
+    # Memory per CPU of a job that requests none: with memory as a resource, Slurm's default is all of it.
     per_cpu = min((record["RealMemory"] // record["CPUs"] for record in records.values()), default=0)
     settings: dict[str, object] = {
-        "ClusterName": site.cluster,
+        "ClusterName": site.cluster_name,
         "SlurmUser": site.user,
         "SlurmdUser": "root",
         "AuthType": f"auth/{site.auth}",
@@ -268,7 +277,7 @@ def _conf(site: Site, records: Mapping[str, Record], channels: int) -> str:
 
 
 def _tier_settings(tiers: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """What makes tiers count: without these their QoS would be words, and refused jobs would wait for ever."""
+    """Settings that tiers need: without them QoS are not enforced, and refused jobs stay pending for ever."""
     if not tiers:
         return {}
     preempts = any(isinstance(qos := tier.get("qos"), Mapping) and qos.get("preempt") for tier in tiers)
@@ -278,7 +287,7 @@ def _tier_settings(tiers: Sequence[Mapping[str, object]]) -> dict[str, object]:
         "PriorityType": "priority/multifactor",
         "PriorityWeightQOS": 1000,
         "PreemptType": "preempt/qos" if preempts else None,
-        # What jobs of a QoS without a preempt_mode of its own get.
+        # For jobs of a QoS without a preempt_mode.
         "PreemptMode": "REQUEUE" if preempts else None,
     }
 
@@ -297,13 +306,14 @@ def _line(first: str, keys: Mapping[str, object]) -> str:
     name = rest.pop(first, None) or rest.pop("name", None)
     if not name:
         raise SlurmError(
-            f"One of slurm_partitions has no name: give it the key name (it has {', '.join(map(str, keys)) or 'none'})."
+            f"An entry of the option partitions has no name: add the key name (it has"
+            f" {', '.join(map(str, keys)) or 'no key'})."
         )
     return " ".join([f"{first}={name}", *(f"{key}={_value(value)}" for key, value in rest.items())]) + "\n"
 
 
 def _node_lines(site: Site, nodes: Sequence[Node], records: Mapping[str, Record]) -> str:
-    """One line for each kind of tray; a clique's own where the list gets long or addresses stand in it."""
+    """One line for each kind of tray, or for each clique of it where the hostlist is long or nodes have addresses."""
     kinds: dict[tuple[tuple[tuple[str, int], ...], int], list[Node]] = {}
     for node in nodes:
         kinds.setdefault((_frozen(records[node.name]), node.gpus), []).append(node)
@@ -321,7 +331,7 @@ def _node_lines(site: Site, nodes: Sequence[Node], records: Mapping[str, Record]
 
 
 def _groups(members: list[Node]) -> list[list[Node]]:
-    if not any(node.address for node in members) and len(_folded(members)) <= LONGEST:
+    if not any(node.address for node in members) and len(_folded(members)) <= MAX_HOSTLIST:
         return [members]
     groups: dict[tuple[str, bool], list[Node]] = {}
     for node in members:
@@ -339,7 +349,7 @@ def _gres_name(site: Site) -> str:
 
 
 def _gres(site: Site, nodes: Sequence[Node]) -> str:
-    """How slurmd finds the GPUs: by NVML, by the device files, or not; it ignores a GPU that has no file."""
+    """gres.conf: GPUs by NVML, by device file, or none; slurmd ignores a GPU without a device file."""
     if site.gres != "files":
         return HEADER + ("AutoDetect=nvml\n" if site.gres == "autodetect" else "")
     kind = f" Type={site.gpu_type}" if site.gpu_type else ""

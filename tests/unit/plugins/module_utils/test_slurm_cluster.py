@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""slurm.conf written anew keeps what others include in it; which settings need a restart is seen."""
+"""Writing slurm.conf: kept Include lines, StateSaveLocation, jobs of removed nodes and partitions."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def test_includes_of_the_topology_the_tiers_and_the_site_are_kept_in_order() -> 
     assert cluster.keep_includes(OURS, kept) == kept
 
 
-def test_settings_are_those_of_no_node_and_no_partition() -> None:
+def test_settings_leave_out_nodes_and_partitions() -> None:
     text = "AuthType=auth/munge # x\nNodeName=a CPUs=1\nPartitionName=b AuthType=no\nSlurmctldParameters=a,\\\n  b\n"
     assert cluster.settings(text)["authtype"] == "auth/munge"
     assert "cpus" not in cluster.settings(text)
 
 
-def test_lines_that_another_run_wrote_meanwhile_are_not_lost(tmp_path: Path) -> None:
-    """Two racks are brought up by two runs: the later one must start again from what the first one wrote."""
+def test_node_lines_of_a_concurrent_run_are_not_lost(tmp_path: Path) -> None:
+    """Two runs configure a rack each: the later one must render again from what the first one wrote."""
     nodes = tmp_path / cluster.NODES
     nodes.write_text("NodeName=a CPUs=1 RealMemory=1\n")
     made_from = cluster.digest(nodes.read_text())
     nodes.write_text("NodeName=a,b CPUs=1 RealMemory=1\n")
     texts = {cluster.CONF: OURS, cluster.NODES: "NodeName=a,c CPUs=1 RealMemory=1\n"}
-    wish = cluster.DesiredState(texts, made_from, str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
+    desired = cluster.DesiredState(texts, made_from, str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
     with pytest.raises(cluster.Outdated, match="was changed by another run meanwhile"):
-        cluster.apply(Host(check=False), wish)
+        cluster.apply(Host(check=False), desired)
     assert nodes.read_text().startswith("NodeName=a,b ")
     assert not (tmp_path / cluster.CONF).exists()
 
 
-def test_a_state_that_slurmctld_has_is_not_left_behind(tmp_path: Path) -> None:
+def test_a_change_of_state_dir_without_its_state_is_refused(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     for folder in (old, new):
         folder.mkdir()
@@ -53,9 +53,9 @@ def test_a_state_that_slurmctld_has_is_not_left_behind(tmp_path: Path) -> None:
     conf = tmp_path / cluster.CONF
     conf.write_text(f"ClusterName=x\nStateSaveLocation={old}\n")
     texts = {cluster.CONF: f"ClusterName=x\nStateSaveLocation={new}\n", cluster.NODES: "NodeName=a CPUs=1\n"}
-    wish = cluster.DesiredState(texts, "", str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
+    desired = cluster.DesiredState(texts, "", str(tmp_path), "x", accounting=False, log=str(tmp_path / "log"))
     with pytest.raises(SlurmError, match=f"StateSaveLocation would become {new}, which has no state"):
-        cluster.apply(Host(check=False), wish)
+        cluster.apply(Host(check=False), desired)
     assert conf.read_text().endswith(f"{old}\n")
 
 
@@ -71,28 +71,28 @@ def programs(directory: Path, **scripts: str) -> Slurm:
 BEFORE = {cluster.CONF: OURS, cluster.NODES: "NodeName=a,b,c CPUs=1 RealMemory=1\n"}
 AFTER = {cluster.CONF: OURS, cluster.NODES: "NodeName=a CPUs=1 RealMemory=1\n"}
 KNOWN = "echo NodeName=a; echo NodeName=b"
-# As squeue does: with one name that slurmctld does not know it tells of no job at all.
+# As squeue does: with one name that slurmctld does not have it lists no job at all.
 SQUEUE = 'case "$*" in *,c*) echo "squeue: error: Invalid node name c" >&2; exit 1;; *nodelist=b) echo 7;; esac'
 
 
-def test_a_tray_that_slurmctld_never_knew_does_not_hide_the_job_of_another(tmp_path: Path) -> None:
+def test_a_tray_that_slurmctld_does_not_have_does_not_hide_the_job_of_another(tmp_path: Path) -> None:
     slurm = programs(tmp_path, scontrol=KNOWN, squeue=SQUEUE)
-    with pytest.raises(SlurmError, match=r"^b left the fabric file and still runs job 7: drain it"):
-        cluster._keep_jobs(slurm, BEFORE, AFTER)
+    with pytest.raises(SlurmError, match=r"^b is no longer in the fabric file and still runs job 7: drain it"):
+        cluster._check_jobs(slurm, BEFORE, AFTER)
 
 
-def test_no_tray_leaves_while_nobody_tells_its_jobs(tmp_path: Path) -> None:
+def test_no_tray_is_removed_while_its_jobs_are_not_listed(tmp_path: Path) -> None:
     refused = "echo Unable to contact slurm controller >&2; exit 1"
     for scontrol, names in ((KNOWN, "b"), (refused, "b, c")):
         slurm = programs(tmp_path, scontrol=scontrol, squeue=refused)
         with pytest.raises(
-            SlurmError, match=rf"^{names} would leave slurm.conf, and .* \(.*Unable to contact .*run ag"
+            SlurmError, match=rf"^{names} would be removed from slurm.conf, and .* \(.*Unable to contact .*run ag"
         ):
-            cluster._keep_jobs(slurm, BEFORE, AFTER)
-        cluster._keep_jobs(slurm, BEFORE, BEFORE)
+            cluster._check_jobs(slurm, BEFORE, AFTER)
+        cluster._check_jobs(slurm, BEFORE, BEFORE)
 
 
-def test_a_slurmctld_that_is_down_keeps_its_jobs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_a_slurmctld_that_is_down_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = f"{OURS}StateSaveLocation={tmp_path}\n"
     for name, text in {**BEFORE, cluster.CONF: conf}.items():
         (tmp_path / name).write_text(text)
@@ -100,14 +100,14 @@ def test_a_slurmctld_that_is_down_keeps_its_jobs_too(tmp_path: Path, monkeypatch
     programs(tmp_path, scontrol="exit 1", squeue="exit 1", systemctl="exit 3")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     made_from = cluster.digest(BEFORE[cluster.NODES])
-    wish = cluster.DesiredState({**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log="")
-    with pytest.raises(SlurmError, match=r"^b, c would leave slurm.conf"):
-        cluster.apply(Host(check=False), wish)
+    desired = cluster.DesiredState({**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log="")
+    with pytest.raises(SlurmError, match=r"^b, c would be removed from slurm.conf"):
+        cluster.apply(Host(check=False), desired)
     assert (tmp_path / cluster.NODES).read_text() == BEFORE[cluster.NODES]
 
 
-def test_a_slurmdbd_that_refuses_for_a_moment_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = f"echo >> {tmp_path}/asked; [ $(wc -l < {tmp_path}/asked) -gt 2 ] && echo nvlink || exit 1"
+def test_a_slurmdbd_that_refuses_for_a_moment_is_queried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = f"echo >> {tmp_path}/queries; [ $(wc -l < {tmp_path}/queries) -gt 2 ] && echo nvlink || exit 1"
     cluster._register(Host(check=False), programs(tmp_path, sacctmgr=count), "nvlink")
     monkeypatch.setattr(cluster, "DATABASE_SECONDS", 1.0)
     slurm = programs(tmp_path, sacctmgr="echo Connection refused >&2; exit 1")
@@ -115,6 +115,6 @@ def test_a_slurmdbd_that_refuses_for_a_moment_is_asked_again(tmp_path: Path, mon
         cluster._register(Host(check=False), slurm, "nvlink")
 
 
-def test_partitions_are_those_of_the_file_itself() -> None:
+def test_partitions_leave_out_included_files() -> None:
     text = "PartitionName=a Nodes=ALL\n# PartitionName=b\npartitionname=c Nodes=x\nNodeName=d\nInclude e.conf\n"
     assert cluster.partitions(text) == {"a", "c"}

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What slurmd -C prints, what a NodeName line says, and which memory is configured."""
+"""Parsing slurmd -C and NodeName lines, and the memory that is configured."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PRINTED = "NodeName=r01t01 CPUs=144 Boards=1 SocketsPerBoard=2 CoresPerSocket=72
         PRINTED.replace("Boards=1 SocketsPerBoard=2", "Boards=1 Sockets=2"),
     ],
 )
-def test_what_slurmd_prints_is_read(text: str) -> None:
+def test_the_output_of_slurmd_is_parsed(text: str) -> None:
     assert hardware.parse_slurmd(text) == RECORD
 
 
 @pytest.mark.parametrize(
     "text", ["", "slurmd: fatal: no", "NodeName=r01t01 CPUs=many RealMemory=1", "NodeName=r01t01 CPUs=0"]
 )
-def test_what_is_no_record_is_none(text: str) -> None:
+def test_another_output_is_no_record(text: str) -> None:
     assert hardware.parse_slurmd(text) is None
 
 
@@ -47,15 +47,15 @@ def test_node_lines_give_their_records_back() -> None:
 
 
 @given(st.integers(1, 2_000_000), st.integers(1, 2_000_000), st.integers(0, 4096))
-def test_memory_is_never_more_than_the_tray_has(seen: int, before: int, step: int) -> None:
-    settled = hardware.settle({"CPUs": 1, "RealMemory": seen}, {"CPUs": 1, "RealMemory": before}, step)
-    assert 0 < settled["RealMemory"] <= seen
-    again = hardware.settle({"CPUs": 1, "RealMemory": seen}, settled, step)
-    assert again == settled, "a second look changes nothing"
+def test_memory_is_never_more_than_the_tray_has(measured: int, before: int, step: int) -> None:
+    settled = hardware.settle({"CPUs": 1, "RealMemory": measured}, {"CPUs": 1, "RealMemory": before}, step)
+    assert 0 < settled["RealMemory"] <= measured
+    again = hardware.settle({"CPUs": 1, "RealMemory": measured}, settled, step)
+    assert again == settled, "a second run changes nothing"
 
 
 @pytest.mark.parametrize(
-    ("seen", "before", "settled"),
+    ("measured", "before", "settled"),
     [
         (878123, None, 877568),
         (878123, 877568, 877568),
@@ -65,6 +65,6 @@ def test_memory_is_never_more_than_the_tray_has(seen: int, before: int, step: in
         (3000, None, 3000),
     ],
 )
-def test_memory_is_rounded_and_stays(seen: int, before: int | None, settled: int) -> None:
+def test_memory_is_rounded_and_stays(measured: int, before: int | None, settled: int) -> None:
     old = {"CPUs": 1, "RealMemory": before} if before else None
-    assert hardware.settle({"CPUs": 1, "RealMemory": seen}, old, 1024)["RealMemory"] == settled
+    assert hardware.settle({"CPUs": 1, "RealMemory": measured}, old, 1024)["RealMemory"] == settled

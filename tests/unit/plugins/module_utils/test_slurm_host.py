@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files with owner and mode, as any host of a bring-up gets them."""
+"""Files with owner and mode on a host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_file_is_written_once_with_its_mode(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["secret"], "no temporary file stays"
 
 
-def test_a_check_tells_and_touches_nothing(tmp_path: Path) -> None:
+def test_check_mode_records_changes_and_makes_none(tmp_path: Path) -> None:
     path = tmp_path / "made" / "file"
     host = Host(check=True)
     host.folder(str(path.parent), ME, 0o700)
@@ -59,9 +59,9 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("length", [0, 31, 1025])
-def test_a_key_of_another_length_is_refused_without_being_told(length: int) -> None:
-    with pytest.raises(SlurmError, match=f"has {length} bytes, not 32 to 1024: look at /etc/munge/munge.key"):
-        keys.give(Host(check=True), "munge", b"k" * length)
+def test_a_key_of_another_length_is_refused_and_not_shown(length: int) -> None:
+    with pytest.raises(SlurmError, match=f"has {length} bytes, not 32 to 1024: check /etc/munge/munge.key"):
+        keys.install(Host(check=True), "munge", b"k" * length)
 
 
 def test_a_group_may_be_given_with_its_owner() -> None:

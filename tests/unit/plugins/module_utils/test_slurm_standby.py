@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A second slurmctld: which files it gets, and that it never starts on a state that is not the first one's."""
+"""A backup slurmctld: the files that it gets, and that it never starts without the first one's state."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import
 ME = pwd.getpwuid(os.geteuid()).pw_name
 
 
-def told(folder: Path) -> str:
-    return base64.b64encode((folder / standby.NOTE).read_bytes()).decode()
+def state_id(folder: Path) -> str:
+    return base64.b64encode((folder / standby.ID_FILE).read_bytes()).decode()
 
 
-def test_it_gets_what_slurmctld_reads_and_no_secret(tmp_path: Path) -> None:
+def test_it_gets_the_files_that_slurmctld_reads_and_no_secret(tmp_path: Path) -> None:
     texts = {
         "slurm.conf": "Include nvlink_nodes.conf\ninclude site.conf\nInclude /opt/far.conf\nInclude gone.conf\n",
         "site.conf": "Include deeper.conf\nInclude slurm.conf\n",
@@ -49,30 +49,30 @@ def test_nothing_is_gathered_where_there_is_no_slurm(tmp_path: Path) -> None:
         standby.bring_up(Host(check=False), standby.DesiredState({}, str(tmp_path), str(tmp_path / "log")))
 
 
-def test_the_note_is_left_once_for_slurm_user_alone(tmp_path: Path) -> None:
+def test_the_state_id_is_written_once_for_slurm_user_alone(tmp_path: Path) -> None:
     host = Host(check=False)
-    standby.leave_note(host, str(tmp_path), ME)
-    note = (tmp_path / standby.NOTE).read_text()
-    standby.leave_note(host, str(tmp_path), ME)
-    assert (tmp_path / standby.NOTE).read_text() == note
-    assert host.changes == [f"{tmp_path / standby.NOTE} written"]
-    assert stat.S_IMODE((tmp_path / standby.NOTE).stat().st_mode) == 0o600
+    standby.write_state_id(host, str(tmp_path), ME)
+    first = (tmp_path / standby.ID_FILE).read_text()
+    standby.write_state_id(host, str(tmp_path), ME)
+    assert (tmp_path / standby.ID_FILE).read_text() == first
+    assert host.changes == [f"{tmp_path / standby.ID_FILE} written"]
+    assert stat.S_IMODE((tmp_path / standby.ID_FILE).stat().st_mode) == 0o600
 
 
-def test_only_the_first_controllers_folder_of_state_will_do(tmp_path: Path) -> None:
+def test_only_the_first_controllers_state_folder_is_accepted(tmp_path: Path) -> None:
     first, other = tmp_path / "first", tmp_path / "other"
     for folder in (first, other):
         folder.mkdir()
     host = Host(check=False)
-    standby.leave_note(host, str(first), ME)
-    standby.check_state(host, str(first), told(first), ME)
-    refused = "is not the folder that the first controller has under that name, so a takeover would cancel all jobs"
+    standby.write_state_id(host, str(first), ME)
+    standby.check_state(host, str(first), state_id(first), ME)
+    refused = "is not the same folder as on the first controller, so a takeover would cancel all jobs"
     for here in (other, tmp_path / "missing"):
         with pytest.raises(SlurmError, match=refused):
-            standby.check_state(host, str(here), told(first), ME)
-    standby.leave_note(host, str(other), ME)
+            standby.check_state(host, str(here), state_id(first), ME)
+    standby.write_state_id(host, str(other), ME)
     with pytest.raises(SlurmError, match=refused):
-        standby.check_state(host, str(other), told(first), ME)
+        standby.check_state(host, str(other), state_id(first), ME)
     with pytest.raises(SlurmError, match=refused):
         standby.check_state(host, str(other), "", ME)
     standby.check_state(Host(check=True), str(other), "", ME)
@@ -80,13 +80,13 @@ def test_only_the_first_controllers_folder_of_state_will_do(tmp_path: Path) -> N
 
 def test_slurm_user_must_be_the_same_on_all_controllers(tmp_path: Path) -> None:
     host = Host(check=False)
-    standby.leave_note(host, str(tmp_path), ME)
-    stranger = next(entry.pw_name for entry in pwd.getpwall() if entry.pw_uid != os.geteuid())
-    with pytest.raises(SlurmError, match=f"belongs to user {os.geteuid()} and {stranger} is"):
-        standby.check_state(host, str(tmp_path), told(tmp_path), stranger)
+    standby.write_state_id(host, str(tmp_path), ME)
+    other = next(entry.pw_name for entry in pwd.getpwall() if entry.pw_uid != os.geteuid())
+    with pytest.raises(SlurmError, match=f"belongs to UID {os.geteuid()} and {other} has UID"):
+        standby.check_state(host, str(tmp_path), state_id(tmp_path), other)
 
 
-def test_a_check_tells_what_is_written_changed_and_removed(tmp_path: Path) -> None:
+def test_check_mode_lists_written_changed_and_removed_files(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
     (tmp_path / "topology.conf").write_text("BlockName=a Nodes=a\n")
     (tmp_path / "plugstack.conf").write_text("same\n")
@@ -98,7 +98,7 @@ def test_a_check_tells_what_is_written_changed_and_removed(tmp_path: Path) -> No
     assert (tmp_path / "slurm.conf").read_text() == "ClusterName=x\n"
 
 
-def test_files_are_back_where_its_slurmctld_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_restored_where_its_slurmctld_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
     (tmp_path / "topology.conf").write_text("BlockName=a Nodes=a\n")
     host = Host(check=False)
@@ -106,7 +106,7 @@ def test_files_are_back_where_its_slurmctld_does_not_start(tmp_path: Path, monke
     def refuse(*_arguments: object, **_options: object) -> bool:
         raise SlurmError("slurmctld.service does not start (x): correct that first.")
 
-    # The unit is systemd's; what is tried here are the files.
+    # systemd is not under test here, the files are.
     monkeypatch.setattr(host, "run", refuse)
     given = {"slurm.conf": b"ClusterName=y\n", "topology.yaml": b"[]\n"}
     with pytest.raises(SlurmError, match="does not start"):

@@ -134,7 +134,7 @@ def test_what_is_taken_away_comes_last_and_its_failure_says_that_the_rest_is_the
 
 
 @pytest.mark.parametrize(
-    ("says", "revived", "started"),
+    ("says", "started_unit", "started"),
     [
         ("LoadState=loaded\nActiveState=failed", True, True),
         ("LoadState=loaded\nActiveState=active", False, False),
@@ -142,20 +142,20 @@ def test_what_is_taken_away_comes_last_and_its_failure_says_that_the_rest_is_the
     ],
 )
 def test_only_a_unit_that_has_ended_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, revived: bool, started: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, started_unit: bool, started: bool
 ) -> None:
     log = tmp_path / "asked"
     script = tmp_path / "systemctl"
     script.write_text(f"#!/bin/sh\necho \"$*\" >> {log}\ncat <<'END'\n{says}\nEND\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert restart.revive(5) is revived
+    assert restart.start_if_exited(5) is started_unit
     assert ("start slurmctld.service" in log.read_text()) is started
 
 
-def test_a_host_without_systemd_revives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_started_on_a_host_without_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert restart.revive(5) is False
+    assert restart.start_if_exited(5) is False
 
 
 def test_the_reason_is_what_was_refused_and_not_what_it_died_of(tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def test_channels_fit_the_smallest_driver(told: tuple[int, ...], before: str, co
     ("told", "settings", "codes"),
     [
         ((2048,), {}, set()),
-        ((2048, 64), {"imex_channels": 63}, set()),
-        ((2048, 64), {"imex_channels": 64}, {"slurm_channels_beyond_driver"}),
+        ((2048, 64), {"imex_channel_count": 63}, set()),
+        ((2048, 64), {"imex_channel_count": 64}, {"slurm_channels_beyond_driver"}),
         # Slurm never uses channel 0, and this driver has no other: none of Slurm's numbers exists there.
         ((1,), {}, {"slurm_channels_beyond_driver"}),
         ((0,), {}, {"slurm_channels_beyond_driver"}),
@@ -185,7 +185,7 @@ def test_gpus_that_only_a_label_knew_of_are_those_of_the_clique() -> None:
 
 def test_a_partition_without_a_name_is_one_sentence() -> None:
     of = fabric(racks=1)
-    with pytest.raises(SlurmError, match=r"One of slurm_partitions has no name: .* \(it has Nodes\)\."):
+    with pytest.raises(SlurmError, match=r"An entry of the option partitions has no name: .* \(it has Nodes\)\."):
         rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, partitions=[{"Nodes": "ALL"}]))
 
 
