@@ -96,7 +96,9 @@ def nodes_of(
             count = len(tray["gpu_uuids"]) or gpus.get(name, 0)
             made.append(Node(name, tray["slurm_node"], view.clique, count, addresses.get(name, "")))
     # Node labels and Topograph report no GPUs: all trays of a clique have the same number.
-    usual = {name: _most_common(node.gpus for node in members if node.gpus) for name, members in _by_clique(made).items()}
+    usual = {
+        name: _most_common(node.gpus for node in members if node.gpus) for name, members in _by_clique(made).items()
+    }
     return [node if node.gpus else replace(node, gpus=usual[node.clique] or 0) for node in made]
 
 

@@ -100,7 +100,9 @@ def test_jobs_of_a_slurmctld_that_is_down_are_kept(tmp_path: Path, monkeypatch: 
     programs(tmp_path, scontrol="exit 1", squeue="exit 1", systemctl="exit 3")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     made_from = cluster.digest(BEFORE[cluster.NODES])
-    desired = cluster.DesiredState({**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log="")
+    desired = cluster.DesiredState(
+        {**AFTER, cluster.CONF: conf}, made_from, str(tmp_path), "x", accounting=False, log=""
+    )
     with pytest.raises(SlurmError, match=r"^b, c would be removed from slurm.conf"):
         cluster.apply(Host(check=False), desired)
     assert (tmp_path / cluster.NODES).read_text() == BEFORE[cluster.NODES]

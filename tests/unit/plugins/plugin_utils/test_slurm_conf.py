@@ -35,12 +35,12 @@ SITE = Site(
 
 def rendered(
     of: Fabric,
-    seen: dict[str, Any],
+    measured: dict[str, Any],
     before: dict[str, str] | None = None,
     site: Site = SITE,
     channels: tuple[int, ...] = (),
 ) -> Rendered:
-    return slurm_conf.render(site, slurm_conf.nodes_of(of, None, {}, {}), seen, channels, before or {})
+    return slurm_conf.render(site, slurm_conf.nodes_of(of, None, {}, {}), measured, channels, before or {})
 
 
 def lines(made: Rendered, name: str = cluster.NODES) -> list[str]:
@@ -69,25 +69,25 @@ def test_a_run_of_one_tray_changes_the_line_of_that_tray_alone() -> None:
     assert all(record == GRACE for record in records.values())
 
 
-def test_a_tray_that_never_answered_gets_what_its_clique_has() -> None:
+def test_a_tray_that_never_answered_gets_the_hardware_of_its_clique() -> None:
     of = fabric(racks=2)
-    seen = {**dict.fromkeys(of.cliques and of.members["r01"], GRACE), "r02t01": OTHER}
-    records = hardware.parse_nodes(rendered(of, seen).texts[cluster.NODES])
+    measured = {**dict.fromkeys(of.cliques and of.members["r01"], GRACE), "r02t01": OTHER}
+    records = hardware.parse_nodes(rendered(of, measured).texts[cluster.NODES])
     assert set(records) == set(of.trays)
-    assert records["r02t02"] == OTHER, "its clique's, not the commonest"
-    assert records["r02t18"] == GRACE, "of its clique nobody answered"
-    found = rendered(of, seen).findings
+    assert records["r02t02"] == OTHER, "its clique's, not the most common one"
+    assert records["r02t18"] == GRACE, "no tray of its clique answered"
+    found = rendered(of, measured).findings
     assert {row["code"] for row in found} == {"slurm_hardware_assumed"}
     assert len(found) == 17
 
 
 def test_without_any_measurement_nothing_is_invented() -> None:
-    with pytest.raises(SlurmError, match="No tray told its hardware"):
+    with pytest.raises(SlurmError, match="The hardware of no tray is known"):
         rendered(fabric(racks=1), {})
 
 
 @pytest.mark.parametrize(
-    ("told", "before", "count"),
+    ("driver_counts", "before", "count"),
     [
         ((), "", 2047),
         ((2048, 2048), "", 2047),
@@ -97,14 +97,14 @@ def test_without_any_measurement_nothing_is_invented() -> None:
         ((1, 0), "SwitchParameters=imex_channel_count=x\n", 2047),
     ],
 )
-def test_channels_fit_the_smallest_driver(told: tuple[int, ...], before: str, count: int) -> None:
+def test_channels_fit_the_smallest_driver(driver_counts: tuple[int, ...], before: str, count: int) -> None:
     of = fabric(racks=1)
-    made = rendered(of, dict.fromkeys(of.trays, GRACE), {cluster.CONF: before}, channels=told)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), {cluster.CONF: before}, channels=driver_counts)
     assert cluster.settings(made.texts[cluster.CONF])["switchparameters"] == f"imex_channel_count={count}"
 
 
 @pytest.mark.parametrize(
-    ("told", "settings", "codes"),
+    ("driver_counts", "settings", "codes"),
     [
         ((2048,), {}, set()),
         ((2048, 64), {"imex_channel_count": 63}, set()),
@@ -115,20 +115,20 @@ def test_channels_fit_the_smallest_driver(told: tuple[int, ...], before: str, co
         ((0,), {"imex": False}, set()),
         ((19,), {}, set()),
         ((18,), {}, {"slurm_channels_few"}),
-        # The one that is left beside channel 0 is one that Slurm before 25.11 does not give out.
+        # The one that is left next to channel 0 is one that Slurm before 25.11 does not assign.
         ((2,), {}, {"slurm_channels_few", "slurm_channels_none"}),
         ((3,), {}, {"slurm_channels_few"}),
     ],
 )
-def test_channels_that_cannot_serve_the_cluster_are_told(
-    told: tuple[int, ...], settings: dict[str, Any], codes: set[str]
+def test_channels_that_cannot_serve_the_cluster_are_findings(
+    driver_counts: tuple[int, ...], settings: dict[str, Any], codes: set[str]
 ) -> None:
     of = fabric(racks=1)
-    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, **settings), channels=told)
+    made = rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, **settings), channels=driver_counts)
     assert {row["code"] for row in made.findings} == codes
 
 
-def test_a_site_wins_over_the_defaults_whatever_case_it_writes() -> None:
+def test_the_sites_settings_override_the_defaults_in_any_case() -> None:
     of = fabric(racks=1)
     site = replace(
         SITE,
@@ -156,14 +156,14 @@ def test_a_site_wins_over_the_defaults_whatever_case_it_writes() -> None:
     assert "ConstrainDevices=NO\n" in made.texts[cluster.CGROUP]
 
 
-def test_without_gpus_for_slurm_there_is_no_trace_of_them() -> None:
+def test_without_gres_no_file_names_gpus() -> None:
     of = fabric(racks=1)
     made = rendered(of, dict.fromkeys(of.trays, GRACE), site=replace(SITE, gres="none", imex=False, accounting_host=""))
     text = "".join(made.texts.values())
     assert not any(word in text.lower() for word in ("gres", "gpu:", "imex", "accounting"))
 
 
-def test_addresses_stand_in_the_order_of_their_names() -> None:
+def test_addresses_are_in_the_order_of_their_names() -> None:
     of = fabric(racks=2)
     addresses = {name: f"198.51.100.{number}" for number, name in enumerate(of.trays, 11) if name.startswith("r01")}
     nodes = slurm_conf.nodes_of(of, None, {}, addresses)
@@ -176,7 +176,7 @@ def test_addresses_stand_in_the_order_of_their_names() -> None:
     assert all("NodeAddr" not in line for line in others)
 
 
-def test_gpus_that_only_a_label_knew_of_are_those_of_the_clique() -> None:
+def test_gpus_missing_in_the_fabric_file_are_those_of_the_clique() -> None:
     of = fabric(racks=1)
     of.trays["r01t02"]["gpu_uuids"] = []
     assert {node.gpus for node in slurm_conf.nodes_of(of, None, {}, {})} == {4}
@@ -207,7 +207,7 @@ def conf(site: Site) -> dict[str, str]:
     return cluster.settings(rendered(of, dict.fromkeys(of.trays, GRACE), site=site).texts[cluster.CONF])
 
 
-def test_tiers_turn_on_what_makes_them_count() -> None:
+def test_tiers_turn_on_the_settings_that_they_need() -> None:
     assert "accountingstorageenforce" not in conf(SITE)
     tiers = [{"name": "all", "all": True}, {"name": "gold", "qos": {"priority": 10}}]
     made = conf(replace(SITE, tiers=tiers))
