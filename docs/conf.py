@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sphinx's settings for the site that `make docs` builds from these pages and from the plugins' own documentation."""
+"""Sphinx settings of the site that `make docs` builds from these pages and the documentation of plugins and roles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-# Set by `make docs` beside the copied pages; the galaxy file says whose site this is.
+# `make docs` copies galaxy.yml next to the pages; name, author and version come from it.
 GALAXY = yaml.safe_load((Path(__file__).parent / "galaxy.yml").read_text())
 
 project = f"{GALAXY['namespace']}.{GALAXY['name']}"
@@ -26,12 +26,12 @@ html_show_copyright = False
 extensions = ["myst_parser", "sphinx.ext.intersphinx", "sphinx_antsibull_ext"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["smartquotes"]
-# Code blocks of the pages are commands, configuration and their output in turn: no one language is right.
+# Code blocks hold commands, configuration and output: no single language fits.
 highlight_language = "none"
-# A code block whose words a lexer does not know is no fault of the page.
+# A lexer that does not know a word of a code block is no error of the page.
 suppress_warnings = ["misc.highlighting_failure"]
 
-# What the generated reference names of Ansible's own site, as an inventory of ours, since a build asks no network.
+# Targets on Ansible's own site that the generated reference links to, as a local inventory: a build needs no network.
 ANSIBLE = {
     "label action_plugins": ("plugins/action.html#action-plugins", "Action plugins"),
     "label ansible_collections.ansible.builtin.debug_module": (
@@ -65,7 +65,7 @@ _OUTSIDE = re.compile(r"\]\(\.\./([^)]+)\)")
 
 
 def _link_the_repository(_app: object, _name: str, source: list[str]) -> None:
-    """A page links to files beside docs/ as one reads it in a checkout; on the site they are in the repository."""
+    """Turn links to files outside docs/, which work in a checkout, into links to the repository."""
     source[0] = _OUTSIDE.sub(rf"]({GALAXY['repository']}/blob/main/\1)", source[0])
 
 

@@ -4,7 +4,7 @@
 
 """Build the artifact from this (used) checkout, install it offline into an empty path and run the demo from there.
 
-Only meta, plugins, roles and playbooks stay in the installed collection: it must work without the rest.
+Only meta, plugins, roles and playbooks stay in the installed collection, because it must work without the rest.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 RUNTIME_FOLDERS = {"meta", "plugins", "roles", "playbooks"}
-# What `ansible-galaxy collection verify` reads beside them.
+# `ansible-galaxy collection verify` reads these, too.
 MANIFEST_FILES = {"MANIFEST.json", "FILES.json"}
 MAX_BYTES = 2 * 1024 * 1024
 # Relative to the root of the artifact.
@@ -62,15 +64,15 @@ def check_contents(artifact: Path) -> None:
         names = archive.getnames()
     unwanted = [name for name in names if name.split("/")[0] in NEVER_SHIPPED or "__pycache__" in name]
     if unwanted:
-        sys.exit(f"artifact: it holds {', '.join(unwanted[:5])}: add them to build_ignore in galaxy.yml.")
+        sys.exit(f"artifact: contains {summarize(unwanted)}; add them to build_ignore in galaxy.yml.")
     size = artifact.stat().st_size
     if size > MAX_BYTES:
-        sys.exit(f"artifact: it has {size} bytes, more than {MAX_BYTES}: find what does not belong into it.")
+        sys.exit(f"artifact: has {size} bytes, more than {MAX_BYTES}; add what users do not run to build_ignore in galaxy.yml.")
     print(f"artifact: {len(names)} files, {size} bytes")
 
 
 def dependencies(target: Path) -> None:
-    """The collections that ours declares, from the environment; without the link to this checkout."""
+    """Copy the collections that galaxy.yml declares from the environment, without the link to this checkout."""
     source = Path(sysconfig.get_path("purelib")) / "ansible_collections"
     for name in ("ansible/posix", "community/crypto", "kubernetes/core"):
         shutil.copytree(source / name, target / "ansible_collections" / name)
@@ -125,7 +127,7 @@ def main() -> None:
         )
         origin = Path(documented["rackscale.nvlink.fabric_facts"]["doc"]["filename"])
         if collection not in origin.parents:
-            sys.exit(f"artifact: Ansible took the collection from {origin}, not from the installed artifact.")
+            sys.exit(f"artifact: Ansible loaded the collection from {origin} instead of the installed artifact.")
 
         demo = scratch / "demo"
         inventory = collection / "playbooks" / "files" / "demo.nvlink.yml"
