@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job's prolog until its IMEX domain is ready, against the same done by hand on the same trays of the lab (root).
+"""The time of a job's prolog until its IMEX domain is ready, against the same steps by hand, on the lab's trays (root).
 
-By hand is what a careful administrator would type on every tray at once: write the list, start the unit, ask until the
-domain is up. Both run on all trays side by side, and on the same few CPUs, so the daemons' own start is most of it. The
-controller is asked for its count of requests before and after the prologs and epilogs.
+By hand: on every tray at once, write the list, start the unit and poll until the domain is up. Both run concurrently on
+all trays and on the same few CPUs, so the daemons' own start dominates. slurmctld's count of requests is read before
+and after the prologs and epilogs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ systemctl start nvidia-imex
 until nvidia-imex-ctl -N | grep -q 'Domain State: UP'; do sleep 0.1; done
 """
 STOP = "systemctl stop nvidia-imex; rm -f /etc/nvidia-imex/nodes_config.cfg"
-# What slurmctld and slurmd say to each other all the time, and the question for the count itself.
+# Periodic requests between slurmctld and slurmd, and the request for the count itself.
 ALWAYS = {"MESSAGE_NODE_REGISTRATION_STATUS", "REQUEST_PING", "REQUEST_STATS_INFO"}
 
 
@@ -45,10 +45,10 @@ def table(rounds: int, sizes: Sequence[int] = SIZES) -> str:
     ]
     for size in sizes:
         with _trays(size) as (name, trays):
-            hand, ours, asked = _measure(name, trays, rounds)
-        # The best of each: whatever else the machine did can only have made it slower.
+            hand, ours, requests = _measure(name, trays, rounds)
+        # The minimum of each: other load can only add time.
         ratio = min(ours) / min(hand)
-        lines.append(f"| {size} | {min(hand):.2f} | {min(ours):.2f} | {ratio:.2f} | <= 1.3 | {asked} | 0 |")
+        lines.append(f"| {size} | {min(hand):.2f} | {min(ours):.2f} | {ratio:.2f} | <= 1.3 | {requests} | 0 |")
     return "\n".join(lines)
 
 
@@ -58,7 +58,7 @@ def _measure(name: str, trays: dict[str, str], rounds: int) -> tuple[list[float]
     names = list(trays)
     nodelist = f"{names[0][:-2]}[{names[0][-2:]}-{names[-1][-2:]}]"
     hand, ours = [], []
-    asked = 0
+    requests = 0
     for number in range(rounds + 1):
         environ = (
             f"env -i SLURM_JOB_ID={number + 1} SLURM_JOB_NODELIST={nodelist} SLURM_JOB_NUM_NODES={len(trays)}"
@@ -70,17 +70,17 @@ def _measure(name: str, trays: dict[str, str], rounds: int) -> tuple[list[float]
         by_prolog = _on(name, names, f"{environ} {job_files.PROGRAM} prolog")
         _on(name, names, f"{environ} {job_files.PROGRAM} epilog")
         after = _requests(name)
-        asked += sum(count - before.get(kind, 0) for kind, count in after.items() if kind not in ALWAYS)
+        requests += sum(count - before.get(kind, 0) for kind, count in after.items() if kind not in ALWAYS)
         if number:  # the first warms up
             hand.append(by_hand)
             ours.append(by_prolog)
-    return hand, ours, asked
+    return hand, ours, requests
 
 
 def _requests(name: str) -> dict[str, int]:
-    """Type of request -> how many slurmctld has had."""
-    said = _run(name, "ctl", "sdiag").communicate(timeout=60)[0]
-    counted = said.partition("by message type")[2].partition("by user")[0]
+    """Type of request -> the number that slurmctld received."""
+    output = _run(name, "ctl", "sdiag").communicate(timeout=60)[0]
+    counted = output.partition("by message type")[2].partition("by user")[0]
     return {kind: int(count) for kind, count in re.findall(r"(\w+) *\( *\d+\) *count:(\d+)", counted)}
 
 
@@ -92,13 +92,13 @@ def _run(name: str, host: str, script: str) -> subprocess.Popen[str]:
 
 
 def _on(name: str, hosts: Sequence[str], script: str) -> float:
-    """The seconds of a script on all hosts at once; SystemExit where it fails."""
+    """The seconds of a script on all hosts concurrently; SystemExit if it fails."""
     began = time.perf_counter()
     running = [_run(name, host, script) for host in hosts]
     for process in running:
-        said = process.communicate(timeout=300)
+        output = process.communicate(timeout=300)
         if process.returncode:
-            raise SystemExit(f"a tray of the lab ended with {process.returncode}: {said}")
+            raise SystemExit(f"a tray of the lab ended with {process.returncode}: {output}")
     return time.perf_counter() - began
 
 

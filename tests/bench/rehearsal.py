@@ -56,7 +56,7 @@ def _row(stage: Stage, version: tuple[int, int], racks: int, rounds: int, scratc
     question = folder / "question.json"
     question.write_text(json.dumps(stage.request(folder, blocks, [TRAYS], jobs=jobs)))
     answer = scratch / "answer.json"
-    # The best run: whatever else the machine did can only have made it slower.
+    # The fastest run: other load can only add time.
     costs = [once([*stage.command(), str(question)], os.environ, answer) for _round in range(max(rounds, 1))]
     best = min(costs, key=lambda cost: cost.wall)
     result = json.loads(answer.read_text())["rehearsal"]

@@ -4,8 +4,8 @@
 """The whole verify on 36 trays of the lab against Ansible's own ping of the same hosts (root), run in turns; and the
 verdict alone on simulated evidence of 10,368 trays.
 
-All trays share this machine's CPUs with the controller, so what a tray does for its answer is paid 36 times on a few
-cores; on real racks each tray does it for itself.
+All trays share this machine's CPUs with the controller, so a tray's own work is measured 36 times on a few cores; on
+real racks each tray has its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
         verdict = json.loads((scratch / "verdict.json").read_text())
         if not verdict["ok"] or verdict["trays"] != 36:
             raise SystemExit(f"the lab's trays do not agree, so nothing was compared: {verdict['failures']}")
-    # The best run of each: whatever else the machine did can only have made it slower.
+    # The fastest run of each: other load can only add time.
     best = {command: min(runs, key=lambda run: run.wall) for command, runs in measured.items()}
     lines = ["| 36 trays | wall s | ratio | aim | CPU of the controller s |", "|---|--:|--:|--:|--:|"]
     for command, cost in best.items():

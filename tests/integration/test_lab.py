@@ -104,7 +104,7 @@ def test_the_network_is_the_lab_s_own(four_trays: RunningLab) -> None:
     assert "198.51.100." not in outside
 
 
-def test_set_changes_what_the_gpus_say_while_the_tray_runs(four_trays: RunningLab) -> None:
+def test_set_changes_the_reported_facts_of_a_running_tray(four_trays: RunningLab) -> None:
     def fabric() -> list[tuple[str | None, str | None]]:
         root = ET.fromstring(four_trays.exec("r01t01", "nvidia-smi", "-q", "-x").stdout)
         return [(gpu.findtext("fabric/state"), gpu.findtext("fabric/cliqueId")) for gpu in root.iter("gpu")]
@@ -166,7 +166,7 @@ def test_a_wrong_argument_is_one_sentence(four_trays: RunningLab, arguments: lis
     assert done.stderr.count("\n") == 1
 
 
-def test_a_stopped_tray_is_silent_and_comes_back_with_what_was_set(own_four_trays: RunningLab) -> None:
+def test_a_restarted_tray_keeps_its_settings(own_four_trays: RunningLab) -> None:
     own_four_trays.set("r01t04", "clique=5")
     own_four_trays.stop("r01t04")
     assert own_four_trays.status()["hosts"]["r01t04"]["ssh"] is False

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What all unit tests share."""
+"""Settings of all unit tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 
 from hypothesis import settings
 
-# In CI hypothesis takes the same examples each time, so that a run can be had again. ansible-test tells nobody that it
-# runs there; its own plugins give it away. New examples are searched by the gate unit outside CI, and by its users.
+# In CI hypothesis uses the same examples each time, so that a run can be repeated. ansible-test removes CI from the
+# environment, so its own plugins identify it. The gate unit searches new examples outside CI.
 if "ansible_pytest_collections" in os.environ.get("PYTEST_PLUGINS", ""):
     settings.load_profile("ci")

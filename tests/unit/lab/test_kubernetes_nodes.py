@@ -34,7 +34,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("gpus", "discovered", "plugin"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_feature_discovery_passes_over_what_the_plugin_ends_at(
+def test_feature_discovery_skips_gpus_at_which_the_plugin_stops(
     gpus: list[dict[str, Any]], discovered: str | None, plugin: tuple[str | None, str | None]
 ) -> None:
     assert nodes.gfd_clique(gpus) == discovered
@@ -45,7 +45,7 @@ def test_feature_discovery_passes_over_what_the_plugin_ends_at(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["completed", "in_progress"]), st.integers(0, 2)), min_size=1, max_size=8))
-def test_where_the_plugin_sees_a_clique_feature_discovery_sees_the_same(said: list[tuple[str, int]]) -> None:
+def test_feature_discovery_reports_the_clique_that_the_plugin_reports(said: list[tuple[str, int]]) -> None:
     gpus = [gpu(index, state, clique=clique) for index, (state, clique) in enumerate(said)]
     clique, reason = nodes.driver_clique(gpus)
     if reason is None:
@@ -61,6 +61,6 @@ def test_nodes_of_a_scenario_have_the_labels_that_its_gpus_give() -> None:
     assert found["r01t02"]["status"]["addresses"][0] == {"type": "InternalIP", "address": "198.51.100.12"}
 
 
-def test_nodes_of_racks_are_as_many_as_were_asked_for() -> None:
+def test_racks_have_the_requested_number_of_nodes() -> None:
     names = [row["metadata"]["name"] for row in nodes.of_fleet(3, "1.34.4", trays_per_rack=5)]
     assert len(set(names)) == 15

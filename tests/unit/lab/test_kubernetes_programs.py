@@ -25,13 +25,13 @@ def test_a_sites_own_binaries_are_used_as_they_are(tmp_path: Path, monkeypatch: 
     assert programs.kubectl() == tmp_path / "kubectl"
 
 
-def test_a_version_that_nobody_pinned_is_refused() -> None:
+def test_an_unpinned_version_is_rejected() -> None:
     with pytest.raises(LabError, match=r"Kubernetes '1\.35\.0': the lab has 1\.34\.4 and 1\.36\.3\."):
         programs.servers("1.35.0")
 
 
 @pytest.mark.parametrize("version", programs.VERSIONS)
-def test_every_module_of_a_version_is_of_its_release(version: str) -> None:
+def test_every_go_module_of_a_version_has_its_release(version: str) -> None:
     text = (programs.SOURCES / version / "go.mod").read_text()
     assert re.findall(r"k8s\.io/kubernetes (v\S+)", text) == [f"v{version}"]
     replaced = re.findall(r"(?m)^\t(k8s\.io/\S+) => (\S+) (\S+)$", text)
@@ -40,7 +40,7 @@ def test_every_module_of_a_version_is_of_its_release(version: str) -> None:
     assert {name.rpartition("/")[2] for name in re.findall(r"k8s\.io/kubernetes/cmd/\S+", text)} == {*programs.SERVERS}
 
 
-def test_what_is_made_once_is_kept_until_its_content_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_build_is_kept_until_its_sources_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made: list[Path] = []
 

@@ -39,7 +39,7 @@ def test_addresses_go_on_from_rack_to_rack() -> None:
     assert parsed.trays[-1].rack == 2
 
 
-def test_tray_settings_are_kept_as_words() -> None:
+def test_tray_settings_stay_texts() -> None:
     parsed = scenario.parse({"trays": {"r01t02": {"health": "unhealthy", "gpu1.lost": True, "clique": 5}}})
     assert parsed.tray("r01t02").settings == {"health": "unhealthy", "gpu1.lost": "true", "clique": "5"}
 
@@ -84,7 +84,7 @@ def test_a_wrong_scenario_is_one_sentence_with_the_field(data: object, sentence:
 
 
 @pytest.mark.parametrize(("text", "part"), [("a: [", "not YAML"), (None, "cannot be read")])
-def test_a_file_that_is_none_is_named(tmp_path: Path, text: str | None, part: str) -> None:
+def test_a_missing_or_broken_file_is_named(tmp_path: Path, text: str | None, part: str) -> None:
     file = tmp_path / "s.yml"
     if text is not None:
         file.write_text(text)
@@ -103,14 +103,14 @@ def test_the_shipped_scenarios_are_valid(file: str, trays: int, suite: str) -> N
     assert parsed.suite == suite
 
 
-def test_slurm_conf_knows_every_tray_and_no_topology() -> None:
+def test_slurm_conf_has_every_tray_and_no_topology() -> None:
     text = slurm.slurm_conf(scenario.simple(racks=2, trays=2, suite="trixie"))
     assert text.count("NodeName=") == 4
     assert "TopologyPlugin" not in text
     assert "PrologFlags" not in text
 
 
-def test_slurm_conf_takes_the_scenario_s_settings() -> None:
+def test_slurm_conf_has_the_scenarios_settings() -> None:
     wanted = {
         "topology_plugin": "topology/block",
         "prolog_flags": "Alloc",
@@ -123,7 +123,7 @@ def test_slurm_conf_takes_the_scenario_s_settings() -> None:
     assert not [line for line in lines if line.startswith("AccountingStorage")]
 
 
-def test_accounting_is_enforced_where_a_scenario_asks_for_it() -> None:
+def test_accounting_is_enforced_where_the_scenario_enables_it() -> None:
     lines = slurm.slurm_conf(scenario.parse({"slurm": {"accounting": True}})).splitlines()
     assert {
         "AccountingStorageType=accounting_storage/slurmdbd",
@@ -140,7 +140,7 @@ def test_empty_hosts_have_no_slurm_but_a_repository_that_has_it() -> None:
     assert f"file:{packages.PLACE}/{packages.DEBIAN} " not in packages.sources(empty=False)
 
 
-def test_kubernetes_is_off_unless_a_scenario_wants_it() -> None:
+def test_kubernetes_is_off_by_default() -> None:
     assert scenario.parse(None).kubernetes is None
     assert scenario.parse({"kubernetes": True}).kubernetes == ""
     assert scenario.parse({"kubernetes": "1.36.3"}).kubernetes == "1.36.3"

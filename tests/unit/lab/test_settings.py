@@ -15,7 +15,7 @@ UUID = "11111111-2222-3333-4444-555555555555"
 
 
 def hardware(gpus: int = 2) -> dict[str, Any]:
-    """Only what the settings touch of a tray's facts."""
+    """The part of a tray's facts that settings change."""
     health = {"summary": "healthy", "route_unhealthy": False, "incorrect_configuration": "none"}
     fabric = {"state": "completed", "status": "success", "cluster_uuid": UUID, "clique_id": 7, "health": health}
     facts = {
@@ -59,7 +59,7 @@ def test_settings_of_the_tray_itself() -> None:
     assert [gpu.get("uuid") for gpu in changed["facts"]["gpus"]] == [None, "GPU-1"]
 
 
-def test_a_setting_leaves_its_argument_alone() -> None:
+def test_a_setting_does_not_change_its_argument() -> None:
     before = hardware()
     after = apply_setting(before, "gpu0.lost", "true")
     assert after["lost"] == [0]
