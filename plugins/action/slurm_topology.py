@@ -94,7 +94,7 @@ def _trees(arguments: dict[str, Any], fabric: Fabric, cluster: str | None, hostv
         if cluster is None and fabric.slurm_clusters:
             raise SlurmError(
                 f"other_topologies, {shown(entry.get('name'))}: the fabric file is for several Slurm clusters, whose"
-                " trays a tree cannot tell apart: set slurm_topology_cluster."
+                " trays a tree cannot tell apart: set the option cluster."
             )
         places, without = _places(entry, fabric, cluster, hostvars)
         switches = slurm.switches(str(entry.get("name")), places)

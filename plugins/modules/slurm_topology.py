@@ -197,9 +197,9 @@ options:
     elements: int
     default: []
   timeout:
-    description: Seconds that a call of scontrol, another apply, or a slurmctld that is to run the old topology again
-      may take.
-    type: int
+    description: Seconds that one call of scontrol may take, that another run may hold the lock of O(conf_dir), and that
+      slurmctld may take to run a restored topology.
+    type: float
     default: 60
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
@@ -513,7 +513,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
     "segments": {"type": "list", "elements": "int", "default": []},
-    "timeout": {"type": "int", "default": 60},
+    "timeout": {"type": "float", "default": 60},
     **rehearsal.OPTIONS,
 }
 
@@ -616,7 +616,7 @@ def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any
         names = ", ".join(cluster["name"] for cluster in params["clusters"][:5])
         raise SlurmError(
             f"slurmctld's ClusterName is {here or 'not shown'}, and the fabric file's Slurm clusters are {names}:"
-            " set slurm_topology_cluster to the one that runs here."
+            " set the option cluster to the one that runs here."
         )
     return list(found[0])
 

@@ -33,8 +33,8 @@ options:
     type: str
     default: nvlink
   timeout:
-    description: Seconds that a call of scontrol may take.
-    type: int
+    description: Seconds that one call of scontrol may take.
+    type: float
     default: 60
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
@@ -186,7 +186,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "topology_name": {"type": "str", "default": "nvlink"},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
-    "timeout": {"type": "int", "default": 60},
+    "timeout": {"type": "float", "default": 60},
 }
 
 

@@ -52,7 +52,7 @@ def test_a_slurmctld_gets_the_blocks_of_its_own_cluster(tmp_path: Path) -> None:
         assert failed.returncode != 0
         assert (
             "slurmctld's ClusterName is sandbox, and the fabric file's Slurm clusters are alpha, beta: "
-            "set slurm_topology_cluster to the one that runs here." in failed.stdout
+            "set the option cluster to the one that runs here." in failed.stdout
         )
         assert running(site) == [("half", tuple(expand("r02t[10-18]")))]
 

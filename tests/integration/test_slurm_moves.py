@@ -187,7 +187,7 @@ def test_jobs_on_trays_that_move_stop_it_until_they_are_allowed(slurmctld: Slurm
     # The module in check mode lists them and names the way on.
     shown = answer(module(slurmctld, SPLIT, block_sizes=[9], rehearse="never", _ansible_check_mode=True))
     assert (shown["failed"], shown["changed"], shown["jobs"]) == (True, False, stopped.jobs)
-    assert "slurm_topology_allow_moving_jobs" in shown["msg"]
+    assert "allow_moving_jobs" in shown["msg"]
     assert state(slurmctld) == before
     allowed = plan(slurmctld, SPLIT, allow_moving_jobs=True, **sizes)
     assert not allowed.stopped_by()

@@ -624,7 +624,7 @@ def test_info_tells_what_jobs_may_span(slurmctld: Slurmctld, tmp_path: Path) -> 
         ("slurm_topology_format", "json", "must be one of: auto, yaml, conf"),
         ("slurm_topology_conf_dir", "/nowhere", "/nowhere cannot be opened"),
         ("slurm_topology_bin_dir", "/nowhere", "Neither slurmctld -V nor scontrol --version"),
-        ("slurm_topology_timeout", 0, "slurm_topology_timeout is 0"),
+        ("slurm_topology_timeout", 0, "timeout is 0"),
         ("slurm_topology_timeout", "soon", "timeout"),
         ("slurm_topology_manage_conf", "perhaps", "manage_conf"),
         ("slurm_topology_segments", [0], "The segment 0 is not a count of nodes"),

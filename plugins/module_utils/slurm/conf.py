@@ -55,9 +55,7 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
         except OSError as error:
             if depth:
                 continue
-            raise SlurmError(
-                f"{name} cannot be read ({error.strerror}): set slurm_topology_conf_dir to its folder."
-            ) from None
+            raise SlurmError(f"{name} cannot be read ({error.strerror}): set conf_dir to its folder.") from None
         for line in files.logical_lines(text):
             words = line.split(None, 1)
             if words[0].lower() == "include" and len(words) == 2:

@@ -201,7 +201,7 @@ def _beside(
     if default not in (name, *(other.name for other in others)):
         message = (
             f"The cluster's default topology is to be {default}, which the file does not hold"
-            f" ({', '.join([name, *(other.name for other in others)])}): correct slurm_topology_cluster_default."
+            f" ({', '.join([name, *(other.name for other in others)])}): correct cluster_default."
         )
         findings.append(finding("slurm_cluster_default", message))
     return made, others, findings
@@ -282,8 +282,7 @@ def _jobs(plan: Plan, allowed: bool) -> None:
         plan.findings.append(finding("slurm_jobs_move", message))
     else:
         message = (
-            f"{count} on trays that change their block ({told}): wait until they end, or set"
-            " slurm_topology_allow_moving_jobs to true."
+            f"{count} on trays that change their block ({told}): wait until they end, or set allow_moving_jobs to true."
         )
         plan.findings.append(finding("slurm_jobs_on_moving_trays", message))
 

@@ -47,7 +47,7 @@ class Slurm:
 
     def __init__(self, bin_dir: str = "", timeout: float = 60.0, conf_dir: str = "") -> None:
         if timeout <= 0:
-            raise SlurmError(f"slurm_topology_timeout is {timeout}: use a number of seconds above 0.")
+            raise SlurmError(f"timeout is {timeout:g}: use a number of seconds above 0.")
         self.bin_dir = bin_dir
         self.timeout = timeout
         self.conf = os.path.join(conf_dir, "slurm.conf") if conf_dir else ""
@@ -59,9 +59,7 @@ class Slurm:
             if directory and os.access(path, os.X_OK):
                 return path
         where = self.bin_dir or "PATH"
-        raise SlurmError(
-            f"There is no {name} in {where}: run this on the Slurm controller, or set slurm_topology_bin_dir."
-        )
+        raise SlurmError(f"There is no {name} in {where}: run this on the Slurm controller, or set bin_dir.")
 
     def call(self, name: str, *arguments: str, timeout: float | None = None) -> child.Result:
         command = [self.program(name), *arguments]

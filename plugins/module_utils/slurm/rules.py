@@ -121,7 +121,7 @@ def parse_version(text: str) -> Version:
     """The version in what ``slurmctld -V`` or ``scontrol --version`` prints (``slurm-wlm 24.11.5``)."""
     match = re.search(r"(?:^|\s)(?:slurm\S*\s+)?(\d+)\.(\d+)(?:\.(\d+))?", text)
     if match is None:
-        raise SlurmError(f"Slurm's version cannot be read from {text.strip()[:80]!r}: check slurm_topology_bin_dir.")
+        raise SlurmError(f"Slurm's version cannot be read from {text.strip()[:80]!r}: check bin_dir.")
     return int(match.group(1)), int(match.group(2)), int(match.group(3) or 0)
 
 
@@ -220,7 +220,7 @@ def _style_is_read(candidate: Candidate) -> Iterator[Objection]:
     if candidate.style == YAML:
         yield (
             f"Slurm {show_version(candidate.version)} does not read topology.yaml (25.05 does): set"
-            " slurm_topology_format to auto or conf.",
+            " format to auto or conf.",
             {},
         )
 
@@ -284,7 +284,7 @@ def _ranks_follow_names(candidate: Candidate) -> Iterator[Objection]:
     if candidate.topology.cluster_default and not candidate.node_rank and len(runs) > len(set(runs)):
         yield (
             "The node names run through several blocks, and ranks follow the names: add"
-            " TopologyParam=BlockAsNodeRank to slurm.conf, or set slurm_topology_manage_conf to true.",
+            " TopologyParam=BlockAsNodeRank to slurm.conf, or set manage_conf to true.",
             {},
         )
 
@@ -319,7 +319,7 @@ def _short_blocks(candidate: Candidate) -> Iterator[Objection]:
             unknown = "" if candidate.known(block) == len(set(block.nodes)) else " that Slurm knows"
             yield (
                 f"The block {block.name} has {candidate.known(block)} nodes{unknown}, fewer than the base block size"
-                f" {base}, which Slurm {show_version(candidate.version)} refuses: set slurm_topology_block_sizes to at"
+                f" {base}, which Slurm {show_version(candidate.version)} refuses: set block_sizes to at"
                 " most the smallest block, add the missing nodes to slurm.conf, or upgrade to 25.05.",
                 {"block": block.name},
             )
@@ -360,7 +360,7 @@ def _hostlists_name_the_nodes(candidate: Candidate) -> Iterator[Objection]:
 def _sizes_are_positive(candidate: Candidate) -> Iterator[Objection]:
     for size in candidate.topology.block_sizes:
         if size < 1:
-            yield f"The block size {size} is not a count of nodes: set slurm_topology_block_sizes to sizes from 1.", {}
+            yield f"The block size {size} is not a count of nodes: set block_sizes to sizes from 1.", {}
 
 
 def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
@@ -373,13 +373,13 @@ def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
         if rest or factor & (factor - 1):
             yield (
                 f"The block size {size} is not the base size {base} times a power of two: set"
-                f" slurm_topology_block_sizes to {base}, {2 * base}, {4 * base} and so on.",
+                f" block_sizes to {base}, {2 * base}, {4 * base} and so on.",
                 {},
             )
         elif factor.bit_length() - 1 > MAX_LEVEL:
             yield (
                 f"The block size {size} is more than {1 << MAX_LEVEL} times the base size {base}, and Slurm has"
-                f" {MAX_LEVEL + 1} levels: leave it out of slurm_topology_block_sizes.",
+                f" {MAX_LEVEL + 1} levels: leave it out of block_sizes.",
                 {},
             )
 
@@ -509,7 +509,7 @@ def _partition_topologies(candidate: Candidate) -> Iterator[Objection]:
         if partition.topology and partition.topology not in names:
             yield (
                 f"The partition {partition.name} has Topology={partition.topology}, which the new topology file does"
-                f" not hold ({', '.join(sorted(names))}): set slurm_topology_name to it, or change the partition.",
+                f" not hold ({', '.join(sorted(names))}): set topology_name to it, or change the partition.",
                 {},
             )
 
@@ -554,7 +554,7 @@ def _segments(candidate: Candidate) -> Iterator[Objection]:
                 {},
             )
         elif segment < 1:
-            yield f"The segment {segment} is not a count of nodes: set slurm_topology_segments to sizes from 1.", {}
+            yield f"The segment {segment} is not a count of nodes: set segments to sizes from 1.", {}
         elif segment > largest and limit is not None:
             yield f"No block has room for --segment={segment}: the largest has {largest} nodes, use at most that.", {}
 

@@ -92,7 +92,7 @@ def settings_findings(
             else:
                 message = (
                     f"slurm.conf does not set {key}, and slurmctld runs with {runs or 'none'}: add {key}={want}, or set"
-                    " slurm_topology_manage_conf to true."
+                    " manage_conf to true."
                 )
             inconsistent = key == "TopologyPlugin" and runs.lower() not in UNUSED_PLUGINS
             code = "slurm_plugin_inconsistent" if inconsistent else _SETTING_CODES.get(key, "slurm_plugin_missing")
@@ -108,10 +108,7 @@ def twin_findings(style: str, version: Version, twin_exists: bool) -> list[Findi
         message = "topology.conf is left over and no longer read since there is a topology.yaml: remove it."
         return [finding("slurm_topology_file_left", message)]
     if version >= YAML_SINCE:
-        message = (
-            "topology.yaml hides the topology.conf that is to be written: remove it, or set slurm_topology_format to"
-            " auto."
-        )
+        message = "topology.yaml hides the topology.conf that is to be written: remove it, or set format to auto."
         return [finding("slurm_topology_file_hidden", message)]
     message = "topology.yaml stands beside topology.conf and will hide it after an upgrade to 25.05: remove it."
     return [finding("slurm_topology_file_left", message)]

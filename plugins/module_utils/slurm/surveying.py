@@ -111,9 +111,7 @@ def survey(slurm: Slurm, conf_dir: str, wanted_style: str) -> Survey:
     reads = os.path.dirname(config.get("slurm_conf", ""))
     # What a standby reads, the one in charge does not tell.
     if not acting and reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
-        raise SlurmError(
-            f"slurmctld reads its files from {reads}, not {conf_dir}: set slurm_topology_conf_dir to {reads}."
-        )
+        raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
     file = read_file(os.path.join(conf_dir, FILE_NAMES[style]))
     twin = os.path.exists(os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML]))
     running, shown = slurm.topologies(version), slurm.shown()

@@ -163,5 +163,5 @@ def test_a_leaf_with_two_spines_is_one_sentence(
 
 
 def test_a_tree_of_several_clusters_needs_the_cluster(run_action: Any, tmp_path: Path) -> None:
-    with pytest.raises(AnsibleActionFail, match=r"other_topologies, 'scaleout': .* set slurm_topology_cluster"):
+    with pytest.raises(AnsibleActionFail, match=r"other_topologies, 'scaleout': .* set the option cluster"):
         run_action(ActionModule, fabric_file=clustered(tmp_path, "alpha", "beta"), other_topologies=[TREE])

@@ -154,7 +154,7 @@ def test_a_slurmctld_that_is_silent_is_no_topology_without_blocks(tmp_path: Path
     ("config", "sentence"),
     [
         ("SLURM_VERSION = 25.11.4", "restart slurmctld first"),
-        ("SLURM_VERSION = 26.05.5\nSLURM_CONF = /opt/site/slurm.conf", "set slurm_topology_conf_dir to /opt/site"),
+        ("SLURM_VERSION = 26.05.5\nSLURM_CONF = /opt/site/slurm.conf", "set conf_dir to /opt/site"),
     ],
 )
 def test_files_and_programs_that_belong_to_another_slurm(tmp_path: Path, config: str, sentence: str) -> None:
