@@ -175,16 +175,18 @@ def playbook(path: Path) -> Playbook:
     sections: dict[str, dict[str, str]] = {"Needed": {}, "Optional": {}}
     description: list[str] = []
     more: list[str] = []
-    section = ""
+    section = scope = ""
     for line in header:
         text = line[1:].strip()
         heading = re.match(r"^(Needed|Optional)\b(.*)", text)
         variable = _VARIABLE.match(line)
         if heading:
             section = heading[1]
-            more.append(heading[2].strip(" :,").removesuffix(", and"))
+            scope = " (a variable of each tray)" if "each tray" in heading[2] else ""
+            if section == "Optional" and not scope:
+                more.append(heading[2].strip(" :,").removesuffix(", and"))
         elif section and variable:
-            sections[section].update(dict.fromkeys(variable[1].split(", "), variable[2]))
+            sections[section].update(dict.fromkeys(variable[1].split(", "), variable[2] + scope))
         elif section and line.startswith("#    ") and sections[section]:
             last = list(sections[section])[-1]
             sections[section][last] += f" {text}"
@@ -234,7 +236,7 @@ def _playbook_sections() -> Iterator[str]:
             yield "\n| variable | required | meaning |\n|---|---|---|\n"
             yield from (f"| `{name}` | {needed} | {markdown(text)} |\n" for name, needed, text in rows)
         if one.more:
-            yield f"\nAlso {one.more}.\n"
+            yield f"\nAlso accepted: {one.more}.\n"
 
 
 def _role_section() -> str:
