@@ -61,7 +61,7 @@ docs: venv ## Build the documentation's site into build/docs/html
 lab: venv ## Bring up a virtual lab to play in: make lab RACKS=2 SUITE=forky
 	@$(RUN)/python tests/lab/lab up --racks $(RACKS) --suite $(SUITE)
 
-lab-down: venv ## Take that lab down
+lab-down: venv ## Remove that lab
 	@$(RUN)/python tests/lab/lab down
 
 build: venv ## Build the collection's artifact into build/

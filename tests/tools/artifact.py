@@ -67,9 +67,7 @@ def check_contents(artifact: Path) -> None:
         sys.exit(f"artifact: contains {summarize(unwanted)}; add them to build_ignore in galaxy.yml.")
     size = artifact.stat().st_size
     if size > MAX_BYTES:
-        sys.exit(
-            f"artifact: has {size} bytes, more than {MAX_BYTES}; add what users do not run to build_ignore in galaxy.yml."
-        )
+        sys.exit(f"artifact: has {size} bytes, more than {MAX_BYTES}; add unused files to build_ignore in galaxy.yml.")
     print(f"artifact: {len(names)} files, {size} bytes")
 
 

@@ -226,7 +226,8 @@ def reference() -> str:
 def _playbook_sections() -> Iterator[str]:
     yield (
         "\n## Playbooks\n\nRun each as `ansible-playbook -i INVENTORY rackscale.nvlink.NAME`."
-        " Each supports `--check` and `--diff`, and a second run changes nothing.\n"
+        " Each supports `--check` and `--diff`, and a second run changes nothing."
+        " In the tables, the default follows the semicolon.\n"
     )
     for one in playbooks():
         yield f"\n### {one.name}\n\n{markdown(one.description)}\n"
