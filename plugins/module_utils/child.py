@@ -1,19 +1,19 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run something that may hang for ever, and come back in time.
+"""Run a program or function that may hang for ever, within a time limit.
 
-A GPU driver in trouble leaves its callers in the kernel (state D), where not even SIGKILL reaches them. So whatever
-asks the driver runs in a child, and the child is built so that nothing of it can hold the caller:
+A faulty GPU driver leaves its callers in the kernel (state D), where not even SIGKILL ends them. So whatever calls the
+driver runs in a child, and the child is built so that it cannot block the caller:
 
-- It is made by fork alone. subprocess waits without limit for the exec of its child, which hangs where the program lies
-  on a dead file system; and a fresh interpreter would have to find this collection again, which inside a module that
-  Ansible has packed (or that Mitogen runs) is no given. A forked child has the code in its memory already.
+- It is created by fork alone. subprocess waits without limit for the exec of its child, which hangs where the program
+  is on a dead file system; and a new interpreter would have to find this collection again, which may fail inside a
+  module that Ansible has packed (or that Mitogen runs). A forked child has the code in its memory already.
 - It lives in a session of its own, so that it can be killed with all its children by one killpg.
 - It inherits no descriptor: standard output and error are files in memory, not pipes, and all others are closed. A pipe
   of Ansible's that a stuck child kept open would hang the play although the module has ended.
-- It is watched until the deadline, then killed, watched for a short grace, and given up by its pid: never waited for
-  without a limit. If the caller itself is killed, an alarm ends the child later.
+- It is watched until the deadline, then killed, watched for a short grace, and then left with its pid reported: never
+  waited for without a limit. If the caller itself is killed, an alarm ends the child later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, Callable, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
-# A tray of 8 GPUs prints about 240 kB of XML; whoever prints more than this is no tool that we know.
+# A tray of 8 GPUs prints about 240 kB of XML; no known tool prints more than this.
 MAX_OUTPUT = 16 * 1024 * 1024
 # How long a killed child has to disappear before it counts as stuck in the kernel.
 GRACE = 2.0
@@ -36,13 +36,13 @@ _NOT_STARTED = 127
 
 
 class ChildError(NvlinkError):
-    """The caller asked for something that cannot be run."""
+    """The call is not valid: an empty command, a NUL character or a wrong timeout."""
 
 
 class Result(NamedTuple):
-    """What became of a child.
+    """How a child ended.
 
-    ``rc`` is the exit status, negative for the signal that ended it, None when it did not end in time. ``error`` says
+    ``rc`` is the exit status, negative for the signal that ended it, None when it did not end in time. ``error`` is
     why it could not be started. ``survivor_pid`` is the child's pid when it outlived SIGKILL.
     """
 
@@ -55,7 +55,7 @@ class Result(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What became of a function that was called in a child; ``value`` is None unless the function returned."""
+    """How a function that was called in a child ended; ``value`` is None unless the function returned."""
 
     value: Any
     result: Result
@@ -67,25 +67,25 @@ def run(
     input: str | None = None,
     env: Mapping[str, str] | None = None,
     large_files: bool = False,
-    most: int | None = None,
+    max_output: int | None = None,
 ) -> Result:
     """Run a program (looked up in PATH when its name has no slash) for at most ``timeout`` seconds.
 
-    ``input`` is its standard input, else that is empty; ``env`` replaces its environment. Output is decoded as UTF-8,
-    what is none of it replaced; neither output, nor a file that the program writes, can grow past ``most`` bytes
-    (MAX_OUTPUT), unless ``large_files`` says that it unpacks packages or does the like; of its output then no more is
-    read. What the program leaves running in its session ends with it. Raises ChildError for a call that makes no sense,
+    ``input`` is its standard input, empty by default; ``env`` replaces its environment. Output is decoded as UTF-8,
+    with invalid bytes replaced. Neither output nor a file that the program writes can grow past ``max_output`` bytes
+    (default MAX_OUTPUT); ``large_files`` lifts that limit for files, as for unpacking packages, and no more output is
+    read. Processes that the program leaves in its session end with it. Raises ChildError for a call that is not valid,
     never for what the program does.
     """
-    start = _program(argv, env, None if large_files else most or MAX_OUTPUT)
-    result, output = _supervise(start, timeout, (input or "").encode("utf-8", "replace"), most)
+    start = _program(argv, env, None if large_files else max_output or MAX_OUTPUT)
+    result, output = _supervise(start, timeout, (input or "").encode("utf-8", "replace"), max_output)
     return result._replace(stdout=output.decode("utf-8", "replace"))
 
 
 def run_each(
     commands: Sequence[Sequence[str]], timeout: float, at_once: int, env: Mapping[str, str] | None = None
 ) -> list[Result]:
-    """``run()`` of each of the programs, so many of them side by side; each has ``timeout`` seconds from its start."""
+    """Run each of the programs, at most ``at_once`` concurrently; each has ``timeout`` seconds from its start."""
     starts = [_program(argv, env, MAX_OUTPUT) for argv in commands]
     results: dict[int, Result] = {}
     running: dict[int, _Begun] = {}
@@ -109,35 +109,35 @@ def run_each(
     return [results[number] for number in range(len(starts))]
 
 
-def _program(argv: Sequence[str], env: Mapping[str, str] | None, most: int | None) -> Callable[[int, int], None]:
-    """What becomes the program in a child; ChildError for a command that makes no sense."""
+def _program(argv: Sequence[str], env: Mapping[str, str] | None, max_output: int | None) -> Callable[[int, int], None]:
+    """The function that becomes the program in a child; ChildError for a command that is not valid."""
     words = [str(word) for word in argv]
     if not words or not words[0]:
         raise ChildError("child: the command to run is empty, name a program.")
     if any("\0" in word for word in words):
-        raise ChildError("child: an argument of the command holds a NUL character, remove it.")
+        raise ChildError("child: an argument of the command has a NUL character, remove it.")
     environment = dict(os.environ if env is None else env)
 
     def start(_out: int, _err: int) -> None:
-        _limit(most)
+        _limit(max_output)
         os.execvpe(words[0], words, environment)
 
     return start
 
 
 def call(function: Callable[..., Any], timeout: float, *arguments: Any) -> Reply:
-    """Call a function in a child for at most ``timeout`` seconds; what it returns must be made of plain values.
+    """Call a function in a child for at most ``timeout`` seconds; it must return plain values (see marshal).
 
-    The function may write to descriptor 2 to say how far it has come: after a timeout that is ``result.stderr``.
+    The function may write its progress to descriptor 2: after a timeout that is ``result.stderr``.
     """
     return calls([lambda: function(*arguments)], timeout)[0]
 
 
 def calls(functions: Sequence[Callable[[], Any]], timeout: float) -> list[Reply]:
-    """A reply of each of the functions, called one after another in one child, since a child costs more than most.
+    """Call the functions one after another in one child, since a child costs more than most functions; return replies.
 
-    Whatever becomes of a function, those before it have said what they had to: their rc is 0. The others say how the
-    child ended.
+    The replies of functions that returned have rc 0, also where a later one hangs. The replies of the others have the
+    result of the child.
     """
 
     def start(out: int, _err: int) -> None:
@@ -147,30 +147,30 @@ def calls(functions: Sequence[Callable[[], Any]], timeout: float) -> list[Reply]
         os._exit(0)
 
     result, output = _supervise(start, timeout, b"")
-    said = io.BytesIO(output)
+    stream = io.BytesIO(output)
     replies: list[Reply] = []
     try:
         while len(replies) < len(functions):
-            replies.append(Reply(marshal.load(said), result._replace(rc=0, timed_out=False, survivor_pid=None)))
+            replies.append(Reply(marshal.load(stream), result._replace(rc=0, timed_out=False, survivor_pid=None)))
     except (EOFError, ValueError, TypeError):
-        unsaid = result._replace(error="its answer was cut off") if result.rc == 0 else result
-        replies += [Reply(None, unsaid)] * (len(functions) - len(replies))
+        missing = result._replace(error="its answer was cut off") if result.rc == 0 else result
+        replies += [Reply(None, missing)] * (len(functions) - len(replies))
     return replies
 
 
 def _supervise(
-    start: Callable[[int, int], None], timeout: float, given: bytes, most: int | None = None
+    start: Callable[[int, int], None], timeout: float, given: bytes, max_output: int | None = None
 ) -> tuple[Result, bytes]:
-    """What became of the child, and the bytes of its standard output, which the result does not hold."""
+    """The child's result without its standard output, and the bytes of that."""
     child = _begin(start, timeout, given)
     try:
-        return _finish(child, not _has_ended(child.pid, child.deadline), most)
+        return _finish(child, not _has_ended(child.pid, child.deadline), max_output)
     finally:
         _close(child.files)
 
 
 class _Begun(NamedTuple):
-    """A child that runs, and the files that it and its caller share: standard input, output, error, and the fault."""
+    """A running child, and the files that it shares with its caller: standard input, output, error, and the fault."""
 
     pid: int
     deadline: float
@@ -195,9 +195,9 @@ def _begin(start: Callable[[int, int], None], timeout: float, given: bytes) -> _
         raise
 
 
-def _finish(child: _Begun, timed_out: bool, most: int | None) -> tuple[Result, bytes]:
+def _finish(child: _Begun, timed_out: bool, max_output: int | None) -> tuple[Result, bytes]:
     _stdin, stdout, stderr, error = child.files
-    # The child is not reaped yet, so its process group cannot belong to anybody else.
+    # The child is not reaped yet, so its process group cannot belong to another process.
     _kill_group(child.pid)
     ended = _has_ended(child.pid, time.monotonic() + GRACE) if timed_out else True
     rc = _reap(child.pid) if ended else None
@@ -209,7 +209,7 @@ def _finish(child: _Begun, timed_out: bool, most: int | None) -> tuple[Result, b
         survivor_pid=None if ended else child.pid,
         error=_read(error).decode("utf-8", "replace") or None,
     )
-    return result, _read(stdout, most)
+    return result, _read(stdout, max_output)
 
 
 def _close(files: Iterable[int]) -> None:
@@ -218,7 +218,7 @@ def _close(files: Iterable[int]) -> None:
 
 
 def _memory_file(name: str) -> int:
-    """A descriptor of an empty file without a name: in memory, or where the system refuses such a thing, on disk."""
+    """A descriptor of an empty file without a name: in memory, or on disk where the system refuses that."""
     try:
         return os.memfd_create(f"nvlink-{name}", os.MFD_CLOEXEC)
     except (AttributeError, OSError):  # not Linux, or hardened with the sysctl vm.memfd_noexec
@@ -231,11 +231,11 @@ def _memory_file(name: str) -> int:
 def _become_child(
     start: Callable[[int, int], None], stdin: int, stdout: int, stderr: int, error: int, timeout: float
 ) -> None:
-    """In the child: cut every tie to the caller, then do the work. Never returns, whatever happens."""
+    """In the child: give up everything shared with the caller, then run ``start``. Never returns."""
     keep = 3
     try:
         os.setsid()
-        # Copies above the standard three first, for one of the files may itself be among these.
+        # Copies above the standard three first, because one of the files may itself be among them.
         copies = [os.dup(descriptor) for descriptor in (stdin, stdout, stderr, error)]
         sources = [_above(descriptor, keep) for descriptor in copies]
         for target, source in enumerate(sources[:3]):
@@ -249,9 +249,9 @@ def _become_child(
         signal.alarm(min(int(timeout) + 30, 86_400))
         start(1, 2)
     except BaseException as failure:  # nothing may unwind into the caller's code, not even SystemExit
-        said = failure.strerror if isinstance(failure, OSError) and failure.strerror else ""
+        reason = failure.strerror if isinstance(failure, OSError) and failure.strerror else ""
         try:  # noqa: SIM105 - contextlib takes longer to import than most children
-            _write(keep, (said or f"{type(failure).__name__}: {failure}").encode("utf-8", "replace")[:4096])
+            _write(keep, (reason or f"{type(failure).__name__}: {failure}").encode("utf-8", "replace")[:4096])
         except BaseException:
             pass
     finally:
@@ -270,44 +270,44 @@ def _above(descriptor: int, least: int) -> int:
 
 
 def _descriptor_limit() -> int:
-    """One more than the highest open descriptor; where that cannot be told, than any sensible one."""
+    """One more than the highest open descriptor; 65,536 where that cannot be read."""
     try:
         return max(map(int, os.listdir("/proc/self/fd"))) + 1
     except (OSError, ValueError):
         return 65_536
 
 
-def _limit(most: int | None) -> None:
-    """No core, and no file above ``most`` bytes, None for as large as the caller may write."""
+def _limit(max_output: int | None) -> None:
+    """No core, and no file above ``max_output`` bytes, None for as large as the caller may write."""
     try:
         import resource  # not at the top: the sanity tests import this file where the module does not exist
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-        if most is not None:
+        if max_output is not None:
             _soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-            soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            soft = max_output if hard == resource.RLIM_INFINITY else min(max_output, hard)
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     except (ImportError, OSError, ValueError):
-        pass  # a limit less
+        pass  # without that limit
 
 
 def _has_ended(pid: int, deadline: float) -> bool:
     """Wait until the child has ended, without reaping it; False at the deadline."""
     watched = _watched(pid)
-    told = watched is None
+    readable = watched is None
     pause = 0.001
     try:
         while True:
             try:
                 if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                     return True
-            except ChildProcessError:  # somebody has set SIGCHLD to be ignored: the kernel has reaped it
+            except ChildProcessError:  # SIGCHLD is ignored: the kernel has reaped the child
                 return True
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            if watched is not None and not told:
-                told = _is_readable(watched, left)
+            if watched is not None and not readable:
+                readable = _is_readable(watched, left)
                 continue
             time.sleep(min(pause, left))
             pause = min(pause * 1.5, 0.05)
@@ -317,7 +317,7 @@ def _has_ended(pid: int, deadline: float) -> bool:
 
 
 def _watched(pid: int) -> int | None:
-    """A descriptor that tells of the child's end at once; None where the kernel (before 5.3) or Python has none."""
+    """A descriptor that becomes readable when the child ends; None where the kernel (before 5.3) or Python has none."""
     try:
         return os.pidfd_open(pid)  # type: ignore[attr-defined, unused-ignore]
     except (AttributeError, OSError):
@@ -333,7 +333,7 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 
 
 def _kill_group(pid: int) -> None:
-    # Both, for a child that has not come as far as setsid() yet has no group of its own.
+    # Both, because a child that has not called setsid() yet has no group of its own.
     for kill in (os.killpg, os.kill):
         try:  # noqa: SIM105 - as above
             kill(pid, signal.SIGKILL)
@@ -354,11 +354,11 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _read(descriptor: int, most: int | None = None) -> bytes:
-    """All that a child has written; by position, for the child shares the file's offset."""
+def _read(descriptor: int, max_output: int | None = None) -> bytes:
+    """All that a child has written; by position, because the child shares the file's offset."""
     parts = []
     at = 0
-    while at < (most or MAX_OUTPUT):
+    while at < (max_output or MAX_OUTPUT):
         part = os.pread(descriptor, 1 << 20, at)
         if not part:
             break

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVML's numbers, the words of this collection for them, and nvidia-smi's texts: one table for both backends.
+"""Numbers of NVML, the words of the facts for them, and the texts of nvidia-smi: one table for both backends.
 
 Numbers after nvml.h (CUDA 13.5); texts after real captures and nvidia-smi(1). Each table maps a number to (word, text).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Not from the module string, which imports the regular expressions: they take longer to load than all else of a probe.
+# Not from the module string, which imports re: that takes longer to load than everything else of a probe.
 ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
@@ -75,7 +75,7 @@ INCORRECT_CONFIGURATIONS: dict[int, tuple[str, str]] = {
     8: ("gpu_state_invalid", "GPU State Invalid"),
 }
 
-# nvidia-smi says Reset and Reboot for the first two; the texts of the newer ones are taken after the constants' names.
+# nvidia-smi prints Reset and Reboot for the first two; the texts of the newer ones are inferred from the constants.
 RECOVERY_ACTIONS: dict[int, tuple[str, str]] = {
     0: ("none", "None"),
     1: ("gpu_reset", "Reset"),
@@ -99,7 +99,7 @@ HEALTH_BITS: dict[str, tuple[int, int]] = {
 }
 
 _ALIASES = {
-    # Other spellings seen of the same thing, and texts of other releases.
+    # Other spellings of the same value, and texts of other releases.
     "incorrectsysguid": "incorrect_sysguid",
     "incorrectsystemguid": "incorrect_sysguid",
     "insufficientnvlinks": "insufficient_nvlinks",

@@ -7,4 +7,4 @@ from __future__ import annotations
 
 
 class NvlinkError(Exception):
-    """What a person wrote is wrong. Its message is one sentence: file, field, remedy."""
+    """An error in what a person wrote. Its message is one sentence: file, field, remedy."""

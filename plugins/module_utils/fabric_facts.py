@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The facts of a tray, ``nvlink_fabric``: gathered from one backend, judged, in the shape of the contract.
+"""The facts ``nvlink_fabric`` of a tray: read from one backend, checked, in the documented shape.
 
-``gather`` asks and reads the clock, ``assemble`` is pure: the same readings give the same facts, whichever backend they
-are from.
+``gather`` reads the backend and the clock, ``assemble`` is pure: the same readings give the same facts, whichever
+backend they are from.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.constants import 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Readings, quoted
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
-LONGEST_TIMEOUT = 3600
+MAX_TIMEOUT = 3600
 _ADDRESSES_TIMEOUT = 5.0
-# Findings that tell why a tray with readings is in no clique; where none of them does, it is said in general.
+# Findings that explain why a tray with readings is in no clique; without one of them fabric_unknown is added.
 _WHY_NOT_ATTACHED = {
     "no_gpu",
     "gpu_lost",
@@ -49,16 +49,16 @@ class FabricFactsError(NvlinkError):
 def gather(
     backend: str = "auto", nvidia_smi: str = "nvidia-smi", timeout: float = 20.0, ip: str | None = None
 ) -> dict[str, Any]:
-    """The facts of this tray. Raises FabricFactsError for a wrong option; whatever the tray says is in the findings.
+    """Read the facts of this tray. Raises FabricFactsError for a wrong option only; other problems are findings.
 
     ``timeout`` (seconds) bounds the backend. With ``auto`` nvidia-smi gets the same time again where NVML has failed,
-    and a quarter of it where NVML has hung, because both stand on one driver.
+    and a quarter of it where NVML has hung, because both use the same driver.
     """
     check_options(backend, nvidia_smi, timeout)
-    # One child for both: whatever becomes of it at the addresses, NVML has answered before.
-    asked = () if backend == "nvidia_smi" else child.calls((nvml.ask, interfaces.read)[: 1 if ip else 2], timeout)
-    readings, used, notes = _read(backend, nvidia_smi, timeout, asked)
-    own, more = addresses(ip, asked[1].value if len(asked) > 1 else None)
+    # One child for both: NVML's result is complete before the addresses, which may hang, are read.
+    replies = () if backend == "nvidia_smi" else child.calls((nvml.query, interfaces.read)[: 1 if ip else 2], timeout)
+    readings, used, notes = _read(backend, nvidia_smi, timeout, replies)
+    own, more = addresses(ip, replies[1].value if len(replies) > 1 else None)
     return assemble(
         readings,
         backend=used,
@@ -77,28 +77,28 @@ def check_options(backend: Any, nvidia_smi: Any, timeout: Any) -> None:
         raise FabricFactsError("nvidia_smi is empty or no path, name the program or leave the option out.")
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout - timeout != 0:
         raise FabricFactsError(f"timeout is {quoted(timeout)}, use a number of seconds.")
-    if not 0 < timeout <= LONGEST_TIMEOUT:
-        raise FabricFactsError(f"timeout is {timeout:g}, use seconds above 0 and up to {LONGEST_TIMEOUT}.")
+    if not 0 < timeout <= MAX_TIMEOUT:
+        raise FabricFactsError(f"timeout is {timeout:g}, use seconds above 0 and up to {MAX_TIMEOUT}.")
 
 
 def _read(
-    backend: str, program: str, timeout: float, asked: Sequence[child.Reply]
+    backend: str, program: str, timeout: float, replies: Sequence[child.Reply]
 ) -> tuple[Readings | None, str | None, list[dict[str, Any]]]:
     """The readings, the backend that gave them, and the findings about the backends themselves.
 
-    ``asked``: NVML's reply first, none where it is not to be asked.
+    ``replies``: NVML's first, empty where NVML is not to be read.
     """
     notes: list[dict[str, Any]] = []
     reserve: Readings | None = None
     smi_timeout = timeout
-    if asked:
+    if replies:
         try:
-            readings = nvml.understand(asked[0], timeout)
+            readings = nvml.from_reply(replies[0], timeout)
         except nvml.NvmlError as failure:
             if backend == "nvml":
                 return None, None, [failure.finding, *failure.others]
             first = failure.finding
-            # A hang is worth knowing even where nvidia-smi answers.
+            # A hang is reported even where nvidia-smi responds.
             notes = [first, *failure.others] if first["code"] == "nvml_timeout" else []
             if notes:
                 smi_timeout = max(timeout / 4, 1.0)
@@ -110,7 +110,7 @@ def _read(
         notes.append(
             finding(
                 "backend_fallback",
-                f"NVML could not be used, so nvidia-smi was asked: {first['message']}",
+                f"NVML could not be used, so nvidia-smi was read: {first['message']}",
                 gpu=None,
             )
         )
@@ -122,7 +122,7 @@ def _read(
             return reserve, "nvml", [*notes, *found]
         if backend == "auto" and first not in notes:
             notes.insert(0, first)
-        # Where both fail for one reason NVML has said it, and more exactly.
+        # Where both fail for one reason, NVML's finding is the more exact one.
         known = {note["code"] for note in notes}
         return None, None, [*notes, *(note for note in found if note["code"] not in known)]
 
@@ -136,14 +136,14 @@ def assemble(
     addresses: Sequence[dict[str, Any]],
     findings: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The contract's facts of what was read; ``readings`` None: nothing could be read, everything is unknown."""
+    """The facts made of ``readings``; None: nothing could be read, everything is unknown."""
     notes = list(findings)
     if not (isinstance(hostname, str) and _is_hostname(hostname)):
         notes.append(
             finding(
                 "unusable_value",
-                f"The tray's hostname is {quoted(hostname)}, which cannot be one and counts as unknown; give it a"
-                " name of letters, digits, dots and dashes.",
+                f"The tray's hostname is {quoted(hostname)}, which is not valid and counts as unknown; set one of"
+                " letters, digits, dots and dashes.",
                 gpu=None,
             )
         )
@@ -181,8 +181,8 @@ def assemble(
         notes.append(
             finding(
                 "fabric_unknown",
-                "The GPUs of this tray do not all say whether they are in an NVLink fabric, so it is in no clique;"
-                " check that its driver is R550 or newer, and run nvidia-smi -q on it.",
+                "Not all GPUs of this tray report whether they are in an NVLink fabric, so it is in no clique; check"
+                " that its driver is R550 or newer, and run nvidia-smi -q on it.",
                 gpu=None,
             )
         )
@@ -195,7 +195,7 @@ def _is_hostname(text: str) -> bool:
 
 
 def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[str, Any]:
-    """What all GPUs of a tray share; null where they contradict each other."""
+    """The values that all GPUs of a tray share; null where they differ."""
     platform: dict[str, Any] = {}
     for key, word in (
         ("chassis_serial", "chassis serial numbers"),
@@ -203,14 +203,14 @@ def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[s
         ("tray_index", "tray indexes"),
         ("host_id", "host ids"),
     ):
-        said = {gpu["platform"][key] for gpu in gpus} - {None}
-        platform[key] = next(iter(said)) if len(said) == 1 else None
-        if len(said) > 1:
+        values = {gpu["platform"][key] for gpu in gpus} - {None}
+        platform[key] = next(iter(values)) if len(values) == 1 else None
+        if len(values) > 1:
             notes.append(
                 finding(
                     "platform_disagrees",
-                    f"The GPUs of this tray name different {word} ({summarize(sorted(map(str, said)))}), so it counts as unknown; check the"
-                    " tray's firmware.",
+                    f"The GPUs of this tray report different {word} ({summarize(sorted(map(str, values)))}), so the"
+                    " value counts as unknown; check the tray's firmware.",
                     gpu=None,
                 )
             )
@@ -220,14 +220,13 @@ def _platform(gpus: list[dict[str, Any]], notes: list[dict[str, Any]]) -> dict[s
 def _place(
     gpus: list[dict[str, Any]], complete: bool, chassis_serial: str | None, notes: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Whether and where the tray is attached; rule: every GPU completed, success, with a UUID, and all agree."""
+    """Whether the tray is attached, and its clique: every GPU is completed and success with a UUID, and all agree."""
     nowhere = {"attached": False, "cluster_uuid": None, "clique_id": None, "clique": None}
     if not gpus:
         notes.append(
             finding(
                 "no_gpu",
-                "The driver is loaded and sees no GPU; look for Xid messages in the kernel log and check the GPUs'"
-                " power.",
+                "The driver is loaded and finds no GPU; check the kernel log for Xid messages, and the GPUs' power.",
                 gpu=None,
             )
         )
@@ -238,23 +237,23 @@ def _place(
         notes.append(
             finding(
                 "fabric_not_supported",
-                "The GPUs of this tray have no NVLink fabric, so it is in no clique; nothing to do for PCIe cards, else"
+                "The GPUs of this tray have no NVLink fabric, so it is in no clique; no action for PCIe cards, else"
                 " check the driver's version.",
                 gpu=None,
             )
         )
     elif probed and len(probed) == len(fabrics) and all(fabric["cluster_uuid"] is None for fabric in fabrics):
-        # An HGX baseboard reads like a tray whose fabric has lost its UUID, but names no chassis, or an empty one.
+        # An HGX baseboard has the readings of a tray whose fabric has lost its UUID, but without a chassis serial.
         if chassis_serial is None:
             code = "fabric_node_local"
             message = (
                 "The NVLink fabric of this host ends at the host (its cluster UUID is zero, as on HGX), so it is in no"
-                " clique; nothing to do."
+                " clique; no action needed."
             )
         else:
             code = "fabric_uuid_zero"
             message = (
-                "The GPUs of this tray name a chassis, as those of a rack do, but the cluster UUID of their NVLink"
+                "The GPUs of this tray report a chassis, as those of a rack do, but the cluster UUID of their NVLink"
                 " fabric is zero, so the tray is in no clique; check the NMX controller, unless the fabric ends here."
             )
         notes.append(finding(code, message, gpu=None))
@@ -265,8 +264,8 @@ def _place(
         notes.append(
             finding(
                 "gpus_disagree",
-                f"The GPUs of this tray are in different cliques ({summarize(sorted(map(str, shown)))}), so the tray is in none; check the"
-                " NVLink partitions on the switch side.",
+                f"The GPUs of this tray are in different cliques ({summarize(sorted(map(str, shown)))}), so the tray is"
+                " in none; check the NVLink partitions on the switches.",
                 gpu=None,
             )
         )
@@ -275,8 +274,9 @@ def _place(
         notes.append(
             finding(
                 "gpus_partly_attached",
-                f"GPU {', '.join(without)} of this tray has no NVLink fabric and others of it are attached, so the tray"
-                " is in no clique; run nvidia-smi -q on it, then reset or reboot it.",
+                f"{count(len(without), 'GPU')} of this tray (index {summarize(without)}) without an NVLink fabric, the"
+                " others are attached, so the tray is in no clique; run nvidia-smi -q on it, then reset its GPUs or"
+                " reboot it.",
                 gpu=None,
             )
         )
@@ -305,52 +305,55 @@ def _judge(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     if fabric["state"] == "not_started":
         note(
             "fabric_not_started",
-            "has not asked for its place in the fabric yet; start nvidia-persistenced on the tray, then gather again.",
+            "has not started to register with the fabric manager; start nvidia-persistenced on the tray, then run"
+            " fabric_facts again.",
         )
     elif fabric["state"] == "in_progress":
         note(
             "fabric_in_progress",
-            "waits for the fabric manager's answer and CUDA calls hang until it comes; check the NMX controller and"
-            " that an NVLink partition holds this GPU.",
+            "waits for the fabric manager to register it, and CUDA calls hang until then; check the NMX controller and"
+            " that an NVLink partition has this GPU.",
         )
     elif fabric["state"] == "completed" and fabric["status"] not in (None, "success"):
         note(
             "fabric_refused",
-            f"was refused by the fabric manager with {fabric['status']}; check on the switch side that an NVLink"
-            " partition holds this GPU.",
+            f"was rejected by the fabric manager with {fabric['status']}; check on the switches that an NVLink"
+            " partition has this GPU.",
         )
     if health["summary"] == "unhealthy":
         note(
             "fabric_unhealthy",
-            "has an unhealthy NVLink fabric; drain the tray and look at the NVLink switches' health.",
+            "has an unhealthy NVLink fabric; drain the tray and check the health of the NVLink switches.",
         )
     elif health["summary"] == "limited_capacity":
         note(
             "fabric_limited_capacity",
-            "has an NVLink fabric of limited capacity; look at the NVLink switches for parked or failed links.",
+            "has an NVLink fabric of limited capacity; check the NVLink switches for disabled or failed links.",
         )
     if health["degraded_bandwidth"]:
-        note(
-            "fabric_degraded_bandwidth", "has degraded NVLink bandwidth; look at the NVLink switches for failed links."
-        )
+        note("fabric_degraded_bandwidth", "has degraded NVLink bandwidth; check the NVLink switches for failed links.")
     if health["route_unhealthy"]:
         note(
             "fabric_route_unhealthy",
             "has NVLink routes that could not be recovered; drain the tray and reset its GPUs.",
         )
     if health["route_recovery"] or health["access_timeout_recovery"]:
-        note("fabric_recovering", "is recovering its NVLink routes or accesses; wait, then gather the facts again.")
+        note("fabric_recovering", "is recovering its NVLink routes or accesses; wait, then run fabric_facts again.")
     if health["incorrect_configuration"] not in (None, "none"):
         note(
             "fabric_incorrect_configuration",
-            f"is configured wrongly for the fabric manager ({health['incorrect_configuration']}); correct that reason.",
+            f"has an incorrect configuration ({health['incorrect_configuration']}), as the fabric manager reports;"
+            " correct it.",
         )
     if health["partition_assigned"] is False:
-        note("fabric_no_partition", "is in no NVLink partition; put it into one on the switch side.")
+        note("fabric_no_partition", "is in no NVLink partition; add it to one on the switches.")
     if gpu["mig_enabled"]:
-        note("mig_enabled", "has MIG on, which turns NVLink between GPUs off; turn MIG off for multi-node jobs.")
+        note("mig_enabled", "has MIG mode on, which disables NVLink between GPUs; disable MIG for multi-node jobs.")
     if gpu["recovery_action"] not in (None, "none"):
-        note("recovery_action", f"needs {gpu['recovery_action']}, says its driver; drain the tray and do that.")
+        note(
+            "recovery_action",
+            f"needs the recovery action {gpu['recovery_action']}, as its driver reports; drain the tray and run it.",
+        )
     return notes
 
 
@@ -359,9 +362,9 @@ def addresses(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The tray's addresses but loopback and link-local ones: (list of interface, address, prefix; findings).
 
-    From the C library, or from the program ``ip`` where one is named. ``found``: what the C library has said already.
+    From the C library, or from the program ``ip`` where one is set. ``found``: what the C library has returned before.
 
-    In a child as well, since a network driver in trouble can hold the kernel's lock on addresses for ever.
+    Read in a child too, since a faulty network driver can hold the kernel's lock on addresses for ever.
     """
     if found is None and ip:
         found = interfaces.parse(child.run([ip, "-j", "address", "show"], _ADDRESSES_TIMEOUT).stdout)
@@ -372,7 +375,7 @@ def addresses(
     return [], [
         finding(
             "addresses_unknown",
-            "The tray's addresses could not be read; look at its network, or give its address in the inventory.",
+            "The tray's addresses could not be read; check its network, or set its addresses in the inventory.",
             gpu=None,
         )
     ]

@@ -4,8 +4,8 @@
 
 """Slurm's hostlist expressions, expanded as ``scontrol show hostnames`` expands them (24.11.5 and 26.05.5).
 
-Private to this collection; it may change in any release. Python 3.9, standard library only: it runs on the controller's
-host, where ClusterShell need not be.
+Private to this collection; it may change in any release. Python 3.9, standard library only: it runs on the Slurm
+controller, where ClusterShell need not be installed.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Iterable, Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
-# Slurm refuses a range of more hosts ("Too many hosts in range"); the same limit bounds the whole product here, so
-# that a hostile expression cannot eat the controller's memory.
+# Slurm rejects a range of more hosts ("Too many hosts in range"); the same limit bounds the whole product here, so
+# that a hostile expression cannot exhaust the controller's memory.
 MAX_HOSTS = 65536
-# Slurm reads longer numbers too; no tray has one, and a range of such is more than a machine word.
+# Slurm accepts longer numbers too; no tray has one, and a range of them exceeds a machine word.
 MAX_DIGITS = 9
 
 
 class HostlistError(NvlinkError):
-    """A hostlist expression that Slurm would not read."""
+    """A hostlist expression that Slurm rejects."""
 
 
 def expand(text: str) -> list[str]:
     """Expand ``r[01-02]t[01-18],cpu1`` to its names; of several brackets in one member the last runs fastest.
 
-    Slurm gives the same names, with several brackets and several ranges in another order.
+    Slurm returns the same names; with several brackets and several ranges in another order.
 
-    Commas and white space part the members, an empty text is no host, a name may stand twice. Zero padding follows the
-    lower bound of each range. Raises HostlistError for what Slurm calls an invalid hostlist.
+    Commas and white space separate the members, an empty text has no host, a name may occur twice. Zero padding follows
+    the lower bound of each range. Raises HostlistError for what Slurm reports as an invalid hostlist.
     """
     names: list[str] = []
     for member in split(text):
@@ -42,9 +42,9 @@ def expand(text: str) -> list[str]:
 
 
 def fold(names: Iterable[str]) -> str:
-    """A hostlist of these names with the numbers at their ends as ranges; expand() gives them back, each group sorted.
+    """Fold names into a hostlist with the numbers at their ends as ranges; expand() restores them, each group sorted.
 
-    Only names of one stem and one number of digits share a bracket: ``r01t[01-02],r02t[01-02],head``.
+    Names with the same stem and number of digits share a bracket: ``r01t[01-02],r02t[01-02],head``.
     """
     groups: dict[tuple[str, int], list[int]] = {}
     members = []
@@ -71,12 +71,12 @@ def _folded(stem: str, width: int, numbers: list[int]) -> str:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    told = [f"{low:0{width}d}" + (f"-{high:0{width}d}" if high > low else "") for low, high in ranges]
-    return stem + (f"[{','.join(told)}]" if len(numbers) > 1 else told[0])
+    parts = [f"{low:0{width}d}" + (f"-{high:0{width}d}" if high > low else "") for low, high in ranges]
+    return stem + (f"[{','.join(parts)}]" if len(numbers) > 1 else parts[0])
 
 
 def split(text: str) -> list[str]:
-    """The members of a hostlist, cut at the commas and white space that stand outside brackets."""
+    """The members of a hostlist, split at commas and white space outside brackets."""
     members: list[str] = []
     inside = False
     start = 0
@@ -114,16 +114,16 @@ def _numbers(ranges: str, whole: str) -> Iterator[str]:
     for part in ranges.split(","):
         low_text, dash, high_text = part.partition("-")
         numbers = (low_text, high_text) if dash else (low_text,)
-        # Without regular expressions, for a job's prolog would wait for their import.
+        # Without regular expressions, because a job's prolog would wait for their import.
         if not all(number.isdecimal() and number.isascii() for number in numbers) or len(part) > 32:
             raise HostlistError(
-                f"The hostlist {_short(whole)} holds the range {_short(part)}: write numbers, as [01-18]."
+                f"The hostlist {_short(whole)} has the range {_short(part)}: write numbers, as [01-18]."
             )
         low, high = int(numbers[0]), int(numbers[-1])
         count += high - low + 1
         if high < low:
             raise HostlistError(
-                f"The hostlist {_short(whole)} holds the range {part} that runs backwards: turn it round."
+                f"The hostlist {_short(whole)} has the range {part}, which is descending: swap its bounds."
             )
         if count > MAX_HOSTS:
             raise HostlistError(f"The hostlist {_short(whole)} has more than {MAX_HOSTS} names: shorten it.")

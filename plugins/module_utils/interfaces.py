@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host's own addresses, from the C library's getifaddrs(3): no program needed, and a fifth of the time of `ip`.
+"""The host's own addresses, from the C library's getifaddrs(3): without a program, in a fifth of the time of `ip`.
 
 Layouts after ifaddrs.h and the sockaddr structs of Linux.
 """
@@ -30,9 +30,9 @@ class Ifaddrs(ctypes.Structure):
 
 
 def read() -> list[dict[str, Any]]:
-    """Interface, address and prefix of each address, less those that reach nobody else; OSError if they are not told.
+    """Interface, address and prefix of each address that other hosts can reach; OSError if they cannot be read.
 
-    By interface, in the order in which the kernel has them, IPv4 before IPv6.
+    Grouped by interface, in the kernel's order, IPv4 before IPv6.
     """
     library = ctypes.CDLL(None, use_errno=True)
     first = ctypes.c_void_p()
@@ -43,7 +43,7 @@ def read() -> list[dict[str, Any]]:
         at = first.value
         while at:
             entry = Ifaddrs.from_address(at)
-            # An alias of an address, as in eth0:1, is no interface.
+            # An alias of an address, as in eth0:1, is not an interface.
             name = entry.name.decode("ascii", "replace").partition(":")[0]
             of_interface = rows.setdefault(name, [])
             for family, offset, size in ((AF_INET, 4, 4), (AF_INET6, 8, 16)):
@@ -62,8 +62,8 @@ def _bytes(address: int, size: int) -> bytes:
 
 
 def parse(text: str) -> list[dict[str, Any]]:
-    """The same from what ``ip -j address show`` prints; empty where that is no such list."""
-    # Only where a site names a program to ask: reading the C library's answer needs neither of the two.
+    """The same from the output of ``ip -j address show``; empty where it cannot be parsed."""
+    # Imported here: reading through the C library needs neither of the two.
     import json
     import socket
 
@@ -81,7 +81,7 @@ def parse(text: str) -> list[dict[str, Any]]:
 
 
 def usable(interface: str, raw: bytes, prefix: int) -> list[dict[str, Any]]:
-    """The one address, of 4 or 16 bytes, as a list; empty for loopback, link-local, multicast and no address at all."""
+    """The address, of 4 or 16 bytes, as a list; empty for a loopback, link-local, multicast or unspecified one."""
     if not 0 < len(interface) <= 64 or interface.strip(_LETTERS):
         return []
     if len(raw) == 4:
@@ -94,7 +94,7 @@ def usable(interface: str, raw: bytes, prefix: int) -> list[dict[str, Any]]:
 
 
 def _text_of(raw: bytes) -> str:
-    """An IPv6 address as RFC 5952 wants it: lower case, the first longest run of at least two zero groups as ::."""
+    """An IPv6 address as RFC 5952 writes it: lower case, the first longest run of at least two zero groups as ::."""
     groups = [f"{raw[at] << 8 | raw[at + 1]:x}" for at in range(0, 16, 2)]
     best, start = 1, -1
     for first in range(8):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ``nvidia-smi -q -x`` says of a tray: the fallback where NVML cannot be used.
+"""Read a tray's GPUs through ``nvidia-smi -q -x``: the fallback where NVML cannot be used.
 
 NVIDIA keeps NVML stable and not this text, so every element is optional here. The names, their mixed case and their
 values are those of real captures of drivers R570 to R595. The document is parsed by expat with every entity refused;
@@ -35,7 +35,7 @@ MAX_XML = 8 * 1024 * 1024
 MAX_DEPTH = 32
 _ROOT = "nvidia_smi_log"
 _ABSENT = ("", "n/a", "[n/a]", "not supported", "[not supported]")
-# What one element says when the call behind it failed.
+# Texts of an element whose call failed.
 _LOST = "gpu is lost"
 _RESET = ("gpu requires reset", "gpu requires restart")
 _FAILED = ("unknown error", "err!", "[unknown error]", "insufficient permissions", "[insufficient permissions]")
@@ -45,12 +45,12 @@ _TEXTS = (
     (
         "couldn't communicate with the nvidia driver",
         "driver_missing",
-        "The NVIDIA driver is not loaded, says nvidia-smi; load its kernel modules, or install it.",
+        "The NVIDIA driver is not loaded, as nvidia-smi reports; load its kernel modules, or install it.",
     ),
     (
         "driver/library version mismatch",
         "version_mismatch",
-        "The NVIDIA kernel module and its libraries have different versions, says nvidia-smi; reboot the tray or"
+        "The NVIDIA kernel module and its libraries have different versions, as nvidia-smi reports; reboot the tray or"
         " reload the module.",
     ),
     (
@@ -61,7 +61,7 @@ _TEXTS = (
     (
         "no devices were found",
         "no_gpu",
-        "nvidia-smi sees no GPU; look for Xid messages in the kernel log and check the GPUs' power.",
+        "nvidia-smi finds no GPU; check the kernel log for Xid messages, and the GPUs' power.",
     ),
     (
         "gpu is lost",
@@ -71,13 +71,13 @@ _TEXTS = (
     (
         "insufficient permissions",
         "no_permission",
-        "The NVIDIA driver refuses this user; run the task with become, or check the modes of /dev/nvidia*.",
+        "The NVIDIA driver refuses this user; run the task with become: true, or check the modes of /dev/nvidia*.",
     ),
 )
 
 
 class NvidiaSmiError(NvlinkError):
-    """nvidia-smi's output is of no use; ``finding`` says why, ``others`` what else is to be reported."""
+    """nvidia-smi's output cannot be used; ``finding`` is the reason, ``others`` are further findings."""
 
     def __init__(self, found: dict[str, Any], *others: dict[str, Any]) -> None:
         super().__init__(found["message"])
@@ -86,13 +86,13 @@ class NvidiaSmiError(NvlinkError):
 
 
 def read(program: str, timeout: float) -> Readings:
-    """Run nvidia-smi for at most ``timeout`` seconds. Raises NvidiaSmiError, whose finding says why it gave nothing."""
+    """Run nvidia-smi for at most ``timeout`` seconds. Raises NvidiaSmiError with the finding where it fails."""
     result = child.run([program, "-q", "-x"], timeout, env={**os.environ, "LC_ALL": "C"})
     if result.timed_out:
         raise NvidiaSmiError(
             finding(
                 "smi_timeout",
-                f"nvidia-smi did not answer within {timeout:g} s; look for Xid messages in the kernel log, often only a"
+                f"nvidia-smi did not finish within {timeout:g} s; check the kernel log for Xid messages, often only a"
                 " reboot helps.",
                 gpu=None,
             ),
@@ -103,7 +103,7 @@ def read(program: str, timeout: float) -> Readings:
             finding(
                 "smi_missing",
                 f"{quoted(program)} cannot be started ({quoted(result.error)}); install nvidia-smi with the driver, or"
-                " name it with the option nvidia_smi.",
+                " set the option nvidia_smi to its path.",
                 gpu=None,
             )
         )
@@ -114,7 +114,7 @@ def read(program: str, timeout: float) -> Readings:
         readings.findings.append(
             finding(
                 "smi_exit",
-                f"nvidia-smi answered and ended with exit code {result.rc}; look that code up in nvidia-smi's manual.",
+                f"nvidia-smi printed its output and exited with code {result.rc}; see that code in its manual page.",
                 gpu=None,
             )
         )
@@ -138,7 +138,7 @@ def parse_xml(text: str) -> Readings:
             finding(
                 "gpu_count_unclear",
                 f"nvidia-smi counts {counted} GPUs and describes {len(found)}; run nvidia-smi -q on the tray and"
-                " look for the missing ones.",
+                " compare it with nvidia-smi -L.",
                 gpu=None,
             )
         )
@@ -154,13 +154,12 @@ def _not_xml(text: str, rc: int | None) -> dict[str, Any]:
     if not line:
         return finding(
             "smi_failed",
-            f"nvidia-smi printed nothing and ended with exit code {rc}; run nvidia-smi -q -x on the tray by hand.",
+            f"nvidia-smi printed nothing and exited with code {rc}; run nvidia-smi -q -x on the tray.",
             gpu=None,
         )
     return finding(
         "smi_not_xml",
-        f"nvidia-smi printed text instead of XML ({quoted(line)}, exit code {rc}); run nvidia-smi -q -x on the tray by"
-        " hand.",
+        f"nvidia-smi printed text instead of XML ({quoted(line)}, exit code {rc}); run nvidia-smi -q -x on the tray.",
         gpu=None,
     )
 
@@ -179,7 +178,7 @@ class _Tree:
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._text
-        # The five predefined entities and character references never come here.
+        # The five predefined entities and character references do not reach these handlers.
         self._parser.EntityDeclHandler = self._refuse_entity
         self._parser.UnparsedEntityDeclHandler = self._refuse_entity
         self._parser.ExternalEntityRefHandler = self._refuse_entity
@@ -200,13 +199,13 @@ class _Tree:
             raise NvidiaSmiError(
                 finding(
                     "smi_broken_xml",
-                    f"nvidia-smi's XML is cut off or broken ({what} in line {error.lineno}); run nvidia-smi -q -x"
-                    " on the tray by hand.",
+                    f"The XML of nvidia-smi is truncated or malformed ({what} in line {error.lineno}); run"
+                    " nvidia-smi -q -x on the tray.",
                     gpu=None,
                 )
             ) from error
         finally:
-            # The handlers are bound to this object, which holds the parser: a ring that nothing else would cut.
+            # The handlers are bound to this object, which holds the parser: a reference cycle.
             for name in ("StartElement", "EndElement", "CharacterData", "EntityDecl", "UnparsedEntityDecl"):
                 setattr(self._parser, f"{name}Handler", None)
             self._parser.ExternalEntityRefHandler = self._parser.SkippedEntityHandler = None
@@ -243,8 +242,8 @@ class _Tree:
         return NvidiaSmiError(
             finding(
                 "smi_refused_xml",
-                f"nvidia-smi's XML was not read because it {why}; check what stands under that name in the tray's"
-                " PATH.",
+                f"The XML of nvidia-smi was not parsed because it {why}; check which program the tray's PATH has as"
+                " nvidia-smi.",
                 gpu=None,
             )
         )
@@ -268,23 +267,26 @@ def _gpu(index: int, element: Any, notes: list[dict[str, Any]]) -> dict[str, Any
     check = Checker("nvidia-smi", notes, index)
     gpu = unknown_gpu(index)
 
-    def said(*path: str) -> str | None:
+    def read_text(*path: str) -> str | None:
         text = _first(element, *path)
         return None if text is None or text.lower() in _FAILED else text
 
-    gpu["uuid"] = check.gpu_uuid("uuid", said("uuid"))
-    gpu["name"] = check.text("name", said("product_name"))
-    gpu["pci_bus_id"] = check.pci_bus_id("pci_bus_id", said("pci", "pci_bus_id"))
-    gpu["module_id"] = check.number("module_id", said("platformInfo", "module_id"), UINT8)
-    gpu["fabric_guid"] = check.guid("fabric_guid", said("platformInfo", "gpu_fabric_guid"))
+    gpu["uuid"] = check.gpu_uuid("uuid", read_text("uuid"))
+    gpu["name"] = check.text("name", read_text("product_name"))
+    gpu["pci_bus_id"] = check.pci_bus_id("pci_bus_id", read_text("pci", "pci_bus_id"))
+    gpu["module_id"] = check.number("module_id", read_text("platformInfo", "module_id"), UINT8)
+    gpu["fabric_guid"] = check.guid("fabric_guid", read_text("platformInfo", "gpu_fabric_guid"))
     gpu["mig_enabled"] = _flag(
-        "mig_enabled", said("mig_mode", "current_mig"), {"enabled": True, "disabled": False}, check
+        "mig_enabled", read_text("mig_mode", "current_mig"), {"enabled": True, "disabled": False}, check
     )
-    gpu["recovery_action"] = _word(constants.RECOVERY_ACTIONS, "recovery_action", said("gpu_recovery_action"), check)
+    gpu["recovery_action"] = _word(
+        constants.RECOVERY_ACTIONS, "recovery_action", read_text("gpu_recovery_action"), check
+    )
     gpu["platform"] = {
-        "chassis_serial": check.serial("chassis_serial", said("platformInfo", "chassis_serial_number")),
+        "chassis_serial": check.serial("chassis_serial", read_text("platformInfo", "chassis_serial_number")),
         **{
-            key: check.number(key, said("platformInfo", key), UINT8) for key in ("slot_number", "tray_index", "host_id")
+            key: check.number(key, read_text("platformInfo", key), UINT8)
+            for key in ("slot_number", "tray_index", "host_id")
         },
     }
     gpu["fabric"] = _fabric(element, check)
@@ -292,7 +294,7 @@ def _gpu(index: int, element: Any, notes: list[dict[str, Any]]) -> dict[str, Any
 
 
 def _texts_read(element: Any) -> list[str]:
-    """The texts that show whether a GPU still answers; not its whole tree, where a process may be named anything."""
+    """The texts that show whether a GPU still responds; not its whole tree, where a process can have any name."""
     paths = (("uuid",), ("product_name",), ("pci", "pci_bus_id"), ("fabric", "state"), ("mig_mode", "current_mig"))
     return [text for text in (_first(element, *path) for path in paths) if text is not None]
 
@@ -307,7 +309,7 @@ def _fabric(element: Any, check: Checker) -> dict[str, Any]:
         return fabric
     fabric["state"] = _word(constants.STATES, "fabric state", state, check)
     if fabric["state"] == "completed":
-        # Only here the texts of failed calls are values: "Unknown Error" and "Not Supported" are statuses.
+        # Only here are the texts of failed calls values: "Unknown Error" and "Not Supported" are statuses.
         status = _first(element, "fabric", "status")
         if status is not None and status.lower() not in ("", "n/a"):
             fabric["status"] = _word(constants.STATUSES, "fabric status", status, check, absent=())
@@ -322,20 +324,20 @@ _BANDWIDTH = {"degraded": True, "full": False}
 
 
 def _health(element: Any, check: Checker) -> dict[str, Any]:
-    """Every row is optional: R570 has no summary, partition_assigned came during R580."""
+    """Every row is optional: R570 has no summary, partition_assigned was added during R580."""
     rows = unknown_health()
 
-    def said(row: str) -> str | None:
+    def read_row(row: str) -> str | None:
         return _first(element, "fabric", "health", row)
 
-    rows["summary"] = _word(constants.SUMMARIES, "health summary", said("summary"), check)
-    rows["degraded_bandwidth"] = _flag("bandwidth", said("bandwidth"), _BANDWIDTH, check)
-    rows["route_recovery"] = _flag("route_recovery", said("route_recovery_in_progress"), _TRUTH, check)
+    rows["summary"] = _word(constants.SUMMARIES, "health summary", read_row("summary"), check)
+    rows["degraded_bandwidth"] = _flag("bandwidth", read_row("bandwidth"), _BANDWIDTH, check)
+    rows["route_recovery"] = _flag("route_recovery", read_row("route_recovery_in_progress"), _TRUTH, check)
     rows["incorrect_configuration"] = _word(
-        constants.INCORRECT_CONFIGURATIONS, "incorrect_configuration", said("incorrect_configuration"), check
+        constants.INCORRECT_CONFIGURATIONS, "incorrect_configuration", read_row("incorrect_configuration"), check
     )
     for row in ("route_unhealthy", "access_timeout_recovery", "partition_assigned"):
-        rows[row] = _flag(row, said(row), _TRUTH, check)
+        rows[row] = _flag(row, read_row(row), _TRUTH, check)
     return rows
 
 

@@ -1,15 +1,15 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What NVML says of a tray.
+"""Read a tray's GPUs through NVML.
 
 The fabric structs are declared here: pynvml's own are wrong in most of its releases (the first version of the struct in
 all before 13.615, the second in 12.550 and 12.560, widths of the health mask in 12.570 to 13.580), and its platform
 struct cuts raw bytes at their first NUL. Where nvidia-ml-py is installed its pynvml finds and loads the library; where
-it is not (a site without package access) the library is loaded by its name directly, which is all that pynvml does.
+it is not (a site without package access) the library is loaded by its name, which is all that pynvml does.
 
-``read`` asks in a child process (see child.py), because a driver in trouble never answers. Layouts after nvml.h of
-CUDA 13.5.
+``read`` calls NVML in a child process (see child.py), because a call into a faulty driver may never return. Layouts
+after nvml.h of CUDA 13.5.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GPU_IS_LOST = 15
 RESET_REQUIRED = 16
 LIB_RM_VERSION_MISMATCH = 18
 ARGUMENT_VERSION_MISMATCH = 25
-# A driver that does not know a version of a struct or a function says one of these.
+# A driver without a function or a version of a struct returns one of these.
 _TOO_OLD = (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, 2)
 
 
@@ -134,12 +134,12 @@ class Pdi(ctypes.Structure):
     _fields_ = (("version", c_uint), ("value", c_ulonglong))
 
 
-# The sizes that the driver checks, through the version word, or trusts.
+# The sizes that the driver checks through the version word, or assumes.
 SIZES = {FabricInfoV2: 36, FabricInfoV3: 40, FabricInfoV4: 548, PlatformInfo: 44, PciInfo: 68, FieldValue: 40, Pdi: 16}
 
 
 class NvmlError(NvlinkError):
-    """NVML could not be read; ``finding`` says why, ``others`` what else is to be reported."""
+    """NVML could not be read; ``finding`` is the reason, ``others`` are further findings."""
 
     def __init__(self, found: dict[str, Any], *others: dict[str, Any]) -> None:
         super().__init__(found["message"])
@@ -151,19 +151,19 @@ def version_word(struct: type[ctypes.Structure], version: int) -> int:
     return ctypes.sizeof(struct) | (version << 24)
 
 
-# --- In the child: ask, decide nothing, give numbers and raw text.
+# --- In the child: call NVML, decide nothing, return numbers and raw text.
 
 
-def ask(library: Any = None) -> dict[str, Any]:
-    """Everything NVML is asked for, as JSON: ``{"driver_version", "gpus": [...]}`` or ``{"error": ...}``.
+def query(library: Any = None) -> dict[str, Any]:
+    """All values read from NVML, as JSON: ``{"driver_version", "gpus": [...]}`` or ``{"error": ...}``.
 
-    Runs in the child. ``library`` is an opened one, else it is looked for.
+    Runs in the child. ``library`` is an opened one; without it the library is loaded.
     """
     if library is None:
         library, why = _load()
         if library is None:
             return {"error": {"call": "load", "code": None, "text": why}}
-    # Not nvmlInit: it fails where no GPU is usable, and then would not say which one is lost.
+    # Not nvmlInit: it fails where no GPU is usable, and then does not report which one is lost.
     code = _call(library, "nvmlInitWithFlags", c_uint(INIT_FLAG_NO_GPUS))
     if code == FUNCTION_NOT_FOUND:
         code = _call(library, "nvmlInit_v2")
@@ -173,23 +173,22 @@ def ask(library: Any = None) -> dict[str, Any]:
     code = _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
     if code != SUCCESS:
         return {"error": {"call": "nvmlDeviceGetCount_v2", "code": code, "text": None}}
-    # No nvmlShutdown at the end: the process ends, and one call less is one that cannot hang.
+    # No nvmlShutdown at the end: the process ends anyway, and every call can hang.
     return {
         "driver_version": _text(library, "nvmlSystemGetDriverVersion"),
         "count": count.value,
-        "gpus": [_ask_gpu(library, index) for index in range(min(count.value, MAX_GPUS))],
+        "gpus": [_query_gpu(library, index) for index in range(min(count.value, MAX_GPUS))],
     }
 
 
 def _load() -> tuple[Any, str]:
     try:
-        # Whatever is wrong with an installed pynvml, the library itself may be well.
         import pynvml
 
         pynvml._LoadNvmlLibrary()
         if pynvml.nvmlLib is not None:
             return pynvml.nvmlLib, ""
-    except Exception:  # whatever is wrong with it, the library itself may be sound
+    except Exception:  # a broken pynvml: the library itself may still load
         pass
     try:
         return ctypes.CDLL(LIBRARY), ""
@@ -198,7 +197,7 @@ def _load() -> tuple[Any, str]:
 
 
 def _call(library: Any, name: str, *arguments: Any, about: str = "") -> int:
-    """One NVML call and its return code; descriptor 2 learns its name before, so that a hang can be named."""
+    """One NVML call and its return code; its name is written to descriptor 2 before, so that a hang can be reported."""
     try:
         function = getattr(library, name)
     except AttributeError:
@@ -214,7 +213,7 @@ def _text(library: Any, name: str, *handle: Any, about: str = "") -> str | None:
     return buffer.value.decode("utf-8", "replace")
 
 
-def _ask_gpu(library: Any, index: int) -> dict[str, Any]:
+def _query_gpu(library: Any, index: int) -> dict[str, Any]:
     about = f" of GPU {index}"
     codes: list[int] = []
 
@@ -246,16 +245,16 @@ def _ask_gpu(library: Any, index: int) -> dict[str, Any]:
     pdi = Pdi(version=version_word(Pdi, 1))
     if call("nvmlDeviceGetPdi", ctypes.byref(pdi)):
         gpu["pdi"] = pdi.value
-    gpu["platform"] = _ask_platform(call)
-    gpu["fabric"] = _ask_fabric(call, codes)
+    gpu["platform"] = _query_platform(call)
+    gpu["fabric"] = _query_fabric(call, codes)
     return gpu
 
 
-def _ask_platform(call: Callable[..., bool]) -> dict[str, Any] | None:
+def _query_platform(call: Callable[..., bool]) -> dict[str, Any] | None:
     for version in (2, 1):
         info = PlatformInfo(version=version_word(PlatformInfo, version))
         if call("nvmlDeviceGetPlatformInfo", ctypes.byref(info)):
-            # The serial fills 13 of its 16 bytes on Blackwell; nothing says that a full one ends in a NUL.
+            # The serial fills 13 of its 16 bytes on Blackwell; a full one need not end in a NUL.
             serial = bytes(info.chassisSerialNumber).split(b"\0", 1)[0]
             return {
                 "chassis_serial": serial.decode("ascii", "replace"),
@@ -266,15 +265,15 @@ def _ask_platform(call: Callable[..., bool]) -> dict[str, Any] | None:
     return None
 
 
-def _ask_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]:
-    """Version 3 (health summary), 2 (R550 and newer), or 4; ``{"code": n}`` where none of them answers."""
+def _query_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]:
+    """Version 3 (health summary), 2 (R550 and newer), or 4; ``{"code": n}`` where none of them succeeds."""
     for version, struct in ((3, FabricInfoV3), (2, FabricInfoV2)):
         info = struct(version=version_word(struct, version))
         if call("nvmlDeviceGetGpuFabricInfoV", ctypes.byref(info)):
             return _raw_fabric(info, info.cliqueId, getattr(info, "healthSummary", 0))
         if codes[-1] not in _TOO_OLD:
             return {"code": codes[-1]}
-    # Versions 2 and 3 are deprecated: the day a driver drops them, 4 has the same in its entries of type 0.
+    # Versions 2 and 3 are deprecated: where a driver drops them, 4 has the same in its entries of type 0.
     newest = FabricInfoV4()
     if call("nvmlDeviceGetGpuFabricInfo_v4", ctypes.byref(newest)):
         cliques = [newest.cliques[at] for at in range(min(newest.numCliques, len(newest.cliques)))]
@@ -282,7 +281,7 @@ def _ask_fabric(call: Callable[..., bool], codes: list[int]) -> dict[str, Any]:
         return _raw_fabric(newest, first, newest.healthSummary)
     if codes[-1] not in _TOO_OLD:
         return {"code": codes[-1]}
-    # The unversioned first call is only asked whether it is there, never for its answer.
+    # Of the unversioned first call only its existence counts, never its result.
     space = ctypes.create_string_buffer(256)
     return {"code": codes[-1], "only_v1": call("nvmlDeviceGetGpuFabricInfo", space)}
 
@@ -303,24 +302,24 @@ def _uuid_text(raw: bytes) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-# --- In the caller: what the numbers mean.
+# --- In the caller: interpret the numbers.
 
 
 def read(timeout: float) -> Readings:
-    """Ask NVML for at most ``timeout`` seconds. Raises NvmlError, whose finding says why there is nothing to read."""
-    return understand(child.call(ask, timeout), timeout)
+    """Read NVML for at most ``timeout`` seconds. Raises NvmlError with the finding where it fails."""
+    return from_reply(child.call(query, timeout), timeout)
 
 
-def understand(reply: child.Reply, timeout: float) -> Readings:
-    """What became of ask() in a child that had ``timeout`` seconds, as Readings. Raises NvmlError like read()."""
+def from_reply(reply: child.Reply, timeout: float) -> Readings:
+    """The reply of a child that ran query() for ``timeout`` seconds, as Readings. Raises NvmlError like read()."""
     result = reply.result
     if result.timed_out:
         where = result.stderr.rstrip("\n").rpartition("\n")[2]
         raise NvmlError(
             finding(
                 "nvml_timeout",
-                f"NVML did not come back from {quoted(where) if where else 'the loading of its library'} within"
-                f" {timeout:g} s; look for Xid messages in the kernel log, often only a reboot helps.",
+                f"NVML did not return from {quoted(where) if where else 'loading its library'} within {timeout:g} s;"
+                " check the kernel log for Xid messages, often only a reboot helps.",
                 gpu=None,
             ),
             *stuck(result, "NVML"),
@@ -329,27 +328,27 @@ def understand(reply: child.Reply, timeout: float) -> Readings:
         if result.rc is not None and result.rc < 0:
             why = f"killed its process with signal {-result.rc}"
         else:
-            why = f"could not be asked ({quoted(result.error or f'exit status {result.rc}')})"
-        raise NvmlError(finding("nvml_failed", f"NVML {why}; run nvidia-smi on the tray by hand.", gpu=None))
+            why = f"could not be called ({quoted(result.error or f'exit status {result.rc}')})"
+        raise NvmlError(finding("nvml_failed", f"NVML {why}; run nvidia-smi on the tray.", gpu=None))
     return interpret(reply.value)
 
 
 def stuck(result: child.Result, what: str) -> list[dict[str, Any]]:
-    """The finding for a child that survived its killing, or none."""
+    """The finding for a child that survived SIGKILL, or none."""
     if result.survivor_pid is None:
         return []
     return [
         finding(
             "child_stuck",
-            f"The process {result.survivor_pid} that asked {what} survived SIGKILL, it hangs in the kernel; only a"
-            " reboot of the tray ends it.",
+            f"The process {result.survivor_pid} that read {what} survived SIGKILL, it hangs in the kernel; reboot the"
+            " tray, nothing else ends it.",
             gpu=None,
         )
     ]
 
 
 def interpret(raw: dict[str, Any]) -> Readings:
-    """What ask() gave, as Readings. Raises NvmlError where it gave nothing."""
+    """The result of query() as Readings. Raises NvmlError where it has none."""
     if raw.get("error"):
         raise NvmlError(_failure(raw["error"]))
     readings = Readings()
@@ -364,9 +363,9 @@ def interpret(raw: dict[str, Any]) -> Readings:
         notes.append(
             finding(
                 "nvml_too_old",
-                f"The driver {readings.driver_version or 'of this tray'} has only the first version of NVML's fabric"
-                " call, which is not trusted, so the fabric is unknown; use a driver of R550 or newer, or backend"
-                " nvidia_smi.",
+                f"The driver {readings.driver_version or 'of this tray'} has only version 1 of NVML's fabric call,"
+                " which is not used, so the fabric is unknown; install driver R550 or newer, or set"
+                " backend: nvidia_smi.",
                 gpu=None,
             )
         )
@@ -393,25 +392,25 @@ def _failure(error: dict[str, Any]) -> dict[str, Any]:
         ),
         NO_PERMISSION: (
             "no_permission",
-            "The NVIDIA driver refuses this user; run the task with become, or check the modes of /dev/nvidia*.",
+            "The NVIDIA driver refuses this user; run the task with become: true, or check the modes of /dev/nvidia*.",
         ),
     }
     if code in known:
         return finding(known[code][0], known[code][1], gpu=None)
     return finding(
         "nvml_failed",
-        f"NVML's {call} failed with {constants.STATUSES.get(code, ('an unknown code',))[0]} ({code}); run nvidia-smi on the"
-        " tray by hand.",
+        f"NVML's {call} failed with {constants.STATUSES.get(code, ('an unknown code',))[0]} ({code}); run nvidia-smi on"
+        " the tray.",
         gpu=None,
     )
 
 
 def lost_gpu(index: int, code: str, notes: list[dict[str, Any]]) -> dict[str, Any]:
-    """A GPU that no longer answers (gpu_lost or gpu_reset_required): noted as a finding, all its values unknown."""
+    """Add the finding of a GPU that no longer responds (gpu_lost or gpu_reset_required); all its values are unknown."""
     if code == "gpu_lost":
         message = f"GPU {index} is lost, it has fallen off the bus; drain the tray and reboot it."
     else:
-        message = f"GPU {index} needs a reset before it answers; drain the tray and reset the GPU, or reboot."
+        message = f"GPU {index} needs a reset before it responds; drain the tray and reset the GPU, or reboot."
     notes.append(finding(code, message, gpu=index))
     return unknown_gpu(index)
 
@@ -425,12 +424,12 @@ def _gpu(raw: dict[str, Any], notes: list[dict[str, Any]]) -> dict[str, Any]:
     gpu = unknown_gpu(index)
     check = Checker("NVML", notes, index)
     if "fabric" not in raw:
-        # No handle: NVML counts this GPU and does not let it be asked.
+        # No handle: NVML counts this GPU, but cannot read it.
         name = constants.STATUSES.get(codes[0], ("an unknown code",))[0]
         notes.append(
             finding(
                 "nvml_failed",
-                f"NVML gives no handle of GPU {index} ({name}, {codes[0]}); look for Xid messages in the kernel log.",
+                f"NVML has no handle of GPU {index} ({name}, {codes[0]}); check the kernel log for Xid messages.",
                 gpu=index,
             )
         )
@@ -471,7 +470,7 @@ def _fabric(raw: dict[str, Any], check: Checker) -> dict[str, Any]:
 
 
 def health(mask: int, summary: int, check: Checker) -> dict[str, Any]:
-    """The health rows of a mask and a summary; 0 in either means that the driver does not say."""
+    """The health rows of a mask and a summary; 0 in either means that the driver does not report it."""
     rows = unknown_health()
     if summary:
         rows["summary"] = _word(constants.SUMMARIES, "health summary", summary, check)

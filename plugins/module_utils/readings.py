@@ -20,14 +20,14 @@ UINT8, UINT32 = 0xFF, 0xFFFFFFFF
 _ABSENT = {"", "n/a", "[n/a]", "none", "not supported", "[not supported]", "not available"}
 _DIGITS = "0123456789"
 _HEXADECIMAL = _DIGITS + "abcdef"
-# No control characters, no templates, no brackets that a host list or a shell would read, nothing beyond ASCII.
+# No control characters, templates, or brackets that a host list or a shell would expand; ASCII only.
 _PLAIN_TEXT = ALPHANUMERIC + " ._:+/@#,()-"
 
-# These forms are not regular expressions, because to import those takes longer than to ask the GPUs.
+# These forms are not regular expressions, because importing re takes longer than reading the GPUs.
 
 
 def _only(letters: str, least: int, most: int, text: str) -> bool:
-    """Whether a text has from least to most letters, and no other ones than these."""
+    """Whether a text has from least to most letters, all of them among these."""
     return least <= len(text) <= most and not text.strip(letters)
 
 
@@ -72,13 +72,13 @@ def _is_number(text: str) -> bool:
 
 
 class Readings:
-    """One backend's word on one tray.
+    """The readings of one tray by one backend.
 
     ``gpus``: dicts with the keys of the contract's gpus, plus ``platform`` (chassis_serial, slot_number, tray_index,
-    host_id) that the contract has on the tray. ``complete`` is False when there are GPUs that the backend did not show.
+    host_id) that the contract has on the tray. ``complete`` is False when the backend left GPUs out.
     """
 
-    # No dataclass: importing that module takes longer than asking the GPUs.
+    # No dataclass: importing that module takes longer than reading the GPUs.
     def __init__(self, driver_version: str | None = None) -> None:
         self.driver_version = driver_version
         self.gpus: list[dict[str, Any]] = []
@@ -87,7 +87,7 @@ class Readings:
 
 
 def unknown_gpu(index: int) -> dict[str, Any]:
-    """A GPU of which nothing is known but that it is there: one that is lost or needs a reset."""
+    """A GPU of which only the index is known: one that is lost or needs a reset."""
     return {
         "index": index,
         "uuid": None,
@@ -103,7 +103,7 @@ def unknown_gpu(index: int) -> dict[str, Any]:
 
 
 def unknown_health() -> dict[str, Any]:
-    """Every health row null: the driver gave no health (older drivers, HGX H100)."""
+    """Every health row null: the driver reports no health (older drivers, HGX H100)."""
     return {
         "summary": None,
         "degraded_bandwidth": None,
@@ -116,7 +116,7 @@ def unknown_health() -> dict[str, Any]:
 
 
 def quoted(value: Any) -> str:
-    """A tool's value as it may stand in a finding's message: short, printable, nothing that a template would read."""
+    """A tool's value for a finding's message: short, printable, without anything that a template would evaluate."""
     text = value if isinstance(value, str) else repr(value)
     letters = _PLAIN_TEXT + "'="
     shown = ""
@@ -130,7 +130,7 @@ def quoted(value: Any) -> str:
 
 
 class Checker:
-    """Checks the values of one tray or GPU, and notes in ``findings`` those that cannot be used."""
+    """Checks the values of one tray or GPU, and adds to ``findings`` those that cannot be used."""
 
     def __init__(self, source: str, findings: list[dict[str, Any]], gpu: int | None = None) -> None:
         self._source = source
@@ -138,13 +138,13 @@ class Checker:
         self._gpu = gpu
 
     def refuse(self, field_name: str, value: Any) -> None:
-        """Note that a field's value is unusable; the value itself becomes null."""
-        whose = "the tray" if self._gpu is None else f"GPU {self._gpu}"
+        """Add the finding of an unusable value of a field; the value itself becomes null."""
+        subject = "the tray" if self._gpu is None else f"GPU {self._gpu}"
         self._findings.append(
             finding(
                 "unusable_value",
-                f"{self._source} says {field_name} {quoted(value)} of {whose}, which cannot be one and counts as"
-                " unknown; run nvidia-smi -q on the tray to see it whole.",
+                f"{self._source} reports {field_name} {quoted(value)} of {subject}, which is not valid and counts as"
+                " unknown; run nvidia-smi -q on the tray.",
                 gpu=self._gpu,
             )
         )
@@ -172,7 +172,7 @@ class Checker:
         return self._matching(field_name, value, _is_version)
 
     def uuid(self, field_name: str, value: Any) -> str | None:
-        """A UUID in lower case; the all-zero one is no UUID."""
+        """A UUID in lower case; None for the all-zero one."""
         lowered = value.lower() if isinstance(value, str) else value
         text = self._matching(field_name, lowered, _is_uuid)
         return None if text == ZERO_UUID else text
@@ -189,12 +189,12 @@ class Checker:
         return None
 
     def pci_bus_id(self, field_name: str, value: Any) -> str | None:
-        """``DDDDDDDD:BB:DD.F`` in upper case, as NVML and nvidia-smi have it, with the long domain."""
+        """``DDDDDDDD:BB:DD.F`` in upper case, as NVML and nvidia-smi print it, with the long domain."""
         text = self._matching(field_name, value.upper() if isinstance(value, str) else value, _is_pci)
         return None if text is None else text.rjust(len("00000000:00:00.0"), "0")
 
     def guid(self, field_name: str, value: Any) -> str | None:
-        """A 64-bit GUID as 0x and 16 hexadecimal digits; zero is no GUID."""
+        """A 64-bit GUID as 0x and 16 hexadecimal digits; None for zero."""
         text = self._matching(field_name, value.lower() if isinstance(value, str) else value, _is_guid)
         number = 0 if text is None else int(text, 16)
         return f"0x{number:016x}" if number else None
@@ -215,7 +215,7 @@ class Checker:
 
 
 def settle_fabric(fabric: dict[str, Any]) -> dict[str, Any]:
-    """A fabric whose probe is not completed has no status, domain and clique: nvml.h calls them not valid."""
+    """Clear status, domain and clique of a fabric whose probe is not completed: nvml.h defines them as not valid."""
     if fabric["state"] != "completed":
         fabric["status"] = fabric["cluster_uuid"] = fabric["clique_id"] = None
     return fabric

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Simulated NVLink hardware: racks of trays as the facts that fabric_facts would return for them.
 
-Pure and seeded: the same options give the same facts on every machine. ``places`` gives only what an inventory needs,
-lazily; ``fleet`` the whole facts. ``nvidia_smi_xml`` and ``nvml_standin_text`` write facts down in the words of the two
-tools, from which both backends read the same facts again.
+Pure and seeded: the same options give the same facts on every machine. ``places`` yields only what an inventory needs,
+lazily; ``fleet`` returns the whole facts. ``nvidia_smi_xml`` and ``nvml_standin_text`` render facts as the output of
+the two tools, from which both backends read the same facts again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_TRAYS_PER_RACK = 255 - FIRST_SLOT
 MAX_RACKS = 65_535
 MAX_GPUS = 64
 DRIVER_VERSION = "580.173.02"
-# Faults of the NVML library that the stand-in of the lab plays: those of a broken tray, then those of old drivers.
+# Faults of the NVML library that the lab's stand-in simulates: those of a faulty tray, then those of old drivers.
 NVML_FAULTS = (
     "hang",
     "no_driver",
@@ -49,7 +49,7 @@ class SimulationError(NvlinkError):
 
 
 class Place(NamedTuple):
-    """Where one simulated tray stands; ``rack`` and ``tray`` count from 1, ``tray_index`` from 0."""
+    """The position of one simulated tray; ``rack`` and ``tray`` count from 1, ``tray_index`` from 0."""
 
     name: str
     cluster_uuid: str
@@ -70,8 +70,8 @@ def places(
 ) -> Iterator[Place]:
     """The places of all trays, in the order of racks and trays.
 
-    ``split`` maps a rack's number (an integer or its text) to its number of cliques, which are as equal as they can be;
-    racks that it does not name have ``cliques_per_rack``. One clique in a rack is the default partition, more count
+    ``split`` maps a rack's number (an integer or its text) to its number of cliques, of sizes as equal as possible;
+    other racks have ``cliques_per_rack``. One clique in a rack is the default partition, more count
     from 1. Raises SimulationError at once for a wrong option, not at the first tray.
     """
     _within("racks", racks, 1, MAX_RACKS)
@@ -201,22 +201,22 @@ def _facts(place: Place, seed: int, observed_at: str) -> dict[str, Any]:
 def nvidia_smi_xml(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> str:
     """What ``nvidia-smi -q -x`` prints on the tray of these facts.
 
-    Element names and their mixed case as drivers R580 to R595 print them; what is unknown is N/A. A GPU is lost when
-    ``lost`` or a finding gpu_lost of the facts names its index: then every element says so.
+    Element names and their mixed case as drivers R580 to R595 print them; an unknown value is N/A. A GPU is lost when
+    ``lost`` or a finding gpu_lost of the facts names its index: then every element has that text.
     """
-    gone = _lost(facts, lost)
+    lost_gpus = _lost(facts, lost)
     lines = [
         '<?xml version="1.0" ?>',
         '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">',
         "<nvidia_smi_log>",
         "\t<timestamp>Thu Jan  1 00:00:00 2026</timestamp>",
-        f"\t<driver_version>{_said(facts['driver_version'])}</driver_version>",
+        f"\t<driver_version>{_element_text(facts['driver_version'])}</driver_version>",
         "\t<cuda_version>13.0</cuda_version>",
         f"\t<attached_gpus>{len(facts['gpus'])}</attached_gpus>",
     ]
     for gpu in facts["gpus"]:
         tree = _gpu_elements(facts, gpu)
-        if gpu["index"] in gone:
+        if gpu["index"] in lost_gpus:
             tree = _all_lost(tree)
         lines.append(f'\t<gpu id="{escape(gpu["pci_bus_id"] or "00000000:00:00.0")}">')
         lines.extend(_elements(tree, 2))
@@ -229,7 +229,7 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
     fabric, health = gpu["fabric"], gpu["fabric"]["health"]
     platform = _has_platform(facts)
     state = fabric["state"]
-    decided = state == "completed"
+    completed = state == "completed"
     mig = {True: "Enabled", False: "Disabled", None: None}[gpu["mig_enabled"]]
     guid = gpu["fabric_guid"] or "0x0000000000000000"
     return {
@@ -258,9 +258,9 @@ def _gpu_elements(facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str,
         "pci": {"pci_device_id": "294110DE", "pci_bus_id": gpu["pci_bus_id"]},
         "fabric": {
             "state": None if state in (None, "not_supported") else _text(constants.STATES, state, "state"),
-            "status": _text(constants.STATUSES, fabric["status"], "status") if decided else None,
-            "cliqueId": fabric["clique_id"] if decided else None,
-            "clusterUuid": (fabric["cluster_uuid"] or constants.ZERO_UUID) if decided else None,
+            "status": _text(constants.STATUSES, fabric["status"], "status") if completed else None,
+            "cliqueId": fabric["clique_id"] if completed else None,
+            "clusterUuid": (fabric["cluster_uuid"] or constants.ZERO_UUID) if completed else None,
             "health": {
                 "summary": _text(constants.SUMMARIES, health["summary"], "summary"),
                 "bandwidth": {True: "Degraded", False: "Full", None: None}[health["degraded_bandwidth"]],
@@ -286,25 +286,25 @@ def _elements(tree: Mapping[str, Any], depth: int) -> Iterator[str]:
             yield from _elements(value, depth + 1)
             yield f"{tabs}</{name}>"
         else:
-            yield f"{tabs}<{name}>{_said(value)}</{name}>"
+            yield f"{tabs}<{name}>{_element_text(value)}</{name}>"
 
 
 def _all_lost(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _all_lost(value) if isinstance(value, dict) else "GPU is lost" for name, value in tree.items()}
 
 
-def _said(value: Any) -> str:
+def _element_text(value: Any) -> str:
     return "N/A" if value is None else escape(str(value))
 
 
 def nvml_standin_text(facts: Mapping[str, Any], nvml_fault: str | None = None, lost: Iterable[int] = ()) -> str:
-    """The file from which the NVML stand-in of the lab (tests/lab/nvml) answers: one ``key value`` a line.
+    """The file that the lab's NVML stand-in (tests/lab/nvml) reads: one ``key value`` a line.
 
     ``nvml_fault`` is one of NVML_FAULTS or None; ``lost`` as for nvidia_smi_xml().
     """
     if nvml_fault is not None and nvml_fault not in NVML_FAULTS:
         raise SimulationError(f"simulation: nvml_fault is {_shown(nvml_fault)}, use one of {', '.join(NVML_FAULTS)}.")
-    gone = _lost(facts, lost)
+    lost_gpus = _lost(facts, lost)
     lines = [f"fault {nvml_fault or 'none'}", f"driver {_line(facts['driver_version'])}"]
     platform = "-"
     if _has_platform(facts):
@@ -313,7 +313,7 @@ def nvml_standin_text(facts: Mapping[str, Any], nvml_fault: str | None = None, l
     for gpu in facts["gpus"]:
         lines += [
             f"gpu {gpu['index']}",
-            f"lost {int(gpu['index'] in gone)}",
+            f"lost {int(gpu['index'] in lost_gpus)}",
             f"uuid {_line(gpu['uuid'])}",
             f"name {_line(gpu['name'])}",
             f"pci {_line(gpu['pci_bus_id'])}",
@@ -332,10 +332,10 @@ def _standin_fabric(fabric: Mapping[str, Any]) -> str:
     state = _number(constants.STATES, fabric["state"], "state")
     if not state:
         return "-"
-    decided = fabric["state"] == "completed"
-    status = (_number(constants.STATUSES, fabric["status"], "status") or 0) if decided else 0
-    clique_id = (fabric["clique_id"] or 0) if decided else 0
-    cluster_uuid = (fabric["cluster_uuid"] if decided else None) or constants.ZERO_UUID
+    completed = fabric["state"] == "completed"
+    status = (_number(constants.STATUSES, fabric["status"], "status") or 0) if completed else 0
+    clique_id = (fabric["clique_id"] or 0) if completed else 0
+    cluster_uuid = (fabric["cluster_uuid"] if completed else None) or constants.ZERO_UUID
     summary = _number(constants.SUMMARIES, fabric["health"]["summary"], "summary") or 0
     mask = health_mask(fabric["health"])
     return f"{state} {status} {clique_id} {cluster_uuid.replace('-', '')} {mask:#x} {summary}"

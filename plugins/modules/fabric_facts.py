@@ -287,8 +287,8 @@ ansible_facts:
               sample: false
             recovery_action:
               description:
-                - The recovery action that the driver reports. One of V(none), V(gpu_reset), V(node_reboot), V(drain_p2p),
-                  V(drain_and_reset), V(recover_imex_domain), V(bus_reset) and V(system_reboot).
+                - The recovery action that the driver reports. One of V(none), V(gpu_reset), V(node_reboot),
+                  V(drain_p2p), V(drain_and_reset), V(recover_imex_domain), V(bus_reset) and V(system_reboot).
               returned: success
               type: str
               sample: none
@@ -446,7 +446,8 @@ ansible_facts:
           type: str
           sample: ready
         domain_state:
-          description: The domain as this tray's ctl calls it, V(up), V(degraded) or V(down).
+          description:
+            - The state of the IMEX domain as C(nvidia-imex-ctl) of this tray reports it, V(up), V(degraded) or V(down).
           returned: success
           type: str
           sample: up
@@ -456,13 +457,13 @@ ansible_facts:
           type: bool
           sample: true
         peers:
-          description: The other members of the list as this tray's own row has them, in the list's order.
+          description: The other members of the list as this tray's own row reports them, in the list's order.
           returned: success
           type: list
           elements: dict
           contains:
             id:
-              description: Its number in the list.
+              description: Its index in the list, from 0.
               returned: success
               type: int
               sample: 1
@@ -479,7 +480,7 @@ ansible_facts:
               type: str
               sample: connected
         unit:
-          description: C(nvidia-imex.service) as systemd has it, V(null) without systemd.
+          description: The state of C(nvidia-imex.service) in systemd, V(null) without systemd.
           returned: success
           type: dict
           contains:
@@ -494,17 +495,17 @@ ansible_facts:
               type: str
               sample: active
             sub:
-              description: Systemd's finer word.
+              description: The substate.
               returned: success
               type: str
               sample: running
             enabled:
-              description: V(enabled), V(disabled), V(masked) or another word of systemd, V(null) without a unit.
+              description: V(enabled), V(disabled), V(masked) or another state of systemd, V(null) without a unit.
               returned: success
               type: str
               sample: enabled
             main_pid:
-              description: The daemon's process.
+              description: The process ID of the daemon.
               returned: success
               type: int
               sample: 812
@@ -632,7 +633,8 @@ ansible_facts:
                   type: str
                   sample: "0666"
         owners:
-          description: The owners of IMEX, each of which runs it now or will at the next boot or job. More than one is an error.
+          description:
+            - The owners of IMEX, which run it now or will at the next boot or job. More than one is an error.
           returned: success
           type: list
           elements: dict
@@ -650,7 +652,7 @@ ansible_facts:
               type: str
               sample: nvidia-imex.service is enabled
             pid:
-              description: Its process, V(null) if none runs now.
+              description: Its process ID, V(null) if none runs now.
               returned: success
               type: int
               sample: 812

@@ -63,7 +63,7 @@ class Slurm:
 
     def call(self, name: str, *arguments: str, timeout: float | None = None) -> child.Result:
         command = [self.program(name), *arguments]
-        return child.run(command, timeout or self.timeout, env=self._environment(), most=MAX_OUTPUT)
+        return child.run(command, timeout or self.timeout, env=self._environment(), max_output=MAX_OUTPUT)
 
     def call_each(
         self, name: str, arguments: Sequence[Sequence[str]], timeout: float, at_once: int

@@ -151,7 +151,7 @@ def _why(told: child.Result) -> str:
 
 def _ask(argv: Sequence[str], timeout: float) -> child.Result:
     try:
-        told = child.run(argv, timeout, most=MAX_OUTPUT)
+        told = child.run(argv, timeout, max_output=MAX_OUTPUT)
     except NvlinkError as error:
         raise OutageError(f"{SOURCE}: {str(error).rstrip('.')}") from None
     words = _words(argv)

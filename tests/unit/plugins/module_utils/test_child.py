@@ -134,7 +134,7 @@ def test_a_caller_may_expect_more_output() -> None:
     size = child.MAX_OUTPUT + 1000
     command = ["head", "-c", str(size), "/dev/zero"]
     assert child.run(command, 30).rc == -signal.SIGXFSZ
-    told = child.run(command, 30, most=2 * size)
+    told = child.run(command, 30, max_output=2 * size)
     assert (told.rc, len(told.stdout)) == (0, size)
 
 

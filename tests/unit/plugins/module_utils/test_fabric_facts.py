@@ -418,7 +418,7 @@ def test_auto_prefers_nvml(tools: Callable[..., str]) -> None:
         ("no_driver", "not loaded"),
         ("version_mismatch", "different versions"),
         ("crash", "signal"),
-        ("only_v1", "first version"),
+        ("only_v1", "version 1"),
     ],
 )
 def test_auto_falls_back_and_says_why(tools: Callable[..., str], fault: str, why: str) -> None:

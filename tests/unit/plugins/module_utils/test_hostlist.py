@@ -47,7 +47,7 @@ def test_it_expands_as_slurm_does(text: str, names: list[str]) -> None:
         ("a[x]", "the range 'x'"),
         ("a[1,x-2]", "the range 'x-2'"),
         ("a[1-3/2]", "the range '1-3/2'"),
-        ("a[3-1]", "runs backwards"),
+        ("a[3-1]", "is descending"),
         ("a[1-100000]", "more than 65536"),
         ("a[1-65536],b", "more than 65536"),
         ("a[1-300][1-300]", "more than 65536"),

@@ -189,7 +189,7 @@ def test_hostile_text_is_null_and_a_finding(standin: Tray) -> None:
 def test_through_pynvml_and_without_it_the_answer_is_the_same(standin: Tray, tmp_path: Path) -> None:
     standin(trays.tray())
     script = (
-        "import json, sys; from {} import nvml; sys.stdout.write(json.dumps([nvml.ask(), 'pynvml' in sys.modules]))"
+        "import json, sys; from {} import nvml; sys.stdout.write(json.dumps([nvml.query(), 'pynvml' in sys.modules]))"
     )
     script = script.format(nvml.__name__.rpartition(".")[0])
     (tmp_path / "without").mkdir()
