@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of imex_job: the tray's clique out of the fabric file, and errors that fail the task."""
+"""Reads the tray's clique from the fabric file for imex_job, and fails the task on error findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
         path, tray = arguments.pop("fabric_file", None), arguments.pop("tray", None)
         if path and arguments.get("state", "present") == "present":
             if arguments.get("members"):
-                raise AnsibleActionFail("imex_job needs either fabric_file or members: leave one of them out.")
+                raise AnsibleActionFail("imex_job: fabric_file and members are both given; leave one of them out.")
             tray = str(tray or (task_vars or {})["inventory_hostname"])
             try:
                 clique = imex_run_store.clique_of(
@@ -37,8 +37,8 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = self._execute_module(
             module_name="rackscale.nvlink.imex_job", module_args=arguments, task_vars=task_vars
         )
-        errors = [note["message"] for note in result.get("findings", []) if note["severity"] == ERROR]
+        errors = [entry["message"] for entry in result.get("findings", []) if entry["severity"] == ERROR]
         if errors and not result.get("failed"):
-            # All is told at once, and what could be installed is installed.
+            # All errors are reported at once, after everything that can be installed is installed.
             result.update(failed=True, msg=" ".join(errors))
         return result

@@ -7,38 +7,41 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: imex_job
-short_description: Give each Slurm job its own IMEX domains
+short_description: Configure IMEX per Slurm job
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Installs on a tray the program that Slurm runs as Prolog and Epilog, with the map of the tray's clique and what the
-    site wants where a job's IMEX domain does not come up. C(nvidia-imex.service) is left to the prolog.
-  - The prolog splits a job by clique from that map, so it asks no controller. Each clique of the job gets an IMEX
-    domain of its own, and the prolog waits until every tray of the job in the clique is connected.
-  - Nothing is installed where C(slurm.conf) of the tray makes it useless or harmful, which is told as findings.
-  - It starts no daemon and does not touch that of a running job.
+  - Installs on a tray the program that Slurm runs as Prolog and Epilog, with a settings file that has the members of
+    the tray's clique and the policy for jobs whose IMEX domain does not come up. The prolog starts
+    C(nvidia-imex.service).
+  - The prolog finds the job's trays in its clique from that file, without a request to slurmctld. The job gets one IMEX
+    domain in each of its cliques, and the prolog waits until every tray of the job in the clique is connected.
+  - Nothing is installed where the tray's C(slurm.conf) makes it useless or harmful, which findings report.
+  - It starts no daemon and does not stop that of a running job.
 options:
   state:
-    description: V(absent) takes everything away, but not while a job has its IMEX on the tray.
+    description: V(absent) removes everything, but not while a job has its IMEX domain on the tray.
     type: str
     choices: [present, absent]
     default: present
   force:
-    description: Whether V(absent) may take its IMEX from a running job, which breaks it.
+    description: Whether V(state=absent) may stop the IMEX daemon of a running job, which breaks the job.
     type: bool
     default: false
   fabric_file:
-    description: The fabric file on the controller, which tells O(clique) and O(members) of the tray.
+    description: The fabric file on the controller, from which O(clique) and O(members) are read. Give either this, or
+      those two.
     type: path
   tray:
-    description: The tray's name in the fabric file. The host's name in the inventory if omitted.
+    description: The tray's name in the fabric file, by default the inventory name.
     type: str
   clique:
-    description: The tray's clique. Taken from O(fabric_file) where that is given.
+    description: The name of the tray's clique, for a use without O(fabric_file).
     type: str
   members:
-    description: All trays of the clique in the order that they have in IMEX lists, down or not. Taken from O(fabric_file).
+    description: All trays of the clique, down or not, in the order of the IMEX node list, for a use without
+      O(fabric_file).
     type: list
     elements: dict
     default: []
@@ -54,17 +57,17 @@ options:
   policy:
     description:
       - What the prolog does where the IMEX domain does not come up. With V(drain) it fails, so Slurm drains the tray
-        and gives the job back. With V(requeue) the job is given back and the tray stays in use. With V(run) the job
-        runs without IMEX, which its log says.
-      - A job that is refused for what it asked for (shared trays) is cancelled by V(drain) and V(requeue), and one
-        whose clique is taken is requeued, since no tray is at fault there.
+        and requeues the job. With V(requeue) the job is requeued and the tray stays in service. With V(run) the job
+        runs without IMEX, and its log has a line about that.
+      - With V(drain) and V(requeue), a job that shares its trays is cancelled, and one that O(scope) blocks is
+        requeued, because no tray is at fault.
     type: str
     choices: [drain, requeue, run]
     default: drain
   scope:
     description:
-      - V(clique_exclusive) lets one job at a time have an IMEX domain in a clique. The prolog sees whether a tray of
-        the clique that is not the job's has a daemon.
+      - V(clique_exclusive) allows one job at a time to have an IMEX domain in a clique. The prolog probes the daemons
+        of the clique's other trays.
     type: str
     choices: [job, clique_exclusive]
     default: job
@@ -73,30 +76,31 @@ options:
     type: int
     default: 60
   stop_wait:
-    description: Seconds that the daemon has to end by SIGTERM before systemd kills it, 1 to 600.
+    description: Seconds after SIGTERM until systemd kills the daemon, 1 to 600.
     type: int
     default: 20
   min_trays:
-    description: Of how many trays in one clique a job gets an IMEX domain there.
+    description: The number of trays in one clique from which a job gets an IMEX domain there, 1 to 65536.
     type: int
     default: 2
   max_requeues:
-    description: How often a job is requeued before it is held instead.
+    description: How often a job is requeued before it is held, 0 to 1000.
     type: int
     default: 3
   channel0:
     description:
-      - Whether the prolog makes C(channel0). V(auto) makes it unless C(switch/nvidia_imex) gives each job a channel.
+      - Whether the prolog creates C(channel0). V(auto) creates it unless C(switch/nvidia_imex) gives each job a
+        channel.
     type: str
     choices: [auto, always, never]
     default: auto
   path:
-    description: Folders of Slurm's commands on the tray, where they are not in the usual ones.
+    description: Folders of Slurm's commands on the tray, where they are not in the default search path.
     type: list
     elements: path
     default: []
   slurm_conf:
-    description: The tray's C(slurm.conf). That which slurmd uses by default, also of a configless cluster, if omitted.
+    description: The tray's C(slurm.conf), by default the one that slurmd uses, also in a configless cluster.
     type: path
   prolog_dir:
     description: The folder that C(Prolog) names in C(slurm.conf).
@@ -111,7 +115,7 @@ options:
     type: path
     default: /usr/bin/python3
   proc_devices:
-    description: Where the kernel tells the major number of the channels.
+    description: The file in which the kernel lists the major numbers of devices.
     type: path
     default: /proc/devices
 extends_documentation_fragment:
@@ -134,12 +138,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Let Slurm's prolog give each job its IMEX domains
+- name: Configure IMEX per job
   rackscale.nvlink.imex_job:
     fabric_file: "{{ nvlink_fabric_file }}"
     policy: requeue
 
-- name: Take it away again
+- name: Remove IMEX per job
   rackscale.nvlink.imex_job:
     state: absent
 """
@@ -153,8 +157,8 @@ changes:
   sample: ["write /usr/local/libexec/nvlink-imex-job"]
 findings:
   description:
-    - What is wrong with Slurm's settings for it, see docs/findings.md.
-    - Without C(PrologFlags=Alloc), or with a limit of Slurm's that is shorter than the wait, nothing is changed.
+    - Errors and omissions in C(slurm.conf), see docs/findings.md.
+    - Without C(PrologFlags=Alloc), or with a time limit of Slurm shorter than O(wait), nothing changes.
   returned: success
   type: list
   elements: dict
@@ -199,18 +203,18 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    act = job_host.present if module.params["state"] == "present" else job_host.absent
+    run = job_host.present if module.params["state"] == "present" else job_host.absent
     try:
-        result = act(module.params, module.check_mode)
+        result = run(module.params, module.check_mode)
     except (NvlinkError, OSError) as error:
-        module.fail_json(msg=f"imex_job: {error}")
-    more = {}
+        module.fail_json(msg=f"imex_job: {error}", changes=[], findings=[])
+    diff = {}
     if module._diff:
-        more["diff"] = [
+        diff["diff"] = [
             {"before_header": name, "after_header": name, "before": result.before[name], "after": result.after[name]}
             for name in result.before
         ]
-    module.exit_json(changed=bool(result.changes), changes=result.changes, findings=result.findings, **more)
+    module.exit_json(changed=bool(result.changes), changes=result.changes, findings=result.findings, **diff)
 
 
 if __name__ == "__main__":

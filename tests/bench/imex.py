@@ -114,7 +114,7 @@ def _trays(size: int) -> Iterator[tuple[str, dict[str, str]]]:
         apt = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
         _on(name, list(trays), f"{apt} update && {apt} -y install nvidia-imex={standin.versions()[0]}-1")
         settings = job_state.Settings("r01", tuple(trays.items()))
-        want = job_files.Wanted(settings, "/etc/slurm/prolog.d", "/etc/slurm/epilog.d", "/usr/bin/python3")
+        want = job_files.DesiredState(settings, "/etc/slurm/prolog.d", "/etc/slurm/epilog.d", "/usr/bin/python3")
         for path, (text, mode) in job_files.files_of(want, job_files.sources()).items():
             for tray in trays:
                 enter = lab.enter(

@@ -639,7 +639,7 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
         left = site.on("r01t01", f"ls {job_state.SETTINGS_FILE} {job_files.DROP_IN} {RUN} 2>/dev/null")
         assert left == ""
         # slurm.conf of the lab names it as its TaskProlog.
-        assert site.on("r01t01", f"cat {job_files.PROGRAM}") == job_files.NOTHING
+        assert site.on("r01t01", f"cat {job_files.PROGRAM}") == job_files.NOOP
         assert site.on("r01t01", f"ls -d {domain.TLS_FOLDER} 2>/dev/null") == ""
     finally:
         site.install()
@@ -669,7 +669,7 @@ def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None
         # Slurm's Prolog must find a file; what is left for it does nothing.
         site.ctl("srun -Q -N2 --exclusive true")
         wait_until(lambda: site.ctl("sinfo -hN -o %T").split() == ["idle"] * 4, "all trays are idle again")
-        assert site.on("r01t01", f"cat {PROLOG} {EPILOG} {job_files.PROGRAM}") == 3 * job_files.NOTHING
+        assert site.on("r01t01", f"cat {PROLOG} {EPILOG} {job_files.PROGRAM}") == 3 * job_files.NOOP
         on(site.racks, TRAYS, "echo ClusterName=nvlab > /root/slurm.conf")
         site.install(state="absent", slurm_conf="/root/slurm.conf")
         left = site.on("r01t01", f"ls {PROLOG} {EPILOG} {job_files.PROGRAM} {job_files.DROP_IN} {RUN} 2>/dev/null")

@@ -1,15 +1,15 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""IMEX for one job: the program behind Slurm's Prolog, Epilog and TaskProlog on a tray.
+"""IMEX per job: the program that Slurm runs as Prolog, Epilog and TaskProlog on a tray.
 
-The module imex_job packs this file with the others of module_utils that it imports. Its prolog makes one IMEX domain of
-the job's trays in this tray's clique, whose members the settings name, so nobody is asked for them. On the way of
-success it starts two other programs (systemctl, nvidia-imex-ctl) and speaks to no controller. Where the domain does not
-come up in time, the policy decides what becomes of the job.
+The module imex_job packs this file with the files of module_utils that it imports. The prolog forms one IMEX domain of
+the job's trays in this tray's clique. The settings file names the members of the clique, so a prolog that succeeds
+runs two programs only (systemctl, nvidia-imex-ctl) and sends no request to slurmctld. Where the domain is not up in
+time, the policy decides about the job.
 
-What runs stands in RUN, which no boot survives, so an epilog knows whether the daemon is its job's own: it may run
-twice, or without a prolog, or after one that was killed half-way.
+The state of the job's daemon is in RUN, which is cleared at boot. By it an epilog finds whether the daemon is of its
+own job: it may run twice, without a prolog, or after a prolog that was killed.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state im
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_wait import wait_for_peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
-# Slurm gives prologs no search path at all.
+# Slurm runs prologs without PATH.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_KNOCK = 0.5
+_PROBE_TIMEOUT = 0.5
 _ENTRIES = {"prolog_slurmd": "prolog", "epilog_slurmd": "epilog", "prolog_task": "task"}
 
 
 def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Bring the job's IMEX domain up, or raise Failure; at once where the job needs none on this tray."""
+    """Bring up the job's IMEX domain, or raise Failure; returns at once where the job needs none on this tray."""
     began = time.monotonic()
     deadline = began + settings.wait
     job = job_of(environ)
@@ -66,12 +66,12 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
     with Lock(deadline):
         if len(members) < settings.min_trays or job.node not in dict(members):
             if not shared and state() is not None:
-                clear(settings)  # left by a job whose epilog never ran
+                clear(settings)  # left by a job whose epilog did not run
             return
         if shared:
             raise Failure(
-                f"the job shares its trays ({shared}), and a tray has one IMEX daemon for one job; submit it with"
-                " --exclusive, or to a partition that gives whole nodes",
+                f"the job shares its trays ({shared}), but a tray has one IMEX daemon for one job; submit it with"
+                " --exclusive, or to a partition of whole nodes",
                 JOB,
             )
         alone = settings.scope == "job" or holds_whole_blocks(environ)
@@ -80,7 +80,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
         write_state({"job": job.id, "clique": settings.clique, "trays": [node for node, _line in members]})
         stop_daemon(settings)
         remove(files.PERSIST_FILE)
-        # The role has checked the lines.
+        # imex_job checked the lines.
         write_text(list_path(), "".join(f"{line}\n" for _node, line in members))
         if settings.channel0:
             _channel0(settings)
@@ -93,7 +93,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 def _members(settings: Settings, job: Job) -> tuple[tuple[str, str], ...]:
-    """Slurm's names are read here, as Slurm reads them; what cannot be, by scontrol, which asks but slurm.conf."""
+    """The members of the job. scontrol, which reads slurm.conf only, expands what hostlist cannot."""
     if job.trays == 1:
         return members_of(settings, [job.node])
     try:
@@ -105,31 +105,33 @@ def _members(settings: Settings, job: Job) -> tuple[tuple[str, str], ...]:
     done = child.run(["scontrol", "show", "hostnames", job.nodelist], SLURM_TIMEOUT)
     if done.rc != 0:
         raise Failure(
-            f"scontrol show hostnames {job.nodelist} failed ({reason_of(done)}); see that it is in imex_job_path"
+            f"scontrol show hostnames {job.nodelist} failed ({reason_of(done)}); add its folder to option path of"
+            " imex_job"
         )
     return members_of(settings, done.stdout.split())
 
 
 def _check_clique(settings: Settings, members: Sequence[tuple[str, str]]) -> None:
-    """Failure where a tray of the clique that is not the job's has a daemon: there is another job's domain.
+    """Raise Failure where a tray of the clique outside the job has a daemon, which is of another job's domain.
 
-    Both before the own daemon starts and after it is ready: of two jobs that start at one time at least one sees the
-    other. A tray that is down says nothing, and has no domain.
+    Called before the daemon starts and again when it is ready, so of two jobs that start at the same time at least one
+    finds the other. A tray that is down does not answer, and has no domain.
     """
     others = [member for member in settings.members if member not in members]
     port = int(files.Config(read_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
-    taken = _listening([line for _node, line in others], port)
-    names = [node for node, line in others if line in taken]
+    listening = _listening([line for _node, line in others], port)
+    names = [node for node, line in others if line in listening]
     if names:
         raise Failure(
-            f"another job's IMEX domain runs in clique {settings.clique} (on {summarize(names)}), and imex_job_scope"
-            " allows one at a time; let it run when that job has ended, or submit such jobs with --exclusive=topo",
+            f"another job's IMEX domain runs in clique {settings.clique} (on {summarize(names)}), but scope"
+            " clique_exclusive allows one at a time; wait for that job to end, or submit such jobs with"
+            " --exclusive=topo",
             CLIQUE,
         )
 
 
 def _listening(addresses: Sequence[str], port: int) -> set[str]:
-    """Those of the addresses where somebody takes connections on the port, all asked at once."""
+    """The addresses that accept a connection on the port; all are probed at once."""
     import selectors
     import socket
 
@@ -140,11 +142,11 @@ def _listening(addresses: Sequence[str], port: int) -> set[str]:
             link = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
                 link.connect_ex((address, port))
-            except OSError:  # a name that means nothing
+            except OSError:  # a name that does not resolve
                 link.close()
                 continue
             selector.register(link, selectors.EVENT_WRITE, address)
-        deadline = time.monotonic() + _KNOCK
+        deadline = time.monotonic() + _PROBE_TIMEOUT
         while selector.get_map() and time.monotonic() < deadline:
             for key, _events in selector.select(max(0.0, deadline - time.monotonic())):
                 link = key.fileobj  # type: ignore[assignment]
@@ -158,18 +160,18 @@ def _listening(addresses: Sequence[str], port: int) -> set[str]:
 
 
 def _channel0(settings: Settings) -> None:
-    """channel0 with the major of this boot, for whoever runs on this tray: it is this job's alone."""
+    """Create channel0 with the major of this boot, open to every user, because the tray is this job's alone."""
     from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot
 
     major = boot.major_of_channels(settings.proc_devices)
     if major is None:
-        raise Failure("the driver offers no IMEX channels; set NVreg_ImexChannelCount above 0 and reboot the tray")
+        raise Failure("the driver has no IMEX channels; set NVreg_ImexChannelCount above 0 and reboot the tray")
     if boot.make_channels([0], major):
         write_state({**(state() or {}), "channel0": True})
 
 
 def epilog(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Stop the job's daemon and clear what is left of it; nothing where this job has none here."""
+    """Stop the job's daemon and remove its files; does nothing where the daemon is not of this job."""
     job = job_of(environ)
     with Lock(time.monotonic() + settings.stop_wait):
         started = state()
@@ -179,15 +181,15 @@ def epilog(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 def task(environ: Mapping[str, str]) -> None:
-    """TaskProlog: what the prolog has left for the job's log, once a tray and step."""
+    """TaskProlog: print the prolog's note into the job's log, once per tray and step."""
     if environ.get("SLURM_LOCALID", "0") == "0":
-        said = read_text(os.path.join(RUN, f"note.{environ.get('SLURM_JOB_ID', '')}"))
-        if said:
-            sys.stdout.write(f"print {said}")
+        note = read_text(os.path.join(RUN, f"note.{environ.get('SLURM_JOB_ID', '')}"))
+        if note:
+            sys.stdout.write(f"print {note}")
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """The program: prolog, epilog or task, said by its argument or by Slurm; its exit status."""
+    """Run prolog, epilog or task, by the argument or by Slurm's environment; the exit status."""
     entry = arguments[0] if arguments else _ENTRIES.get(environ.get("SLURM_SCRIPT_CONTEXT", ""), "")
     if entry == "task":
         task(environ)
@@ -204,17 +206,17 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         (prolog if entry == "prolog" else epilog)(settings, environ)
     except Failure as error:
         failure = error
-    except Exception as error:  # a fault of this program must not leave a job hanging either
-        failure = Failure(f"{type(error).__name__}: {error}; this is a fault of nvlink-imex-job, please report it")
+    except Exception as error:  # an error of this program must not leave a job hanging
+        failure = Failure(f"{type(error).__name__}: {error}; this is a bug of nvlink-imex-job, please report it")
     if failure is None:
         return 0
     try:
         if entry == "prolog":
-            # Loaded only now, as most prologs have no use for it and each waits for what is loaded.
+            # Imported only now: most prologs do not need it, and imports cost time.
             from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job_failed
 
-            return job_failed.settle(settings, environ, failure)
+            return job_failed.apply_policy(settings, environ, failure)
         log(f"job {environ.get('SLURM_JOB_ID')}: {failure}", warning=True)
-    except Exception as error:  # as above: the tray is drained, by exit 1
+    except Exception as error:  # as above; exit 1 drains the tray
         os.write(2, f"nvlink-imex-job: {failure}; and then {type(error).__name__}: {error}\n".encode())
     return 1

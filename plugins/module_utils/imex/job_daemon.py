@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The daemon of a job: started and stopped by nvidia-imex.service, whose cgroup outlives a prolog."""
+"""Start and stop the daemon of a job as nvidia-imex.service, whose cgroup outlives the prolog."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state im
     state,
 )
 
-_LOOK_TIMEOUT = 12.0
+_CAUSE_TIMEOUT = 12.0
 
 
 def start_daemon(deadline: float) -> None:
@@ -39,22 +39,22 @@ def start_daemon(deadline: float) -> None:
 
 
 def stop_daemon(settings: Settings, others: bool = True) -> None:
-    """End the daemon by systemd, which sends SIGTERM, and SIGKILL only after the unit's TimeoutStopSec; then verify.
+    """Stop the unit and verify that its daemon ended. systemd sends SIGTERM, and SIGKILL after TimeoutStopSec.
 
-    ``others``: whether a daemon that is not of the unit is a Failure. It is never ended, for it has an owner.
+    ``others``: whether a daemon outside the unit is a Failure. It is never stopped, because it has another owner.
     """
     running = daemons()
-    strangers = [pid for pid, ours in running if not ours]
-    if strangers and others:
+    unmanaged = [pid for pid, own in running if not own]
+    if unmanaged and others:
         raise Failure(
-            f"process {strangers[0]} is an IMEX daemon that no job and no {UNIT} started; stop its owner, or give the"
-            " trays to that owner by imex_owner"
+            f"process {unmanaged[0]} is an IMEX daemon that neither a job nor {UNIT} started; stop it, or set"
+            " imex_owner to its owner"
         )
-    if len(strangers) == len(running):
+    if len(unmanaged) == len(running):
         return
-    # systemd itself kills after stop_wait; what is then left is in the kernel.
+    # systemd kills it after stop_wait; a process that is left then hangs in the kernel.
     done = child.run(["systemctl", "stop", UNIT], settings.stop_wait + 10)
-    left = [pid for pid, ours in daemons() if ours]
+    left = [pid for pid, own in daemons() if own]
     if left or done.rc != 0:
         why = f"process {left[0]} is left" if left else reason_of(done)
         raise Failure(f"{UNIT} could not be stopped ({why}); reboot the tray")
@@ -84,42 +84,42 @@ def daemons() -> list[tuple[int, bool]]:
 
 
 def _name_of(pid: str) -> bytes:
-    """Its comm; read as bytes and at once, for a tray has thousands of processes."""
+    """The comm of a process, read as bytes by one call, because a tray has thousands of processes."""
     try:
         file = os.open(f"/proc/{pid}/comm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
         return os.read(file, 64).rstrip(b"\n")
-    except OSError:  # it has ended
+    except OSError:  # the process ended
         return b""
     finally:
         os.close(file)
 
 
-def call_peers() -> None:
+def reconnect_peers() -> None:
     import signal
 
-    for pid, ours in daemons():
-        if ours:
+    for pid, own in daemons():
+        if own:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGUSR1)
 
 
 def cause(otherwise: str) -> str:
     """The reason as fabric_facts reports it, a fault in the log first; read only after a failure."""
-    found = child.call(_look_for_cause, _LOOK_TIMEOUT).value
+    found = child.call(_find_cause, _CAUSE_TIMEOUT).value
     return str(found) if found else otherwise
 
 
-def _look_for_cause() -> str | None:
+def _find_cause() -> str | None:
     from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, survey
 
     read = survey.survey(timeout=2.0, prolog_files=())
-    notes = [note for note in facts.assemble(read)["findings"] if note["severity"] == "error"]
+    errors = [entry for entry in facts.assemble(read)["findings"] if entry["severity"] == "error"]
     general = ("imex_unit_failed", "imex_unit_down", "imex_not_ready", "imex_ctl_failed")
-    notes.sort(key=lambda note: note["code"] in general)
-    # Of a start that hangs the caller knows more: for how long.
-    beside = ("imex_channels_off", "imex_channel_missing", "imex_unit_starting")
-    wanted = [note for note in notes if note["code"] not in beside]
-    return wanted[0]["message"].rstrip(".") if wanted else None
+    errors.sort(key=lambda entry: entry["code"] in general)
+    # The caller has a more exact message for a start that hangs.
+    left_out = ("imex_channels_off", "imex_channel_missing", "imex_unit_starting")
+    causes = [entry for entry in errors if entry["code"] not in left_out]
+    return causes[0]["message"].rstrip(".") if causes else None

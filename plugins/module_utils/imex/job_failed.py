@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What becomes of a job that gets no IMEX domain, by the site's policy, and who is told. Loaded only then."""
+"""Apply the policy to a job whose IMEX domain failed, and notify its user. Imported only then."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _NOTE_TIMEOUT = 5.0
 _ACTIVE = ("RUNNING", "CONFIGURING", "SUSPENDED")
 
 
-def settle(settings: Settings, environ: Mapping[str, str], failure: Failure) -> int:
-    """Tell why, then do as the policy says; the exit status of the prolog.
+def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failure) -> int:
+    """Report the failure and apply the policy; the exit status of the prolog.
 
-    drain is exit 1: Slurm drains the tray and gives the job back. Where the tray is not at fault (a job that shares its
-    trays, a clique that is taken), draining would only take away a good tray: such a job is cancelled or given back.
-    A job that another tray has given back, or that its user has cancelled, is left so.
+    drain is exit 1: Slurm drains the tray and requeues the job. Where the tray is not at fault (a job that shares its
+    trays, another job's domain in the clique), the tray is not drained: the job is cancelled or requeued. A job that
+    another tray requeued, or that its user cancelled, is not changed.
     """
     job = job_of(environ)
     reason = f"IMEX on {job.node} for job {job.id}: {failure}"
@@ -48,31 +48,31 @@ def settle(settings: Settings, environ: Mapping[str, str], failure: Failure) -> 
                 clear(settings)
     except Failure as second:
         log(f"job {job.id}: {second}", warning=True)
-    seen = _ask(job)
+    fields = _query_job(job)
     if settings.policy == "run":
-        # A batch job's log is emptied when its script starts, so TaskProlog says it there.
+        # Slurm truncates a batch job's log when its script starts, so TaskProlog prints the note again.
         write_text(note_path(job), f"{reason}; the job runs without IMEX\n")
-        _tell(job, seen, f"{reason}; the job runs without IMEX")
+        _notify(job, fields, f"{reason}; the job runs without IMEX")
         return 0
     drain = settings.policy == "drain"
-    # Members of a job that has ended stop their daemons, which says nothing against any tray.
-    if seen.get("JobState", "RUNNING") not in _ACTIVE and not (drain and failure.fault == TRAY):
-        _tell(job, seen, f"{reason}; the job is {seen['JobState'].lower()} already")
+    # Members of a job that ended stop their daemons, so a failure then is no fault of a tray.
+    if fields.get("JobState", "RUNNING") not in _ACTIVE and not (drain and failure.fault == TRAY):
+        _notify(job, fields, f"{reason}; the job is {fields['JobState'].lower()} already")
         return 0
     if drain and failure.fault in (TRAY, PEER):
-        _tell(job, seen, f"{reason}; the tray is drained")
+        _notify(job, fields, f"{reason}; the tray is drained")
         _scontrol("update", f"NodeName={job.node}", "State=DRAIN", f"Reason=IMEX: {str(failure)[:900]}")
         return 1
     if failure.fault != JOB:
-        held = job.restarts >= settings.max_requeues
-        _tell(job, seen, f"{reason}; the job is {'held' if held else 'requeued'}")
-        done = _scontrol("requeuehold" if held else "requeue", job.id)
-        # Every tray of the job may have asked for it at this moment.
+        hold = job.restarts >= settings.max_requeues
+        _notify(job, fields, f"{reason}; the job is {'held' if hold else 'requeued'}")
+        done = _scontrol("requeuehold" if hold else "requeue", job.id)
+        # Other trays of the job may have requeued it at the same time.
         if done.rc == 0 or any(word in done.stdout + done.stderr for word in ("pending", "complet")):
             return 0
-        # Only batch jobs can be given back.
+        # Slurm requeues batch jobs only.
     else:
-        _tell(job, seen, f"{reason}; the job is cancelled")
+        _notify(job, fields, f"{reason}; the job is cancelled")
     if child.run(["scancel", job.id], SLURM_TIMEOUT).rc == 0:
         return 0
     log(f"job {job.id}: it could not be cancelled, so the prolog fails and Slurm drains the tray", warning=True)
@@ -83,30 +83,30 @@ def _scontrol(*arguments: str) -> child.Result:
     return child.run(["scontrol", *arguments], SLURM_TIMEOUT)
 
 
-def _ask(job: Job) -> dict[str, str]:
-    """What Slurm says of the job now; nothing where it does not answer."""
+def _query_job(job: Job) -> dict[str, str]:
+    """The fields of scontrol show job; empty where slurmctld does not answer."""
     found = _scontrol("show", "job", job.id).stdout
     lines = [line.strip() for line in found.splitlines()]
     fields = dict(word.partition("=")[::2] for line in lines for word in line.split() if "=" in word)
-    # These have a line of their own, and may hold blanks.
+    # These have a line of their own and may contain blanks.
     fields.update(line.partition("=")[::2] for line in lines if line.startswith(("StdOut=", "WorkDir=")))
     fields["JobName"] = found.partition("JobName=")[2].partition("\n")[0]
     return fields
 
 
-def _tell(job: Job, seen: Mapping[str, str], text: str) -> None:
-    """A line in the job's log: to srun and salloc by Slurm's notify, to a batch job's file as its user."""
-    if seen.get("BatchFlag", "0") == "0":
+def _notify(job: Job, fields: Mapping[str, str], text: str) -> None:
+    """Write a line to the job's log: by scontrol notify for srun and salloc, to the output file of a batch job."""
+    if fields.get("BatchFlag", "0") == "0":
         _scontrol("notify", job.id, text)
         return
-    path = _expanded(seen.get("StdOut", ""), job, seen)
+    path = _expanded(fields.get("StdOut", ""), job, fields)
     if path:
-        # On a tray without the user's file system the line stands in a file of that tray.
+        # On a tray without the user's file system the line goes to a local file.
         child.call(_append, _NOTE_TIMEOUT, path, f"{text}\n", job.environ.get("SLURM_JOB_UID", ""))
 
 
 def _expanded(path: str, job: Job, fields: Mapping[str, str]) -> str | None:
-    """The file of the pattern, as far as it can be told here; None where it cannot, or is none to write into."""
+    """The output file of a batch job, with its pattern expanded; None where it is unknown or must not be written."""
     task = fields.get("ArrayTaskId", "")
     known = {
         "j": job.id,
@@ -135,7 +135,7 @@ def _expanded(path: str, job: Job, fields: Mapping[str, str]) -> str | None:
 
 
 def _append(path: str, text: str, uid: str) -> bool:
-    """In a child, as the job's user: what that user may not write, root does not write for him."""
+    """Append in a child process with the rights of the job's user."""
     import pwd
 
     user = pwd.getpwuid(int(uid))

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of imex_owner job on a tray, and what slurm.conf there must say for them to be of use: pure, but sources().
+"""The files of IMEX per job on a tray, and the checks of slurm.conf for them: pure functions, but for sources().
 
-The program is job.py with all of module_utils that it imports, as one text of Python. What it imports at its start is
-compiled once a boot; the rest, which only tells why something has failed, when it is asked for. The sources stand
-behind it as comments, which Python passes over eight times as fast as texts.
+The program is job.py with all of module_utils that it imports, as one Python file. What it imports at its start is
+compiled once per boot; the rest, which only explains failures, when it is first used. The sources follow as comments,
+which Python skips eight times as fast as string literals.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ PROGRAM = "/usr/local/libexec/nvlink-imex-job"
 DROP_IN = "/etc/systemd/system/nvidia-imex.service.d/50-nvlink-job.conf"
 NAME = "50-nvlink-imex"
 _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its nvidia-imex.\n"
-# A Prolog that does nothing, for where slurm.conf would find none.
-NOTHING = "#!/bin/sh\n# Slurm fails every job where its Prolog or Epilog finds no file.\nexit 0\n"
-# Option -> the least and the most that it may be.
+# A Prolog that does nothing, for a slurm.conf whose Prolog would match no file.
+NOOP = "#!/bin/sh\n# Slurm fails every job where Prolog or Epilog matches no file.\nexit 0\n"
+# Option of imex_job -> its lowest and highest value.
 RANGES = {"wait": (5, 3600), "stop_wait": (1, 600), "min_trays": (1, 65536), "max_requeues": (0, 1000)}
 # slurm.conf's word for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 
-# What the parts of every start see in place of a few modules of Python, whose import takes longer than all that these
-# parts do: no more than they use, and the module itself where that is not enough. The other parts see Python's own.
+# Replaces a few modules of Python for the parts that every start runs, because their import takes longer than all the
+# work of these parts: it has only what they use, and falls back to the module itself. Other parts import Python's own.
 _LOADER = '''
 import marshal
 import os
@@ -46,7 +46,7 @@ import _socket
 
 
 class Names(type(sys)):
-    """A module of which only some names are there at once."""
+    """A module of which some names exist at once, and others after its import."""
 
     def __init__(self, name, **names):
         type(sys).__init__(self, name)
@@ -57,7 +57,7 @@ class Names(type(sys)):
 
 
 class Fields(type):
-    """What makes a class of fields a tuple."""
+    """The metaclass that makes a class with annotations a named tuple."""
 
     def __new__(kind, name, bases, space):
         if not bases:
@@ -98,7 +98,7 @@ class suppress:
 
 
 class Pattern:
-    """Compiled at its first use."""
+    """A regular expression that is compiled at its first use."""
 
     def __init__(self, *arguments):
         self.arguments = arguments
@@ -110,7 +110,7 @@ class Pattern:
 
 
 class Scan:
-    """What the scanner of json, in C, wants to know of its caller."""
+    """The settings that the C scanner of json reads from its caller."""
 
     strict, parse_float, parse_int, parse_constant = True, float, int, float
     object_hook = object_pairs_hook = None
@@ -163,7 +163,7 @@ def light(name, *rest):
 
 
 class Part(type(sys)):
-    """A module that runs when something of it is first asked for."""
+    """A module that runs when one of its names is first used."""
 
     def __getattr__(self, name):
         if name.startswith("__") or self.__name__ not in NAMES:
@@ -177,14 +177,14 @@ class Part(type(sys)):
 
 
 def source(name):
-    """The text of the part, from the comments at this file's end."""
+    """The source of the part, from the comments at the end of this file."""
     with open(__file__, encoding="utf-8") as file:
         text = file.read().partition("\\n#@ %s\\n" % name)[2].partition("\\n#@")[0]
     return "".join(line[2:] + "\\n" for line in text.split("\\n"))
 
 
 def compiled():
-    """The code of the parts that every start needs: from the last start of this boot."""
+    """The code of the parts that every start runs, cached by the first start of this boot."""
     path = os.path.join(RUN, "code-%s-%s" % (DIGEST, sys.implementation.cache_tag))
     try:
         with open(path, "rb") as file:
@@ -199,7 +199,7 @@ def compiled():
             file.write(marshal.dumps(code))
         os.replace(new, path)
     except OSError:
-        pass  # TaskProlog runs as the user
+        pass  # TaskProlog runs as the user and cannot write here
     return code
 
 
@@ -216,13 +216,13 @@ status = sys.modules[ENTRY].main(sys.argv[1:], dict(os.environ))
 try:
     sys.stdout.flush()
 finally:
-    os._exit(status)  # nothing is left that Python would have to tidy
+    os._exit(status)  # skips the interpreter's cleanup
 '''
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the site wants of a tray, checked."""
+class DesiredState:
+    """The desired state of IMEX per job on a tray, checked."""
 
     settings: job_state.Settings
     prolog_dir: str
@@ -230,20 +230,20 @@ class Wanted:
     python: str
 
 
-def wanted(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> Wanted:
-    """The options of imex_job with what slurm.conf says; ImexError for what a person wrote wrong."""
-    for name, (least, most) in RANGES.items():
-        if not least <= options[name] <= most:
-            raise files.ImexError(f"imex_job_{name} is {options[name]}, use a number from {least} to {most}.")
+def desired_state(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> DesiredState:
+    """The desired state by the options of imex_job and the settings of slurm.conf; ImexError for a wrong value."""
+    for name, (low, high) in RANGES.items():
+        if not low <= options[name] <= high:
+            raise files.ImexError(f"option {name} is {options[name]}; use a number from {low} to {high}.")
     members = tuple((str(entry["node"]), str(entry["address"])) for entry in options["members"] or ())
     if any(not line.strip() for _node, line in members):
-        raise files.ImexError("members: a tray has no address for IMEX, give it one in the fabric file.")
+        raise files.ImexError("option members: a tray has no IMEX address; set its imex_address in the fabric file.")
     if members:
         files.render_nodes(line for _node, line in members)
         if not options["clique"]:
-            raise files.ImexError("clique is missing, name that of members.")
+            raise files.ImexError("option clique is missing; name the clique of members.")
     if len({node for node, _line in members}) < len(members):
-        raise files.ImexError("members: a node of Slurm stands twice, name each once.")
+        raise files.ImexError("option members: a Slurm node is named twice; name each once.")
     channel0 = {"always": True, "never": False}.get(
         options["channel0"], _last(slurm, "switchtype").lower() != slurm_conf.CHANNEL_PLUGIN
     )
@@ -260,22 +260,22 @@ def wanted(options: Mapping[str, Any], slurm: Mapping[str, Sequence[str]]) -> Wa
         path=":".join(options["path"] or ()),
         proc_devices=options["proc_devices"],
     )
-    return Wanted(settings, options["prolog_dir"], options["epilog_dir"], options["python"])
+    return DesiredState(settings, options["prolog_dir"], options["epilog_dir"], options["python"])
 
 
-def files_of(want: Wanted, parts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
+def files_of(desired: DesiredState, parts: Mapping[str, str]) -> dict[str, tuple[str, int]]:
     """path -> (text, mode) of every file."""
     return {
-        PROGRAM: (program(want.python, parts), 0o755),
-        job_state.SETTINGS_FILE: (render_settings(want.settings), 0o644),
-        DROP_IN: (_drop_in(want.settings), 0o644),
-        f"{want.prolog_dir}/{NAME}": (_wrapper("prolog"), 0o755),
-        f"{want.epilog_dir}/{NAME}": (_wrapper("epilog"), 0o755),
+        PROGRAM: (program(desired.python, parts), 0o755),
+        job_state.SETTINGS_FILE: (render_settings(desired.settings), 0o644),
+        DROP_IN: (_drop_in(desired.settings), 0o644),
+        f"{desired.prolog_dir}/{NAME}": (_wrapper("prolog"), 0o755),
+        f"{desired.epilog_dir}/{NAME}": (_wrapper("epilog"), 0o755),
     }
 
 
 def render_settings(settings: job_state.Settings) -> str:
-    """What job_state.settings_of() reads: this tray's clique alone, so a tray knows 18 trays of 10,368."""
+    """The settings file, which job_state.settings_of() reads. It has this tray's clique only: 18 trays of 10,368."""
     return json.dumps(settings._asdict(), indent=1, sort_keys=True) + "\n"
 
 
@@ -285,15 +285,15 @@ def _wrapper(entry: str) -> str:
 
 def _drop_in(settings: job_state.Settings) -> str:
     return (
-        f"{_MARK}[Unit]\n# Short jobs may follow each other faster than systemd's limit of starts.\n"
+        f"{_MARK}[Unit]\n# Short jobs may start more often than systemd's limit allows.\n"
         "StartLimitIntervalSec=0\n\n"
-        "[Service]\n# What a daemon has lost by its end, no new one gives back to the job.\nRestart=no\n"
+        "[Service]\n# A restarted daemon cannot restore what the job lost with the old one.\nRestart=no\n"
         f"TimeoutStartSec={settings.wait:g}\nTimeoutStopSec={settings.stop_wait:g}\n"
     )
 
 
 def program(python: str, parts: Mapping[str, str]) -> str:
-    """The program's text: equal for equal parts."""
+    """The text of the program: the same for the same parts."""
     entry = job.__name__
     digest = hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()[:16]
     names = {
@@ -303,7 +303,7 @@ def program(python: str, parts: Mapping[str, str]) -> str:
         "DIGEST": digest,
         "RUN": job_state.RUN,
     }
-    # Isolated, and without site: nothing of a user's or of the site's Python counts, and it starts faster.
+    # -I and -S: no Python files of a user or the site are imported, and it starts faster.
     head = f"#!{python} -IS\n{_MARK}" + "".join(f"{name} = {value!r}\n" for name, value in names.items())
     return head + _LOADER + "".join(f"#@ {name}\n{_commented(source)}" for name, source in sorted(parts.items()))
 
@@ -313,9 +313,9 @@ def _commented(source: str) -> str:
 
 
 def sources() -> dict[str, str]:
-    """Module -> source of job.py and all that it imports of module_utils, wherever this collection is loaded from."""
+    """module -> source, of job.py and all that it imports of module_utils."""
     found: dict[str, str] = {}
-    # Named by the module itself: what a module does not import is not there on a tray.
+    # Ansible sends to a tray only what the module imports.
     waiting = [job.__name__]
     while waiting:
         name = waiting.pop()
@@ -330,7 +330,7 @@ def sources() -> dict[str, str]:
 
 
 def first(parts: Mapping[str, str]) -> list[str]:
-    """The parts that are imported by the start itself, not within functions."""
+    """The parts imported at the start, not within functions."""
     found: list[str] = []
     waiting = [job.__name__]
     while waiting:
@@ -355,57 +355,57 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def judge(
-    want: Wanted, slurm: Mapping[str, Sequence[str]], path: str, called: Collection[str] = ()
+    desired: DesiredState, slurm: Mapping[str, Sequence[str]], path: str, calling: Collection[str] = ()
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(what refuses the owner, what else a person should do), from the settings of the tray's slurm.conf.
+    """(errors that block the installation, other findings), from the settings of the tray's slurm.conf.
 
-    ``slurm``: key in lower case -> its values in order. ``called``: Prolog and Epilog, where a program of the site's
-    own that slurm.conf names calls ours.
+    ``slurm``: key in lower case -> its values in order. ``calling``: Prolog or Epilog, where the site's own program
+    calls the one of this collection.
     """
-    refused, notes = [], []
+    errors, advice = [], []
     flags = {flag.strip().lower() for value in slurm.get("prologflags", ())[-1:] for flag in value.split(",")}
     # Contain, X11 and NoHold imply it.
     if not flags & {"alloc", "contain", "x11", "nohold", "deferbatch"}:
-        refused.append(
+        errors.append(
             finding(
                 "imex_job_prolog_flags",
-                f"PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only and the"
-                " others wait for it in vain; add PrologFlags=Alloc and reconfigure.",
+                f"PrologFlags in {path} has no Alloc, so a tray's prolog would run at its first step only while"
+                " the others wait for it; add PrologFlags=Alloc and run scontrol reconfigure.",
             )
         )
     for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout"):
         limit = _number(_last(slurm, key.lower()))
-        needs = want.settings.stop_wait + 30 if key == "EpilogTimeout" else want.settings.wait + job_state.MARGIN
+        needs = desired.settings.stop_wait + 30 if key == "EpilogTimeout" else desired.settings.wait + job_state.MARGIN
         if limit is not None and limit not in _NO_LIMIT and limit < needs:
-            refused.append(
+            errors.append(
                 finding(
                     "imex_job_wait_too_long",
-                    f"{key}={limit} in {path} would end the program before it can tell why IMEX is not ready, as it may"
-                    f" need {needs:g} s; raise that limit, or lower imex_job_wait and imex_job_stop_wait.",
+                    f"{key}={limit} in {path} would end the program before it can report why IMEX is not ready, which"
+                    f" may take {needs:g} s; raise that limit, or lower options wait and stop_wait.",
                 )
             )
     missing = []
-    for key, folder in (("Prolog", want.prolog_dir), ("Epilog", want.epilog_dir)):
+    for key, folder in (("Prolog", desired.prolog_dir), ("Epilog", desired.epilog_dir)):
         patterns = [pattern for value in slurm.get(key.lower(), ()) for pattern in value.split(",")]
-        if key not in called and not any(fnmatch.fnmatch(f"{folder}/{NAME}", pattern.strip()) for pattern in patterns):
+        if key not in calling and not any(fnmatch.fnmatch(f"{folder}/{NAME}", pattern.strip()) for pattern in patterns):
             missing.append(f"{key}={folder}/*")
     if missing:
-        notes.append(
+        advice.append(
             finding(
                 "imex_job_prolog_unset",
-                f"{path} does not run the programs of imex_owner job; add {' and '.join(missing)}"
-                f" (a Prolog that is there already may call {PROGRAM} prolog instead), and reconfigure.",
+                f"{path} does not run prolog and epilog of IMEX per job; add {' and '.join(missing)} (an existing"
+                f" Prolog may call {PROGRAM} prolog instead), and run scontrol reconfigure.",
             )
         )
-    if want.settings.policy == "run" and not _last(slurm, "taskprolog"):
-        notes.append(
+    if desired.settings.policy == "run" and not _last(slurm, "taskprolog"):
+        advice.append(
             finding(
                 "imex_job_task_prolog",
-                f"A batch job that runs without IMEX says so in its log only by a TaskProlog; add TaskProlog={PROGRAM}"
-                f" to {path}, or have the site's own TaskProlog call {PROGRAM} task.",
+                f"A batch job that runs without IMEX has no line about that in its log without a TaskProlog; add"
+                f" TaskProlog={PROGRAM} to {path}, or call {PROGRAM} task from the site's own TaskProlog.",
             )
         )
-    return refused, notes
+    return errors, advice
 
 
 def _last(slurm: Mapping[str, Sequence[str]], key: str) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""imex_owner job on a tray, made true: its files, and nvidia-imex.service left to the prolog."""
+"""Install or remove IMEX per job on a tray: its files, and nvidia-imex.service for the prolog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     disk,
     files,
@@ -26,7 +26,7 @@ _TIMEOUT = 30.0
 
 
 class Result:
-    """What was done, or would be in check mode: words for people, the texts for a diff, findings."""
+    """What changed, or would in check mode: descriptions, texts for a diff (path -> text), findings."""
 
     def __init__(self) -> None:
         self.changes: list[str] = []
@@ -36,57 +36,56 @@ class Result:
 
 
 def present(options: Mapping[str, Any], check: bool) -> Result:
-    """Install, unless Slurm's settings would make it useless or harmful: then nothing changes."""
+    """Install, unless slurm.conf makes that useless or harmful: then nothing changes."""
     result = Result()
     path, slurm = slurm_conf.read(options["slurm_conf"])
-    want = job_files.wanted(options, slurm)
+    desired = job_files.desired_state(options, slurm)
     if path is None:
         result.findings.append(
             finding(
                 "imex_job_no_slurm",
-                "There is no slurm.conf on this tray, so no job would get its IMEX; bring up Slurm first, or set"
-                " imex_job_slurm_conf to where it is.",
+                "There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm first, or set"
+                " option slurm_conf.",
             )
         )
         return result
-    called = [key for key in ("Prolog", "Epilog") if _calls(slurm.get(key.lower(), ()), key.lower())]
-    refused, notes = job_files.judge(want, slurm, path, called)
-    result.findings += [*refused, *notes]
-    if refused:
+    calling = [key for key in ("Prolog", "Epilog") if _calls(slurm.get(key.lower(), ()), key.lower())]
+    errors, advice = job_files.judge(desired, slurm, path, calling)
+    result.findings += [*errors, *advice]
+    if errors:
         return result
-    if not want.settings.members:
+    if not desired.settings.members:
         result.findings.append(
             finding(
                 "imex_job_not_member",
-                "This tray is in no clique of the fabric file, so its jobs get no IMEX; discover and accept it.",
+                "This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
+                " accept.",
             )
         )
-    unit = _unit()
-    _leave_to_prolog(unit, result, check)
-    then = {name: (text, mode) for name, (text, mode) in job_files.files_of(want, job_files.sources()).items()}
-    _apply(then, result, check)
+    _release_unit(_unit(), result, check)
+    _apply(dict(job_files.files_of(desired, job_files.sources())), result, check)
     return result
 
 
 def absent(options: Mapping[str, Any], check: bool) -> Result:
-    """Take everything away; a job that runs keeps its daemon and its epilog, with a finding."""
+    """Remove everything; while a job has its daemon here nothing changes, and a finding reports that."""
     result = Result()
-    holder = holder_of()
-    if holder and options["force"]:
-        result.changes.append(f"stop the daemon of job {holder}")
+    running_job = job_with_daemon()
+    if running_job and options["force"]:
+        result.changes.append(f"stop the daemon of job {running_job}")
         if not check:
             job_daemon.clear(job_state.Settings("", (), stop_wait=float(options["stop_wait"])))
-    elif holder:
+    elif running_job:
         result.findings.append(
             finding(
                 "imex_job_runs",
-                f"Job {holder} has its IMEX on this tray and would lose it; drain the tray and run the role again when"
-                " the job has ended, or set imex_allow_jobs.",
+                f"Job {running_job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
+                " again when the job has ended, or set option force.",
             )
         )
         return result
     path, slurm = slurm_conf.read(options["slurm_conf"])
-    then: dict[str, tuple[str | None, int]] = dict.fromkeys(
+    desired_files: dict[str, tuple[str | None, int]] = dict.fromkeys(
         (job_files.PROGRAM, job_state.SETTINGS_FILE, job_files.DROP_IN), (None, 0)
     )
     places = [
@@ -95,17 +94,17 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
         ("TaskProlog", job_files.PROGRAM),
     ]
     for key, name in places:
-        then[name] = (None, 0)
+        desired_files[name] = (None, 0)
         if os.path.exists(name) and _is_all(name, slurm.get(key.lower(), ())):
-            then[name] = (job_files.NOTHING, 0o755)
+            desired_files[name] = (job_files.NOOP, 0o755)
             result.findings.append(
                 finding(
                     "imex_job_prolog_empty",
-                    f"{name} does nothing any more and stays, because {key} in {path} names no other file, and Slurm"
-                    f" calls it an error where {key} finds none; take that line away, reconfigure, run the role again.",
+                    f"{name} was emptied and stays, because {key} in {path} matches no other file, which Slurm treats"
+                    " as an error; remove that line, run scontrol reconfigure, and run the role again.",
                 )
             )
-    _apply(then, result, check)
+    _apply(desired_files, result, check)
     if not check and os.path.isdir(job_state.RUN):
         for name in os.listdir(job_state.RUN):
             os.unlink(os.path.join(job_state.RUN, name))
@@ -114,32 +113,32 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
 
 
 def _calls(patterns: Sequence[str], entry: str) -> bool:
-    """Whether a program that slurm.conf names calls ours."""
+    """Whether a program that slurm.conf names calls the one of this collection."""
     names = (name for value in patterns for pattern in value.split(",") for name in glob.glob(pattern.strip()))
     return any(f"{job_files.PROGRAM} {entry}" in (disk.read_text(name) or "") for name in names if os.path.isfile(name))
 
 
 def _is_all(wrapper: str, patterns: Sequence[str]) -> bool:
-    """Whether a pattern of slurm.conf finds this file and no other."""
+    """Whether a pattern of slurm.conf matches this file and no other."""
     found = (glob.glob(pattern.strip()) for value in patterns for pattern in value.split(","))
     return any(names == [wrapper] for names in found)
 
 
-def holder_of() -> str | None:
-    """The job that has its daemon on this tray now."""
+def job_with_daemon() -> str | None:
+    """The job whose daemon runs on this tray; None where there is none."""
     state = job_state.state()
     return str(state.get("job") or "unknown") if state is not None and job_daemon.daemons() else None
 
 
-def _leave_to_prolog(unit: Mapping[str, str], result: Result, check: bool) -> None:
-    """Nothing but the prolog starts the unit: not enabled, not masked, and not run by an owner before."""
+def _release_unit(unit: Mapping[str, str], result: Result, check: bool) -> None:
+    """Leave the unit to the prolog: not enabled, not masked, and not running for a former owner."""
     state = unit.get("UnitFileState", "")
     if state.startswith("masked"):
-        _do(["systemctl", "unmask", job_state.UNIT], f"unmask {job_state.UNIT}", result, check)
+        _run(["systemctl", "unmask", job_state.UNIT], f"unmask {job_state.UNIT}", result, check)
     elif state.startswith("enabled"):
-        _do(["systemctl", "disable", "--quiet", job_state.UNIT], f"disable {job_state.UNIT}", result, check)
+        _run(["systemctl", "disable", "--quiet", job_state.UNIT], f"disable {job_state.UNIT}", result, check)
     if job_daemon.daemons() and job_state.state() is None:
-        _do(["systemctl", "stop", job_state.UNIT], f"stop {job_state.UNIT}, which no job has started", result, check)
+        _run(["systemctl", "stop", job_state.UNIT], f"stop {job_state.UNIT}, which no job started", result, check)
 
 
 def _unit() -> dict[str, str]:
@@ -147,30 +146,31 @@ def _unit() -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in done.stdout.splitlines())
 
 
-def _do(command: Sequence[str], words: str, result: Result, check: bool) -> None:
-    result.changes.append(words)
+def _run(command: Sequence[str], change: str, result: Result, check: bool) -> None:
+    result.changes.append(change)
     if check:
         return
     done = child.run(command, 120)
     if done.rc != 0:
         raise files.ImexError(
-            f"{' '.join(command)} failed ({(done.stderr.strip() or done.error or 'no answer')[:200]})."
+            f"{' '.join(command)} failed ({(done.stderr.strip() or done.error or 'timed out')[:200]}); see the journal"
+            " of this tray."
         )
 
 
-def _apply(then: Mapping[str, tuple[str | None, int]], result: Result, check: bool) -> None:
-    """Each file whole or not at all; the wrappers last to come and first to go, as they are what Slurm runs."""
-    names = sorted(then, key=lambda name: (os.path.basename(name) == job_files.NAME, name))
-    if all(text is None for text, _mode in then.values()):
+def _apply(desired_files: Mapping[str, tuple[str | None, int]], result: Result, check: bool) -> None:
+    """Write or remove files atomically. The wrappers, which Slurm runs, are written last and removed first."""
+    names = sorted(desired_files, key=lambda name: (os.path.basename(name) == job_files.NAME, name))
+    if all(text is None for text, _mode in desired_files.values()):
         names.reverse()
     reload = False
     for name in names:
-        text, mode = then[name]
+        text, mode = desired_files[name]
         before = disk.read_text(name)
         if text == before and (text is None or os.stat(name).st_mode & 0o7777 == mode):
             continue
         result.changes.append(f"{'remove' if text is None else 'write' if before is None else 'change'} {name}")
-        # The program is 200 kB of this collection's own code, which nobody reads as a diff.
+        # The program is 200 kB of this collection's code, of which a diff is no use.
         result.before[name] = _shown(name, before)
         result.after[name] = _shown(name, text)
         reload = reload or name == job_files.DROP_IN
@@ -184,7 +184,9 @@ def _apply(then: Mapping[str, tuple[str | None, int]], result: Result, check: bo
         _tidy(os.path.dirname(job_files.DROP_IN))
         done = child.run(["systemctl", "daemon-reload"], _TIMEOUT)
         if done.rc != 0:
-            raise files.ImexError(f"systemctl daemon-reload failed ({done.stderr.strip()[:200] or 'no answer'}).")
+            raise files.ImexError(
+                f"systemctl daemon-reload failed ({done.stderr.strip()[:200] or 'timed out'}); see the journal."
+            )
 
 
 def _shown(name: str, text: str | None) -> str:
@@ -196,8 +198,3 @@ def _shown(name: str, text: str | None) -> str:
 def _tidy(folder: str) -> None:
     with contextlib.suppress(OSError):
         os.rmdir(folder)  # only where it is empty
-
-
-def failed(result: Result) -> list[str]:
-    """The sentences of the errors."""
-    return [note["message"] for note in result.findings if note["severity"] == ERROR]

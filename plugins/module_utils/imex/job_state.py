@@ -1,10 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the program of imex_owner job knows on a tray: its settings, the job, and what it has started here.
-
-What runs stands in RUN, which no boot survives, so an epilog knows whether the daemon is its job's own.
-"""
+"""The settings, the job and the state of its daemon, as the program of IMEX per job reads them on a tray."""
 
 from __future__ import annotations
 
@@ -24,14 +21,14 @@ UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
 POLICIES = ("drain", "requeue", "run")
 SCOPES = ("job", "clique_exclusive")
-# What a failed prolog still has to do after its wait: ask why, stop the daemon, tell the user, requeue. Seconds.
+# Seconds that a failed prolog needs after its wait: find the cause, stop the daemon, notify the user, requeue.
 MARGIN = 60
 TRAY, PEER, JOB, CLIQUE = "tray", "peer", "job", "clique"
 SLURM_TIMEOUT = 10.0
 
 
 class Failure(files.ImexError):
-    """Why a job gets no IMEX domain: by fault of this tray, perhaps of a peer, of the job, or its clique is taken."""
+    """Why a job gets no IMEX domain. ``fault``: this tray, perhaps a peer, the job, or another job in the clique."""
 
     def __init__(self, message: str, fault: str = TRAY) -> None:
         super().__init__(message)
@@ -39,7 +36,7 @@ class Failure(files.ImexError):
 
 
 class Settings(NamedTuple):
-    """What the role says. ``members``: (node in Slurm, line of the list) of this tray's clique, in the list's order."""
+    """The settings file. ``members``: (Slurm node, line of the node list) of this tray's clique, in list order."""
 
     clique: str
     members: tuple[tuple[str, str], ...]
@@ -55,7 +52,7 @@ class Settings(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What Slurm says of the job in the environment of a prolog."""
+    """The job, from the environment of a prolog."""
 
     id: str
     node: str
@@ -66,7 +63,7 @@ class Job(NamedTuple):
 
 
 def settings_of(text: str) -> Settings:
-    """The settings from their file; Failure when it is none of ours."""
+    """Parse the settings file; Failure for any other text."""
     try:
         data = json.loads(text)
         found = Settings(**{**data, "members": tuple((str(node), str(line)) for node, line in data["members"])})
@@ -74,7 +71,7 @@ def settings_of(text: str) -> Settings:
             return found
     except (ValueError, KeyError, TypeError):
         pass
-    raise Failure(f"{SETTINGS_FILE} is not what the imex role writes; run the role on this tray")
+    raise Failure(f"{SETTINGS_FILE} is not a settings file of the role imex; run the role on this tray")
 
 
 def job_of(environ: Mapping[str, str]) -> Job:
@@ -88,14 +85,14 @@ def job_of(environ: Mapping[str, str]) -> Job:
             environ,
         )
     except (KeyError, ValueError) as error:
-        raise Failure(f"Slurm does not say which job this is ({error}); this is for its Prolog and Epilog") from None
+        raise Failure(f"{error} is not set; run this program from Prolog or Epilog of Slurm") from None
 
 
 def shares_its_trays(environ: Mapping[str, str]) -> str | None:
-    """How the job shares its trays with others, as NAME=VALUE; None where it has them alone.
+    """How the job shares its trays with others, as NAME=VALUE; None where it has them exclusively.
 
-    26.05 has SLURM_JOB_EXCLUSIVE and there says SLURM_JOB_OVERSUBSCRIBE=NO of shared trays too; 24.11 says NO of
-    trays that the job has alone and OK of others.
+    26.05 sets SLURM_JOB_EXCLUSIVE, and SLURM_JOB_OVERSUBSCRIBE=NO for shared trays too; 24.11 sets NO for exclusive
+    trays and OK for others.
     """
     if "SLURM_JOB_EXCLUSIVE" in environ:
         name, alone = "SLURM_JOB_EXCLUSIVE", {"NODE", "TOPO", "YES"}
@@ -111,13 +108,13 @@ def holds_whole_blocks(environ: Mapping[str, str]) -> bool:
 
 
 def members_of(settings: Settings, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The job's trays in this clique, in the order that all of them have in common."""
+    """The job's trays in this clique, in the order of the node list, which is the same on all of them."""
     wanted = set(names)
     return tuple(member for member in settings.members if member[0] in wanted)
 
 
 def state() -> dict[str, Any] | None:
-    """What this program has started here: job, clique, trays and channel0; None for nothing."""
+    """The job whose daemon this program started: job, clique, trays and channel0; None where it started none."""
     text = read_text(os.path.join(RUN, "state.json"))
     if not text:
         return None
@@ -141,7 +138,7 @@ def note_path(job: Job) -> str:
 
 
 def write_text(path: str, text: str) -> None:
-    """The whole file or none of it."""
+    """Replace a file atomically."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     with open(f"{path}.new", "w", encoding="utf-8") as file:
         file.write(text)
@@ -154,16 +151,16 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def read_text(path: str, most: int = 1 << 20) -> str:
+def read_text(path: str, limit: int = 1 << 20) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(most)
+            return file.read(limit)
     except OSError:
         return ""
 
 
 class Lock:
-    """One prolog or epilog at a time on a tray; the kernel lets go of it for one that was killed."""
+    """A lock for one prolog or epilog at a time on a tray; the kernel releases it when a process is killed."""
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
@@ -181,7 +178,7 @@ class Lock:
                 if time.monotonic() >= self._deadline:
                     os.close(self._file)
                     raise Failure(
-                        "another prolog or epilog of IMEX still runs on this tray; see what it waits for"
+                        "another prolog or epilog of IMEX still runs on this tray; find what it waits for with ps"
                     ) from None
                 time.sleep(0.05)
 

@@ -221,15 +221,15 @@ def test_where_the_kernel_does_not_tell_of_connections_nobody_waits_for_it(
 
 
 @pytest.mark.parametrize(
-    ("full", "before", "wrong"),
+    ("full", "before", "hangs"),
     [
-        (30.0, job_wait._View("ready", {1: "never_connected"}, ""), False),
-        (30.0, job_wait._View(None, {}, ""), True),
-        (0.3, job_wait._View("ready", {1: "never_connected"}, ""), True),
+        (30.0, job_wait._Status("ready", {1: "never_connected"}, ""), False),
+        (30.0, job_wait._Status(None, {}, ""), True),
+        (0.3, job_wait._Status("ready", {1: "never_connected"}, ""), True),
     ],
 )
 def test_an_answer_that_the_deadline_cuts_short_takes_nothing_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: float, before: job_wait._View, wrong: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: float, before: job_wait._Status, hangs: bool
 ) -> None:
     """A ctl that meets a dead tray is slow; only where it has had its whole time, or has never spoken, it hangs."""
     ctl = tmp_path / "nvidia-imex-ctl"
@@ -237,9 +237,9 @@ def test_an_answer_that_the_deadline_cuts_short_takes_nothing_back(
     ctl.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(job_wait, "_CTL_TIMEOUT", full)
-    seen = job_wait._look(0, 0.3, before)
-    assert ("gave no answer" in seen.wrong) is wrong
-    assert (seen == before) is not wrong
+    observed = job_wait._query_ctl(0, 0.3, before)
+    assert ("gave no answer" in observed.problem) is hangs
+    assert (observed == before) is not hangs
 
 
 # --- Files.
@@ -287,7 +287,7 @@ def test_every_part_of_the_program_can_be_loaded(tmp_path: Path) -> None:
     assert ending in text
     imex = f"{job_files.PACKAGE}.imex"
     assert f"{imex}.job_failed" not in job_files.first(parts)
-    loaded = f"sys.modules['{imex}.job_failed'].settle; sys.modules['{imex}.job_daemon']._look_for_cause()"
+    loaded = f"sys.modules['{imex}.job_failed'].apply_policy; sys.modules['{imex}.job_daemon']._find_cause()"
     asked = f"{loaded}; print('asked'); sys.exit(0)\n"
     program = tmp_path / "program"
     program.write_text(text.replace(ending, asked + ending))
@@ -301,23 +301,23 @@ PARTS = "PACKAGE.imex."
 job_state, status, files = (sys.modules[PARTS + name] for name in ("job_state", "status", "files"))
 sys.modules[PARTS + "job"].main
 given, answer, job_state.RUN = sys.argv[1:]
-found = job_state.settings_of(given)
-told = [found._asdict(), found == job_state.Settings(*found), found._replace(policy="run").policy]
-told += [status.parse_row(answer, 3), status.parse_row(answer, 9)]
-told.append(files.Config("LOG_LEVEL=4\\n SERVER_PORT = 50010\\n").get("SERVER_PORT"))
+settings = job_state.settings_of(given)
+found = [settings._asdict(), settings == job_state.Settings(*settings), settings._replace(policy="run").policy]
+found += [status.parse_row(answer, 3), status.parse_row(answer, 9)]
+found.append(files.Config("LOG_LEVEL=4\\n SERVER_PORT = 50010\\n").get("SERVER_PORT"))
 job_state.write_state({"job": "7", "clique": "r\\u00e4ck", "trays": ["a", "b"]})
 job_state.remove("/nonexistent/file")
-told.append(job_state.state())
-told.append([name for name in ("collections", "enum", "functools", "json", "re", "typing") if name in sys.modules])
+found.append(job_state.state())
+found.append([name for name in ("collections", "enum", "functools", "json", "re", "typing") if name in sys.modules])
 for wrong in ('{"clique": "x"}', given.replace("wait", "more"), "[1]", "{", "{} {}", "NaN", ""):
     try:
         job_state.settings_of(wrong)
     except job_state.Failure:
-        told.append("refused")
-told.append(sys.modules["PACKAGE.text"].summarize("abcdefg"))
-told.append(files.check_settings({"LOG_LEVEL": 3}))
+        found.append("rejected")
+found.append(sys.modules["PACKAGE.text"].summarize("abcdefg"))
+found.append(files.check_settings({"LOG_LEVEL": 3}))
 import json
-print(json.dumps(told))
+print(json.dumps(found))
 sys.exit(0)
 """
 
@@ -348,7 +348,7 @@ def test_the_start_sees_little_of_python_and_the_same_of_files(tmp_path: Path) -
         "50010",
         known,
         [],
-        *["refused"] * 7,
+        *["rejected"] * 7,
         "a, b, c, d, e and 2 more",
         {"LOG_LEVEL": "3"},
     ]
@@ -361,7 +361,7 @@ def _behind(program: str) -> str:
 
 
 def test_the_settings_of_a_tray_are_those_of_its_clique_alone() -> None:
-    want = job_files.wanted(OPTIONS, GOOD)
+    want = job_files.desired_state(OPTIONS, GOOD)
     made = job_files.files_of(want, {f"{job_files.PACKAGE}.imex.job": ""})
     assert len(made[job_state.SETTINGS_FILE][0]) < 2500
     assert job_state.settings_of(made[job_state.SETTINGS_FILE][0]).members == TRAYS
@@ -380,7 +380,7 @@ def test_the_settings_of_a_tray_are_those_of_its_clique_alone() -> None:
 )
 def test_channel0_is_made_where_slurm_gives_no_channel(switch: list[str], option: str, expected: bool) -> None:
     slurm = {**GOOD, "switchtype": switch}
-    assert job_files.wanted({**OPTIONS, "channel0": option}, slurm).settings.channel0 is expected
+    assert job_files.desired_state({**OPTIONS, "channel0": option}, slurm).settings.channel0 is expected
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_channel0_is_made_where_slurm_gives_no_channel(switch: list[str], option
 )
 def test_a_wrong_option_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(files.ImexError):
-        job_files.wanted({**OPTIONS, **change}, GOOD)
+        job_files.desired_state({**OPTIONS, **change}, GOOD)
 
 
 @pytest.mark.parametrize(
@@ -425,12 +425,12 @@ def test_a_wrong_option_is_refused(change: dict[str, Any]) -> None:
 )
 def test_what_slurm_conf_must_say(change: dict[str, list[str]], refused: list[str], noted: list[str]) -> None:
     slurm = {**GOOD, **change}
-    found = job_files.judge(job_files.wanted(OPTIONS, slurm), slurm, "/etc/slurm/slurm.conf")
+    found = job_files.judge(job_files.desired_state(OPTIONS, slurm), slurm, "/etc/slurm/slurm.conf")
     assert [[note["code"] for note in notes] for notes in found] == [refused, noted]
 
 
 def test_a_policy_that_needs_a_task_prolog() -> None:
-    want = job_files.wanted({**OPTIONS, "policy": "run"}, GOOD)
+    want = job_files.desired_state({**OPTIONS, "policy": "run"}, GOOD)
     assert [note["code"] for note in job_files.judge(want, GOOD, "x")[1]] == ["imex_job_task_prolog"]
     assert job_files.judge(want, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []
 
