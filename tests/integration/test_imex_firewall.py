@@ -30,7 +30,7 @@ ALLOWED = "ufw status | grep -o '^[0-9]*/tcp *ALLOW' | cut -d/ -f1 | tr '\\n' ' 
 
 @pytest.fixture(scope="module")
 def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
-    """Both let ssh through and nothing else."""
+    """Both allow ssh and nothing else."""
     folder = tmp_path_factory.mktemp("walled")
     scenario = yaml.safe_load((SCENARIOS / "bare.yml").read_text())
     scenario["racks"][0]["trays"] = 2
@@ -45,28 +45,28 @@ def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
         yield racks
 
 
-def test_ports_that_a_firewall_keeps_closed_are_named_then_opened_then_closed(walled: Racks) -> None:
+def test_closed_ports_are_reported_then_opened_then_closed(walled: Racks) -> None:
     alone = walled.role(trays=TRAYS, imex_manage_firewall=False, imex_ready_wait=8)
     assert alone.failed == set(TRAYS), alone.text
-    assert "Port 50000 of r01t02 takes no connection from r01t01" in " ".join(alone.text.split())
+    assert "Port 50000 of r01t02 accepts no connection from r01t01" in " ".join(alone.text.split())
 
-    # What the site has opened itself stays its own.
+    # A port that the site opened stays open.
     walled.on([UFW], "ufw allow 50005/tcp")
     preview = walled.role("--check", "--diff", trays=TRAYS)
     assert preview.changed, preview.text
     assert walled.ask(UFW, ALLOWED) == "22 50005"
     play = walled.role(trays=TRAYS)
     assert play.rc == 0, play.text
-    wait_until(lambda: walled.is_up(TRAYS), "they see each other")
+    wait_until(lambda: walled.is_up(TRAYS), "they are connected")
     assert walled.ask(UFW, f"cat {firewall.OPENED}") == '{"ufw": [50000, 50006]}'
     assert walled.role("--check", trays=TRAYS).changed == 0
-    # And so it is after the firewalls have been started anew.
+    # The ports stay open when the firewalls restart.
     walled.on([UFW], "ufw reload")
     walled.on([FIREWALLD], "firewall-cmd --reload")
     walled.on(TRAYS, "systemctl restart nvidia-imex")
-    wait_until(lambda: walled.is_up(TRAYS), "they see each other again")
+    wait_until(lambda: walled.is_up(TRAYS), "they are connected again")
 
-    # Another port in place of the old one.
+    # Another port instead of the old one.
     moved = walled.role(trays=TRAYS, imex_server_port=50100)
     assert moved.rc == 0, moved.text
     assert walled.ask(UFW, ALLOWED).split() == ["22", "50005", "50006", "50100"]

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""imex_owner job on real slurmctld and slurmd, with the stand-in: every job ends in READY or in one clear reason.
+"""IMEX per job on real slurmctld and slurmd, with the stand-in: every job ends in READY or with one clear reason.
 
-Four trays in two cliques, a and b; where two jobs share a clique, all four are clique a by their map. What Slurm itself
-says in another way from 24.11 to 26.05 is tried on both.
+Four trays in two cliques, a and b; where two jobs share a clique, all four are in clique a by their settings. Where
+Slurm 24.11 and 26.05 differ, the test runs on both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SHOW = "echo $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -
 
 
 class Site:
-    """A lab whose trays have the stand-in and the program, and its controller."""
+    """A lab whose trays have the stand-in and the program, with its Slurm controller."""
 
     def __init__(self, racks: RunningLab, folder: Path) -> None:
         self.racks, self.folder = racks, folder
@@ -70,7 +70,7 @@ class Site:
         return ansible("ansible-playbook", *inventory, book, "--forks", "4", *flags, check=check)
 
     def settings(self, trays: list[str] | None = None, clique: list[str] | None = None, **changes: Any) -> None:
-        """Change what the role has written, faster than by the role; `clique`: these trays are clique a."""
+        """Change the settings file, faster than by the role. ``clique``: the trays of clique a."""
         base = json.loads(job_files.render_settings(job_state.Settings("a", ())))
         base.update({"wait": 20, "stop_wait": 3, "policy": "requeue", **changes})
         for tray in trays or TRAYS:
@@ -86,14 +86,14 @@ class Site:
 
     def on(self, tray: str, command: str) -> str:
         process = inside(self.racks, tray, "sh", "-c", command)
-        said: str = process.communicate(timeout=60)[0]
-        return said
+        printed: str = process.communicate(timeout=60)[0]
+        return printed
 
     def submit(self, options: str, script: str = "srun true") -> str:
         """A batch job's id."""
-        said = self.ctl(f"sbatch --parsable --exclusive {options} --wrap '{script}'").strip()
-        assert said.isdecimal(), said
-        return said
+        printed = self.ctl(f"sbatch --parsable --exclusive {options} --wrap '{script}'").strip()
+        assert printed.isdecimal(), printed
+        return printed
 
     def job(self, number: str) -> dict[str, str]:
         words = self.ctl(f"scontrol show job {number}").split()
@@ -125,7 +125,7 @@ class Site:
         self.resume()
 
     def resume(self) -> None:
-        """All nodes idle; a slurmd whose srun is gone tells of its failed prolog again, which drains anew."""
+        """Resume all nodes until they are idle: slurmd repeats the report of a failed prolog, which drains it."""
 
         def idle() -> bool:
             if set(self.ctl("sinfo --noheader --Node --format=%T").split()) == {"idle"}:
@@ -179,34 +179,34 @@ def each(request: pytest.FixtureRequest) -> Site:
 
 @pytest.fixture(params=["older", pytest.param("newer", marks=pytest.mark.minutes)])
 def each_in_time(request: pytest.FixtureRequest) -> Site:
-    """As `each`, for what no version of Slurm has a word in: 26.05 only where there are minutes."""
+    """As `each`, for tests that do not depend on Slurm's version: 26.05 only with the mark minutes."""
     found: Site = request.getfixturevalue(request.param)
     found.reset()
     return found
 
 
-# --- The way of success.
+# --- Success.
 
 
 def test_a_job_over_two_cliques_gets_two_imex_domains(each: Site) -> None:
-    said = each.ctl(f"srun --label --exclusive -N4 sh -c '{SHOW}'")
+    printed = each.ctl(f"srun --label --exclusive -N4 sh -c '{SHOW}'")
     first, second = ("198.51.100.11,198.51.100.12", "198.51.100.13,198.51.100.14")
-    assert sorted(said.splitlines()) == [
-        f"{number}: {nodes} READY channel1" if "channel1" in said else f"{number}: {nodes} READY {_channel(said)}"
+    assert sorted(printed.splitlines()) == [
+        f"{number}: {nodes} READY channel1" if "channel1" in printed else f"{number}: {nodes} READY {_channel(printed)}"
         for number, nodes in enumerate((first, first, second, second))
     ]
     each.is_clean()
     assert "IMEX domain of 2 trays of clique a ready in" in each.journal("r01t01")
 
 
-def _channel(said: str) -> str:
-    """The one channel that all tasks name."""
-    found = {line.split()[-1] for line in said.splitlines()}
-    assert len(found) == 1, said
+def _channel(printed: str) -> str:
+    """The one channel that all tasks print."""
+    found = {line.split()[-1] for line in printed.splitlines()}
+    assert len(found) == 1, printed
     return found.pop()
 
 
-def test_two_jobs_on_one_clique_see_their_own_trays_and_channels_only(each_in_time: Site) -> None:
+def test_two_jobs_on_one_clique_have_separate_domains_and_channels(each_in_time: Site) -> None:
     each_in_time.settings(clique=TRAYS)
     script = f"{SHOW}; sleep 3; nvidia-imex-ctl -N -j"
     parts = [
@@ -228,19 +228,19 @@ def test_two_jobs_on_one_clique_see_their_own_trays_and_channels_only(each_in_ti
     each_in_time.is_clean()
 
 
-def test_the_way_of_success_asks_no_controller(each: Site) -> None:
+def test_a_prolog_that_succeeds_sends_no_request_to_slurmctld(each: Site) -> None:
     """By slurmctld's own count of requests: with the program and without it they are of the same types."""
 
     def requests() -> dict[str, int]:
         each.ctl("sdiag --reset")
-        said = each.ctl("for i in 1 2 3; do srun --exclusive -N4 true; done; sleep 1; sdiag")
-        table = said.partition("by message type")[2].partition("by user")[0]
+        printed = each.ctl("for i in 1 2 3; do srun --exclusive -N4 true; done; sleep 1; sdiag")
+        table = printed.partition("by message type")[2].partition("by user")[0]
         return {row[0]: int(row[1]) for row in re.findall(r"(\w+) *\( *\d+\) *count:(\d+)", table)}
 
     with_it = requests()
     try:
         for tray in TRAYS:
-            # Not removed: where Prolog's pattern matches no file, Slurm takes that for a failure.
+            # Not removed: a Prolog pattern that matches no file is a failure to Slurm.
             each.on(tray, f"for f in {PROLOG} {EPILOG}; do echo '#!/bin/sh' > $f; done")
         without = requests()
     finally:
@@ -252,7 +252,7 @@ def test_the_way_of_success_asks_no_controller(each: Site) -> None:
         assert with_it.get(name, 0) == without.get(name, 0)
 
 
-def test_a_job_of_one_tray_needs_no_daemon_unless_the_site_wants_one(site: Site) -> None:
+def test_a_job_of_one_tray_gets_a_daemon_only_with_min_trays_1(site: Site) -> None:
     script = f"sh -c 'pgrep -x nvidia-imex || echo none; {SHOW}'"
     assert "none" in site.ctl(f"srun -N1 -w r01t01 {script}")
     assert "none" in site.ctl(f"srun --exclusive -N2 -w r01t01,r01t03 {script}")
@@ -267,10 +267,10 @@ def test_a_tray_without_a_clique_runs_its_jobs(site: Site) -> None:
     assert site.ctl("srun --exclusive -N2 -w r01t01,r01t03 hostname").split() != []
 
 
-# --- Lateness and leftovers, after which it is READY nonetheless.
+# --- Late members and leftovers, with which the job still gets READY.
 
 
-def test_a_member_that_comes_late_is_called_anew(site: Site) -> None:
+def test_the_daemon_reconnects_to_a_late_member(site: Site) -> None:
     for tray in FIRST:
         order(site.racks, tray, imex_backoff="30")
     site.settings(wait=25)
@@ -279,12 +279,12 @@ def test_a_member_that_comes_late_is_called_anew(site: Site) -> None:
     try:
         began = time.monotonic()
         assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
-        assert time.monotonic() - began < 20  # its own next call would come after 30 s
+        assert time.monotonic() - began < 20  # its own next attempt would be after 30 s
     finally:
         site.on("r01t02", f"rm {late}")
 
 
-def test_the_daemon_of_a_job_whose_epilog_never_ran(site: Site) -> None:
+def test_the_daemon_of_a_job_whose_epilog_did_not_run(site: Site) -> None:
     site.on("r01t02", f"mkdir -p {RUN}; echo '{{}}' > {RUN}/state.json")
     site.on("r01t02", "printf '198.51.100.12\\n198.51.100.11\\n' > /etc/nvidia-imex/nodes_config.cfg")
     site.on("r01t02", "systemctl start nvidia-imex")
@@ -293,15 +293,15 @@ def test_the_daemon_of_a_job_whose_epilog_never_ran(site: Site) -> None:
     site.on("r01t02", f"printf '#!/bin/sh\\nexec /bin/sleep 2\\n' > {late}; chmod 755 {late}")
     site.settings(wait=25)
     try:
-        # The first tray meets the old daemon, which keeps the two apart until both are new.
-        said = site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
-        assert said.count("198.51.100.11,198.51.100.12 READY") == 2, said
+        # The first tray connects to the old daemon, and the two do not match until both restart.
+        printed = site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
+        assert printed.count("198.51.100.11,198.51.100.12 READY") == 2, printed
     finally:
         site.on("r01t02", f"rm {late}")
     site.is_clean()
 
 
-def test_an_unclean_stop_does_not_keep_the_next_job_waiting(site: Site) -> None:
+def test_an_unclean_stop_does_not_delay_the_next_job(site: Site) -> None:
     order(site.racks, "r01t01", imex_imports="true")
     script = "sleep 4; test $(hostname) = r01t01 && pkill -KILL -x nvidia-imex; sleep 1"
     site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{script}'")
@@ -309,7 +309,7 @@ def test_an_unclean_stop_does_not_keep_the_next_job_waiting(site: Site) -> None:
     assert "READY" in site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
 
 
-# --- Faults: one reason each, and by the policy what becomes of job and tray.
+# --- Faults: one reason each, and the policy applied to job and tray.
 
 FAULTS = {
     "blocked": ({"imex_block": "peer"}, "r01t01", "r01t02 "),
@@ -324,16 +324,16 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_ends_in_one_reason_and_the_job_is_requeued(site: Site, fault: str) -> None:
-    hooks, witness, words = FAULTS[fault]
+    hooks, witness, text = FAULTS[fault]
     site.settings(wait=8)
     order(site.racks, "r01t02", **hooks)
     number = site.submit(f"-N2 -w {','.join(FIRST)} -o /tmp/%j.out")
     site.state_is(number, "PENDING")
     wait_until(lambda: site.job(number)["Restarts"] == "1", "it was requeued")
-    wait_until(lambda: words in site.journal(witness), f"{words} in {site.journal(witness)}")
+    wait_until(lambda: text in site.journal(witness), f"{text} in {site.journal(witness)}")
     # The job's log has it too; the trays of the lab do not share a file system.
     log = f"cat /tmp/{number}.out"
-    wait_until(lambda: f"IMEX on {witness} for job" in site.on(witness, log), "the job's log says why")
+    wait_until(lambda: f"IMEX on {witness} for job" in site.on(witness, log), "the job's log has the reason")
     assert "drain" not in site.ctl("sinfo -hN -o %T")
     site.ctl(f"scancel {number}")
     site.is_clean()
@@ -345,18 +345,18 @@ def test_a_version_that_differs(site: Site) -> None:
         on(site.racks, ["r01t02"], install(version=1))
         number = site.submit(f"-N2 -w {','.join(FIRST)}")
         wait_until(lambda: site.job(number).get("Restarts") == "1", "it was requeued")
-        assert "r01t02 runs another version of IMEX than this tray (!V!)" in site.journal("r01t01")
+        assert "another version of IMEX than on this tray (!V!) runs on r01t02" in site.journal("r01t01")
     finally:
         order(site.racks, "r01t02", driver_version=imex.versions()[0])
         on(site.racks, ["r01t02"], install())
 
 
-def test_maps_that_differ(site: Site) -> None:
+def test_lists_that_differ(site: Site) -> None:
     site.settings(["r01t01"], wait=9)
     site.settings(["r01t02"], clique=FIRST[::-1], wait=9)
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     wait_until(lambda: site.job(number).get("Restarts") == "1", "it was requeued", 60.0)
-    assert "r01t02 has another list than this tray (!M!)" in site.journal("r01t01")
+    assert "started with another node list than this tray (!M!): r01t02" in site.journal("r01t01")
     site.ctl(f"scancel {number}")
     site.is_clean()
 
@@ -366,7 +366,7 @@ def test_a_tray_that_dies_before_the_start(site: Site) -> None:
     try:
         site.settings([tray for tray in TRAYS if tray != "r01t02"], wait=8)
         number = site.submit(f"-N2 -w {','.join(FIRST)}")
-        wait_until(lambda: "r01t02 " in site.journal("r01t01"), "the other tray says who is missing")
+        wait_until(lambda: "r01t02 " in site.journal("r01t01"), "the other tray names the missing one")
         wait_until(lambda: site.job(number)["Restarts"] == "1", "it was requeued")
         site.ctl(f"scancel {number}")
         site.is_clean(["r01t01"])
@@ -376,14 +376,14 @@ def test_a_tray_that_dies_before_the_start(site: Site) -> None:
 
 @pytest.mark.minutes
 def test_a_tray_that_dies_during_the_start(site: Site) -> None:
-    """Its daemon runs, and is gone before the two have seen each other."""
+    """Its daemon runs, and ends before the two are connected."""
     order(site.racks, "r01t02", imex_block="peer")
     try:
         site.settings([tray for tray in TRAYS if tray != "r01t02"], wait=15)
         number = site.submit(f"-N2 -w {','.join(FIRST)}")
         wait_until(lambda: bool(site.on("r01t02", "pgrep -x nvidia-imex")), "its daemon runs")
         site.racks.stop("r01t02")
-        wait_until(lambda: "r01t02 " in site.journal("r01t01"), "the other tray says who is missing", 60.0)
+        wait_until(lambda: "r01t02 " in site.journal("r01t01"), "the other tray names the missing one", 60.0)
         wait_until(lambda: site.job(number)["Restarts"] == "1", "it was requeued")
         site.ctl(f"scancel {number}")
         site.is_clean(["r01t01"])
@@ -393,7 +393,7 @@ def test_a_tray_that_dies_during_the_start(site: Site) -> None:
 
 @pytest.mark.minutes
 def test_a_tray_that_reboots_under_a_job(site: Site) -> None:
-    """What was in /run is gone, the list is not: nothing starts by itself, and the next job has its domain."""
+    """/run is cleared, the list stays: nothing starts by itself, and the next job gets its domain."""
     number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 600")
     wait_until(lambda: "ready in" in site.journal("r01t02"), "it runs")
     Racks(site.racks, site.folder).boot("r01t02")
@@ -401,8 +401,8 @@ def test_a_tray_that_reboots_under_a_job(site: Site) -> None:
     site.ctl(f"scancel {number}")
     site.is_clean(["r01t01"])
     site.resume()
-    said = site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
-    assert said.count("198.51.100.11,198.51.100.12 READY") == 2, said
+    printed = site.ctl(f"srun --exclusive -N2 -w {','.join(FIRST)} sh -c '{SHOW}'")
+    assert printed.count("198.51.100.11,198.51.100.12 READY") == 2, printed
     site.is_clean()
 
 
@@ -420,7 +420,7 @@ def test_a_tray_that_dies_while_the_job_runs(site: Site) -> None:
 
 
 def _revive(site: Site) -> None:
-    """A stopped tray comes back as it was at first: empty."""
+    """Start a stopped tray, which comes back empty."""
     # The lab's start waits for an idle node, and Slurm drains this one: so it is resumed again and again.
     resume = "for i in $(seq 90); do scontrol update NodeName=r01t02 State=RESUME; sleep 1; done"
     again = inside(site.racks, "ctl", "sh", "-c", f"({resume}) >/dev/null 2>&1")
@@ -434,13 +434,13 @@ def _revive(site: Site) -> None:
     site.resume()
 
 
-def test_a_prolog_that_is_killed_half_way(each_in_time: Site) -> None:
+def test_a_prolog_that_is_killed(each_in_time: Site) -> None:
     each_in_time.settings(wait=12)
     order(each_in_time.racks, "r01t02", imex_block="peer")
     number = each_in_time.submit(f"-N2 -w {','.join(FIRST)}")
     wait_until(lambda: bool(each_in_time.on("r01t01", "pgrep -x nvidia-imex")), "the daemon of the first tray runs")
     each_in_time.on("r01t01", "pkill -KILL -f '^/usr/bin/python3 -IS .*nvlink-imex-job prolog'")
-    # Slurm calls that a failed prolog: the tray is drained, the job given back, and the epilog clears.
+    # To Slurm that is a failed prolog: the tray is drained, the job requeued, and the epilog cleans up.
     wait_until(lambda: "drain" in each_in_time.ctl("sinfo -h -n r01t01 -o %T"), "the tray is drained")
     each_in_time.is_clean(["r01t01"])
     order(each_in_time.racks, "r01t02", imex_block="none")
@@ -451,8 +451,8 @@ def test_a_prolog_that_is_killed_half_way(each_in_time: Site) -> None:
 
 
 @pytest.mark.parametrize("policy", ["drain", "requeue"])
-def test_a_job_that_is_cancelled_meanwhile_stays_so(site: Site, policy: str) -> None:
-    """The prolog that still waits must not bring it back, nor take the end of its peers for their fault."""
+def test_a_job_that_is_cancelled_meanwhile_stays_cancelled(site: Site, policy: str) -> None:
+    """The prolog that still waits must not requeue it, nor drain its peers because their daemons ended."""
     site.settings(policy=policy, wait=10)
     order(site.racks, "r01t02", imex_block="peer")
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
@@ -460,7 +460,7 @@ def test_a_job_that_is_cancelled_meanwhile_stays_so(site: Site, policy: str) -> 
     site.ctl(f"scancel {number}")
     wait_until(lambda: "already" in site.on("r01t01", "cat /tmp/slurm-*.out"), "the prolog has ended")
     site.is_clean()
-    wait_until(lambda: site.job(number)["JobState"] != "COMPLETING", "slurmctld has heard of the epilogs")
+    wait_until(lambda: site.job(number)["JobState"] != "COMPLETING", "slurmctld received the end of the epilogs")
     assert site.job(number)["JobState"] == "CANCELLED"
     assert "drain" not in site.ctl("sinfo -hN -o %T")
 
@@ -482,10 +482,10 @@ def test_the_policy_requeue_holds_in_the_end(site: Site) -> None:
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     wait_until(lambda: "held" in site.ctl(f"squeue -h -j {number} -o %r"), "it is held")
     assert "drain" not in site.ctl("sinfo -hN -o %T")
-    # Only batch jobs can be given back: another one is cancelled, and srun says why.
-    said = site.ctl(f"timeout 60 srun --exclusive -N2 -w {','.join(FIRST)} hostname")
-    assert "NV_ERR_IN_USE" in said
-    assert "r01t01\n" not in said
+    # Slurm requeues batch jobs only: another job is cancelled, and srun prints why.
+    printed = site.ctl(f"timeout 60 srun --exclusive -N2 -w {','.join(FIRST)} hostname")
+    assert "NV_ERR_IN_USE" in printed
+    assert "r01t01\n" not in printed
 
 
 def test_the_policy_run(each_in_time: Site) -> None:
@@ -493,23 +493,23 @@ def test_the_policy_run(each_in_time: Site) -> None:
     order(each_in_time.racks, "r01t02", imex="in_use")
     number = each_in_time.submit(f"-N2 -w {','.join(FIRST)} -o /tmp/%j.out", "srun hostname")
     each_in_time.state_is(number, "COMPLETED")
-    said = each_in_time.on("r01t01", f"cat /tmp/{number}.out")
-    assert {"r01t01", "r01t02"} <= set(said.splitlines())
-    assert "IMEX on r01t02 for job" in said
-    assert "the job runs without IMEX" in said
+    printed = each_in_time.on("r01t01", f"cat /tmp/{number}.out")
+    assert {"r01t01", "r01t02"} <= set(printed.splitlines())
+    assert "IMEX on r01t02 for job" in printed
+    assert "the job runs without IMEX" in printed
     each_in_time.is_clean()
     for tray in FIRST:
         assert each_in_time.on(tray, f"ls {RUN}/note.* 2>/dev/null") == ""
 
 
-def test_a_job_that_shares_its_trays_is_refused(each: Site) -> None:
+def test_a_job_that_shares_its_trays_is_cancelled(each: Site) -> None:
     number = each.ctl(f"sbatch --parsable -N2 -w {','.join(FIRST)} -o /tmp/%j.out --wrap 'srun hostname'").strip()
     each.state_is(number, "CANCELLED")
-    said = each.on("r01t01", f"cat /tmp/{number}.out")
-    assert "shares its trays (SLURM_JOB_" in said
-    assert "--exclusive" in said
-    told = each.ctl(f"timeout 60 srun -N2 -w {','.join(FIRST)} hostname")
-    assert "shares its trays" in told
+    printed = each.on("r01t01", f"cat /tmp/{number}.out")
+    assert "shares its trays (SLURM_JOB_" in printed
+    assert "--exclusive" in printed
+    printed = each.ctl(f"timeout 60 srun -N2 -w {','.join(FIRST)} hostname")
+    assert "shares its trays" in printed
     # One tray of each clique needs no IMEX, so it may be shared.
     assert sorted(each.ctl("srun --quiet -N2 -w r01t01,r01t03 hostname").split()) == ["r01t01", "r01t03"]
     assert "drain" not in each.ctl("sinfo -hN -o %T")
@@ -520,7 +520,7 @@ def test_one_job_at_a_time_in_a_clique(site: Site) -> None:
     holder = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
     wait_until(lambda: "ready in" in site.journal("r01t01"), "the first job has its domain")
     other = site.submit(f"-N2 -w {','.join(SECOND)}")
-    wait_until(lambda: site.job(other).get("Restarts") == "1", "the second is given back")
+    wait_until(lambda: site.job(other).get("Restarts") == "1", "the second is requeued")
     assert "another job's IMEX domain runs in clique a (on r01t01, r01t02)" in site.journal("r01t03")
     assert site.job(holder)["JobState"] == "RUNNING"
     # A job of single trays has no domain, so it does not count.
@@ -534,7 +534,7 @@ def test_the_driver_without_channels_and_channel0(site: Site) -> None:
     site.settings(channel0=True)
     number = site.submit(f"-N2 -w {','.join(FIRST)}")
     wait_until(lambda: site.job(number).get("Restarts") == "1", "it was requeued")
-    assert "the driver offers no IMEX channels" in site.journal("r01t01")
+    assert "the driver has no IMEX channels" in site.journal("r01t01")
     site.ctl(f"scancel {number}")
     for tray in FIRST:
         site.on(tray, "printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n' > /root/devices")
@@ -558,7 +558,7 @@ def test_an_epilog_without_a_prolog_and_twice(site: Site) -> None:
         assert site.on("r01t01", f"{ENVIRON % 999} {EPILOG} && echo fine") == "fine\n"
     number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
     wait_until(lambda: "ready in" in site.journal("r01t01"), "it runs")
-    # That of another job leaves the daemon alone.
+    # The epilog of another job does not stop the daemon.
     assert site.on("r01t01", f"{ENVIRON % 999} {EPILOG} && pgrep -x nvidia-imex") != ""
     for _time in range(2):
         assert site.on("r01t01", f"{ENVIRON % number} {EPILOG} && echo fine") == "fine\n"
@@ -567,7 +567,7 @@ def test_an_epilog_without_a_prolog_and_twice(site: Site) -> None:
     site.is_clean()
 
 
-def test_a_daemon_that_does_not_heed_sigterm(site: Site) -> None:
+def test_a_daemon_that_ignores_sigterm(site: Site) -> None:
     for tray in FIRST:
         site.on(tray, f"sed -i s/^TimeoutStopSec=.*/TimeoutStopSec=2/ {job_files.DROP_IN}; systemctl daemon-reload")
     order(site.racks, "r01t01", imex="deaf", imex_imports="true")
@@ -580,7 +580,7 @@ def test_a_daemon_that_does_not_heed_sigterm(site: Site) -> None:
     site.install()
 
 
-def test_a_foreign_daemon_is_not_touched(site: Site) -> None:
+def test_an_unmanaged_daemon_is_not_stopped(site: Site) -> None:
     site.on(
         "r01t01",
         "echo 198.51.100.11 > /root/nodes; sed 's#^IMEX_NODE.*#IMEX_NODE_CONFIG_FILE=/root/nodes#'"
@@ -590,7 +590,7 @@ def test_a_foreign_daemon_is_not_touched(site: Site) -> None:
     try:
         number = site.submit(f"-N2 -w {','.join(FIRST)}")
         wait_until(lambda: site.job(number).get("Restarts") == "1", "it was requeued")
-        assert "that no job and no nvidia-imex.service started" in site.journal("r01t01")
+        assert "that neither a job nor nvidia-imex.service started" in site.journal("r01t01")
         assert site.on("r01t01", "systemctl is-active foreign") == "active\n"
     finally:
         site.on("r01t01", "systemctl stop foreign")
@@ -599,8 +599,8 @@ def test_a_foreign_daemon_is_not_touched(site: Site) -> None:
 # --- The role.
 
 
-def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
-    """From the fabric file: first one domain a clique, then one a job, then none; jobs run on, or stop the change."""
+def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
+    """One domain per clique, then per job, then none; a running job is not stopped and blocks the change."""
     racks = Racks(site.racks, site.folder)
     racks.cliques({"a": FIRST, "b": SECOND})
     options: dict[str, Any] = {"imex_manage_package": False, "imex_job_wait": 20, "imex_job_policy": "requeue"}
@@ -629,7 +629,7 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
         assert (play.rc, {recap["changed"] for recap in play.recap.values()}) == (0, {0}), play.text
         play = racks.role(imex_owner="none", **options)
         assert play.rc != 0
-        assert f"Job {number} has its IMEX on this tray" in play.text
+        assert f"Job {number} has its IMEX domain on this tray" in play.text
         assert site.on("r01t03", "pgrep -x nvidia-imex") == daemon
         assert site.job(number)["JobState"] == "RUNNING"
         site.ctl(f"scancel {number}")
@@ -638,7 +638,7 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
         assert play.rc == 0, play.text
         left = site.on("r01t01", f"ls {job_state.SETTINGS_FILE} {job_files.DROP_IN} {RUN} 2>/dev/null")
         assert left == ""
-        # slurm.conf of the lab names it as its TaskProlog.
+        # The lab's slurm.conf names it as TaskProlog.
         assert site.on("r01t01", f"cat {job_files.PROGRAM}") == job_files.NOOP
         assert site.on("r01t01", f"ls -d {domain.TLS_FOLDER} 2>/dev/null") == ""
     finally:
@@ -649,7 +649,7 @@ def test_the_role_gives_imex_to_jobs_and_takes_it_back(site: Site) -> None:
 
 
 def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None:
-    site.install()  # reset() writes the settings in a form of its own
+    site.install()  # reset() writes the settings in another format
     assert "changed=0" in site.install().stdout
     shown = site.install("--check", "--diff", wait=7).stdout
     assert '"wait": 7' in shown
@@ -657,16 +657,16 @@ def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None
     assert "changed=0" in site.install().stdout
     number = site.submit(f"-N2 -w {','.join(FIRST)}", "srun sleep 300")
     wait_until(lambda: "ready in" in site.journal("r01t01"), "it runs")
-    assert "changed=0" in site.install().stdout  # a job's daemon is left alone
-    held = site.install(check=False, state="absent")
-    assert f"Job {number} has its IMEX on this tray" in held.stdout + held.stderr
+    assert "changed=0" in site.install().stdout  # a job's daemon is not stopped
+    blocked = site.install(check=False, state="absent")
+    assert f"Job {number} has its IMEX domain on this tray" in blocked.stdout + blocked.stderr
     site.ctl(f"scancel {number}")
     site.is_clean()
     try:
-        said = site.install("-v", state="absent").stdout
-        assert "imex_job_prolog_empty" in said
+        printed = site.install("-v", state="absent").stdout
+        assert "imex_job_prolog_empty" in printed
         assert "changed=0" in site.install(state="absent").stdout
-        # Slurm's Prolog must find a file; what is left for it does nothing.
+        # Slurm's Prolog must match a file; the remaining one does nothing.
         site.ctl("srun -Q -N2 --exclusive true")
         wait_until(lambda: site.ctl("sinfo -hN -o %T").split() == ["idle"] * 4, "all trays are idle again")
         assert site.on("r01t01", f"cat {PROLOG} {EPILOG} {job_files.PROGRAM}") == 3 * job_files.NOOP
@@ -679,14 +679,14 @@ def test_the_module_changes_nothing_twice_and_leaves_nothing(site: Site) -> None
         site.install()
 
 
-def test_the_module_takes_the_unit_over(site: Site) -> None:
+def test_the_module_disables_and_unmasks_the_unit(site: Site) -> None:
     site.install()
     site.on(
         "r01t01", "printf '198.51.100.11\\n' > /etc/nvidia-imex/nodes_config.cfg; systemctl enable -q --now nvidia-imex"
     )
     site.on("r01t02", "systemctl mask -q nvidia-imex")
-    said = site.install().stdout
-    assert said.count("changed=1") == 2
+    printed = site.install().stdout
+    assert printed.count("changed=1") == 2
     assert (
         site.on("r01t01", "systemctl is-enabled nvidia-imex; systemctl is-active nvidia-imex") == "disabled\ninactive\n"
     )
@@ -694,7 +694,7 @@ def test_the_module_takes_the_unit_over(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conf", "words"),
+    ("conf", "text"),
     [
         (
             "Prolog=/etc/slurm/prolog.d/*\nEpilog=/etc/slurm/epilog.d/*\n",
@@ -704,11 +704,11 @@ def test_the_module_takes_the_unit_over(site: Site) -> None:
         ("PrologFlags=Alloc\n", "add Prolog=/etc/slurm/prolog.d/* and Epilog=/etc/slurm/epilog.d/*"),
     ],
 )
-def test_the_module_refuses_what_slurm_would_not_run(site: Site, conf: str, words: str) -> None:
+def test_the_module_rejects_a_slurm_conf_that_would_not_run_it(site: Site, conf: str, text: str) -> None:
     on(site.racks, TRAYS, f"printf '%s' '{conf}' > /root/slurm.conf")
     done = site.install(check=False, slurm_conf="/root/slurm.conf")
     assert done.returncode != 0
-    assert words in " ".join((done.stdout + done.stderr).replace("\\n", " ").split())
+    assert text in " ".join((done.stdout + done.stderr).replace("\\n", " ").split())
     site.install()
 
 
@@ -758,10 +758,10 @@ def _split_rack(site: Site) -> None:
     book = site.folder / "job.yml"
     book.write_text(yaml.safe_dump([{"hosts": "trays", "gather_facts": False, "tasks": tasks}]))
     ansible("ansible-playbook", "-i", site.racks.inventory, "-i", variables, book, "--forks", "8")
-    said = site.ctl(
+    printed = site.ctl(
         "srun --exclusive -N36 sh -c 'echo $(hostname) $(paste -sd, /etc/nvidia-imex/nodes_config.cfg)'", 120
     )
-    rows = dict(line.split() for line in said.splitlines())
+    rows = dict(line.split() for line in printed.splitlines())
     assert rows == {
         tray: ",".join(address[name] for name in members) for members in cliques.values() for tray in members
     }

@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The role imex on trays of the lab: owners, lists that change, trays that are off meanwhile, and faults.
+"""The role imex on trays of the lab: owners, changes of node lists, trays that are off during a change, and faults.
 
-Every test ends in a domain that is up, or in one finding that names the cause. One lab serves all of them.
+Every test ends in a domain that is up, or in one finding that names the cause. All of them share one lab.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ MANAGED = (
 SOCKET_LINK = f"/etc/systemd/system/sockets.target.wants/{domain.LIST_SOCKET}"
 DYING = "/run/systemd/system/nvidia-imex.service.d/99-test.conf"
 SITE_PROLOG = "/etc/slurm/prolog.d/50-site.sh"
-# A tray that dies under a task is noticed in seconds.
+# ssh detects a tray that dies during a task within seconds.
 SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=3 -o ServerAliveCountMax=3"
-# Whatever else bears the collection's name: under every owner but `job` nothing.
-# But for what the owner `job` leaves for a slurm.conf that still names it, which test_imex_job.py looks at.
+# Other files with the collection's name: none under every owner but `job`, apart from the files that the owner `job`
+# leaves for a slurm.conf that still names them (test_imex_job.py).
 PRUNED = " ".join(f"-path {path} -prune -o" for path in ("/run/systemd", "/var/lib/apt", "/etc/slurm"))
 OTHERS = f"find /etc /usr/local /run /var/lib {PRUNED} -name '*nvlink*' -not -path '*/nvlink-lab*' -print"
 # The lab's own mounts stay in a soft-reboot.
@@ -65,10 +65,10 @@ KEEP_MOUNTS = """
         mkdir -p "$unit" && printf '[Unit]\nDefaultDependencies=no\n' > "$unit/keep.conf"
     done
     systemctl daemon-reload"""
-# The lab's kernel offers no channels, so a test gives it a line of the terminals', which containers may have.
+# The lab's kernel has no IMEX channels, so a test uses the major of terminals, whose devices containers may create.
 DEVICES = "/root/devices"
-# The question of whoever keeps jobs away first.
-ASK = """\
+# What a rollout runs before it drains trays.
+PENDING = """\
 - hosts: "{{ imex_hosts }}"
   gather_facts: false
   tasks:
@@ -76,13 +76,13 @@ ASK = """\
         name: rackscale.nvlink.imex
         tasks_from: pending
     - ansible.builtin.debug:
-        msg: "due {{ inventory_hostname }} {{ imex_pending | to_json }}"
+        msg: "pending {{ inventory_hostname }} {{ imex_pending | to_json }}"
 """
 INITRAMFS = "/usr/local/sbin/update-initramfs"
 
 
 class Play(NamedTuple):
-    """What a run of the role came to: per tray the counts of the recap."""
+    """The result of a run of the role. ``recap``: tray -> its counts."""
 
     rc: int
     text: str
@@ -177,14 +177,14 @@ class Racks:
         assert recap, done.stdout + done.stderr
         return Play(done.returncode, done.stdout + done.stderr, recap)
 
-    def due(self, trays: list[str] | None = None, **variables: Any) -> dict[str, list[str]]:
-        """What each tray says there is to do, asked before a change."""
-        book = self.folder / "due.yml"
-        book.write_text(ASK)
+    def pending(self, trays: list[str] | None = None, **variables: Any) -> dict[str, list[str]]:
+        """tray -> its pending changes."""
+        book = self.folder / "pending.yml"
+        book.write_text(PENDING)
         play = self.role(trays=trays, book=book, **variables)
         assert (play.failed, play.changed) == (set(), 0), play.text
-        told = re.findall(r'"due (\S+) (\{.*\})"', play.text)
-        return {tray: json.loads(said.replace('\\"', '"'))["reasons"] for tray, said in told}
+        printed = re.findall(r'"pending (\S+) (\{.*\})"', play.text)
+        return {tray: json.loads(text.replace('\\"', '"'))["reasons"] for tray, text in printed}
 
     def inside(self, tray: str, script: str) -> subprocess.Popen[str]:
         enter = lab.enter(self.lab.name, tray, ["sh", "-c", script])
@@ -193,11 +193,11 @@ class Racks:
         )
 
     def on(self, trays: list[str], script: str) -> list[str]:
-        """A script on several trays at once; what each printed."""
+        """Run a script on several trays at once; the output of each."""
         running = [self.inside(tray, script) for tray in trays]
-        said = [process.communicate(timeout=120) for process in running]
-        assert all(process.returncode == 0 for process in running), said
-        return [out for out, _error in said]
+        printed = [process.communicate(timeout=120) for process in running]
+        assert all(process.returncode == 0 for process in running), printed
+        return [out for out, _error in printed]
 
     def ask(self, tray: str, script: str) -> str:
         return self.inside(tray, script).communicate(timeout=120)[0].strip()
@@ -206,7 +206,7 @@ class Racks:
         gpus.change(paths.state_of(self.lab.name) / "hosts" / tray, list(hooks.items()))
 
     def status(self, tray: str) -> str:
-        """The domain as one tray's ctl has it."""
+        """The state of the domain by the ctl of one tray."""
         found = re.search(r'"status": "(UP|DEGRADED|DOWN)"\}\s*$', self.ask(tray, "nvidia-imex-ctl -N -j"))
         return found.group(1) if found else ""
 
@@ -224,27 +224,27 @@ class Racks:
         return self.on(TRAYS, "systemctl show --property=MainPID --value nvidia-imex")
 
     def power_off(self, tray: str) -> None:
-        """As far as anybody else can tell: nothing answers, and nothing of IMEX runs."""
+        """Make a tray look powered off to others: it does not answer, and IMEX does not run."""
         self.on([tray], "systemctl stop nvidia-imex nvlink-imex-list.socket 2>/dev/null; ip link set host0 down")
 
     def boot(self, tray: str) -> None:
-        """All of its services end and start anew, and nothing is left of /run that a boot would not leave."""
+        """Restart all services of a tray, with what a boot clears of /run removed."""
         self.on([tray], KEEP_MOUNTS)
         self.on([tray], "rm -rf /run/nvlink-imex /run/nvidia-imex; ip link set host0 up")
         address = self.addresses[tray]
-        # Looked at from outside: systemd stops all processes for a moment before it ends them, and an nsenter whose
-        # child is stopped stops itself, which nobody undoes.
+        # Watched from outside: systemd stops all processes (SIGSTOP) before it kills them, and an nsenter whose child
+        # is stopped stops itself for good.
         with contextlib.closing(network.connect(str(network.file_of(self.lab.name)), address, 22, 30)) as link:
             self.on([tray], "systemd-run --quiet --no-block systemctl --no-wall --force soft-reboot")
             with contextlib.suppress(ConnectionError):
                 while link.recv(256):
                     pass
-        wait_until(lambda: lab.ssh_answers(self.lab.name, address), f"{tray} has booted", 120.0)
+        wait_until(lambda: lab.ssh_answers(self.lab.name, address), f"{tray} booted", 120.0)
 
 
 @pytest.fixture(scope="module")
 def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
-    """With a Slurm that would run prologs, for the owner `job` and for jobs that are in the way."""
+    """With a Slurm that runs prologs, for the owner `job`."""
     with running_lab(tmp_path_factory.mktemp("lab"), "jobs.yml") as running:
         lab_command("packages", "--name", running.name, str(imex.packages()))
         yield Racks(running, tmp_path_factory.mktemp("imex"))
@@ -267,7 +267,7 @@ def either(request: pytest.FixtureRequest) -> Racks:
 
 
 def clean(racks: Racks) -> None:
-    """No fault is left of the test before."""
+    """Remove the faults of the test before."""
     for tray in TRAYS:
         racks.order(tray, imex="ok", imex_imports="false", imex_block="none", imex_backoff="0", driver_version=DRIVER)
     racks.on(TRAYS, f"rm -f {SITE_PROLOG} {DYING}; systemctl daemon-reload; ip link set host0 up; systemctl start ssh")
@@ -279,7 +279,7 @@ def up(racks: Racks) -> Racks:
 
 
 def whole(racks: Racks) -> Racks:
-    """Four trays of one clique under `domain`, up and of one list."""
+    """Four trays of one clique with owner `domain`, up with one node list."""
     clean(racks)
     racks.cliques(ONE)
     if not racks.is_up() or {len(text.split()) for text in racks.lists()} != {4}:
@@ -311,7 +311,7 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     assert [racks.record(tray)["generation"] for tray in TRAYS] == [1] * 4
     versions = racks.on(TRAYS, "dpkg-query -W -f '${Package} ${Version}' nvidia-imex")
     assert versions == [f"nvidia-imex {DRIVER}-1"] * 4
-    # 595 is in the repository, and an upgrade of everything does not take it.
+    # 595 is in the repository, but a full upgrade does not install it.
     assert "595." in racks.ask(TRAYS[0], "apt-cache madison nvidia-imex")
     assert "Inst nvidia-imex" not in racks.ask(TRAYS[0], "apt-get -s dist-upgrade")
 
@@ -322,7 +322,7 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
 
 
 def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
-    """r01 is cut into two cliques while r01t04 is off; then it comes back with the list of four."""
+    """r01 is split into two cliques while r01t04 is off; then it comes back with the list of four."""
     off = TRAYS[3]
     generation = up.record(off)["generation"]
     up.power_off(off)
@@ -330,23 +330,23 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
     play = up.role(imex_ready_wait=40)
     assert play.recap[off]["unreachable"] == 1
     assert not play.failed, play.text
-    assert f"imex_list_outdated: {off} could not be given" in play.text
+    assert f"imex_list_outdated: {off} was not reached" in play.text
     assert [up.record(tray)["generation"] for tray in TRAYS[:2]] == [generation + 1] * 2
     assert (up.record(TRAYS[2])["clique"], up.record(TRAYS[2])["outdated"]) == ("r02", [off])
     assert (up.status(TRAYS[0]), up.status(TRAYS[2])) == ("UP", "DEGRADED")
 
     up.boot(off)
     newer = f"has generation {generation + 1} of the list of clique r01, this tray has"
-    wait_until(lambda: newer in journal(up, off), "the check has said why", 60.0)
+    wait_until(lambda: newer in journal(up, off), "the check at boot logs the reason", 60.0)
     wait_until(lambda: up.ask(off, "systemctl is-active nvidia-imex") == "inactive", "it stays off")
     assert up.status(TRAYS[0]) == "UP"
     assert "!M!" not in up.ask(TRAYS[2], "nvidia-imex-ctl -N").partition("Nodes:")[2]
 
-    # The role on that tray alone asks its clique's other trays for their generation, and leaves them as they are.
+    # The role on that tray alone reads the generation of its clique's other trays, and does not change them.
     before = up.pids()[:3]
     back = up.role(trays=[off])
     assert back.rc == 0, back.text
-    wait_until(up.is_up, "its peers have called it anew")
+    wait_until(up.is_up, "its peers are connected again")
     assert up.record(off)["generation"] == up.record(TRAYS[2])["generation"]
     whole = up.role()
     assert whole.rc == 0, whole.text
@@ -354,7 +354,7 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
     assert {tray for tray, counts in whole.recap.items() if counts["changed"]} == {TRAYS[2]}
     assert up.pids()[:3] == before
 
-    # A part of a clique cannot go back to one list of four.
+    # A part of a clique cannot change back to one list of four.
     up.cliques(ONE)
     part = up.role(trays=TRAYS[:2])
     assert part.failed == {TRAYS[0]}, part.text
@@ -367,20 +367,20 @@ def test_trays_boot_by_themselves_when_their_list_is_confirmed(up: Racks) -> Non
     wait_until(up.is_up, "the domain is up again")
     up.on(TRAYS[:3], "systemctl stop nvlink-imex-list.socket")
     up.boot(TRAYS[3])
-    wait_until(lambda: "systemd asks again" in journal(up, TRAYS[3]), "the check says that nobody answers")
+    wait_until(lambda: "systemd retries" in journal(up, TRAYS[3]), "the check logs that no member answers")
     assert up.ask(TRAYS[3], "systemctl is-active nvidia-imex") != "active"
     up.on(TRAYS[:3], "systemctl start nvlink-imex-list.socket")
-    wait_until(up.is_up, "it has asked again")
+    wait_until(up.is_up, "the check was retried")
 
 
-def test_a_list_that_was_edited_never_starts(up: Racks) -> None:
-    """Under the unit; started past the unit's check it parts the clique, which the role brings together again."""
+def test_an_edited_list_does_not_start(up: Racks) -> None:
+    """With the unit; started without the unit's check, it splits the clique, which the role reconnects."""
     up.on(TRAYS[2:3], f"systemctl stop nvidia-imex; tac {files.NODES_FILE} > /root/l; cp /root/l {files.NODES_FILE}")
     up.on(TRAYS[2:3], "systemctl start nvidia-imex")
     assert up.ask(TRAYS[2], "systemctl is-active nvidia-imex") == "inactive"
     assert "is not the node list that the role imex wrote" in journal(up, TRAYS[2])
     up.on(TRAYS[2:3], f"rm {domain.DROP_IN}; systemctl daemon-reload; systemctl start nvidia-imex")
-    wait_until(lambda: "!M!" in up.ask(TRAYS[0], "nvidia-imex-ctl -N").partition("Nodes:")[2], "they part")
+    wait_until(lambda: "!M!" in up.ask(TRAYS[0], "nvidia-imex-ctl -N").partition("Nodes:")[2], "they are disconnected")
     before = up.pids()
     play = up.role()
     assert play.rc == 0, play.text
@@ -388,8 +388,8 @@ def test_a_list_that_was_edited_never_starts(up: Racks) -> None:
     assert all(a != b for a, b in zip(before, up.pids()))
 
 
-def test_a_new_driver_brings_its_package_to_the_whole_clique(up: Racks) -> None:
-    """On two trays the package that is named after the branch. Keys that the role does not know stay in the file."""
+def test_a_new_driver_changes_the_package_of_the_whole_clique(up: Racks) -> None:
+    """Two trays get the package named after the branch. Keys that the role does not know stay in config.cfg."""
     up.on(TRAYS, f"echo IMEX_NEWER_KEY=kept >> {files.CONFIG_FILE}")
     for tray in TRAYS:
         up.order(tray, driver_version=imex.versions()[2])
@@ -398,16 +398,16 @@ def test_a_new_driver_brings_its_package_to_the_whole_clique(up: Racks) -> None:
     play = up.role(**names)
     assert play.rc == 0, play.text
     assert up.is_up()
-    has = "dpkg-query -W -f '${db:Status-Abbrev}${Package} ${Version}\\n' 'nvidia-imex*' | sed -n 's/^ii *//p'"
-    wanted = [f"{name} {imex.versions()[2]}-1" for name in (plain, plain, branch, branch)]
-    assert [said.strip() for said in up.on(TRAYS, has)] == wanted
-    for package, pin in zip(wanted, up.on(TRAYS, f"cat {packages.APT_PIN}")):
+    query = "dpkg-query -W -f '${db:Status-Abbrev}${Package} ${Version}\\n' 'nvidia-imex*' | sed -n 's/^ii *//p'"
+    expected_packages = [f"{name} {imex.versions()[2]}-1" for name in (plain, plain, branch, branch)]
+    assert [text.strip() for text in up.on(TRAYS, query)] == expected_packages
+    for package, pin in zip(expected_packages, up.on(TRAYS, f"cat {packages.APT_PIN}")):
         assert "Package: {}\nPin: version {}\n".format(*package.split()) in pin
     assert all("IMEX_NEWER_KEY=kept\n" in text for text in up.on(TRAYS, f"cat {files.CONFIG_FILE}"))
     assert up.role("--check", **names).changed == 0
 
 
-def test_running_jobs_stop_a_change(tmp_path: Path) -> None:
+def test_running_jobs_block_a_change(tmp_path: Path) -> None:
     """In a lab of its own, whose Slurm runs no prolog."""
     with running_lab(tmp_path, "four.yml") as running:
         lab_command("packages", "--name", running.name, str(imex.packages()))
@@ -421,13 +421,13 @@ def test_running_jobs_stop_a_change(tmp_path: Path) -> None:
         play = site.role()
         assert f"Jobs run on this clique ({job} (root))" in play.text
         assert play.failed == set(TRAYS[:2]), play.text
-        # The other clique has no job; its list has changed all the same.
+        # The other clique has no job, and its list changed.
         assert [a == b for a, b in zip(before, site.pids())] == [True, True, False, False]
         assert site.role(imex_allow_jobs=True).rc == 0
         assert site.is_up()
 
 
-# Faults: each is named on the tray that has it, and no other clique waits for it.
+# Faults: each is reported on the tray that has it, and no other clique waits for it.
 
 
 def test_faults_of_four_cliques_in_one_run(up: Racks) -> None:
@@ -440,12 +440,12 @@ def test_faults_of_four_cliques_in_one_run(up: Racks) -> None:
     before = up.pids()
     play = up.role(imex_ready_wait=3)
     assert play.failed == set(TRAYS), play.text
-    said = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in TRAYS}
-    assert "NV_ERR_IN_USE" in said[TRAYS[0]]
-    assert "No repository of this tray has nvidia-imex or nvidia-imex-580 in version 580.999.99" in said[TRAYS[1]]
-    assert "init_gpu" in said[TRAYS[2]]
-    assert "more than one owner" in said[TRAYS[3]]
-    # Two of them are found before anything is touched.
+    messages = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in TRAYS}
+    assert "NV_ERR_IN_USE" in messages[TRAYS[0]]
+    assert "No repository of this tray has nvidia-imex or nvidia-imex-580 in version 580.999.99" in messages[TRAYS[1]]
+    assert "init_gpu" in messages[TRAYS[2]]
+    assert "more than one owner" in messages[TRAYS[3]]
+    # Two of them are found before anything changes.
     assert (up.pids()[1], up.pids()[3]) == (before[1], before[3])
 
 
@@ -458,56 +458,56 @@ def test_a_start_and_a_ctl_that_hang_and_a_port_that_is_closed(up: Racks) -> Non
     play = up.role(imex_start_wait=3, imex_ready_wait=8, imex_ctl_timeout=1)
     assert time.monotonic() - began < 120
     assert {*TRAYS[:2]} < play.failed, play.text
-    said = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in play.failed}
-    assert "is still starting" in said[TRAYS[0]]
-    assert "gave no answer in time" in said[TRAYS[1]]
+    messages = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in play.failed}
+    assert "is still starting" in messages[TRAYS[0]]
+    assert "gave no answer in time" in messages[TRAYS[1]]
     assert "50000" in play.text
     assert play.failed & set(TRAYS[2:])
 
 
 def dies_with(racks: Racks, tray: str, step: str) -> None:
-    """The tray's network dies with a step of its unit."""
+    """Take the tray's network down at a step of its unit."""
     down = f"[Service]\\n{step}=+/bin/ip link set host0 down\\n"
     racks.on([tray], f"mkdir -p $(dirname {DYING}); printf '{down}' > {DYING}; systemctl daemon-reload")
 
 
-def test_a_tray_that_dies_between_stop_and_start_owes(up: Racks) -> None:
-    """The rest of the clique goes on without it."""
+def test_a_tray_that_dies_between_stop_and_start_is_outdated(up: Racks) -> None:
+    """The rest of the clique continues without it."""
     dies_with(up, TRAYS[1], "ExecStopPost")
     up.cliques({"r01": TRAYS[:3], "r02": TRAYS[3:]})
     play = up.role(imex_ready_wait=40)
     assert play.recap[TRAYS[1]]["unreachable"] == 1, play.text
     assert not play.failed, play.text
-    assert f"imex_list_outdated: {TRAYS[1]} could not be given" in play.text
+    assert f"imex_list_outdated: {TRAYS[1]} was not reached" in play.text
     assert up.record(TRAYS[0])["outdated"] == [TRAYS[1]]
 
 
 @pytest.mark.minutes
-def test_whoever_keeps_jobs_away_can_ask_first(up: Racks) -> None:
-    # An earlier test may have left the package of another driver.
+def test_pending_changes_are_reported_before_a_change(up: Racks) -> None:
+    # A test before may have left the package of another driver.
     assert up.role().rc == 0
     none: dict[str, list[str]] = {tray: [] for tray in TRAYS}
-    assert up.due() == none
-    # A tray that has booted has an unblessed list and its daemon runs: the role only blesses it.
+    assert up.pending() == none
+    # After a boot a tray has no start approval and its daemon runs: the role only writes the approval.
     up.boot(TRAYS[0])
     wait_until(up.is_up, "the domain is up again", 120.0)
-    assert up.due() == none
-    assert up.due(imex_log_level=3) == {
+    assert up.pending() == none
+    assert up.pending(imex_log_level=3) == {
         tray: ["stop nvidia-imex.service", "change /etc/nvidia-imex/config.cfg"] for tray in TRAYS
     }
     up.on([TRAYS[1]], "systemctl stop nvidia-imex")
-    asked = up.due()
-    assert asked[TRAYS[1]] == ["start nvidia-imex.service"]
+    pending = up.pending()
+    assert pending[TRAYS[1]] == ["start nvidia-imex.service"]
     assert up.role().rc == 0
     up.power_off(TRAYS[3])
-    assert up.due() == {tray: [] for tray in TRAYS[:3]}
+    assert up.pending() == {tray: [] for tray in TRAYS[:3]}
     up.on([TRAYS[3]], "ip link set host0 up")
     assert up.role().rc == 0
 
 
 @pytest.mark.minutes
 def test_a_tray_that_dies_after_its_start(up: Racks) -> None:
-    """It has the list, so it owes nothing; the others are ready, and one sentence says who is missing."""
+    """It has the list, so it is not outdated; the others are ready, and one message names the missing tray."""
     dies_with(up, TRAYS[1], "ExecStartPost")
     up.cliques({"r01": TRAYS[:3], "r02": TRAYS[3:]})
     play = up.role(imex_ready_wait=20)
@@ -563,9 +563,9 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     assert (up.folder / "ca" / f"{TRAYS[0]}.key").read_text() != key
     assert up.pids() == before
     assert all("reloading the TLS files" in text for text in up.on(TRAYS, "cat /var/log/nvidia-imex.log"))
-    wait_until(up.is_up, "they talk by the new certificates")
+    wait_until(up.is_up, "they are connected with the new certificates")
 
-    # The site's own files in their place, and then new ones of the site: neither costs a daemon.
+    # The site's own files replace them, and then new ones of the site: neither restarts a daemon.
     site = {"imex_tls": "site", "imex_tls_files": certificates(up, "site")}
     for _time in range(2):
         before_log = up.on(TRAYS, "grep -c 'reloading the TLS files' /var/log/nvidia-imex.log")
@@ -575,7 +575,7 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
         assert up.on(TRAYS, "grep -c 'reloading the TLS files' /var/log/nvidia-imex.log") > before_log
         assert up.ask(TRAYS[3], f"cat {domain.TLS_FILES['key']}") == (up.folder / f"{TRAYS[3]}.key").read_text().strip()
         assert up.pids() == before
-        wait_until(up.is_up, "they talk by the site's certificates")
+        wait_until(up.is_up, "they are connected with the site's certificates")
         certificates(up, "site")
     off = up.role()
     assert off.rc == 0, off.text
@@ -585,7 +585,7 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
 
 # Owners.
 
-# Each tray is a clique of its own here, and walks five of the twenty switches.
+# Each tray is a clique of its own here, and has five of the twenty changes of owner.
 WALKS = {
     "r01t01": ["domain", "job", "domain", "driver_managed", "domain", "host_managed"],
     "r01t02": ["host_managed", "domain", "none", "domain", "none", "job"],
@@ -595,24 +595,23 @@ WALKS = {
 LAST = ["host_managed", "job", "host_managed", "none"]
 
 
-def test_the_walks_have_every_switch() -> None:
+def test_the_walks_have_every_change_of_owner() -> None:
     pairs = {pair for walk in WALKS.values() for pair in zip(walk, walk[1:])}
     missing = {(a, b) for a in domain.OWNERS for b in domain.OWNERS if a != b} - pairs
-    # The third tray walks on to these.
+    # The third tray continues with these.
     assert missing <= set(zip(LAST, LAST[1:])), missing
 
 
 def state_of(racks: Racks, tray: str) -> dict[str, Any]:
-    """What there is of any owner on a tray."""
+    """The state of units, daemons, channels and files of any owner on a tray."""
     script = (
         "systemctl is-enabled nvidia-imex; systemctl is-active nvidia-imex; pgrep -xc nvidia-imex;"
         "systemctl is-active nvlink-imex-list.socket;"
         "ls /dev/nvidia-caps-imex-channels 2>/dev/null | tr '\\n' ' '; echo;"
         f"ls -d {' '.join(MANAGED)} {files.NODES_FILE} {SOCKET_LINK} 2>/dev/null; {OTHERS}"
     )
-    # What is said ends with its last line that is not empty.
-    said = [*racks.ask(tray, script).split("\n"), ""]
-    enabled, active, daemons, socket, channels, *there = said
+    # The output lacks the empty lines at its end.
+    enabled, active, daemons, socket, channels, *there = [*racks.ask(tray, script).split("\n"), ""]
     return {
         "enabled": enabled,
         "active": active,
@@ -639,7 +638,7 @@ SERVICE_FILES = {
 
 
 def expected(owner: str) -> dict[str, Any]:
-    """But for the list under driver_managed, which is left as it was found."""
+    """The expected state_of(), apart from the node list under driver_managed, which is not changed."""
     if owner in domain.SERVICE_OWNERS:
         return {
             "enabled": "enabled",
@@ -674,42 +673,42 @@ def walk(racks: Racks, owners: dict[str, str], preview: bool = False) -> None:
         assert all(shown.recap[tray]["changed"] for tray in trays), shown.text
     play = racks.role(trays=trays, **chosen)
     assert play.rc == 0, play.text
-    # This lab's Slurm gives jobs their channels.
+    # This lab's Slurm gives each job a channel.
     assert ("imex_channel_slurm_conflict" in play.text) == any(
         owner in domain.SERVICE_OWNERS for owner in owners.values()
     )
     for tray, owner in owners.items():
-        seen, wanted = state_of(racks, tray), expected(owner)
+        observed, desired = state_of(racks, tray), expected(owner)
         if owner == domain.DRIVER:
-            seen["files"] -= {files.NODES_FILE}
+            observed["files"] -= {files.NODES_FILE}
         elif owner == domain.JOB:
-            assert "/usr/local/libexec/nvlink-imex-job" in seen["files"]
-            seen["files"] &= {*MANAGED, *SERVICE_FILES}
+            assert "/usr/local/libexec/nvlink-imex-job" in observed["files"]
+            observed["files"] &= {*MANAGED, *SERVICE_FILES}
         if owner != domain.JOB:
-            seen["files"] -= {"/usr/local/libexec/nvlink-imex-job"}
+            observed["files"] -= {"/usr/local/libexec/nvlink-imex-job"}
         if owner in domain.SERVICE_OWNERS:
-            seen["files"] -= {str(Path(domain.START_APPROVAL).parent)}
-        assert seen["files"] ^ wanted["files"] == set(), (tray, owner, play.text)
-        assert seen == wanted, (tray, owner, play.text)
+            observed["files"] -= {str(Path(domain.START_APPROVAL).parent)}
+        assert observed["files"] ^ desired["files"] == set(), (tray, owner, play.text)
+        assert observed == desired, (tray, owner, play.text)
     again = racks.role("--check", trays=trays, **chosen)
     assert (again.rc, again.changed) == (0, 0), again.text
-    # Nothing is to be done for the owner that is there, and something for any other.
-    assert racks.due(trays, **chosen) == {tray: [] for tray in trays}
+    # Nothing is pending for the present owner, and something for any other.
+    assert racks.pending(trays, **chosen) == {tray: [] for tray in trays}
     others = {tray: domain.OWNERS[domain.OWNERS.index(owner) - 1] for tray, owner in owners.items()}
-    asked = racks.due(trays, **{**chosen, "imex_walk": others})
-    assert {tray for tray, why in asked.items() if why} == set(trays)
+    pending = racks.pending(trays, **{**chosen, "imex_walk": others})
+    assert {tray for tray, reasons in pending.items() if reasons} == set(trays)
 
 
 @pytest.mark.minutes
-def test_every_owner_after_every_other_leaves_nothing_of_it(either: Racks) -> None:
+def test_every_change_of_owner_removes_the_files_of_the_former_one(either: Racks) -> None:
     either.on(TRAYS, f"printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}")
-    # An initramfs is larger than what a module's other children may write.
+    # An initramfs is larger than the file size limit of a module's other children.
     either.on(
         TRAYS, f"printf '#!/bin/sh\\nexec truncate --size=20M /root/initrd.img\\n' > {INITRAMFS}; chmod 755 {INITRAMFS}"
     )
     either.cliques({f"c{number}": [tray] for number, tray in enumerate(TRAYS)})
     for step in range(6):
-        walk(either, {tray: way[step] for tray, way in WALKS.items()}, preview=step == 3)
+        walk(either, {tray: owners[step] for tray, owners in WALKS.items()}, preview=step == 3)
     for owner in LAST:
         walk(either, {TRAYS[2]: owner})
     assert either.on(TRAYS, "stat -c %s /root/initrd.img") == ["20971520\n"] * 4
@@ -721,9 +720,9 @@ def test_every_owner_after_every_other_leaves_nothing_of_it(either: Racks) -> No
 
 @pytest.mark.two_racks
 def test_two_racks_of_which_one_is_split_with_two_forks(tmp_path: Path) -> None:
-    """No phase waits for a tray that the same task has still to change, so two forks do for 36 trays.
+    """No phase waits for the same phase on another tray, so two forks will do for 36 trays.
 
-    Then the split is taken back while a tray of it is off.
+    Then the split is reverted while one of its trays is off.
     """
     scenario = tmp_path / "racks.yml"
     scenario.write_text(
@@ -751,7 +750,7 @@ def test_two_racks_of_which_one_is_split_with_two_forks(tmp_path: Path) -> None:
         assert site.on(first, "systemctl show --property=MainPID --value nvidia-imex") == before
         assert site.status(second[17]) == "DEGRADED"
         site.boot(second[4])
-        wait_until(lambda: "nvlink-imex:" in journal(site, second[4]), "the check has said why")
+        wait_until(lambda: "nvlink-imex:" in journal(site, second[4]), "the check at boot logs the reason")
         assert site.ask(second[4], "systemctl is-active nvidia-imex") != "active"
         play = site.role(trays=[second[4]], timeout=600.0)
         assert play.rc == 0, play.text
