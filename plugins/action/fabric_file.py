@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Proposes and accepts fabric files on the controller; the module of the same name documents it."""
+"""Propose, accept and edit the fabric file on the controller; the module of the same name documents it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARG
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file, proposal, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.gates import too_old
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, Merged, ask, merge, percent
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import (
+    Answer,
+    Merged,
+    merge,
+    percent,
+    query,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
@@ -48,39 +54,39 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import an
 Result = dict[str, Any]
 display = Display()
 
-# Percent of the trays of a live source that must answer where the site does not say.
-_MIN_OF_LIVE = 50.0
+# Default of min_answer for live sources, in percent.
+_MIN_LIVE_ANSWER = 50.0
 
 
 class ActionModule(ActionBase):
-    """Registered results in, fabric file, state file and proposal out. Touches no host."""
+    """Read registered results and write fabric file, state file and proposal. Connects to no host."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
         result = super().run(tmp, task_vars)
-        # Null is the same as not given, so that a site can pass variables through that it leaves empty.
+        # Null means not set, so that a site can pass variables that it leaves empty.
         self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
-        _say_what_is_missing(self._task.args)
-        asks_hosts = ansible_facts.SOURCE in map(str, _listed(self._task.args.get("sources", [ansible_facts.SOURCE])))
-        required_if = REQUIRED_IF if asks_hosts else [row for row in REQUIRED_IF if row[1] != "proposed"]
+        _check_required(self._task.args)
+        uses_hosts = ansible_facts.SOURCE in map(str, _as_list(self._task.args.get("sources", [ansible_facts.SOURCE])))
+        required_if = REQUIRED_IF if uses_hosts else [row for row in REQUIRED_IF if row[1] != "proposed"]
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=required_if)
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         path = options["fabric_file"]
         try:
             if not os.path.isabs(path):
                 raise fabric_file.FabricFileError(
-                    f"fabric_file: {path!r} is no absolute path; give one, such as /srv/site/fabric.json"
+                    f"fabric_file: {path!r} is not an absolute path; set one, such as /srv/site/fabric.json"
                 )
             files = _Files(path, now, dry=self._task.check_mode)
-            with files.held() if options["state"] != "checked" else contextlib.nullcontext():
+            with files.locked() if options["state"] != "checked" else contextlib.nullcontext():
                 observe = functools.partial(_observe, self, options, task_vars or {}, now)
                 done = _STATES[options["state"]](files, options, observe)
         except ImportError as error:
             raise AnsibleActionFail(
-                f"sources: need the Python library {error.name} on the controller; "
-                "install what requirements.txt of the collection names"
+                f"sources: the Python library {error.name} is missing on the controller; "
+                "install the collection's requirements.txt"
             ) from error
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from error
@@ -90,18 +96,16 @@ class ActionModule(ActionBase):
         return {**result, "fabric_file": path, **done}
 
 
-def _say_what_is_missing(arguments: Mapping[str, Any]) -> None:
-    """Name the variable that a playbook's user forgot: Ansible's own words name the option only."""
+def _check_required(arguments: Mapping[str, Any]) -> None:
+    """Raise an error with a remedy for a missing option: Ansible's own message names the option only."""
     if not (arguments.get("fabric_file") or arguments.get("path")):
-        raise AnsibleActionFail("fabric_file: is not set; give its path, as -e fabric_file=/srv/site/fabric.json")
+        raise AnsibleActionFail("fabric_file: is not set; set its absolute path, such as /srv/site/fabric.json")
     if arguments.get("state") == "accepted" and not arguments.get("proposal"):
-        raise AnsibleActionFail(
-            "proposal: is not set; give the sha256 that discover printed, as -e fabric_proposal=SHA256"
-        )
+        raise AnsibleActionFail("proposal: is not set; set the sha256 of the proposal, as state=proposed returned it")
 
 
 class _Files:
-    """The fabric file and what stands beside it, as they are and as they are to be. Writes nothing if dry."""
+    """The fabric file with its state file and proposal. Writes nothing if dry."""
 
     def __init__(self, path: str, now: str, dry: bool) -> None:
         self.path, self.now, self._dry = path, now, dry
@@ -109,27 +113,27 @@ class _Files:
         self.fabric: Fabric | None = None
         self.state: State | None = None
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        """The lock against other writers; who writes nothing needs none."""
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """The lock against other writers; a dry run needs none."""
         return contextlib.nullcontext() if self._dry else storage.locked(self.path, self.now)
 
     def read(self) -> None:
-        """Read what is there. The bytes of the fabric file are kept, for a proposal is made from exactly those."""
+        """Read the files; the bytes of the fabric file are kept, since a proposal is made from exactly these."""
         self.base = fabric_file.read(self.path) if os.path.exists(self.path) else None
         self.fabric = None if self.base is None else fabric_file.parse(self.base, self.path)
         self.state = fabric_file.load_state(self.path)
 
     @property
     def sha256(self) -> str | None:
-        """Of the fabric file that is there; None where there is none."""
+        """The sha256 of the current fabric file; None where there is none."""
         return None if self.base is None else fabric_file.digest(self.base)
 
     def differ(self, fabric: Fabric) -> bool:
-        """Whether this fabric is not the one in the file; how a person has laid the file out does not matter."""
+        """Whether this fabric differs from the file in content; the layout of the file does not matter."""
         return fabric.as_dict() != (self.fabric or Fabric()).as_dict()
 
     def write_fabric(self, data: bytes) -> None:
-        """Make these bytes the fabric file; what stood there becomes <path>.previous."""
+        """Write the fabric file; the old one becomes <path>.previous."""
         if not self._dry:
             if self.base is not None:
                 storage.write_atomic(f"{self.path}.previous", self.base)
@@ -144,15 +148,15 @@ class _Files:
             storage.write_atomic(proposal.proposal_path(self.path), proposed.encode())
 
     def drop_proposal(self) -> bool:
-        """Remove a proposal that no longer says anything; whether there was one."""
-        beside = proposal.proposal_path(self.path)
-        there = os.path.exists(beside)
-        if there and not self._dry:
-            storage.remove(beside)
-        return there
+        """Remove the proposal, if there is one; whether there was one."""
+        file = proposal.proposal_path(self.path)
+        exists = os.path.exists(file)
+        if exists and not self._dry:
+            storage.remove(file)
+        return exists
 
     def last_proposal(self) -> proposal.Proposal | None:
-        """The proposal that is there; one that was tampered with counts as none, it is about to be replaced."""
+        """The pending proposal; None also for an invalid one, which is replaced."""
         with contextlib.suppress(fabric_file.FabricFileError):
             return proposal.load_proposal(self.path)
         return None
@@ -162,7 +166,7 @@ def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[..., A
     files.read()
     _policy(options)
     _sources(options)
-    msg = f"{files.path} and the options of placement can be used"
+    msg = f"{files.path} and the options of placement are valid"
     return {"changed": False, "changes": [], "findings": [], "diff": [], "msg": msg}
 
 
@@ -178,21 +182,21 @@ def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[..., 
         "diff": [],
     }
     if files.sha256 == sha256:
-        return {**outcome, "changed": False, "msg": f"{files.path} is that proposal already"}
-    taken = proposal.accept(files.path, sha256, files.base)
-    fabric = fabric_file.parse(taken.data, files.path)
-    files.write_fabric(taken.data)
+        return {**outcome, "changed": False, "msg": f"{files.path} is already the proposal with sha256 {sha256}"}
+    accepted = proposal.accept(files.path, sha256, files.base)
+    fabric = fabric_file.parse(accepted.data, files.path)
+    files.write_fabric(accepted.data)
     if files.state:
         files.write_state(replace(mark_accepted(files.state, fabric), written_at=files.now))
     files.drop_proposal()
     return {
         **outcome,
-        "sha256": taken.sha256,
-        "changes": taken.changes,
-        "objections": taken.objections,
+        "sha256": accepted.sha256,
+        "changes": accepted.changes,
+        "objections": accepted.objections,
         "changed": True,
-        "diff": [*proposal.diff_text(files.fabric, fabric, taken.changes), _header(files, taken.sha256)],
-        "msg": f"{files.path} is now the proposal with sha256 {taken.sha256}",
+        "diff": [*proposal.diff_text(files.fabric, fabric, accepted.changes), _header(files, accepted.sha256)],
+        "msg": f"{files.path} is now the proposal with sha256 {accepted.sha256}",
     }
 
 
@@ -203,7 +207,7 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
     observations = merged.observations
     targets = {observation.tray for observation in observations}
 
-    def place_upon(fabric: Fabric) -> Placement:
+    def place_on(fabric: Fabric) -> Placement:
         placement = place(
             fabric,
             files.state,
@@ -216,22 +220,22 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
             merged.unclaimed,
         )
         if files.differ(placement.fabric):
-            # What is going to be written must be readable again.
+            # The file that is to be written must be valid.
             fabric_file.check(placement.fabric.as_dict(), files.path, files.fabric)
         return placement
 
-    placement = place_upon(files.fabric or Fabric())
-    by_gates = options["accept"] == "gates"
-    refused_by = placement.objections if by_gates else []
-    if by_gates and not refused_by and files.differ(placement.fabric):
+    placement = place_on(files.fabric or Fabric())
+    use_gates = options["accept"] == "gates"
+    refusals = placement.objections if use_gates else []
+    if use_gates and not refusals and files.differ(placement.fabric):
         result = _accepted_by_gates(files, placement)
     else:
         last = files.last_proposal()
-        placement = _carry_on(files, last, placement, targets, place_upon, policy)
+        placement = _merge_with_pending(files, last, placement, targets, place_on, policy)
         differs = files.differ(placement.fabric)
-        result = _left_to_a_person(files, last, placement, refused_by, policy) if differs else _unchanged(files)
-    waits = result["proposal_file"] is not None
-    state = mark_pending(placement, files.fabric) if waits else mark_accepted(placement.state, placement.fabric)
+        result = _left_for_review(files, last, placement, refusals, policy) if differs else _unchanged(files)
+    is_pending = result["proposal_file"] is not None
+    state = mark_pending(placement, files.fabric) if is_pending else mark_accepted(placement.state, placement.fabric)
     result["changed"] |= files.state is None or files.state.fingerprint() != state.fingerprint()
     files.write_state(state)
     summary = _summary(placement.fabric, state, placement.changes)
@@ -252,31 +256,31 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
     }
 
 
-def _carry_on(
+def _merge_with_pending(
     files: _Files,
     last: proposal.Proposal | None,
     placement: Placement,
     targets: Collection[str],
-    place_upon: Callable[[Fabric], Placement],
+    place_on: Callable[[Fabric], Placement],
     policy: Policy,
 ) -> Placement:
-    """The placement, with what the proposal that waits says of trays that are no targets now.
+    """The placement, merged with the changes of the pending proposal for trays that are not targets of this run.
 
-    So job slices add to one proposal. Never done for what gates accept: they must not accept what another run has left
-    for a person to look at.
+    Job slices thus add to one proposal. Never done with accept=gates: gates must not accept changes that another run
+    left for review.
     """
     earlier = [change for change in last.changes if change["tray"] not in targets] if last else []
     if last and earlier and last.base_sha256 == files.sha256:
         fabric = files.fabric or Fabric()
-        # Where trays of both claim one GPU or address, only a run that sees both can tell whose it is.
+        # Where trays of both claim the same GPU or address, only a run on both can resolve it.
         with contextlib.suppress(fabric_file.FabricFileError):
             pending = fabric_file.parse(last.data, files.path)
-            carried = merge_pending(fabric, pending, targets)
-            fabric_file.check(carried.as_dict(), files.path)
-            both = place_upon(carried)
+            combined = merge_pending(fabric, pending, targets)
+            fabric_file.check(combined.as_dict(), files.path)
+            both = place_on(combined)
             changes = [*earlier, *both.changes]
             others = {change["tray"] for change in earlier}
-            # The gates look at all that waits together.
+            # The gates check all pending changes together.
             step = replace(
                 both.step,
                 previous=fabric,
@@ -284,8 +288,8 @@ def _carry_on(
                 mixed=others.intersection(last.mixed).union(both.step.mixed),
                 old=others.intersection(last.old),
             )
-            waiting = [row for row in pending.overrides if row not in fabric.overrides]
-            return decided(replace(both, changes=changes, step=step), policy, waiting)
+            overridden = [row for row in pending.overrides if row not in fabric.overrides]
+            return decided(replace(both, changes=changes, step=step), policy, overridden)
     return placement
 
 
@@ -295,7 +299,7 @@ def _unchanged(files: _Files) -> Result:
         "sha256": files.sha256,
         "proposal_file": None,
         "diff": [],
-        "msg": f"places are unchanged in {files.path}" if files.base else "no tray has a place yet",
+        "msg": f"no change of places in {files.path}" if files.base else "no tray has a place yet",
     }
 
 
@@ -313,15 +317,15 @@ def _accepted_by_gates(files: _Files, placement: Placement) -> Result:
     }
 
 
-def _left_to_a_person(
+def _left_for_review(
     files: _Files,
     last: proposal.Proposal | None,
     placement: Placement,
-    refused_by: list[Finding],
+    refusals: list[Finding],
     policy: Policy,
 ) -> Result:
-    """Write the proposal, unless the one that waits says the same; gates that were asked and refused fail the task."""
-    next_one = proposal.propose(
+    """Write the proposal, unless the pending one is the same; with accept=gates an objection fails the task."""
+    new = proposal.propose(
         files.base,
         placement.fabric,
         placement.changes,
@@ -330,23 +334,25 @@ def _left_to_a_person(
         placement.step.mixed,
         too_old(placement.step, policy),
     )
-    repeated = last is not None and next_one.repeats(last)
+    repeated = last is not None and new.repeats(last)
     if last and repeated:
-        next_one = last
+        new = last
     else:
-        files.write_proposal(next_one)
+        files.write_proposal(new)
     result: Result = {
         "changed": not repeated,
-        "sha256": next_one.sha256,
+        "sha256": new.sha256,
         "proposal_file": proposal.proposal_path(files.path),
-        "diff": [_header(files, next_one.sha256)],
-        "msg": f"accept it with: {_accept_command(files.path, next_one.sha256)}",
+        "diff": [_header(files, new.sha256)],
+        "msg": f"accept it with: {_accept_command(files.path, new.sha256)}",
     }
-    if refused_by:
-        names = ", ".join(sorted({row["code"] for row in refused_by}))
-        reasons = "; ".join(row["message"].rstrip(".") for row in refused_by)
+    if refusals:
+        names = sorted({row["code"] for row in refusals})
+        reasons = "; ".join(row["message"].rstrip(".") for row in refusals)
         result["failed"] = True
-        result["msg"] = f"not accepted, since the gate {names} objects ({reasons}); {result['msg']}"
+        result["msg"] = (
+            f"not accepted: {'gate' if len(names) == 1 else 'gates'} {', '.join(names)} ({reasons}); {result['msg']}"
+        )
     return result
 
 
@@ -400,43 +406,45 @@ def _policy(options: Mapping[str, Any]) -> Policy:
 
 
 def _declared(rack: Any, trays: Any) -> list[str]:
-    """The trays that a site declares of a rack: a hostlist, or a list of them."""
+    """The declared trays of a rack: a hostlist, or a list of hostlists."""
     try:
-        return [name for text in _listed(trays) for name in expand(str(text))]
+        return [name for text in _as_list(trays) for name in expand(str(text))]
     except HostlistError as error:
-        raise PlacementError(f"expected: {rack} is no hostlist ({str(error).rstrip('.')}); write r01t[01-18]") from None
+        raise PlacementError(
+            f"expected: {rack} is not a hostlist ({str(error).rstrip('.')}); write it as r01t[01-18]"
+        ) from None
 
 
 def _sources(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The sources to ask with the options of each, in the order of trust. The fabric file is always known."""
-    wanted = []
+    """The names of the sources with their options, in the order of trust, without the fabric file."""
+    rows = []
     for row in options["sources"]:
         if isinstance(row, Mapping) and len(row) == 1:
-            wanted.append(next(iter(row.items())))
+            rows.append(next(iter(row.items())))
         elif isinstance(row, str):
-            wanted.append((row, None))
+            rows.append((row, None))
         else:
             raise sources.SourceError(
-                f"sources: {sources.shown(row)} is neither a name nor one name with its options; write ssh, or ssh: "
-                "with its options below it"
+                f"sources: {sources.shown(row)} is neither a name nor a name with its options; write ssh, or ssh: "
+                "with the options below it"
             )
     known = (ansible_facts.SOURCE, *sources.KNOWN)
-    for number, (name, own) in enumerate(wanted):
+    for number, (name, own) in enumerate(rows):
         if name not in known:
             raise sources.SourceError(
                 f"sources: {sources.shown(name)} is not a known source{sources.nearest(name, known)}"
             )
-        if name in [other for other, _own in wanted[:number]]:
-            raise sources.SourceError(f"sources: {name} is named twice; name it once")
+        if name in [other for other, _own in rows[:number]]:
+            raise sources.SourceError(f"sources: {name} is listed twice; list it once")
         if own is not None and name not in sources.LIVE:
-            raise sources.SourceError(f"sources: {name} has no options here; write its name alone")
-    asked = [(str(name), own) for name, own in wanted if name != sources.FABRIC_FILE]
-    if not asked:
-        raise sources.SourceError("sources: names nothing to ask; add ansible_facts, ssh or another live source")
-    return asked
+            raise sources.SourceError(f"sources: {name} has no options here; write its name only")
+    selected = [(str(name), own) for name, own in rows if name != sources.FABRIC_FILE]
+    if not selected:
+        raise sources.SourceError("sources: has no live source; add ansible_facts, ssh or another live source")
+    return selected
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
@@ -468,40 +476,40 @@ def _counts(summary: Mapping[str, int]) -> str:
     return f"{count(summary['trays'], 'tray')}, {words}"
 
 
-# --- what the hosts of this play said ---
+# --- observations ---
 
 
 def _observe(
     action: ActionBase, options: Mapping[str, Any], task_vars: Mapping[str, Any], now: str, fabric: Fabric | None
 ) -> Merged:
-    """What the sources say, merged in the order of trust. An outage is an error only where no fabric file stands."""
+    """Query the sources and merge their answers. An outage is an error only without a fabric file."""
     known = {name: tray.get("ansible_host") or name for name, tray in (fabric or Fabric()).trays.items()}
-    least = None if options["min_answer"] is None else percent("min_answer", options["min_answer"])
-    site = _SiteOf(action, task_vars)
+    min_answer = None if options["min_answer"] is None else percent("min_answer", options["min_answer"])
+    site = _HostSettings(action, task_vars)
     answers = []
     for name, own in _sources(options):
         if name == ansible_facts.SOURCE:
-            # A site may ask hosts that are off for good, so these are measured only where it says how.
+            # The play may include hosts that are always off, so min_answer applies only if it is set.
             rows = _registered(options, task_vars)
-            answer = Answer(name, rows, measured=least is not None)
+            answer = Answer(name, rows, measured=min_answer is not None)
         else:
-            asked = None if name in sources.ASK_TRAYS else known
-            answer = ask(name, functools.partial(sources.observe, name, own, now, known, display), asked)
+            asked = None if name in sources.TRAY_SOURCES else known
+            answer = query(name, functools.partial(sources.observe, name, own, now, known, display), asked)
             answer = replace(answer, hints=name in sources.HINTS)
         if not answer.hints:
-            answer = replace(answer, observations=[site.told(row) for row in answer.observations])
+            answer = replace(answer, observations=[site.applied(row) for row in answer.observations])
         answers.append(answer)
-    held = fabric or Fabric()
-    nodes = {name: tray["slurm_node"] for name, tray in held.trays.items()}
-    blocks = {block.name for cluster in (None, *held.slurm_clusters) for block in held.blocks(cluster)}
-    return merge(answers, _MIN_OF_LIVE if least is None else least, fabric is not None, nodes, blocks)
+    current = fabric or Fabric()
+    nodes = {name: tray["slurm_node"] for name, tray in current.trays.items()}
+    blocks = {block.name for cluster in (None, *current.slurm_clusters) for block in current.blocks(cluster)}
+    return merge(answers, _MIN_LIVE_ANSWER if min_answer is None else min_answer, fabric is not None, nodes, blocks)
 
 
 def _registered(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[Observation]:
     """An observation of every host of the play, from the results that a task of this run has registered.
 
-    Reads each host's variables once and untemplated: what a tray said must never be a template, and ten thousand hosts
-    must not cost a template engine each.
+    The variables are read without templating: the answer of a tray must never be a template, and templating is slow for
+    ten thousand hosts.
     """
     hostvars, register = task_vars["hostvars"], options["observations"]
     observations, registered = [], False
@@ -511,17 +519,18 @@ def _registered(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> lis
         registered = registered or register in variables
         observations.append(ansible_facts.observe(name, variables.get(register)))
     if not registered:
-        # A misspelt name must not make every tray stale.
+        # A misspelt name of the variable must not make every tray stale.
         raise PlacementError(
-            f"observations: no host of this play has a result registered as {register!r}; name the one of this run"
+            f"observations: no host of this play has a result registered as {register!r}; set the name that "
+            "this run registers"
         )
     return observations
 
 
-class _SiteOf:
-    """What the inventory of this run says of trays, whichever source has seen them.
+class _HostSettings:
+    """Host variables of the site for trays of any source: node names, address and clusters.
 
-    Only what the site itself wrote is templated, where it is an expression.
+    Only these variables, which the site itself wrote, are templated.
     """
 
     def __init__(self, action: ActionBase, task_vars: Mapping[str, Any]) -> None:
@@ -529,36 +538,36 @@ class _SiteOf:
         hosts = [*task_vars.get("ansible_play_hosts_all", ()), *task_vars.get("groups", {}).get("all", ())]
         self._hosts = {str(host): host for host in hosts}
 
-    def told(self, observation: Observation) -> Observation:
-        """The observation with the node names, the address and the clusters that the site gives its tray."""
+    def applied(self, observation: Observation) -> Observation:
+        """The observation with the node names, address and clusters that the site sets for its tray."""
         host = self._hosts.get(observation.tray)
         if host is None or self._hostvars is None:
             return observation
-        site = _Site(self._action, observation.tray, self._hostvars.raw_get(host))
-        said = {
+        site = _HostVariables(self._action, observation.tray, self._hostvars.raw_get(host))
+        values = {
             "slurm_node": site.node("fabric_slurm_node"),
             "kubernetes_node": site.node("fabric_kubernetes_node"),
             "slurm_cluster": site.cluster("fabric_slurm_cluster"),
             "kubernetes_cluster": site.cluster("fabric_kubernetes_cluster"),
             "ansible_host": site.address(),
         }
-        news = {key: value for key, value in said.items() if value is not None}
-        return replace(observation, **news) if news else observation
+        changes = {key: value for key, value in values.items() if value is not None}
+        return replace(observation, **changes) if changes else observation
 
 
-class _Site:
-    """What the site's own variables say of one host."""
+class _HostVariables:
+    """The site's variables of one host."""
 
     def __init__(self, action: ActionBase, host: str, variables: Mapping[str, Any]) -> None:
         self._action, self._host, self._variables = action, host, variables
 
     def node(self, variable: str) -> str | None:
-        """A node name; PlacementError if the site's expression fails or makes none."""
-        return self._name(variable, fabric_file.NODE_NAME, "no host name")
+        """A node name; PlacementError for an expression that fails or an invalid name."""
+        return self._name(variable, fabric_file.NODE_NAME, "not a host name")
 
     def cluster(self, variable: str) -> str | None:
-        """A cluster's name, empty where the site says that the tray is in none; PlacementError as node() does."""
-        return self._name(variable, fabric_file.CLUSTER_NAME, "no name of a cluster", none="")
+        """A cluster name, empty for a tray in no cluster; PlacementError as in node()."""
+        return self._name(variable, fabric_file.CLUSTER_NAME, "not a cluster name", none="")
 
     def _name(self, variable: str, form: re.Pattern[str], wrong: str, none: str | None = None) -> str | None:
         try:
@@ -572,7 +581,7 @@ class _Site:
         return str(value)
 
     def address(self) -> str | None:
-        """Where Ansible connects to; None if that is not said, or cannot be evaluated: connecting has told of it."""
+        """The address that Ansible connects to; None if it is not set or cannot be evaluated."""
         with contextlib.suppress(AnsibleError):
             value = self._value("ansible_host")
             if isinstance(value, str) and fabric_file.HOST_ADDRESS.fullmatch(value):

@@ -152,7 +152,7 @@ def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]
     if options["context"]:
         given["context"] = options["context"]
     # A wrong kubeconfig is a user error and fails; a server that does not answer is a finding.
-    way = kubeconfig.way(
+    way = kubeconfig.client_config(
         Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "verify")
     )
     try:

@@ -11,26 +11,26 @@ short_description: Trays of an NVLink fabric, grouped by NVLink domain and cliqu
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Reads the fabric file, or asks live sources, and groups the trays by NVLink domain, clique, health and state.
+  - Reads the fabric file, or queries live sources, and groups the trays by NVLink domain, clique, health and state.
   - An inventory file for this plugin ends in C(.nvlink.yml) or C(.nvlink.yaml).
   - Every tray has the host vars C(nvlink_tray_index), C(nvlink_gpu_count), C(nvlink_health) (healthy, degraded,
     unhealthy or unknown), C(nvlink_state) (present, stale, conflict or unplaced), C(nvlink_imex_address),
     C(nvlink_slurm_node) and C(nvlink_kubernetes_node), and C(ansible_host) where the fabric file holds it.
-  - What the trays of a clique share stands on the clique's group, so every tray has it too; C(nvlink_cluster_uuid),
-    C(nvlink_clique_id), C(nvlink_clique) (their text form C(<uuid>.<id>)), C(nvlink_domain_name), C(nvlink_clique_name)
-    and C(nvlink_block). They are null for trays without a place.
+  - Variables that the trays of a clique share are set on the clique's group, so every tray has them;
+    C(nvlink_cluster_uuid), C(nvlink_clique_id), C(nvlink_clique) (their text form C(<uuid>.<id>)),
+    C(nvlink_domain_name), C(nvlink_clique_name) and C(nvlink_block). They are null for trays without a place.
   - Where several clusters share the fabric, every tray has C(nvlink_slurm_cluster) and C(nvlink_kubernetes_cluster),
     null in none, and C(nvlink_block) is its block in its Slurm cluster, null in none.
   - Where O(fabric_file) is set, every host has its absolute path as C(nvlink_fabric_file).
   - The groups are C(nvlink) (every tray), C(nvlink_domain_<name>), below it C(nvlink_clique_<name>), and
     C(nvlink_unhealthy), C(nvlink_degraded), C(nvlink_stale) and C(nvlink_unplaced), which exist even while empty;
     where several clusters share the fabric also C(nvlink_slurm_<cluster>) and C(nvlink_kubernetes_<cluster>).
-  - Values are never templated, whatever a tray may have said.
+  - Values are never templated, whatever a tray reports.
 notes:
   - O(compose), O(groups) and O(keyed_groups) cost about a third of a millisecond for each expression and tray, since
     Ansible compiles every expression anew. The groups above cost almost nothing, so prefer them on a large fleet.
-  - O(cache) keeps what live sources said, until their options change. The fabric file is always read anew.
-  - Without the state file, which stands beside the fabric file, every tray is present and its health is unknown.
+  - O(cache) keeps the answers of live sources until their options change. The fabric file is read in each run.
+  - Without the state file next to the fabric file, every tray is present and its health is unknown.
 requirements:
   - fastjsonschema, for the source V(fabric_file)
   - netaddr, for live sources
@@ -46,22 +46,23 @@ extends_documentation_fragment:
   - rackscale.nvlink.source_slurm
 options:
   plugin:
-    description: Says that the file is one for this plugin.
+    description: The name of this plugin.
     type: str
     required: true
     choices: [rackscale.nvlink.fabric]
   sources:
     description:
-      - Where to look, in the order of trust. If two live sources name different cliques for one tray, the first
-        decides, and a finding shows both. What the first leaves open, as the GPUs' UUIDs, is taken from the next.
-      - V(fabric_file) is what was accepted. It alone gives lasting names, so keep it first.
-      - V(ssh) asks every tray over ssh, and V(simulation) makes trays up. They are live sources; see the option of
-        each name.
-      - V(kubernetes), V(topograph) and V(rest) are live sources that ask other services; see the option of each name.
-      - V(slurm) is the topology of a running Slurm, which knows no clique. It only tells where trays that other sources
-        see stand in Slurm now; see O(slurm).
-      - Live sources on top of V(fabric_file) change the state and health of its trays and add those that it does not
-        hold as unplaced; they move no tray.
+      - The sources of trays, in the order of trust. If two live sources report different cliques for one tray, the
+        first decides, and a finding shows both. Values that the first does not report, such as GPU UUIDs, are taken
+        from the next.
+      - V(fabric_file) is the accepted fabric. Only it has stable names, so list it first.
+      - V(ssh) queries every tray over ssh, V(simulation) simulates trays. They are live sources; see the option of each
+        name.
+      - V(kubernetes), V(topograph) and V(rest) are live sources that query other services; see the option of each name.
+      - V(slurm) is the topology of a running Slurm, which has no cliques. It only adds the blocks of trays that other
+        sources report; see O(slurm).
+      - Live sources on top of V(fabric_file) change the state and health of its trays and add others as unplaced;
+        they move no tray.
       - Live sources alone use provisional names, C(new_<first 8 digits of the cluster UUID>) for a domain, the same
         with C(_<clique ID>) for a clique and its block.
     type: list
@@ -69,10 +70,10 @@ options:
     required: true
   min_answer:
     description:
-      - A live source that fails, or answers for less than this part of the trays that it should know, in percent, is an
-        error. If V(fabric_file) is a source too, it is a warning and the fabric file stands, so an outage never empties
-        the inventory. The cache keeps no such answer.
-      - A source that asks trays should know those that it asked, any other those of the fabric file, where that is a
+      - The smallest share of its trays, in percent, for which a live source must answer. Less, or a failure, is an
+        error. If V(fabric_file) is a source too, it is a warning and the places of the fabric file are kept, so an
+        outage never empties the inventory. Such an answer is not cached.
+      - For V(ssh) these are the trays that it queries, for other sources those of the fabric file, where that is a
         source too.
     type: float
     default: 50
@@ -83,28 +84,28 @@ options:
     type: str
   simulation:
     description:
-      - The fleet that the source V(simulation) makes up. Equal options give equal trays on every machine.
-      - Trays are called C(r01t01) and so on, with as many digits as the fleet needs.
+      - The fleet that the source V(simulation) simulates. Equal options give equal trays on every machine.
+      - Trays are named C(r01t01) and so on, with as many digits as the fleet needs.
     type: dict
     suboptions:
       racks:
-        description: How many racks, each an NVLink domain of its own.
+        description: Number of racks. Each is an NVLink domain of its own.
         type: int
         default: 1
       trays_per_rack:
-        description: How many trays a rack has.
+        description: Number of trays of a rack.
         type: int
         default: 18
       gpus_per_tray:
-        description: How many GPUs a tray has.
+        description: Number of GPUs of a tray.
         type: int
         default: 4
       seed:
-        description: Another seed gives other UUIDs, serial numbers and faulty trays.
+        description: Seed of UUIDs, serial numbers and faults.
         type: int
         default: 1
       cliques_per_rack:
-        description: Into how many cliques every rack is split.
+        description: Number of cliques of every rack.
         type: int
         default: 1
       split:
@@ -112,33 +113,33 @@ options:
         type: dict
       faults:
         description:
-          - What is wrong with some of the trays.
-          - Each is a rate from 0 to 1, which the seed decides tray by tray, or a list of trays. A tray has one fault at
-            most, the first of these that strikes it.
+          - Faults of some of the trays.
+          - Each is a rate from 0 to 1, evaluated for each tray by the seed, or a list of trays. A tray has one fault at
+            most, the first one in this order.
         type: dict
         suboptions:
           down:
-            description: Gives no answer.
+            description: Trays that give no answer.
             type: raw
           detached:
-            description: Answers, but is attached to no NVLink domain.
+            description: Trays that answer, but are attached to no NVLink domain.
             type: raw
           unhealthy:
-            description: Is unhealthy.
+            description: Unhealthy trays.
             type: raw
           degraded:
-            description: Is degraded.
+            description: Degraded trays.
             type: raw
 """
 
 EXAMPLES = r"""
-# fabric.nvlink.yml: the accepted fabric, beside this file
+# fabric.nvlink.yml: the accepted fabric, next to this file
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file]
 fabric_file: fabric.json
 
 ---
-# big.nvlink.yml: 10,368 trays that do not exist
+# big.nvlink.yml: 10,368 simulated trays
 plugin: rackscale.nvlink.fabric
 sources: [simulation]
 simulation: {racks: 576, trays_per_rack: 18, gpus_per_tray: 4, seed: 1}
@@ -159,7 +160,7 @@ simulation:
     degraded: 0.1
 
 ---
-# live.nvlink.yml: the accepted fabric in the health that a live source sees, kept for ten minutes
+# live.nvlink.yml: the accepted fabric with the health from a live source, cached for ten minutes
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file, simulation]
 fabric_file: "{{ lookup('ansible.builtin.env', 'HOME') }}/fabric.json"
@@ -171,7 +172,7 @@ cache_connection: ~/.cache/rackscale.nvlink/inventory
 cache_timeout: 600
 
 ---
-# nodes.nvlink.yml: what a Kubernetes cluster knows of its nodes
+# nodes.nvlink.yml: the nodes of a Kubernetes cluster
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file, kubernetes]
 fabric_file: fabric.json
@@ -183,7 +184,7 @@ kubernetes:
   kubernetes_cluster: prod
 
 ---
-# pod.nvlink.yml: the same from a pod, by its service account, where one answer in two is enough
+# pod.nvlink.yml: the same from a pod, with its service account
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file, kubernetes]
 fabric_file: fabric.json
@@ -209,7 +210,7 @@ topograph:
   deadline: 600
 
 ---
-# netq.nvlink.yml: the same with all that can be said to it
+# netq.nvlink.yml: the same with all its options
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file, topograph]
 fabric_file: fabric.json
@@ -278,7 +279,7 @@ rest:
     gpu_count: length(gpus)
     driver_version: driver
     health: nvlink.health
-    observed_at: seen
+    observed_at: last_seen
     problem: state != 'in-service' && join(' ', ['the CMDB calls it', state]) || null
     slurm_node: slurm.node
     slurm_cluster: slurm.cluster
@@ -287,7 +288,7 @@ rest:
     ansible_host: addresses.management
 
 ---
-# bmc.nvlink.yml: a service that wants a client's certificate, or a user's password
+# bmc.nvlink.yml: a service that requires a client certificate and a user's password
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file, rest]
 fabric_file: fabric.json
@@ -303,7 +304,7 @@ rest:
     name: split('.', lower(HostName))[0]
 
 ---
-# exported.nvlink.yml: the same out of a file
+# exported.nvlink.yml: the same from a file
 plugin: rackscale.nvlink.fabric
 sources: [rest]
 rest:
@@ -314,7 +315,7 @@ rest:
     clique: clique
 
 ---
-# adopt.nvlink.yml: the blocks of a Slurm whose topology was made by hand, for the trays that ssh sees
+# adopt.nvlink.yml: the blocks of a hand-written Slurm topology, for the trays that ssh reaches
 plugin: rackscale.nvlink.fabric
 sources: [ssh, slurm]
 ssh:
@@ -326,7 +327,7 @@ slurm:
   slurm_cluster: alpha
 
 ---
-# trays.nvlink.yml: the trays of the fabric file, asked over ssh at every run
+# trays.nvlink.yml: the trays of the fabric file, queried over ssh in every run
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file, ssh]
 fabric_file: fabric.json
@@ -335,7 +336,7 @@ ssh:
   fanout: 128
 
 ---
-# first.nvlink.yml: two racks that no fabric file holds yet, asked through gateways
+# first.nvlink.yml: two racks that are not in a fabric file yet, queried through gateways
 plugin: rackscale.nvlink.fabric
 sources: [ssh]
 ssh:
@@ -345,7 +346,7 @@ ssh:
   gateway_python: /opt/clustershell/bin/python3
 
 ---
-# slow.nvlink.yml: trays that take their time, on another port, with programs where no others look for them
+# slow.nvlink.yml: slow trays, on another port, with programs in unusual places
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file, ssh]
 fabric_file: fabric.json
@@ -360,7 +361,7 @@ ssh:
   command_timeout: 150
 
 ---
-# grouped.nvlink.yml: more groups and vars by expressions
+# grouped.nvlink.yml: more groups and variables by expressions
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file]
 fabric_file: fabric.json
@@ -397,16 +398,16 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import So
 
 SUFFIXES = (".nvlink.yml", ".nvlink.yaml")
 
-# No braces and no number sign: such a text is no template and cannot choose other delimiters for one.
+# No braces and no number sign: such a text is not a template and cannot change the delimiters of templates.
 _PLAIN = re.compile(r"[A-Za-z0-9._:%/ -]+")
 
-# An option's documented type -> (whether a value of the inventory file fits, what to say if not). Ansible checks again
-# when it takes the options, but names no file, and takes any word for a boolean.
+# Documented type of an option -> (check of a value in the inventory file, type for the message). Ansible checks the
+# options later, but its messages do not name the file, and it accepts any word for a boolean.
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bool": (lambda value: isinstance(value, bool) or str(value).lower() in BOOLEANS, "true or false"),
     "dict": (lambda value: isinstance(value, Mapping), "a mapping"),
     "float": (lambda value: not isinstance(value, (bool, list, Mapping)), "a number"),
-    "int": (lambda value: not isinstance(value, (bool, list, Mapping)), "a whole number"),
+    "int": (lambda value: not isinstance(value, (bool, list, Mapping)), "an integer"),
     "list": (lambda value: isinstance(value, (list, str)), "a list"),
     "raw": (lambda value: True, ""),
     "str": (lambda value: not isinstance(value, (list, Mapping)), "a text"),
@@ -414,25 +415,25 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def plain(text: str) -> str:
-    """The text, trusted where it cannot be a template.
+    """Mark a text as trusted if it cannot be a template.
 
-    That changes nothing for a play, but ansible-inventory prints an untrusted text as {"__ansible_unsafe": text}, which
-    the programs that read its JSON do not expect. Every other text stays untrusted.
+    This has no effect on plays, but ansible-inventory prints an untrusted text as {"__ansible_unsafe": text}, which
+    programs that read its JSON do not expect. Every other text stays untrusted.
     """
     return trust_as_template(text) if _PLAIN.fullmatch(text) else text
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
-    """Options in, one plan, groups and hosts out."""
+    """Fill the inventory from the fabric file and live sources."""
 
     NAME = "rackscale.nvlink.fabric"
 
     def verify_file(self, path: str) -> bool:
-        """Whether a file may be for this plugin, by its name."""
+        """Whether the file name has a suffix of this plugin."""
         return bool(super().verify_file(path)) and path.endswith(SUFFIXES)
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
-        """Fill the inventory; nothing is added to it if anything is wrong."""
+        """Fill the inventory; after an error it stays empty."""
         super().parse(inventory, loader, path, cache)
         config = self._load_config(path)
         try:
@@ -440,9 +441,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self._read_config_data(path)
             names = sources.check_names(self._option("sources"))
             file = self._fabric_file(names, path)
-            # Not kept: the plan is all that is needed, and a large fabric would double the memory.
-            made = plan(*self._discover(names, file, path, cache))
-            self._check_names(made)
+            # Only the plan is kept: a large fabric would double the memory.
+            planned = plan(*self._discover(names, file, path, cache))
+            self._check_names(planned)
         except FabricFileError as error:
             raise AnsibleParserError(str(error)) from None
         except NvlinkError as error:
@@ -451,18 +452,18 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             raise AnsibleParserError(f"{path}: {error}") from error
         except ImportError as error:
             raise AnsibleError(
-                f"{path}: needs the Python library {error.name} on the controller; "
-                "install what requirements.txt of the collection names"
+                f"{path}: the Python library {error.name} is missing on the controller; "
+                "install the collection's requirements.txt"
             ) from error
-        for name in made.unfit:
+        for name in planned.invalid:
             self.display.warning(
-                f"{file or path}: its state holds {sources.shown(name)}, which is no name for a tray; left out"
+                f"{file or path}: its state holds {sources.shown(name)}, which is not a valid tray name; left out"
             )
-        self._fill(made, file)
-        self._construct(made, file)
+        self._fill(planned, file)
+        self._construct(planned, file)
 
     def _load_config(self, path: str) -> Mapping[str, Any]:
-        """The inventory file as a mapping; Ansible's own check of it names neither the file nor an unknown key."""
+        """Load the inventory file; the errors of Ansible's own check name neither the file nor an unknown key."""
         config = self.loader.load_from_file(path, cache="none", trusted_as_template=True)
         if not config:
             raise AnsibleParserError(f"{path}: is empty; write plugin: {self.NAME} and sources into it")
@@ -475,16 +476,16 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         for key, value in config.items():
             if key not in known:
                 raise SourceError(f"{sources.shown(key)} is not a known option{sources.nearest(key, sorted(known))}")
-            fits, wanted = _TYPES.get(known[key].get("type", "str"), _TYPES["raw"])
+            fits, expected = _TYPES.get(known[key].get("type", "str"), _TYPES["raw"])
             if value is not None and not fits(value):
-                raise SourceError(f"{key}: must be {wanted}, not {sources.shown(value)}")
+                raise SourceError(f"{key}: must be {expected}, not {sources.shown(value)}")
         if config.get("plugin") != self.NAME:
             raise SourceError(f"plugin: is {sources.shown(config.get('plugin'))}, use {self.NAME}")
         if "sources" not in config:
             raise SourceError(f"sources: is missing; list one or more of {', '.join(sources.KNOWN)}")
 
     def _option(self, name: str) -> Any:
-        """An option's value, templates in it resolved with the extra vars."""
+        """The value of an option, with templates resolved by the extra vars."""
         value = self.get_option(name)
         if value and self.templar.is_template(value):
             self.templar.available_variables = self._vars
@@ -494,130 +495,134 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 raise SourceError(f"{name}: cannot be templated ({error}); correct its template") from error
         return value
 
-    def _check_names(self, made: Plan) -> None:
-        """Ansible would give a host of a group's name the group's variables."""
-        for name in made.hosts.keys() & {*made.groups, ROOT, "all", "ungrouped"}:
-            raise SourceError(f"tray {name} has the name of a group; give the tray another name")
+    def _check_names(self, planned: Plan) -> None:
+        """Reject a tray with the name of a group: Ansible would give it the variables of the group."""
+        for name in planned.hosts.keys() & {*planned.groups, ROOT, "all", "ungrouped"}:
+            raise SourceError(f"tray {name} has the name of a group; rename the tray")
 
     def _fabric_file(self, names: list[str], path: str) -> str | None:
         option = self._option(sources.FABRIC_FILE)
         if option is not None:
             return fabric_file.path_of(option, os.path.dirname(path))
         if sources.FABRIC_FILE in names:
-            raise SourceError("fabric_file: is missing; name the fabric file, or leave fabric_file out of sources")
+            raise SourceError(
+                "fabric_file: is missing; set the path of the fabric file, or remove fabric_file from sources"
+            )
         return None
 
     def _discover(self, names: list[str], file: str | None, path: str, cache: bool) -> tuple[Fabric, State | None]:
-        asked = {name: self._option(name) for name in names if name != sources.FABRIC_FILE}
+        live_options = {name: self._option(name) for name in names if name != sources.FABRIC_FILE}
         known = fabric_file.read(file) if file and sources.FABRIC_FILE in names else None
-        if known and not asked:
+        if known and not live_options:
             return known
-        # Only here, since a fabric file alone needs neither placement nor its libraries.
+        # Imported here, since a fabric file alone needs neither placement nor its libraries.
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
 
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         trays = {name: tray.get("ansible_host") or name for name, tray in known[0].trays.items()} if known else {}
         nodes = {name: tray["slurm_node"] for name, tray in known[0].trays.items()} if known else {}
-        observations = self._observe(asked, trays, nodes, now, path, cache, known is not None)
+        observations = self._observe(live_options, trays, nodes, now, path, cache, known is not None)
         return live.overlaid(*known, observations, now) if known else live.provisional(observations, now)
 
     def _observe(
         self,
-        asked: Mapping[str, Any],
+        live_options: Mapping[str, Any],
         trays: Mapping[str, str],
         nodes: Mapping[str, str],
         now: str,
         path: str,
         cache: bool,
-        stands: bool,
+        has_fabric_file: bool,
     ) -> list[Observation]:
-        """What the live sources say, from the cache where it holds the answer to the same options.
+        """The observations of the live sources, from the cache where it has an answer for the same options.
 
-        trays and nodes: tray -> its ssh address, and its name in Slurm, of those in the fabric file. stands: that file
-        is a source too. An outage then is a warning, and its answer is not kept.
+        trays, nodes: tray -> its ssh address, its NodeName in Slurm, for trays of the fabric file. has_fabric_file:
+        that file is a source too; then an outage is a warning, and its answer is not cached.
         """
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
         from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
 
         min_answer = merging.percent("min_answer", self._option("min_answer"))
 
-        def ask() -> merging.Merged:
+        def query() -> merging.Merged:
             answers = (
                 replace(
-                    merging.ask(
+                    merging.query(
                         name,
                         functools.partial(sources.observe, name, options, now, trays, self.display),
-                        None if name in sources.ASK_TRAYS else trays,
+                        None if name in sources.TRAY_SOURCES else trays,
                     ),
                     hints=name in sources.HINTS,
                 )
-                for name, options in asked.items()
+                for name, options in live_options.items()
             )
-            return merging.merge(answers, min_answer, stands, nodes)
+            return merging.merge(answers, min_answer, has_fabric_file, nodes)
 
         if not self.get_option("cache"):
-            return self._told(ask())
+            return self._with_warnings(query())
         key = self.get_cache_key(path)
-        question = hashlib.sha256(json.dumps([asked, trays, nodes], sort_keys=True, default=str).encode()).hexdigest()
+        options_hash = hashlib.sha256(
+            json.dumps([live_options, trays, nodes], sort_keys=True, default=str).encode()
+        ).hexdigest()
         if cache:
             try:
-                held = self._cache[key]
+                entry = self._cache[key]
             except KeyError:
-                held = None
-            if isinstance(held, Mapping) and held.get("question") == question:
-                kept = live.unpack(held.get("answer"))
-                if kept is not None:
-                    return self._told(kept)
-        merged = ask()
+                entry = None
+            if isinstance(entry, Mapping) and entry.get("options_hash") == options_hash:
+                cached = live.unpack(entry.get("answer"))
+                if cached is not None:
+                    return self._with_warnings(cached)
+        merged = query()
         if not merged.outage:
-            self._cache[key] = {"question": question, "answer": live.pack(merged)}
-        return self._told(merged)
+            self._cache[key] = {"options_hash": options_hash, "answer": live.pack(merged)}
+        return self._with_warnings(merged)
 
-    def _told(self, merged: Any) -> list[Observation]:
-        """The observations, once what is to be said of their sources has been told."""
+    def _with_warnings(self, merged: Any) -> list[Observation]:
+        """Print the findings about sources as warnings, and return the observations."""
         for row in merged.findings:
             self.display.warning(row["message"])
         observations: list[Observation] = merged.observations
         return observations
 
-    def _fill(self, made: Plan, file: str | None) -> None:
-        """Hosts first and groups linked last, from the leaves up: a host then learns of its ancestors once.
+    def _fill(self, planned: Plan, file: str | None) -> None:
+        """Add hosts first and link groups last, from the leaves up: the ancestors of a host are then computed once.
 
-        Every host stands in ROOT itself too. Ansible lists the hosts of groups two levels down in no order.
+        Every host is in ROOT directly too, since Ansible does not keep the order of hosts of nested groups.
         """
-        inventory, fit = self.inventory, functools.cache(plain)
+        inventory, trusted = self.inventory, functools.cache(plain)
 
-        def give(entity: Any, variables: Mapping[str, Any]) -> None:
-            # Not by inventory.set_variable(), which first notes with each value that it is from this inventory file.
+        def set_variables(entity: Any, variables: Mapping[str, Any]) -> None:
+            # Not by inventory.set_variable(), which also tags each value with this inventory file as its origin.
             for key, value in variables.items():
-                entity.set_variable(key, fit(value) if isinstance(value, str) else value)
+                entity.set_variable(key, trusted(value) if isinstance(value, str) else value)
 
         inventory.add_group(ROOT)
-        give(inventory.groups[ROOT], made.vars)
-        give(inventory.groups["all"], {"nvlink_fabric_file": file} if file else {})
-        for name, own in made.hosts.items():
+        set_variables(inventory.groups[ROOT], planned.vars)
+        set_variables(inventory.groups["all"], {"nvlink_fabric_file": file} if file else {})
+        for name, own in planned.hosts.items():
             inventory.add_host(name, ROOT)
-            give(inventory.hosts[name], own)
-        for name, group in made.groups.items():
+            set_variables(inventory.hosts[name], own)
+        for name, group in planned.groups.items():
             inventory.add_group(name)
-            give(inventory.groups[name], group.vars)
+            set_variables(inventory.groups[name], group.vars)
             for host in group.hosts:
                 inventory.add_child(name, host)
-        leaves_first = sorted(made.groups.items(), key=lambda item: item[1].parent == ROOT)
+        leaves_first = sorted(planned.groups.items(), key=lambda item: item[1].parent == ROOT)
         for name, group in leaves_first:
             inventory.add_child(group.parent, name)
 
-    def _construct(self, made: Plan, file: str | None) -> None:
+    def _construct(self, planned: Plan, file: str | None) -> None:
         compose, groups, keyed = (self.get_option(name) for name in ("compose", "groups", "keyed_groups"))
         if not (compose or groups or keyed):
             return
         strict = self.get_option("strict")
         shared: dict[str, dict[str, Any]] = {}
-        for group in made.groups.values():
+        for group in planned.groups.values():
             for host in group.hosts if group.vars else ():
                 shared[host] = {**shared[host], **group.vars} if host in shared else group.vars
-        everywhere = {**made.vars, **({"nvlink_fabric_file": file} if file else {})}
-        for name, own in made.hosts.items():
+        everywhere = {**planned.vars, **({"nvlink_fabric_file": file} if file else {})}
+        for name, own in planned.hosts.items():
             variables = {**everywhere, **shared[name], **own, "inventory_hostname": name}
             self._set_composite_vars(compose, variables, name, strict=strict)
             self._add_host_to_composed_groups(groups, variables, name, strict=strict)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Observations out of a list that somebody else keeps: one a tray, also where that list is at odds with itself."""
+"""Collect one observation for each tray from an external list, also where the list contradicts itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import tex
 MAX_TRAYS = 500_000
 
 tray_name = text(NODE_NAME)
-"""A check (see values) for what can be a tray's name."""
+"""A check (see values) for names of trays."""
 
 
-class Gathering:
-    """Collects one source's observations. things: what the source lists, for sentences, as in `nodes`."""
+class Collector:
+    """Collects the observations of one source. things: what the source lists, such as `nodes`, for messages."""
 
     def __init__(self, source: str, things: str) -> None:
         self._source, self._things = source, things
@@ -28,10 +28,10 @@ class Gathering:
         self._rows = self._unnamed = self._first_unnamed = 0
 
     def add(self, observation: Observation | None) -> None:
-        """Take the next row's observation; None for a row without a usable tray name."""
+        """Add the observation of the next row; None for a row without a usable tray name."""
         self._rows += 1
         if self._rows > MAX_TRAYS:
-            raise SourceError(f"{self._source}: lists more than {MAX_TRAYS} {self._things}; ask for fewer")
+            raise SourceError(f"{self._source}: lists more than {MAX_TRAYS} {self._things}; select fewer")
         if observation is None:
             self._unnamed += 1
             self._first_unnamed = self._first_unnamed or self._rows
@@ -41,23 +41,23 @@ class Gathering:
             self._trays[observation.tray] = self._merged(earlier, observation)
 
     def result(self, remedy: str) -> SourceResult:
-        """The observations in the order of the list; SourceError if no row has a name. remedy: how to name them."""
-        seen = list(self._trays.values())
-        if self._unnamed and not seen:
+        """The observations in the order of the list; SourceError if no row has a usable name. remedy: its end."""
+        observations = list(self._trays.values())
+        if self._unnamed and not observations:
             raise SourceError(f"{self._source}: none of {self._rows} {self._things} has a usable tray name; {remedy}")
         findings = []
         if self._unnamed:
             message = (
                 f"Source {self._source} lists {self._unnamed} of {self._rows} {self._things} without a usable tray "
-                f"name, the first is number {self._first_unnamed}; {remedy}."
+                f"name, first at position {self._first_unnamed}; {remedy}."
             )
             findings.append(finding("trays_unnamed", message))
-        return SourceResult(seen, findings)
+        return SourceResult(observations, findings)
 
     def _merged(self, first: Observation, second: Observation) -> Observation:
-        """The first one stands; what it says of its clique does not, if the second says otherwise."""
+        """The first observation; without a clique if the second reports another one."""
         agree = first.identity == second.identity
-        place = "" if agree else " in different cliques, so neither counts"
-        message = f"Source {self._source} lists tray {first.tray} twice{place}; correct the list, or how it is mapped."
+        place = "" if agree else " in different cliques, so both are ignored"
+        message = f"Source {self._source} lists tray {first.tray} twice{place}; correct the list, or its mapping."
         findings = (*first.findings, finding("tray_listed_twice", message, tray=first.tray))
         return replace(first, identity=first.identity if agree else None, findings=findings)

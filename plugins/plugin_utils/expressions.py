@@ -1,14 +1,14 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JMESPath expressions of the inventory file, checked as far as can be before anything is asked.
+"""JMESPath expressions of the inventory file, checked before any source is queried.
 
-RenderContext JMESPath's own functions there are:
+Next to the functions of JMESPath itself:
 
 - lower(text)
 - split(separator, text) -> list of texts
 - sub(pattern, replacement, text): every match of a Python regular expression replaced
-- pick(object, key): the value of a key that is known only from the data, null if the object lacks it
+- pick(object, key): the value of a key that comes from the data; null if the object lacks it
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, nearest, shown
 
-# A pattern is a site's own, the text is not: this bounds what the two can do together.
+# The pattern comes from the site, the text does not: this bounds the cost of a match.
 MAX_TEXT = 1024
 
 
 @functools.cache
 def _options() -> Any:
-    """jmespath's options with our functions. Made when first needed: a site without expressions needs no jmespath."""
+    """jmespath options with the functions above; created on first use, since most sites do not need jmespath."""
     import jmespath
     from jmespath.functions import Functions, signature
 
-    class Ours(Functions):
+    class CustomFunctions(Functions):
         @signature({"types": ["string"]})
         def _func_lower(self, text: str) -> str:
             return text.lower()
@@ -47,11 +47,11 @@ def _options() -> Any:
         def _func_pick(self, table: Mapping[str, Any], key: Any) -> Any:
             return None if key is None else table.get(str(key))
 
-    return jmespath.Options(custom_functions=Ours())
+    return jmespath.Options(custom_functions=CustomFunctions())
 
 
 class Expression:
-    """One expression; where is the option that holds it, as in `rest: fields: name`."""
+    """One expression; where: its option, such as `rest: fields: name`."""
 
     def __init__(self, text: Any, where: str) -> None:
         self._where = where
@@ -62,33 +62,35 @@ class Expression:
         try:
             self._parsed = jmespath.compile(str(text))
         except jmespath.exceptions.JMESPathError as error:
-            raise SourceError(f"{where} is no JMESPath expression ({_reason(error)}); correct it") from None
+            raise SourceError(f"{where} is not a valid JMESPath expression ({_reason(error)}); correct it") from None
         for name, count in _calls(self._parsed.parsed):
             self._check_call(name, count)
 
     def __call__(self, data: Any) -> Any:
-        """What it finds in the data; None also where the data are of another kind than a function in it wants."""
+        """Evaluate the expression; None also where a function does not accept the type of the data."""
         from jmespath.exceptions import JMESPathError
 
         try:
             return self._parsed.search(data, options=_options())
         except re.error:
-            raise SourceError(f"{self._where} calls sub() with a pattern that is wrong; correct it") from None
+            raise SourceError(f"{self._where} calls sub() with an invalid pattern; correct it") from None
         except (JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError):
             return None
 
     def _check_call(self, name: str, count: int) -> None:
         table = _options().custom_functions.FUNCTION_TABLE
         if name not in table:
-            raise SourceError(f"{self._where} calls {shown(name)}, which is no function{nearest(name, table)}")
+            raise SourceError(f"{self._where} calls {shown(name)}, which is not a function{nearest(name, table)}")
         signature = table[name]["signature"]
         variadic = bool(signature) and bool(signature[-1].get("variadic"))
         if count < len(signature) or (count > len(signature) and not variadic):
-            raise SourceError(f"{self._where} gives {name}() {count} arguments, it takes {len(signature)}; correct it")
+            raise SourceError(
+                f"{self._where} calls {name}() with {count} instead of {len(signature)} arguments; correct it"
+            )
 
 
 def _calls(node: Any) -> Iterator[tuple[str, int]]:
-    """(name, number of arguments) of every function call in a parsed expression."""
+    """Yield (name, number of arguments) of every function call in a parsed expression."""
     if not isinstance(node, dict):
         return
     if node.get("type") == "function_expression":
@@ -98,5 +100,5 @@ def _calls(node: Any) -> Iterator[tuple[str, int]]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of jmespath's text, the rest of which draws the expression."""
+    """The first line of the error text; the other lines mark the position in the expression."""
     return (str(error).splitlines() or ["it cannot be parsed"])[0].rstrip(":. ")[:160]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the fabric and its state to Ansible's groups, hosts and variables. Pure."""
+"""Convert the fabric and its state to groups, hosts and variables of Ansible. Pure functions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     natural_sorted,
 )
 
-# The fabric file's rule, which the state file does not have: no finding may fail over the name that it is about.
+# The rule of the fabric file. The state file accepts any name, since a finding may be about an invalid one.
 TRAY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 ROOT = "nvlink"
 UNPLACED_GROUP = "nvlink_unplaced"
-# Always there, so that a play may name them before a tray has got into one.
+# These groups always exist, so that a play can use them while they are empty.
 _BY_HEALTH = {UNHEALTHY: "nvlink_unhealthy", DEGRADED: "nvlink_degraded"}
 _BY_STATE = {STALE: "nvlink_stale"}
 _CLIQUE_VARS = (
@@ -44,7 +44,7 @@ _CLIQUE_VARS = (
 
 @dataclass
 class Group:
-    """One group, below parent; vars are those that all its hosts share."""
+    """One group below parent; vars: variables that all its hosts share."""
 
     parent: str
     vars: dict[str, Any] = field(default_factory=dict)
@@ -53,74 +53,74 @@ class Group:
 
 @dataclass
 class Plan:
-    """What the inventory is to hold.
+    """The content of the inventory.
 
-    hosts: tray -> its own vars, block after block, each in the natural order of names, unplaced trays last.
-    groups: name -> group, a parent always before its children; ROOT, which holds every host, is none of them.
-    vars: of ROOT, for hosts of which no group says otherwise.
-    unfit: names in the state that no tray can have; they are left out.
+    hosts: tray -> its own variables, in the order of blocks, then of names; unplaced trays last.
+    groups: name -> group, parents before children; without ROOT, which contains every host.
+    vars: variables of ROOT, the defaults for all hosts.
+    invalid: names in the state that no tray can have; they are left out.
     """
 
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     vars: dict[str, Any] = field(default_factory=dict)
-    unfit: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
 
 
 def plan(fabric: Fabric, state: State | None) -> Plan:
-    """The groups and hosts of a fabric; without its state every tray is present in unknown health."""
-    made = Plan()
+    """Plan the groups and hosts of a fabric; without a state every tray is present with unknown health."""
+    result = Plan()
     for name in fabric.domains:
-        made.groups[f"nvlink_domain_{name}"] = Group(ROOT)
+        result.groups[f"nvlink_domain_{name}"] = Group(ROOT)
     for name in (UNPLACED_GROUP, *_BY_HEALTH.values(), *_BY_STATE.values()):
-        made.groups[name] = Group(ROOT)
-    # A var that only placed trays have would break every template that meets another one.
-    made.groups[UNPLACED_GROUP].vars = dict.fromkeys(_CLIQUE_VARS)
+        result.groups[name] = Group(ROOT)
+    # Every tray has the same variables, so that templates do not fail on unplaced trays.
+    result.groups[UNPLACED_GROUP].vars = dict.fromkeys(_CLIQUE_VARS)
     states = state.trays if state else {}
     for block in fabric.blocks():
-        group = made.groups[f"nvlink_clique_{block.clique}"] = _clique_group(fabric, block.clique)
+        group = result.groups[f"nvlink_clique_{block.clique}"] = _clique_group(fabric, block.clique)
         group.hosts = list(block.trays)
         for name in block.trays:
-            made.hosts[name] = _placed(fabric.trays[name], states.get(name))
+            result.hosts[name] = _placed(fabric.trays[name], states.get(name))
     if fabric.clusters:
-        _add_clusters(made, fabric)
+        _add_clusters(result, fabric)
     unplaced = (name for name, row in states.items() if row["state"] == UNPLACED and name not in fabric.trays)
     for name in natural_sorted(unplaced):
         if not TRAY_NAME.fullmatch(name):
-            made.unfit.append(name)
+            result.invalid.append(name)
             continue
-        made.hosts[name] = _unplaced(name, states[name])
-        made.groups[UNPLACED_GROUP].hosts.append(name)
-    for name, own in made.hosts.items():
+        result.hosts[name] = _unplaced(name, states[name])
+        result.groups[UNPLACED_GROUP].hosts.append(name)
+    for name, own in result.hosts.items():
         for group_of, key in ((_BY_HEALTH, "nvlink_health"), (_BY_STATE, "nvlink_state")):
             if own[key] in group_of:
-                made.groups[group_of[own[key]]].hosts.append(name)
-    return made
+                result.groups[group_of[own[key]]].hosts.append(name)
+    return result
 
 
-def _add_clusters(made: Plan, fabric: Fabric) -> None:
-    """A group for each cluster, which says its name; a block of its own for each tray whose clique has several."""
+def _add_clusters(result: Plan, fabric: Fabric) -> None:
+    """Add a group for each cluster with its name, and the block of each tray whose clique has several blocks."""
     clusters = (("slurm", fabric.slurm_clusters), ("kubernetes", natural_sorted(fabric.clusters.get("kubernetes", ()))))
     for kind, named in clusters:
         key = f"nvlink_{kind}_cluster"
-        made.vars[key] = None
+        result.vars[key] = None
         groups = {name: Group(ROOT, {key: name}) for name in named}
-        for name in made.hosts:
+        for name in result.hosts:
             cluster = fabric.trays[name].get(f"{kind}_cluster")
             if cluster:
                 groups[str(cluster)].hosts.append(name)
-        made.groups.update({f"nvlink_{kind}_{group_word(name)}": group for name, group in groups.items()})
+        result.groups.update({f"nvlink_{kind}_{group_word(name)}": group for name, group in groups.items()})
     if not fabric.slurm_clusters:
         return
     for clique, names in fabric.members.items():
         blocks = [block["name"] if (block := fabric.block_of(name)) else None for name in names]
-        shared = made.groups[f"nvlink_clique_{clique}"].vars
+        shared = result.groups[f"nvlink_clique_{clique}"].vars
         if len(set(blocks)) == 1:
             shared["nvlink_block"] = blocks[0]
         else:
             del shared["nvlink_block"]
             for name, own in zip(names, blocks, strict=True):
-                made.hosts[name]["nvlink_block"] = own
+                result.hosts[name]["nvlink_block"] = own
 
 
 def _clique_group(fabric: Fabric, name: str) -> Group:
@@ -136,13 +136,13 @@ def _clique_group(fabric: Fabric, name: str) -> Group:
     return Group(f"nvlink_domain_{clique['domain']}", dict(zip(_CLIQUE_VARS, values, strict=True)))
 
 
-def _placed(tray: Tray, seen: TrayState | None) -> dict[str, Any]:
+def _placed(tray: Tray, state: TrayState | None) -> dict[str, Any]:
     own = {
         "nvlink_tray_index": tray["tray_index"],
-        # A live source may count GPUs without knowing their UUIDs.
-        "nvlink_gpu_count": len(tray["gpu_uuids"]) or (seen.get("gpu_count", 0) if seen else 0),
-        "nvlink_health": seen["health"] if seen else UNKNOWN,
-        "nvlink_state": _state_of_placed(seen),
+        # A live source may report a GPU count without UUIDs.
+        "nvlink_gpu_count": len(tray["gpu_uuids"]) or (state.get("gpu_count", 0) if state else 0),
+        "nvlink_health": state["health"] if state else UNKNOWN,
+        "nvlink_state": _state_of_placed(state),
         "nvlink_imex_address": tray["imex_address"],
         "nvlink_slurm_node": tray["slurm_node"],
         "nvlink_kubernetes_node": tray["kubernetes_node"],
@@ -152,18 +152,18 @@ def _placed(tray: Tray, seen: TrayState | None) -> dict[str, Any]:
     return own
 
 
-def _state_of_placed(seen: TrayState | None) -> str:
-    if seen is None:
+def _state_of_placed(state: TrayState | None) -> str:
+    if state is None:
         return PRESENT
-    # A person has placed by hand what was unplaced when it was last seen: nobody has seen it in that place yet.
-    return STALE if seen["state"] == UNPLACED else seen["state"]
+    # Unplaced in the state and placed in the file: a person has placed it by hand; it was not observed there yet.
+    return STALE if state["state"] == UNPLACED else state["state"]
 
 
-def _unplaced(name: str, seen: TrayState) -> dict[str, Any]:
+def _unplaced(name: str, state: TrayState) -> dict[str, Any]:
     return {
-        "nvlink_tray_index": seen.get("tray_index"),
-        "nvlink_gpu_count": seen.get("gpu_count", 0),
-        "nvlink_health": seen["health"],
+        "nvlink_tray_index": state.get("tray_index"),
+        "nvlink_gpu_count": state.get("gpu_count", 0),
+        "nvlink_health": state["health"],
         "nvlink_state": UNPLACED,
         "nvlink_imex_address": None,
         "nvlink_slurm_node": name,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What live observations say, without a fabric file or on top of one."""
+"""Fabric and state from live observations, without a fabric file or on top of one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, mark_pending, place
 
 FORMAT = 4
-"""Of packed answers; to be raised with every change of Observation, Address or Finding."""
+"""Format of cached answers; to be raised with every change of Observation, Address or Finding."""
 
 
 def provisional(observations: Collection[Observation], now: str) -> tuple[Fabric, State]:
-    """The fabric as it is seen now, under names that say that nobody has accepted it: new_<of the UUID>_<clique ID>."""
-    names = _domain_names({seen.identity[0] for seen in observations if seen.identity})
-    placed = place(None, None, observations, [seen.tray for seen in observations], now, Policy(domain_names=names))
+    """The fabric as observed now, with provisional names: new_<start of the UUID>_<clique ID>."""
+    names = _domain_names({row.identity[0] for row in observations if row.identity})
+    placed = place(None, None, observations, [row.tray for row in observations], now, Policy(domain_names=names))
     fabric = placed.fabric
     renamed = {name: f"{clique['domain']}_{clique['clique_id']}" for name, clique in fabric.cliques.items()}
     cliques = {
@@ -50,20 +50,20 @@ def provisional(observations: Collection[Observation], now: str) -> tuple[Fabric
 def overlaid(
     fabric: Fabric, state: State | None, observations: Collection[Observation], now: str
 ) -> tuple[Fabric, State]:
-    """Every tray in its accepted place, in the state in which it is seen now."""
-    placed = place(fabric, state, observations, [seen.tray for seen in observations], now, Policy())
+    """Every tray in its accepted place, with the state that is observed now."""
+    placed = place(fabric, state, observations, [row.tray for row in observations], now, Policy())
     return fabric, _counted(mark_pending(placed, fabric), observations)
 
 
 def _domain_names(uuids: Collection[str]) -> dict[str, str]:
-    """Cluster UUID -> new_<its first 8 digits>, or all its digits where two domains share the first 8."""
+    """Cluster UUID -> new_<its first 8 digits>, or all digits where two domains have the same first 8."""
     shared = Counter(uuid[:8] for uuid in uuids)
     return {uuid: f"new_{uuid[:8] if shared[uuid[:8]] == 1 else uuid.replace('-', '')}" for uuid in uuids}
 
 
 def _counted(state: State, observations: Collection[Observation]) -> State:
-    """The state with the number of GPUs of trays whose GPUs have no UUIDs: nothing else holds it."""
-    counts = {seen.tray: seen.gpu_count for seen in observations if seen.gpu_count and not seen.gpu_uuids}
+    """The state with the GPU counts of trays whose GPUs have no UUIDs: nothing else contains these."""
+    counts = {row.tray: row.gpu_count for row in observations if row.gpu_count and not row.gpu_uuids}
     if not counts:
         return state
     rows = {name: {**row, "gpu_count": counts[name]} if name in counts else row for name, row in state.trays.items()}
@@ -71,16 +71,16 @@ def _counted(state: State, observations: Collection[Observation]) -> State:
 
 
 def pack(merged: Merged) -> dict[str, Any]:
-    """What the sources said, as JSON-clean data, fit for a cache: the observations and the findings of sources."""
+    """Convert observations and findings of sources to plain JSON data for a cache."""
     rows = [
-        {**vars(seen), "addresses": [list(vars(row).values()) for row in seen.addresses]}
-        for seen in merged.observations
+        {**vars(row), "addresses": [list(vars(address).values()) for address in row.addresses]}
+        for row in merged.observations
     ]
     return {"format": FORMAT, "observations": rows, "findings": merged.findings}
 
 
 def unpack(packed: Any) -> Merged | None:
-    """What pack() packed; None if another release of the collection did, or something else."""
+    """Restore the data of pack(); None for data of another format."""
     if not isinstance(packed, Mapping) or packed.get("format") != FORMAT:
         return None
     observations = [

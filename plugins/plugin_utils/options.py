@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A source's own option, read key by key: what a person wrote wrongly is a SourceError that names source and key."""
+"""Read the options of a source; an invalid one is a SourceError that names source and key."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ MAX_SECRET_BYTES = 64 * 1024
 
 
 class Options:
-    """The mapping behind `name:` in an inventory file, each key of it checked when it is read."""
+    """The options of one source in an inventory file; each is checked when it is read."""
 
     def __init__(self, values: Any, known: Sequence[str], name: str) -> None:
         if values is not None and not isinstance(values, Mapping):
-            # Not shown, as it may hold a secret.
-            raise SourceError(f"{name}: is no mapping of options; write key: value lines under it")
+            # Not shown, since it may contain a secret.
+            raise SourceError(f"{name}: is not a mapping of options; write key: value lines under it")
         self.name, self._values = name, check_options(values, known, name)
 
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
 
     def wrong(self, key: str, what: str) -> SourceError:
-        """The error to raise about a key: `what` goes on after its name and holds the remedy."""
+        """The error about a key; `what` follows the name of the key and contains the remedy."""
         return SourceError(f"{self.name}: {key} {what}")
 
     def text(self, key: str) -> str | None:
-        """A text that is not empty; None where the key is left out."""
+        """A non-empty text; None where the key is left out."""
         value = self._values.get(key)
         if value is None:
             return None
@@ -42,23 +42,23 @@ class Options:
         return str(value)
 
     def cluster(self, key: str) -> str | None:
-        """The name of a Slurm or Kubernetes cluster as the fabric file holds it."""
+        """The name of a Slurm or Kubernetes cluster, as in the fabric file."""
         name = self.text(key)
         if name is not None and not CLUSTER_NAME.fullmatch(name):
-            raise self.wrong(key, f"is {shown(name)}, write a cluster's name of letters, digits, dots and dashes")
+            raise self.wrong(key, f"is {shown(name)}, write a cluster name of letters, digits, dots and dashes")
         return name
 
     def secret(self, key: str) -> str | None:
-        """As text(), for what must never be shown: not even a wrong value is."""
+        """As text(), for a secret: errors do not show its value."""
         value = self._values.get(key)
         if value is None:
             return None
         if not isinstance(value, str) or not value.strip():
-            raise self.wrong(key, "is no text; correct it (its value is not shown)")
+            raise self.wrong(key, "is not a text; correct it (its value is not shown)")
         return str(value).strip()
 
     def needed(self, key: str, meaning: str) -> str:
-        """A text that must be there; meaning says in a few words what to write."""
+        """A required text; meaning: what to write, for the message."""
         value = self.text(key)
         if value is None:
             raise self.wrong(key, f"is missing; write {meaning}")
@@ -74,16 +74,16 @@ class Options:
         return float(value)
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
-        """A whole number from low to high."""
+        """An integer from low to high."""
         value = self._values.get(key)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.wrong(key, f"is {shown(value)}, use a whole number from {low} to {high}")
+            raise self.wrong(key, f"is {shown(value)}, use an integer from {low} to {high}")
         return int(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """true or false."""
+        """A boolean."""
         value = self._values.get(key)
         if value is None:
             return default
@@ -92,21 +92,21 @@ class Options:
         return bool(value)
 
     def mapping(self, key: str) -> Mapping[str, Any] | None:
-        """A mapping, whatever it holds; a wrong value is not shown, it may hold a secret."""
+        """A mapping with any content; errors do not show the value, since it may contain a secret."""
         value = self._values.get(key)
         if value is not None and not isinstance(value, Mapping):
-            raise self.wrong(key, "is no mapping; write key: value lines under it")
+            raise self.wrong(key, "is not a mapping; write key: value lines under it")
         return value
 
     def sequence(self, key: str) -> list[Any] | None:
-        """A list, whatever it holds."""
+        """A list with any content."""
         value = self._values.get(key)
         if value is not None and not isinstance(value, list):
             raise self.wrong(key, f"is {shown(value)}, write a list")
         return value
 
     def path(self, key: str) -> str | None:
-        """A file's absolute path, with ~ resolved: a source knows no folder that a relative one could start at."""
+        """The absolute path of a file, with ~ resolved; a relative path is an error."""
         value = self.text(key)
         if value is None:
             return None
@@ -116,17 +116,17 @@ class Options:
         return path
 
     def content(self, key: str, limit: int) -> bytes | None:
-        """What the file that a key names holds, at most `limit` bytes."""
+        """Read the file that a key names, at most `limit` bytes."""
         path = self.path(key)
         if path is None:
             return None
         try:
             return read(path, limit)
         except OSError as error:
-            raise self.wrong(key, f"{path} cannot be read ({error.strerror or 'it is odd'}); correct it") from None
+            raise self.wrong(key, f"{path} cannot be read ({error.strerror or 'unknown error'}); correct it") from None
 
     def secret_or_file(self, key: str) -> str | None:
-        """The secret in KEY, or in the file that KEY_file names."""
+        """The secret in KEY, or in the file of KEY_file."""
         file_key = f"{key}_file"
         if key in self and file_key in self:
             raise self.wrong(key, f"and {file_key} are both set; keep one")
@@ -140,11 +140,11 @@ class Options:
 
 
 def read(path: str, limit: int) -> bytes:
-    """A regular file's bytes; OSError, with its reason, if it is none or too large. Never waits on a pipe."""
+    """Read a regular file; OSError with the reason for other or too large files. Does not block on a pipe."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(0, "it is no regular file")
+            raise OSError(0, "it is not a regular file")
         content = file.read(limit + 1)
     if len(content) > limit:
         raise OSError(0, f"it is larger than {limit} bytes")

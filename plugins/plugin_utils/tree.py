@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A directory tree of generated files: written only where bytes differ, cleared of what is no longer generated.
+"""Write a directory tree of generated files: only where bytes differ, and without files that are no longer generated.
 
-A manifest in the tree remembers what was written, so that nothing is ever removed that a person put there or changed.
+A manifest in the tree lists what was written, so that files that a person added or changed are never removed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SCHEMA_VERSION = 1
 
 
 class TreeError(NvlinkError):
-    """A tree that cannot be read or written."""
+    """The tree cannot be read or written."""
 
 
 class File(NamedTuple):
-    """A file to generate; part says who generates it, executable whether it can be run."""
+    """A file to generate; part: its generator; executable: its mode."""
 
     text: str
     part: str
@@ -36,7 +36,7 @@ class File(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One file's step; before is None for a new one, after is None for a removed one."""
+    """The change of one file; before is None for a new file, after is None for a removed one."""
 
     path: str
     before: bytes | None
@@ -45,7 +45,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What has to change in a tree; ``kept`` are files no longer generated that a person has changed since."""
+    """The changes of a tree; ``kept``: files that are no longer generated, but were changed by a person."""
 
     root: Path
     manifest: str
@@ -54,7 +54,7 @@ class Plan:
     executables: frozenset[str] = frozenset()
 
     def apply(self) -> None:
-        """Make the changes, every file atomically, the manifest last."""
+        """Write the changes, each file atomically, the manifest last."""
         try:
             for change in self.changes:
                 target = self.root / change.path
@@ -66,15 +66,15 @@ class Plan:
                     _write(target, change.after, change.path in self.executables)
         except OSError as error:
             raise TreeError(
-                f"{self.root}: cannot be written ({error.strerror or error}): give a directory that you may write to"
+                f"{self.root}: cannot be written ({error.strerror or error}): use a writable directory"
             ) from error
 
 
 def plan(root: str, files: Mapping[str, File], parts: set[str], manifest: str) -> Plan:
-    """Compare a tree with what it should hold.
+    """Compare a tree with its desired files.
 
-    Only files of ``parts`` are looked at, so that a run of some generators leaves what the others wrote. ``manifest``
-    names the file in ``root`` that remembers what was written.
+    Only files of ``parts`` are compared, so that a run of some generators keeps the files of the others. ``manifest``:
+    name of the file in ``root`` that lists the written files.
     """
     base = Path(root)
     written = _written(base / manifest)
@@ -82,13 +82,13 @@ def plan(root: str, files: Mapping[str, File], parts: set[str], manifest: str) -
     kept: list[str] = []
     for path, file in sorted(files.items()):
         if not _is_inside(path):
-            raise TreeError(f"{path!r}: is no path below {root}: rename the clique or tray that it is made of")
+            raise TreeError(f"{path!r}: is not a path below {root}: rename the clique or tray in it")
         before, after = _read(base / path), file.text.encode()
         if before != after or (file.executable and not os.access(base / path, os.X_OK)):
             changes.append(Change(path, before, after))
-    remembered = {path: entry for path, entry in written.items() if entry["part"] not in parts}
+    listed = {path: entry for path, entry in written.items() if entry["part"] not in parts}
     for path, entry in sorted(written.items()):
-        if path in files or path in remembered:
+        if path in files or path in listed:
             continue
         before = _read(base / path)
         if before is None:
@@ -97,12 +97,12 @@ def plan(root: str, files: Mapping[str, File], parts: set[str], manifest: str) -
             changes.append(Change(path, before, None))
         else:
             kept.append(path)
-    remembered |= {path: {"part": file.part, "sha256": _sha256(file.text.encode())} for path, file in files.items()}
-    document = {"schema_version": SCHEMA_VERSION, "files": remembered}
-    notes = (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
+    listed |= {path: {"part": file.part, "sha256": _sha256(file.text.encode())} for path, file in files.items()}
+    document = {"schema_version": SCHEMA_VERSION, "files": listed}
+    content = (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
     before = _read(base / manifest)
-    if before != notes:
-        changes.append(Change(manifest, before, notes))
+    if before != content:
+        changes.append(Change(manifest, before, content))
     return Plan(base, manifest, changes, kept, frozenset(path for path, file in files.items() if file.executable))
 
 
@@ -121,7 +121,7 @@ def _written(manifest: Path) -> dict[str, dict[str, Any]]:
             return dict(files)
     except (ValueError, TypeError, KeyError, AttributeError):
         pass
-    raise TreeError(f"{manifest}: is not the list of files that was written there: remove it and what it stood for")
+    raise TreeError(f"{manifest}: is not a valid list of written files: remove it and the files of earlier runs")
 
 
 def _read(path: Path) -> bytes | None:
@@ -130,12 +130,12 @@ def _read(path: Path) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise TreeError(f"{path}: cannot be read ({error.strerror}): remove it or give another directory") from error
+        raise TreeError(f"{path}: cannot be read ({error.strerror}): remove it or use another directory") from error
 
 
 def _write(target: Path, data: bytes, executable: bool) -> None:
-    # In the same directory, so that the rename is atomic; the mode is the process's usual one, by its umask. Not synced
-    # to the disk: what a crash takes can be generated again.
+    # In the same directory, so that the rename is atomic; the mode follows the umask. Not synced to the disk: files
+    # that a crash loses can be generated again.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777 if executable else 0o666)
     try:
@@ -149,7 +149,7 @@ def _write(target: Path, data: bytes, executable: bool) -> None:
 
 
 def _prune(directory: Path, root: Path) -> None:
-    """Remove directories that a removed file leaves empty, never the root."""
+    """Remove directories that became empty, never the root."""
     while directory != root and root in directory.parents:
         try:
             directory.rmdir()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of what comes from outside: each takes any value and gives a plain one of the right kind, or None."""
+"""Checks of external data: each accepts any value and returns a plain one of the right type, or None."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _CLIQUE = re.compile(rf"({CLUSTER_UUID.pattern})\.(0|[1-9][0-9]{{0,9}})")
 
 
 def as_list(value: Any) -> list[Any]:
-    """The list, or an empty one for all that is none."""
+    """A list; an empty one for any other value."""
     return value if isinstance(value, list) else []
 
 
 def mapped(value: Any) -> Mapping[str, Any]:
-    """The mapping, or an empty one for all that is none."""
+    """A mapping; an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
 def whole(value: Any) -> int | None:
-    """A count, index or ID: never a bool, never negative, never beyond 32 bits."""
-    right = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
-    return int(value) if right else None
+    """A count, index or ID: an unsigned integer of 32 bits; None for any other value."""
+    valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
+    return int(value) if valid else None
 
 
 def text(form: re.Pattern[str]) -> Callable[[Any], str | None]:
-    """A check for texts of one form. str() also strips the tags that Ansible's own strings carry."""
+    """A check for texts that match a pattern. str() also removes the tags of Ansible's own strings."""
 
     def check(value: Any) -> str | None:
         return str(value) if isinstance(value, str) and form.fullmatch(value) else None
@@ -45,7 +45,7 @@ def text(form: re.Pattern[str]) -> Callable[[Any], str | None]:
 
 
 def identity(value: Any) -> tuple[str, int] | None:
-    """(cluster UUID, clique ID) of a clique in its text form `<uuid>.<id>`; None for the zero UUID."""
+    """Parse the text form `<uuid>.<id>` of a clique; None for any other value and for the zero UUID."""
     match = _CLIQUE.fullmatch(value.lower()) if isinstance(value, str) else None
     if match is None or match[1] == ZERO_UUID or whole(int(match[3])) is None:
         return None
@@ -53,7 +53,7 @@ def identity(value: Any) -> tuple[str, int] | None:
 
 
 def sentence(message: Any) -> str:
-    """A message from outside, fit for a sentence of ours: one line, printable, no template in it, at most 200 long."""
+    """Clean an external text for a message: one line, printable, no template, at most 200 characters."""
     if not isinstance(message, str):
         return ""
     line = " ".join("".join(char if char.isprintable() else " " for char in message[:1000]).split())

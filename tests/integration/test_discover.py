@@ -332,10 +332,10 @@ def test_a_wrong_fabric_file_ends_the_run_before_any_tray_is_asked(site: Site, t
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("-e", "fabric_file="), "fabric_file: is not set; give its path, as -e fabric_file=/srv/site/fabric.json"),
-        (("-e", "fabric_file=fabric.json"), "fabric_file: 'fabric.json' is no absolute path; "),
+        (("-e", "fabric_file="), "fabric_file: is not set; set its absolute path, such as /srv/site/fabric.json"),
+        (("-e", "fabric_file=fabric.json"), "fabric_file: 'fabric.json' is not an absolute path; "),
         (("-e", "fabric_accept=all"), "value of accept must be one of: gates, got: all"),
-        (("-e", "imex_network=10.0.0.0/99"), "imex_network: '10.0.0.0/99' is no network; "),
+        (("-e", "imex_network=10.0.0.0/99"), "imex_network: '10.0.0.0/99' is not a network; "),
     ],
 )
 def test_a_wrong_option_ends_the_run_before_any_tray_is_asked(
@@ -348,6 +348,6 @@ def test_a_wrong_option_ends_the_run_before_any_tray_is_asked(
 
 
 def test_accept_demands_what_it_needs(site: Site) -> None:
-    assert "proposal: is not set; give the sha256 that discover printed" in site.accept(check=False)
+    assert "proposal: is not set; set the sha256 of the proposal" in site.accept(check=False)
     said = site.accept("-e", f"fabric_proposal={'0' * 64}", check=False)
     assert "fabric.proposed.json: there is no proposal to accept; run discover first" in said

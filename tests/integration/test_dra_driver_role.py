@@ -447,9 +447,9 @@ def test_gpu_operators_own_driver_is_judged_and_not_installed(site: Site) -> Non
 
 # Each way to be refused: what its sentence says.
 REFUSED = {
-    "expired": "does not accept the credentials",
+    "expired": "rejects the credentials",
     "unreachable": "refuses the connection",
-    "wrong_authority": "certificate that cannot be accepted",
+    "wrong_authority": "certificate that is not accepted",
     "broken": "is no YAML",
     "absent": "cannot be read",
 }

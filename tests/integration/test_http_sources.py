@@ -99,15 +99,15 @@ def refusing(status: int) -> Answering:
 
 BAD: dict[str, tuple[Answering, str]] = {
     "500": (refusing(500), "failed with HTTP 500"),
-    "401": (refusing(401), "does not accept the credentials"),
+    "401": (refusing(401), "rejects the credentials"),
     "403": (refusing(403), "refuses access"),
     "redirect loop": (lambda asked, reply: reply.send(302, Location=asked.target), "redirects"),
-    "silence": (silent, "gave no whole answer in"),
-    "drip": (drip, "gave no whole answer in"),
-    "huge": (huge, "answers with more than 67108864 bytes"),
+    "silence": (silent, "gave no complete answer in"),
+    "drip": (drip, "gave no complete answer in"),
+    "huge": (huge, "returns more than 67108864 bytes"),
 }
 # Topograph's own JSON is what it is sent, its answers are text.
-BROKEN_JSON = (lambda _asked, reply: reply.send(200, b'{"items": [{"name": "r01t0'), "that are no whole JSON document")
+BROKEN_JSON = (lambda _asked, reply: reply.send(200, b'{"items": [{"name": "r01t0'), "that are not a JSON document")
 
 
 @pytest.mark.any_core
@@ -136,7 +136,7 @@ def test_a_service_with_a_wrong_certificate_gets_no_token(tmp_path: Path, source
     right, wrong = Authority(tmp_path / "pki", "right"), Authority(tmp_path / "pki", "wrong")
     with served(silent, right.server_context()) as server:
         options = {**OPTIONS[source](server.url), "ca_file": str(wrong.ca_file)}
-        check_refusal(site(tmp_path, source, options), "shows a certificate that cannot be accepted")
+        check_refusal(site(tmp_path, source, options), "has a certificate that is not accepted")
     assert server.asked == []
 
 

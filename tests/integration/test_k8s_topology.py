@@ -675,7 +675,7 @@ def test_the_way_to_the_server_fails_in_one_sentence(site: Site) -> None:
         assert "\n" not in str(caught.value)
         assert str(caught.value).count("; ") >= 1
         if make is users.expired:
-            assert "does not accept the credentials" in str(caught.value)
+            assert "rejects the credentials" in str(caught.value)
             assert users.token_of(kubeconfig) not in str(caught.value)
 
 

@@ -166,7 +166,7 @@ def test_the_source_reads_a_real_api_page_by_page(trays: ControlPlane) -> None:
     [
         (users.expired, "HTTP 401"),
         (lambda running: users.user(running, "no-list", [users.rule("", ["nodes"], ["get"])]), "verb list on nodes"),
-        (users.wrong_authority, "certificate that cannot be accepted"),
+        (users.wrong_authority, "certificate that is not accepted"),
         (users.unreachable, "refuses the connection"),
         (users.broken, "is no YAML"),
     ],

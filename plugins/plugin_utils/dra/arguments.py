@@ -37,7 +37,7 @@ def way(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def connection(options: Mapping[str, Any]) -> Options:
-    """The same, checked, as kubeconfig.way() takes them."""
+    """The same, checked, as kubeconfig.client_config() takes them."""
     keys = ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes")
     return Options(way(options), keys, "dra_driver")
 

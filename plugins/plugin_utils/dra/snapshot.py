@@ -65,7 +65,7 @@ def _slim(item: Mapping[str, Any]) -> Mapping[str, Any]:
 class Reader:
     """Reads one API server."""
 
-    def __init__(self, server: str, way: http.Access) -> None:
+    def __init__(self, server: str, way: http.ClientConfig) -> None:
         self._server = server.rstrip("/")
         self._client = http.Client("dra_driver", way)
         self._not_seen: list[str] = []
@@ -102,7 +102,7 @@ class Reader:
 
     def _crd(self, name: str) -> Mapping[str, Any] | None:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-        answer = self._client.get(self._server + path, passed=(403, 404))
+        answer = self._client.get(self._server + path, allowed=(403, 404))
         if answer.status == 403:
             self._not_seen.append(f"The account may not get customresourcedefinitions; allow it the verb get on {name}")
         return mapped(self._client.json(answer)) if answer.status == 200 else None

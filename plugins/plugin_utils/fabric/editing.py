@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What no source can see of a fabric's trays, so that a person says it: another name, or that one is gone. Pure."""
+"""Rename and remove trays of a fabric, which no source can observe. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ne
 
 
 def rename(fabric: Fabric, names: Mapping[str, str], today: str) -> tuple[Fabric, list[Change]]:
-    """Trays under their new names, at their old places; old -> new. FabricFileError for a name that cannot be given.
+    """Rename trays (old name -> new name) and keep their places; FabricFileError for an unknown or invalid name.
 
-    One that was renamed already is left as it is. The names in Slurm and Kubernetes stay, the site says those itself.
+    A tray that has its new name already is unchanged. Names in Slurm and Kubernetes stay: the site sets those.
     """
     trays, changes = dict(fabric.trays), list[Change]()
     for old, new in names.items():
         if old not in trays and new in trays:
             continue
         if old not in trays:
-            raise FabricFileError(f"rename: {shown(old)} is no tray of the fabric file{_meant(old, fabric)}")
+            raise FabricFileError(f"rename: {shown(old)} is not a tray of the fabric file{_suggestion(old, fabric)}")
         if new in trays:
-            raise FabricFileError(f"rename: {shown(new)} is a tray of the fabric file; choose another name for {old}")
+            raise FabricFileError(
+                f"rename: {shown(new)} is already a tray of the fabric file; choose another name for {old}"
+            )
         if not NODE_NAME.fullmatch(new):
-            raise FabricFileError(f"rename: {shown(new)} cannot stand in a hostlist; use letters, digits, . _ and -")
+            raise FabricFileError(
+                f"rename: {shown(new)} is not valid in a Slurm hostlist; use letters, digits, . _ and -"
+            )
         why = f"renamed {today} from {old}"
         tray = cast(Tray, {**trays.pop(old), "why": why})
         trays[new] = tray
@@ -37,7 +41,7 @@ def rename(fabric: Fabric, names: Mapping[str, str], today: str) -> tuple[Fabric
 
 
 def remove(fabric: Fabric, names: Collection[str], today: str) -> tuple[Fabric, list[Change]]:
-    """The fabric without these trays; their cliques and blocks keep names and positions."""
+    """Remove trays; their cliques and blocks keep names and positions."""
     trays = {name: tray for name, tray in fabric.trays.items() if name not in names}
     changes: list[Change] = [
         {"tray": name, "from": tray["clique"], "to": None, "kind": "removed", "why": f"removed {today}"}
@@ -48,11 +52,11 @@ def remove(fabric: Fabric, names: Collection[str], today: str) -> tuple[Fabric, 
 
 
 def of_state(state: State, renamed: Mapping[str, str], removed: Collection[str]) -> State:
-    """The state that belongs to the edited fabric."""
+    """Apply the same changes to the state."""
     kept = {renamed.get(name, name): tray for name, tray in state.trays.items() if name not in removed}
     return replace(state, trays=kept)
 
 
-def _meant(name: str, fabric: Fabric) -> str:
-    said = nearest(name, fabric.trays)
-    return said if said.startswith("; did you mean") else "; look there for its name"
+def _suggestion(name: str, fabric: Fabric) -> str:
+    hint = nearest(name, fabric.trays)
+    return hint if hint.startswith("; did you mean") else "; use the name that it has there"

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads, checks and writes out the fabric file and the state file beside it.
+"""Read, check and serialise the fabric file and its state file.
 
-A person reviews and may edit the fabric file, so whatever is wrong in it is told in one sentence: file, field, remedy.
+A person reviews and may edit the fabric file, so each error is one sentence: file, field, remedy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
 )
 
-# The forms that schema/fabric-1.json gives these names, for what is to be written into the file.
+# The same patterns as in schema/fabric-1.json, for values that are to be written into the file.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%-]{1,253}")
@@ -35,13 +35,13 @@ _A_TYPE = {
     "object": "an object",
     "array": "a list",
     "string": "a string",
-    "integer": "a whole number",
+    "integer": "an integer",
     "null": "null",
 }
 
 
 class FabricFileError(NvlinkError):
-    """What is wrong with the fabric file, its state or its proposal."""
+    """The fabric file, its state file or its proposal is invalid or cannot be used."""
 
 
 def state_path(path: str) -> str:
@@ -50,23 +50,23 @@ def state_path(path: str) -> str:
 
 
 def load(path: str) -> Fabric:
-    """Read and check a fabric file; FabricFileError if it cannot be taken as it stands."""
+    """Read and check a fabric file; FabricFileError if it is invalid."""
     return parse(read(path), path)
 
 
 def load_state(path: str) -> State | None:
-    """Read the state that belongs to the fabric file at path; None where there is none yet."""
-    beside = state_path(path)
-    if not os.path.exists(beside):
+    """Read the state file of the fabric file at path; None where there is none yet."""
+    file = state_path(path)
+    if not os.path.exists(file):
         return None
-    document = decode(read(beside), beside)
-    check_version(document, beside)
-    check_schema(document, "state-1", beside)
+    document = decode(read(file), file)
+    check_version(document, file)
+    check_schema(document, "state-1", file)
     return State.from_dict(document)
 
 
 def read(path: str) -> bytes:
-    """The bytes of a file; FabricFileError names the file and why it cannot be read."""
+    """Read a file; FabricFileError names the file and why it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -77,35 +77,35 @@ def read(path: str) -> bytes:
 
 
 def parse(data: bytes, path: str) -> Fabric:
-    """The fabric in the bytes of a fabric file; path only words the errors."""
+    """Parse the bytes of a fabric file; path is for error messages only."""
     document = decode(data, path)
     check(document, path)
     return Fabric.from_dict(document)
 
 
 def serialise(document: Fabric | State) -> bytes:
-    """The one form in which a fabric or state is written, so that equal content has equal bytes."""
+    """Serialise a fabric or state; equal content gives equal bytes."""
     return encode(document.as_dict())
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """JSON as every file of this collection has it: sorted, indent 1, a newline at the end."""
+    """Encode JSON as in every file of this collection: sorted keys, indent 1, a newline at the end."""
     return json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def digest(data: bytes) -> str:
-    """The sha256 by which a proposal names a fabric file's content."""
+    """The sha256 of a fabric file's content, by which a proposal is accepted."""
     return hashlib.sha256(data).hexdigest()
 
 
-def check(document: Any, path: str, sound: Fabric | None = None) -> None:
-    """Raise FabricFileError if a document is not a sound fabric.
+def check(document: Any, path: str, checked: Fabric | None = None) -> None:
+    """Raise FabricFileError if a document is not a valid fabric.
 
-    sound is the fabric, checked itself, that the document was made from: a tray that is still the same object there is
-    held against the others, but not against the schema again.
+    checked: a fabric that was checked before and from which the document was made. A tray that is the same object in
+    both is compared with the others, but not checked against the schema again.
     """
     check_version(document, path)
-    known = sound.trays if sound else {}
+    known = checked.trays if checked else {}
     trays = {name: tray for name, tray in document["trays"].items() if known.get(name) is not tray} if known else None
     check_schema(document if trays is None else {**document, "trays": trays}, "fabric-1", path)
     contradiction = next(_contradictions(document), None)
@@ -114,14 +114,14 @@ def check(document: Any, path: str, sound: Fabric | None = None) -> None:
 
 
 def decode(data: bytes, path: str) -> Any:
-    """JSON to Python; broken JSON, a name given twice and fractions are errors."""
+    """Decode JSON; FabricFileError for invalid JSON, a duplicate key and a fraction."""
     try:
         return json.loads(data, object_pairs_hook=_unique, parse_float=_no_fraction, parse_constant=_no_fraction)
     except _Duplicate:
         where = ".".join(_first_duplicate(json.loads(data, object_pairs_hook=_Pairs)))
-        raise FabricFileError(f"{path}: {where} stands there twice; remove one of the two") from None
+        raise FabricFileError(f"{path}: {where} is defined twice; remove one of the two") from None
     except _Fraction as error:
-        raise FabricFileError(f"{path}: holds {error}, and every number in it must be whole; correct it") from None
+        raise FabricFileError(f"{path}: contains {error}, and every number must be an integer; correct it") from None
     except json.JSONDecodeError as error:
         at = f"line {error.lineno} column {error.colno}"
         raise FabricFileError(f"{path}: is not JSON at {at} ({error.msg}); correct it there") from None
@@ -131,15 +131,15 @@ def decode(data: bytes, path: str) -> Any:
 
 
 class _Duplicate(Exception):
-    """One object of the JSON has a name twice."""
+    """An object of the JSON has a duplicate key."""
 
 
 class _Fraction(Exception):
-    """A number of the JSON is not a whole one."""
+    """A number of the JSON is not an integer."""
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object that still knows every name it was given."""
+    """A JSON object with all its keys, duplicates included."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -154,13 +154,13 @@ def _no_fraction(text: str) -> NoReturn:
 
 
 def _first_duplicate(node: Any) -> list[str]:
-    """The keys that lead to a name given twice; called only when there is one, so its cost does not matter."""
+    """The path of keys to the first duplicate key; called only after one was found."""
     if isinstance(node, _Pairs):
-        seen = set()
+        names = set()
         for name, value in node:
-            if name in seen:
+            if name in names:
                 return [_brief(name)]
-            seen.add(name)
+            names.add(name)
             below = _first_duplicate(value)
             if below:
                 return [_brief(name), *below]
@@ -170,9 +170,9 @@ def _first_duplicate(node: Any) -> list[str]:
 
 
 def check_version(document: Any, path: str) -> None:
-    """Refuse what another release of the collection may mean differently."""
+    """Reject a schema version that this release does not read."""
     if not isinstance(document, dict):
-        raise FabricFileError(f"{path}: must hold a JSON object at its top; name a file that discover wrote")
+        raise FabricFileError(f"{path}: must be a JSON object; name a file that discover wrote")
     version = document.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
         found = f"is {_brief(repr(version))}" if "schema_version" in document else "is missing"
@@ -183,7 +183,7 @@ def check_version(document: Any, path: str) -> None:
 
 
 def check_schema(document: Any, schema: str, path: str) -> None:
-    """Raise FabricFileError for the first place where a document does not follow schema/<schema>.json."""
+    """Raise FabricFileError for the first violation of schema/<schema>.json."""
     try:
         import fastjsonschema
     except ImportError:
@@ -195,21 +195,21 @@ def check_schema(document: Any, schema: str, path: str) -> None:
         _validator(schema)(document)
     except fastjsonschema.JsonSchemaValueException as error:
         where = ".".join(error.path[1:]) or "the top"
-        raise FabricFileError(f"{path}: {where} {_in_words(error.rule, error.definition, error.value)}") from None
+        raise FabricFileError(f"{path}: {where} {_violation(error.rule, error.definition, error.value)}") from None
 
 
 @functools.cache
 def _validator(schema: str) -> Callable[[Any], Any]:
-    """The compiled schema: 25 times faster than walking it with jsonschema."""
+    """The compiled schema: 25 times faster than jsonschema."""
     import fastjsonschema
 
     with open(os.path.join(_SCHEMAS, f"{schema}.json"), encoding="utf-8") as file:
         return fastjsonschema.compile(json.load(file))
 
 
-def _in_words(rule: str | None, definition: Mapping[str, Any], value: Any) -> str:
-    """What a broken rule of a schema means for whoever wrote the value."""
-    wanted: Any = definition[rule] if rule else None
+def _violation(rule: str | None, definition: Mapping[str, Any], value: Any) -> str:
+    """Describe a violated rule of a schema: what is wrong with the value and what to do."""
+    limit: Any = definition[rule] if rule else None
     if rule == "required":
         return f"lacks {next(name for name in definition['required'] if name not in value)}; add it"
     if rule == "additionalProperties":
@@ -219,21 +219,23 @@ def _in_words(rule: str | None, definition: Mapping[str, Any], value: Any) -> st
         forms = tuple(definition["patternProperties"])
         illegal = next(name for name in value if not any(re.fullmatch(form, name) for form in forms))
         also = ", dots and dashes" if "." in forms[0] else ""
-        return f"has the name {_brief(repr(illegal))}; a name there may hold letters, digits and underscores{also} only"
+        return (
+            f"has the name {_brief(repr(illegal))}; a name there may contain letters, digits and underscores{also} only"
+        )
     if rule == "type":
-        names: list[str] = wanted if isinstance(wanted, list) else [wanted]
+        names: list[str] = limit if isinstance(limit, list) else [limit]
         return f"must be {' or '.join(_A_TYPE[name] for name in names)}, not {_brief(json.dumps(value))}; correct it"
     if rule == "pattern":
         return f"must be {definition['description']}, not {_brief(json.dumps(value))}; correct it"
-    return f"must keep {rule} {_brief(json.dumps(wanted))}, which {_brief(json.dumps(value))} does not; correct it"
+    return f"is {_brief(json.dumps(value))}, which violates {rule} {_brief(json.dumps(limit))}; correct it"
 
 
 def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
-    """What a schema cannot see: parts of the file that deny each other. A sentence's end each, field first."""
+    """Yield what a schema cannot express: fields that contradict each other. Each text starts with the field."""
     domains, cliques, trays = document["domains"], document["cliques"], document["trays"]
     for name, domain in domains.items():
         if domain["cluster_uuid"] == ZERO_UUID:
-            yield f"domains.{name}.cluster_uuid is all zero, which names no domain; put the real UUID there"
+            yield f"domains.{name}.cluster_uuid is all zero, which identifies no domain; set the real UUID"
     for name, clique in cliques.items():
         if clique["domain"] not in domains:
             yield f"cliques.{name}.domain names the unknown domain {_brief(clique['domain'])}; add it to domains"
@@ -242,13 +244,13 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"trays.{name}.clique names the unknown clique {_brief(tray['clique'])}; add it to cliques"
         address = tray["imex_address"]
         if address is not None and not is_address(address):
-            yield f"trays.{name}.imex_address is {_brief(address)}, which is no IP address; correct it"
+            yield f"trays.{name}.imex_address is {_brief(address)}, which is not an IP address; correct it"
     yield from _repeated("domains.{}.cluster_uuid", domains, [row["cluster_uuid"] for row in domains.values()])
     clique_ids = [(row["domain"], row["clique_id"]) for row in cliques.values()]
     yield from _repeated("cliques.{}.clique_id", cliques, clique_ids)
     own = {f"cliques.{name}.block": row["block"] for name, row in cliques.items()}
     yield from _repeated_blocks(own, "reserved_blocks", document)
-    # Two clusters may each have a node of one name.
+    # Nodes of different clusters may have the same name.
     for kind in ("slurm", "kubernetes"):
         cluster, node = f"{kind}_cluster", f"{kind}_node"
         yield from _repeated(f"trays.{{}}.{node}", trays, [(row.get(cluster), row[node]) for row in trays.values()])
@@ -256,7 +258,7 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _repeated(
         "trays.{}.gpu_uuids", (name for name, row in trays.items() for _uuid in row["gpu_uuids"]), uuids
     )
-    # Racks may use one private range each, so an address is unique only within its clique.
+    # Racks may use the same private range, so an address is unique only within its clique.
     addressed = {name: row for name, row in trays.items() if row["imex_address"]}
     addresses = [(row["clique"], row["imex_address"]) for row in addressed.values()]
     yield from _repeated("trays.{}.imex_address", addressed, addresses)
@@ -264,10 +266,10 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
-    """The contradictions of clusters: with themselves, with the trays that name one, with the cliques."""
+    """Yield the contradictions between clusters, trays and cliques."""
     clusters, cliques = document.get("clusters", {}), document["cliques"]
     for kind, of_kind in clusters.items():
-        # Slurm ignores the case of a ClusterName, and a group's name has neither dots nor dashes.
+        # Slurm ignores the case of a ClusterName, and an Ansible group name has neither dots nor dashes.
         yield from _repeated(f"clusters.{kind}.{{}}", of_kind, [group_word(name).lower() for name in of_kind])
     slurm = clusters.get("slurm", {})
     for cluster, row in slurm.items():
@@ -292,21 +294,21 @@ def _wrong_clusters(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _repeated_blocks(blocks: Mapping[str, Any], reserved_at: str, row: Mapping[str, Any]) -> Iterator[str]:
-    """Blocks of one Slurm with one name or position; blocks: where each stands -> the block."""
+    """Yield blocks of one Slurm with the same name or position; blocks: field -> block."""
     reserved = row.get("reserved_blocks", {})
-    held = {f"{reserved_at}.{name}": {"name": name, "position": position} for name, position in reserved.items()}
-    both = {**blocks, **held}
+    kept = {f"{reserved_at}.{name}": {"name": name, "position": position} for name, position in reserved.items()}
+    both = {**blocks, **kept}
     for key in ("position", "name"):
         yield from _repeated(f"{{}}.{key}", both, [block[key] for block in both.values()])
 
 
 def group_word(name: str) -> str:
-    """A cluster's name as a part of Ansible group names."""
+    """Convert a cluster name to a part of an Ansible group name."""
     return re.sub("[^A-Za-z0-9_]", "_", name)
 
 
 def _repeated(field: str, names: Iterable[str], values: Collection[Any]) -> Iterator[str]:
-    """Which of the values stand twice; a name completes the field of each. Of a tuple the last part is shown."""
+    """Yield duplicate values, each with both fields; the message shows the last part of a tuple."""
     if len(set(values)) == len(values):
         return
     first: dict[Any, str] = {}
@@ -314,7 +316,7 @@ def _repeated(field: str, names: Iterable[str], values: Collection[Any]) -> Iter
         if value in first:
             shown = value[-1] if isinstance(value, tuple) else value
             where, before = field.format(name), field.format(first[value])
-            yield f"{where} says {_brief(str(shown))}, which {before} says too; let one of them be another"
+            yield f"{where} is {_brief(str(shown))}, the same as {before}; change one of them"
         first[value] = name
 
 
@@ -328,6 +330,6 @@ def is_address(text: str) -> bool:
 
 
 def _brief(text: str) -> str:
-    """A value fit for a sentence: one line, not endless."""
+    """Shorten a value for a message: one line, at most 80 characters."""
     line = text if text.isprintable() else repr(text)
     return line if len(line) <= 80 else f"{line[:77]}..."

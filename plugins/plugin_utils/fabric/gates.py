@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a placement as a whole shows: gates that stop it from being accepted unseen, findings about domains and cliques.
+"""Gates that stop a placement from being accepted without review, and findings about domains and cliques.
 
 A gate or a finding is one function and a row in its table. A gate's name is the code of its finding.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Fabric,
@@ -28,19 +28,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
 Changes = Sequence[Change]
 TrayStates = Mapping[str, TrayState]
 
-# Kinds of changes that say where a tray stands or what it is.
+# Kinds of changes of a tray's place or identity.
 _OF_PLACE = ("placed", "moved", "replaced")
-_SHOWN_TRAYS = 5
 CLUSTER_KEYS = ("slurm_cluster", "kubernetes_cluster")
 
 
 @dataclass(frozen=True)
 class Step:
-    """From one fabric to the next, as the gates look at it.
+    """The change from one fabric to the next, which the gates check.
 
-    observed_at: when the trays were seen, of those that this run has seen. mixed: trays that enter a clique although
-    some of their GPUs are in another one. old: trays of a proposal that this step goes on from, which the run that
-    saw them found observed too long before.
+    observed_at: tray -> time of its observation in this run. mixed: trays that enter a clique although some of their
+    GPUs are in another one. old: trays of the pending proposal whose observation was older than max_age in their run.
     """
 
     previous: Fabric
@@ -52,23 +50,23 @@ class Step:
     old: Collection[str] = ()
 
     def trays(self, *kinds: str) -> list[str]:
-        """The trays with a change of these kinds."""
+        """The trays with a change of one of these kinds."""
         return [change["tray"] for change in self.changes if change["kind"] in kinds]
 
 
 def decide(
-    step: Step, policy: Policy, waiting: Collection[Mapping[str, Any]] = ()
+    step: Step, policy: Policy, pending: Collection[Mapping[str, Any]] = ()
 ) -> tuple[list[Finding], list[dict[str, Any]]]:
-    """The findings of the gates that object, and a row for the fabric file for each one that is overridden.
+    """Check all gates: the findings of those that object, and a row for the fabric file for each overridden one.
 
-    waiting: such rows of a proposal that this step goes on from. Each still stands for what it was said of, to the
-    word; what has grown since is to be overridden anew.
+    pending: override rows of the pending proposal. Each applies to exactly the same objection; an objection that has
+    changed since must be overridden again.
     """
     rows = [row for gate in _GATES for row in gate(step, policy)] if step.changes else []
-    said = {(row["gate"], row["what"]): dict(row) for row in waiting}
+    accepted = {(row["gate"], row["what"]): dict(row) for row in pending}
     objections, overridden = [], []
     for row in rows:
-        before = said.get((row["code"], row["message"]))
+        before = accepted.get((row["code"], row["message"]))
         if before or row["code"] in policy.override:
             overridden.append(before or {"gate": row["code"], "when": step.now, "what": row["message"]})
         else:
@@ -77,8 +75,8 @@ def decide(
 
 
 def fleet_findings(fabric: Fabric, trays: TrayStates, policy: Policy) -> list[Finding]:
-    """What only all trays of a domain or clique together show."""
-    return [row for look in _LOOKS for row in look(fabric, trays, policy)]
+    """Findings about domains, cliques and clusters as a whole."""
+    return [row for check in _CHECKS for row in check(fabric, trays, policy)]
 
 
 # --- gates ---
@@ -89,14 +87,14 @@ def _moved_too_many(step: Step, policy: Policy) -> Iterator[Finding]:
     allowed = int(placed * policy.moved_percent / 100)
     if moved > (max(1, allowed) if policy.moved_percent else 0):
         message = (
-            f"{moved} of {placed} placed trays move at once, more than moved_percent "
-            f"{policy.moved_percent:g}; look at the proposal and accept it by its sha256 if that is meant."
+            f"{moved} of {count(placed, 'placed tray')} would move in one run, more than moved_percent "
+            f"{policy.moved_percent:g}; review the proposal and accept it by its sha256 if this is intended."
         )
         yield finding("moved_percent", message)
 
 
 def _changed_cluster(step: Step) -> list[str]:
-    """Trays that leave a Slurm or Kubernetes cluster: that takes as much from it as a move takes from a clique."""
+    """Trays that leave a Slurm or Kubernetes cluster: the cluster loses a tray as a clique does by a move."""
     left = []
     for name in step.trays("cluster"):
         before, after = step.previous.trays.get(name), step.fabric.trays[name]
@@ -106,9 +104,9 @@ def _changed_cluster(step: Step) -> list[str]:
 
 
 def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
-    """A domain whose trays all join another one's has merged; one whose trays part, not all to known ones, has split.
+    """A domain whose trays all join another one has merged; one whose trays divide, some into a new one, has split.
 
-    A tray that is carried to another rack does neither, nor does a rack that gets a new UUID as a whole.
+    A tray that moves to another rack is neither, nor is a rack whose cluster UUID changes as a whole.
     """
     if not step.trays("moved"):
         return
@@ -123,13 +121,16 @@ def _merged_or_split(step: Step, policy: Policy) -> Iterator[Finding]:
         gone = natural_sorted(old for old in came[new] if old != new and went[old] == {new})
         if gone and len(came[new]) > 1:
             message = (
-                f"NVLink domain {new} takes all trays of {summarize(gone)}; check the switches before accepting it."
+                f"NVLink domain {new} takes all trays of {summarize(gone)}; check the NVLink switches "
+                "before you accept it."
             )
             yield finding("domain_merged", message, domain=new)
     for old in natural_sorted(went):
         parts = natural_sorted(went[old])
         if len(parts) > 1 and not went[old] <= populated:
-            message = f"NVLink domain {old} parts into {summarize(parts)}; check the switches before accepting it."
+            message = (
+                f"NVLink domain {old} splits into {summarize(parts)}; check the NVLink switches before you accept it."
+            )
             yield finding("domain_split", message, domain=old)
 
 
@@ -148,8 +149,8 @@ def _shrank(step: Step, policy: Policy) -> Iterator[Finding]:
         if after[name] < min(before[name], sizes[name]):
             what = "Clique" if word == "clique" else "NVLink domain"
             message = (
-                f"{what} {name} shrinks from {before[name]} to {after[name]} of {sizes[name]} expected trays; "
-                "look where they went before accepting it."
+                f"{what} {name} shrinks from {before[name]} to {after[name]} of {count(sizes[name], 'expected tray')}; "
+                "find the missing trays before you accept it."
             )
             yield finding("clique_shrank", message, **{word: name})
 
@@ -158,7 +159,8 @@ def _unknown(step: Step, policy: Policy) -> Iterator[Finding]:
     unknown = [tray for tray in step.trays("placed") if tray not in policy.racks] if policy.expected else []
     if unknown:
         message = (
-            f"Trays {summarize(unknown)} are neither in expected nor in the fabric file; declare them, or override."
+            f"Trays not in expected and not in the fabric file: {summarize(unknown)}; declare them, or "
+            "override the gate."
         )
         yield finding("unknown_trays", message)
 
@@ -167,14 +169,14 @@ def _too_old(step: Step, policy: Policy) -> Iterator[Finding]:
     old = too_old(step, policy)
     if old:
         message = (
-            f"What changes the places of trays {summarize(old)} was observed more than max_age {policy.max_age:g} "
-            "seconds ago; ask anew, or set their clocks."
+            f"The observations that change the places of {summarize(old)} are older than max_age, {policy.max_age:g} "
+            "seconds; observe them again, or correct their clocks."
         )
         yield finding("source_too_old", message)
 
 
 def too_old(step: Step, policy: Policy) -> list[str]:
-    """The trays that get or change their place by an observation older than max_age."""
+    """The trays whose place changes by an observation older than max_age."""
     if policy.max_age is None:
         return []
     oldest = datetime.datetime.fromisoformat(step.now) - datetime.timedelta(seconds=policy.max_age)
@@ -188,7 +190,10 @@ def too_old(step: Step, policy: Policy) -> list[str]:
 def _mixed(step: Step, policy: Policy) -> Iterator[Finding]:
     for tray in natural_sorted(set(step.mixed)):
         clique = step.fabric.trays[tray]["clique"]
-        message = f"Tray {tray} enters clique {clique}, though some of its GPUs are in another; give it one."
+        message = (
+            f"Tray {tray} enters clique {clique}, but some of its GPUs are in another; give all its "
+            "GPUs one NVLink partition."
+        )
         yield finding("mixed_cliques", message, tray=tray)
 
 
@@ -198,7 +203,7 @@ def _domains_of(fabric: Fabric) -> dict[str, str]:
 
 
 def _is_since(observed_at: str | None, oldest: datetime.datetime) -> bool:
-    """Whether a time is not before another; one that cannot be read is of no age that could be trusted."""
+    """Whether a time is valid and not before the oldest allowed one."""
     try:
         return observed_at is not None and datetime.datetime.fromisoformat(observed_at) >= oldest
     except (ValueError, TypeError):
@@ -215,7 +220,9 @@ def _in_no_cluster(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iterato
         name for name, tray in fabric.trays.items() if not any(key in tray for key in CLUSTER_KEYS)
     )
     if outside:
-        message = f"Trays {summarize(outside)} are in no Slurm or Kubernetes cluster; set fabric_slurm_cluster of them."
+        message = (
+            f"Trays in no Slurm or Kubernetes cluster: {summarize(outside)}; set fabric_slurm_cluster on these hosts."
+        )
         yield finding("tray_in_no_cluster", message)
 
 
@@ -225,7 +232,9 @@ def _incomplete_domains(fabric: Fabric, trays: TrayStates, policy: Policy) -> It
         expected = fabric.domains[name]["expected_trays"]
         # A domain without any tray is retired, not incomplete.
         if 0 < sizes[name] < expected:
-            message = f"NVLink domain {name} has {sizes[name]} of {expected} expected trays; discover the others."
+            message = (
+                f"NVLink domain {name} has {sizes[name]} of {count(expected, 'expected tray')}; discover the others."
+            )
             yield finding("domain_incomplete", message, domain=name)
 
 
@@ -236,8 +245,8 @@ def _differing_drivers(fabric: Fabric, trays: TrayStates, policy: Policy) -> Ite
         if version:
             versions[tray["clique"]].add(version)
     for clique in natural_sorted(clique for clique, several in versions.items() if len(several) > 1):
-        told = ", ".join(natural_sorted(versions[clique]))
-        message = f"Clique {clique} runs drivers {told}; install one version on all its trays."
+        found = ", ".join(natural_sorted(versions[clique]))
+        message = f"Clique {clique} runs drivers {found}; install one version on all its trays."
         yield finding("drivers_differ", message, clique=clique)
 
 
@@ -245,7 +254,7 @@ def _several_chassis(fabric: Fabric, trays: TrayStates, policy: Policy) -> Itera
     for name in natural_sorted(fabric.domains):
         serials = fabric.domains[name]["chassis_serials"]
         if len(serials) > 1:
-            message = f"NVLink domain {name} spans the chassis {summarize(serials)}; that is legal, as in NVL36x2."
+            message = f"NVLink domain {name} spans the chassis {summarize(serials)}; this is valid, as in NVL36x2."
             yield finding("domain_two_chassis", message, domain=name)
 
 
@@ -254,7 +263,7 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
         missing = natural_sorted(tray for tray in policy.expected[rack] if tray not in fabric.trays)
         if missing:
             message = (
-                f"Declared trays of {rack} have no place: {summarize(missing)}; discover them, or correct expected."
+                f"Trays expected in {rack} have no place: {summarize(missing)}; discover them, or correct expected."
             )
             yield finding("expected_tray_missing", message, **({"domain": rack} if rack in fabric.domains else {}))
     elsewhere = {}
@@ -262,9 +271,11 @@ def _against_expected(fabric: Fabric, trays: TrayStates, policy: Policy) -> Iter
         clique = fabric.trays[tray]["clique"] if tray in fabric.trays else rack
         known = rack in fabric.cliques or rack in fabric.domains
         if known and rack not in (clique, fabric.cliques[clique]["domain"] if clique in fabric.cliques else rack):
-            elsewhere[tray] = f"Tray {tray} is declared in {rack} and placed in {clique}"
+            elsewhere[tray] = f"Tray {tray} is expected in {rack} and placed in {clique}"
     for tray in natural_sorted(elsewhere):
-        yield finding("tray_other_domain", f"{elsewhere[tray]}; go and look, or correct expected.", tray=tray)
+        yield finding(
+            "tray_other_domain", f"{elsewhere[tray]}; check where it is installed, or correct expected.", tray=tray
+        )
 
 
 _GATES: tuple[Callable[[Step, Policy], Iterable[Finding]], ...] = (
@@ -275,7 +286,7 @@ _GATES: tuple[Callable[[Step, Policy], Iterable[Finding]], ...] = (
     _too_old,
     _mixed,
 )
-_LOOKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] = (
+_CHECKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] = (
     _incomplete_domains,
     _differing_drivers,
     _several_chassis,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Several sources' answers made one observation a tray: the order of trust decides, never that of arrival. Pure."""
+"""Merge the answers of several sources into one observation a tray, in the order of trust. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult, shown
 
-# What a less trusted source may add where the most trusted one is silent. Never the clique: a source that does not
-# name one has seen a tray that is not attached.
+# Fields that a less trusted source may add where the most trusted one has no value. Never the clique: a source that
+# reports none has observed a tray that is not attached.
 _ADDED: tuple[str, ...] = (
     "chassis_serial",
     "tray_index",
@@ -31,20 +32,20 @@ _ADDED: tuple[str, ...] = (
 
 
 class MergeError(NvlinkError):
-    """What a site has written about its sources together is wrong."""
+    """An option about the sources as a whole is invalid."""
 
 
 class OutageError(NvlinkError):
-    """A source that failed, or that answered for too few trays, and there is no fabric file to stand in for it."""
+    """A source failed, or answered for too few trays, and there is no fabric file to fall back to."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one source said. asked: the trays that it should have told of, those that it told of where None.
+    """The answer of one source.
 
-    findings are about the source itself, blocks are those of a running Slurm (both see SourceResult).
-    failure is why it gave no answer at all. measured: whether min_answer is asked of it.
-    hints: whether it only adds to what others say of a tray.
+    asked: the trays that it was to observe; None for those that it reports. findings: about the source itself. blocks:
+    of a running Slurm (see SourceResult for both). failure: why there is no answer at all. measured: whether min_answer
+    applies. hints: whether it only adds to the observations of other sources.
     """
 
     source: str
@@ -59,10 +60,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Merged:
-    """One observation a tray, in the order in which the sources first name them, and what is to be said of sources.
+    """One observation for each tray, in the order in which the sources first name it, and findings about sources.
 
-    outage: whether a source gave no answer, or too few, so that another run may well hear more. blocks: of a running
-    Slurm. unclaimed: those of them that no tray is in that the fabric file holds or a source sees attached.
+    outage: whether a source failed or answered for too few trays, so that another run may observe more. blocks: of a
+    running Slurm. unclaimed: blocks without a tray that is in the fabric file or that a source reports as attached.
     """
 
     observations: list[Observation]
@@ -73,7 +74,7 @@ class Merged:
 
 
 def percent(option: str, value: Any) -> float:
-    """A part in percent; MergeError if it is none."""
+    """Convert a percentage from 0 to 100; MergeError if it is invalid."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -83,15 +84,15 @@ def percent(option: str, value: Any) -> float:
     return number
 
 
-def ask(source: str, question: Callable[[], SourceResult], asked: Collection[str] | None = None) -> Answer:
-    """A source's answer, also if it failed; what a person wrote wrongly is raised on."""
+def query(source: str, observe: Callable[[], SourceResult], asked: Collection[str] | None = None) -> Answer:
+    """Query a source; an outage becomes an answer with its failure, a wrong option is raised."""
     try:
-        told = question()
+        result = observe()
     except NvlinkError as error:
         if not _is_outage(error):
             raise
         return Answer(source, failure=str(error).rstrip("."))
-    return Answer(source, told.observations, asked, findings=told.findings, blocks=told.blocks)
+    return Answer(source, result.observations, asked, findings=result.findings, blocks=result.blocks)
 
 
 def merge(
@@ -101,79 +102,83 @@ def merge(
     nodes: Mapping[str, str] | None = None,
     blocks: Collection[str] | None = None,
 ) -> Merged:
-    """The answers, which stand in the order of trust, as one.
+    """Merge the answers, given in the order of trust.
 
-    A source that failed, or told of less than min_answer percent of the trays that it was asked for, is an OutageError,
-    unless the fabric file is a source too: then that stands and the outage is a finding. nodes: tray -> its name in
-    Slurm, of those that the fabric file holds; other trays are known there as they say, or by their own names. blocks:
-    the names of those that the fabric file's cliques have; where given, a block of a running Slurm that has nodes, and
-    none of them is one of the trays, is a finding.
+    A source that failed, or answered for less than min_answer percent of its trays, is an OutageError, unless the
+    fabric file is a source too: then its places are kept and the outage is a finding. nodes: tray -> NodeName in Slurm
+    of the trays in the fabric file; other trays have the NodeName that they report, or their own name. blocks: names of
+    the blocks of the fabric file's cliques; where given, a block of a running Slurm is a finding if it has nodes and
+    none of them is one of the trays.
     """
     findings: list[Finding] = []
     hints: list[Observation] = []
     running: tuple[tuple[str, int], ...] = ()
     others, any_outage = fabric_file, False
-    told: dict[str, list[Observation]] = {}
+    by_tray: dict[str, list[Observation]] = {}
     for answer in answers:
         outage = _outage(answer, min_answer)
         if outage and not fabric_file:
             why = "".join(f" ({row['message'].partition(';')[0]})" for row in answer.findings)
-            raise OutageError(f"{outage[1].rstrip('.')}{why}; bring it back, or put fabric_file into sources")
+            raise OutageError(f"{outage[1].rstrip('.')}{why}; restore it, or add fabric_file to sources")
         findings += answer.findings
         running += answer.blocks
         if outage:
             any_outage = True
             code, message = outage
-            findings.append(finding(code, f"{message}; the fabric file stands, discover again when it is back."))
+            findings.append(
+                finding(
+                    code, f"{message}; the places in the fabric file are kept, discover again when the source is back."
+                )
+            )
         if answer.hints:
             hints += answer.observations
             continue
         others = True
         for observation in answer.observations:
-            told.setdefault(observation.tray, []).append(observation)
-    seen = [_one(several) if len(several) > 1 else several[0] for several in told.values()]
+            by_tray.setdefault(observation.tray, []).append(observation)
+    observed = [_one(several) if len(several) > 1 else several[0] for several in by_tray.values()]
     if hints and not others:
         return Merged(hints, findings, any_outage, running)
     if hints:
-        seen = _hinted(seen, hints, nodes or {})
+        observed = _hinted(observed, hints, nodes or {})
     if blocks is None:
-        return Merged(seen, findings, any_outage, running)
+        return Merged(observed, findings, any_outage, running)
     placed = {*(nodes or {}).values()}
-    claimed = {row.block[0] for row in seen if row.block and row.identity}
+    claimed = {row.block[0] for row in observed if row.block and row.identity}
     claimed.update(row.block[0] for row in hints if row.block and (row.slurm_node or row.tray) in placed)
     unclaimed = tuple(block for block in running if block[0] not in claimed.union(blocks))
-    inhabited = {row.block[0] for row in hints if row.block}
-    findings += (_unclaimed(*block) for block in unclaimed if block[0] in inhabited)
-    return Merged(seen, findings, any_outage, running, unclaimed)
+    populated = {row.block[0] for row in hints if row.block}
+    findings += (_unclaimed(*block) for block in unclaimed if block[0] in populated)
+    return Merged(observed, findings, any_outage, running, unclaimed)
 
 
 def _unclaimed(name: str, position: int) -> Finding:
     message = (
-        f"Slurm's block {name} at position {position} has no tray that is placed or attached, so slurm_topology would "
-        "leave it without nodes; discover its trays first, or let them go."
+        f"Block {name} of Slurm at position {position} has no tray that is placed or attached, so slurm_topology would "
+        "leave it without nodes; discover its trays first, unless they are to leave Slurm."
     )
     return finding("block_unclaimed", message, block=name)
 
 
-def _hinted(seen: Iterable[Observation], hints: Sequence[Observation], nodes: Mapping[str, str]) -> list[Observation]:
-    """The observations with the block and the cluster that Slurm has their tray in, and its NodeName if nobody says it.
+def _hinted(rows: Iterable[Observation], hints: Sequence[Observation], nodes: Mapping[str, str]) -> list[Observation]:
+    """Add block, cluster and, where no source reports it, NodeName of a running Slurm to the observations.
 
-    Of a tray that is said to be in another cluster Slurm means another tray, or it is a finding.
+    A tray that another source reports in a different cluster is another node of the same name, or a finding.
     """
     by_node = {row.slurm_node or row.tray: row for row in hints}
     by_host = {**by_node, **{row.tray: row for row in hints}}
     pairs = []
-    for row in seen:
+    for row in rows:
         node = row.slurm_node or nodes.get(row.tray)
         pairs.append((row, by_node.get(node) if node else by_host.get(row.tray), node))
-    meant = {hint.tray for row, hint, _node in pairs if hint and _may_be_in(row, hint.slurm_cluster)}
+    matched = {hint.tray for row, hint, _node in pairs if hint and _may_be_in(row, hint.slurm_cluster)}
     found = []
     for row, hint, node in pairs:
         if hint and _may_be_in(row, hint.slurm_cluster):
-            named = row.slurm_node if node else hint.slurm_node
+            node_name = row.slurm_node if node else hint.slurm_node
             cluster = hint.slurm_cluster if row.slurm_cluster is None else row.slurm_cluster
-            row = replace(row, block=hint.block, slurm_node=named, slurm_cluster=cluster)
-        elif hint and hint.tray not in meant:
+            row = replace(row, block=hint.block, slurm_node=node_name, slurm_cluster=cluster)
+        elif hint and hint.tray not in matched:
             row = replace(row, findings=(*row.findings, *_contradictions((row, hint))))
         found.append(row)
     return found
@@ -190,29 +195,31 @@ def _is_outage(error: NvlinkError) -> bool:
 
 
 def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
-    """The code and the sentence, less its remedy, of what is wrong with the answer as a whole."""
+    """The code and the message, without remedy, of an outage; None if the answer is sufficient."""
     if answer.failure:
         return "source_failed", answer.failure
     reached = {row.tray for row in answer.observations if row.reachable}
     asked = {row.tray for row in answer.observations}.union(answer.asked or ())
-    # A source that has nothing to tell of has not answered: an empty list is how many an outage looks.
+    # A source without any tray has not answered: many outages look like an empty list.
     if answer.measured and not answer.hints and min_answer and len(reached) * 100 < min_answer * max(1, len(asked)):
-        percent = f"min_answer is {min_answer:g} percent"
-        return "too_few_answers", f"{answer.source}: answers for {len(reached)} of {len(asked)} trays, {percent}"
+        limit = f"min_answer is {min_answer:g} percent"
+        return "too_few_answers", f"{answer.source}: answers for {len(reached)} of {count(len(asked), 'tray')}, {limit}"
     return None
 
 
 def _one(several: Sequence[Observation]) -> Observation:
-    """The most trusted observation that reached the tray, what it leaves open from the next, and who disagrees."""
+    """Merge observations of one tray: the most trusted that reached it, missing values from the next, disagreements."""
     reached = [row for row in several if row.reachable] or [several[0]]
     best = reached[0]
     findings = list(_contradictions(reached))
     added: dict[str, Any] = {}
     for other in reached[1:]:
-        # One that means another tray by this name must not lend it its GPUs.
+        # A source that means another tray by this name must not add its GPUs.
         if other.identity in (None, best.identity):
-            silent = (key for key in _ADDED if not (getattr(best, key) or getattr(best, key) == 0) and key not in added)
-            added.update({key: getattr(other, key) for key in silent if getattr(other, key) not in (None, ())})
+            missing = (
+                key for key in _ADDED if not (getattr(best, key) or getattr(best, key) == 0) and key not in added
+            )
+            added.update({key: getattr(other, key) for key in missing if getattr(other, key) not in (None, ())})
             if best.health == UNKNOWN and other.health != UNKNOWN:
                 added.setdefault("health", other.health)
             added["gpu_count"] = max(added.get("gpu_count", best.gpu_count), other.gpu_count)
@@ -222,34 +229,34 @@ def _one(several: Sequence[Observation]) -> Observation:
 
 
 def _contradictions(rows: Iterable[Observation]) -> Iterator[Finding]:
-    """A finding for each row that says something of the tray otherwise than the first that said it.
+    """Yield a finding for each row that contradicts the most trusted value of a field.
 
-    The rows stand in the order of trust.
+    The rows are in the order of trust.
     """
     first: dict[str, Observation] = {}
     for row in rows:
         differ: dict[str, list[str]] = {}
-        for word, say in _SAYINGS.items():
-            if said := say(row):
+        for word, value_of in _COMPARED.items():
+            if value := value_of(row):
                 trusted = first.setdefault(word, row)
-                if say(trusted) != said:
+                if value_of(trusted) != value:
                     differ.setdefault(trusted.source, []).append(word)
         for words in differ.values():
             yield _contradiction(first[words[0]], row, words)
 
 
 def _contradiction(trusted: Observation, other: Observation, words: Sequence[str]) -> Finding:
-    """Both values of each word, who says them and when."""
-    ours, others = (", ".join(f"{word} {_short(_SAYINGS[word](row))}" for word in words) for row in (trusted, other))
+    """A finding with both values of each field, their sources and times."""
+    ours, others = (", ".join(f"{word} {_short(_COMPARED[word](row))}" for word in words) for row in (trusted, other))
     message = (
-        f"Tray {trusted.tray}: source {trusted.source} says {ours} ({trusted.observed_at or 'no time'}), "
-        f"source {other.source} says {others} ({other.observed_at or 'no time'}); "
-        f"{trusted.source} is trusted more, correct the other or the order of sources."
+        f"Tray {trusted.tray}: source {trusted.source} reports {ours} ({trusted.observed_at or 'no time'}), "
+        f"source {other.source} reports {others} ({other.observed_at or 'no time'}); "
+        f"{trusted.source} is trusted more; correct the other source, or the order of sources."
     )
     return finding("sources_disagree", message, tray=trusted.tray)
 
 
-_SAYINGS: Mapping[str, Callable[[Observation], str]] = {
+_COMPARED: Mapping[str, Callable[[Observation], str]] = {
     "clique": lambda row: f"{row.identity[0]}.{row.identity[1]}" if row.identity else "",
     "GPUs": lambda row: " ".join(sorted(row.gpu_uuids)),
     "chassis": lambda row: row.chassis_serial or "",

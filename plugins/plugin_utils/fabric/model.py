@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The words of the collection as data: observation, fabric, state.
+"""The data model of the collection: observation, fabric, state.
 
-Pure: no file, no clock, no Ansible. What the two files hold stays the plain dictionaries that JSON gives, typed here
-by TypedDict: with ten thousand trays an object a tray would cost more than reading the file.
+Pure: no file, no clock, no Ansible. The contents of both files stay plain dictionaries as decoded from JSON, typed by
+TypedDict: one object for each of ten thousand trays would cost more than reading the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Identity = tuple[str, int]
 Finding = dict[str, Any]
 """code, severity, message and the subject: tray, clique, domain, block (strings), gpu (index)."""
 
-# Words of a tray's state and health, as the host vars nvlink_state and nvlink_health say them.
+# Values of the host variables nvlink_state and nvlink_health.
 PRESENT, STALE, CONFLICT, UNPLACED = "present", "stale", "conflict", "unplaced"
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
 _WORST_FIRST = (UNHEALTHY, DEGRADED, UNKNOWN, HEALTHY)
@@ -41,7 +41,7 @@ class Domain(TypedDict):
 
 
 class Block(TypedDict):
-    """Where a clique stands in Slurm's topology; given once, never reused."""
+    """Name and position of a clique's block in Slurm's topology; assigned once, never reused."""
 
     name: str
     position: int
@@ -56,21 +56,21 @@ class Clique(TypedDict):
 
 
 class SlurmCluster(TypedDict):
-    """One Slurm among several: clique name -> its block there. A block without trays is retired and stays."""
+    """One of several Slurm clusters: clique name -> its block there. A block without trays is retired and stays."""
 
     blocks: dict[str, Block]
     reserved_blocks: NotRequired[dict[str, int]]
 
 
 class Clusters(TypedDict, total=False):
-    """Clusters that share the fabric, by name. Of a Kubernetes cluster the file holds no more than its name."""
+    """Clusters that share the fabric, by name. A Kubernetes cluster has a name only."""
 
     slurm: dict[str, SlurmCluster]
     kubernetes: dict[str, dict[str, Any]]
 
 
 class Tray(TypedDict):
-    """One compute host and its place. slurm_cluster and kubernetes_cluster: a name in clusters, absent in none."""
+    """One compute tray (host) and its place. slurm_cluster, kubernetes_cluster: a name in clusters; absent: in none."""
 
     clique: str
     tray_index: int | None
@@ -85,7 +85,7 @@ class Tray(TypedDict):
 
 
 class TrayState(TypedDict):
-    """What is volatile about one tray."""
+    """The volatile values of one tray."""
 
     state: str
     health: str
@@ -93,21 +93,21 @@ class TrayState(TypedDict):
     source: str | None
     driver_version: str | None
     findings: list[Finding]
-    # Only of a tray without a place: a placed one has these in the fabric file.
+    # Only for a tray without a place: a placed tray has these in the fabric file.
     tray_index: NotRequired[int | None]
     gpu_count: NotRequired[int]
 
 
 Change = TypedDict("Change", {"tray": str, "from": str | None, "to": str | None, "kind": str, "why": str})
-"""One tray's step from one fabric to the next, from a clique to a clique.
+"""The change of one tray from one fabric to the next; from and to are cliques.
 
-kind: placed, moved, replaced (all GPUs new), gpus (some new), slot, address, name or cluster.
+kind: placed, moved, replaced (all GPUs new), gpus (some new), slot, address, name, cluster or removed.
 """
 
 
 @dataclass(frozen=True)
 class BlockView:
-    """A block with its trays, as the renderers want it; a retired one has no trays, a reserved one no clique either."""
+    """A block with its trays, for renderers; a retired block has no trays, a reserved block no clique either."""
 
     name: str
     position: int
@@ -117,9 +117,10 @@ class BlockView:
 
 @dataclass(frozen=True)
 class Fabric:
-    """Identity and place of every tray: the fabric file's content. Never changed after it is made.
+    """Identity and place of every tray: the content of the fabric file. Immutable.
 
-    reserved_blocks: block name -> position, of blocks that a Slurm has and no clique. Nobody else gets either.
+    reserved_blocks: block name -> position, for blocks of a running Slurm without a clique. Names and positions are not
+    given to another block.
     """
 
     domains: Mapping[str, Domain] = field(default_factory=dict)
@@ -131,7 +132,7 @@ class Fabric:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Fabric:
-        """Wrap a checked document; see fabric_file.load() for one that may be wrong."""
+        """Wrap a checked document; fabric_file.load() checks one."""
         return cls(
             document["domains"],
             document["cliques"],
@@ -142,7 +143,7 @@ class Fabric:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The document that the fabric file holds; without clusters or reserved blocks it has no such key."""
+        """The document of the fabric file; clusters and reserved_blocks are left out when empty."""
         document = {
             "schema_version": SCHEMA_VERSION,
             "domains": self.domains,
@@ -150,21 +151,21 @@ class Fabric:
             "trays": self.trays,
             "overrides": self.overrides,
         }
-        seldom = {"clusters": self.clusters, "reserved_blocks": self.reserved_blocks}
-        return {**document, **{key: value for key, value in seldom.items() if value}}
+        optional = {"clusters": self.clusters, "reserved_blocks": self.reserved_blocks}
+        return {**document, **{key: value for key, value in optional.items() if value}}
 
     @cached_property
     def members(self) -> dict[str, list[str]]:
-        """Clique name -> its trays' names in natural order; every clique is a key, also a retired one."""
+        """Clique name -> names of its trays in natural order; retired cliques are keys too."""
         members: dict[str, list[str]] = {name: [] for name in self.cliques}
         for name in natural_sorted(self.trays):
             members[self.trays[name]["clique"]].append(name)
         return members
 
     def blocks(self, cluster: str | None = None) -> list[BlockView]:
-        """Every block that a Slurm cluster ever gave a position, in that order, with its trays there.
+        """All blocks of a Slurm cluster in the order of their positions, with their trays there; retired ones too.
 
-        Without a cluster: of the fabric as a whole, one block a clique with all its trays.
+        Without a cluster: one block for each clique of the fabric, with all its trays.
         """
         blocks = {name: clique["block"] for name, clique in self.cliques.items()}
         if cluster is not None:
@@ -175,12 +176,12 @@ class Fabric:
         ]
 
     def slurm_blocks(self, cluster: str | None = None) -> list[BlockView]:
-        """Every block that Slurm is to have, in the order of their positions: blocks(), and those that are reserved."""
+        """All blocks for Slurm's topology in the order of their positions: blocks() and the reserved ones."""
         reserved = [BlockView(name, position, "", ()) for name, position in self.reserved(cluster).items()]
         return sorted([*self.blocks(cluster), *reserved], key=lambda view: view.position)
 
     def reserved(self, cluster: str | None = None) -> Mapping[str, int]:
-        """The reserved blocks of a Slurm cluster, or of the only one."""
+        """The reserved blocks of a Slurm cluster; without a cluster, of the only one."""
         if cluster is None:
             return self.reserved_blocks
         row = self.clusters.get("slurm", {}).get(cluster)
@@ -191,7 +192,7 @@ class Fabric:
         return names if cluster is None else [n for n in names if self.trays[n].get("slurm_cluster") == cluster]
 
     def block_of(self, tray: str) -> Block | None:
-        """The block of a tray in its Slurm cluster; None where there are clusters and it is in none of them."""
+        """The block of a tray in its Slurm cluster; None where there are clusters and the tray is in none."""
         place = self.trays[tray]
         if "slurm_cluster" in place:
             return self.clusters["slurm"][place["slurm_cluster"]]["blocks"][place["clique"]]
@@ -199,7 +200,7 @@ class Fabric:
 
     @property
     def slurm_clusters(self) -> list[str]:
-        """The Slurm clusters that share the fabric, in natural order; none where there is but the implicit one."""
+        """The names of the Slurm clusters that share the fabric, in natural order; empty for a single, unnamed one."""
         return natural_sorted(self.clusters.get("slurm", ()))
 
     def cluster_uuid(self, clique: str) -> str:
@@ -207,13 +208,13 @@ class Fabric:
         return self.domains[self.cliques[clique]["domain"]]["cluster_uuid"]
 
     def clique_text(self, clique: str) -> str:
-        """`<uuid>.<id>`, as facts, host vars and the node label nvidia.com/gpu.clique write a clique."""
+        """`<uuid>.<id>`: the form of a clique in facts, host variables and the node label nvidia.com/gpu.clique."""
         return f"{self.cluster_uuid(clique)}.{self.cliques[clique]['clique_id']}"
 
 
 @dataclass(frozen=True)
 class State:
-    """What is volatile about the trays: the state file's content. Holds unplaced trays, which the fabric does not."""
+    """The volatile values of all trays: the content of the state file. Includes unplaced trays."""
 
     trays: Mapping[str, TrayState] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -221,11 +222,11 @@ class State:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> State:
-        """Wrap a checked document; see fabric_file.load_state() for one that may be wrong."""
+        """Wrap a checked document; fabric_file.load_state() checks one."""
         return cls(document["trays"], document["findings"], document["written_at"])
 
     def as_dict(self) -> dict[str, Any]:
-        """The document that the state file holds."""
+        """The document of the state file."""
         return {
             "schema_version": SCHEMA_VERSION,
             "written_at": self.written_at,
@@ -234,23 +235,22 @@ class State:
         }
 
     def fingerprint(self) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
-        """The state without what differs each time though nothing has changed: when a tray was seen, and in which words
-        ssh complained of one that does not answer."""
+        """The state without values that differ in each run: observation times and ssh's error texts."""
         trays = {
             name: {key: value for key, value in tray.items() if key != "observed_at"}
-            | {"findings": [_without_words(row) for row in tray["findings"]]}
+            | {"findings": [_without_message(row) for row in tray["findings"]]}
             for name, tray in self.trays.items()
         }
         return trays, self.findings
 
 
-def _without_words(row: Finding) -> Finding:
+def _without_message(row: Finding) -> Finding:
     return {**row, "message": ""} if row["code"] == "tray_unreachable" else row
 
 
 @dataclass(frozen=True)
 class Address:
-    """One address of a tray, text as the tray wrote it."""
+    """One address of a tray, as the tray reports it."""
 
     interface: str
     address: str
@@ -259,15 +259,14 @@ class Address:
 
 @dataclass(frozen=True)
 class Observation:
-    """What one source says of one tray at one time.
+    """What one source reports of one tray at one time.
 
-    reachable is False where nothing usable came back; problem then says why in a few words. gpu_uuids is empty where
-    no GPU was seen. identity is (cluster UUID, clique ID) of an attached tray, else None. inconsistent is True where the
-    tray's GPUs are attached in different cliques, majority is the one that more than half of them name. node_local is
-    True where they form a fabric that names no domain (HGX).
-    block is the name and position of the block that a running Slurm has it in.
-    slurm_node, kubernetes_node and ansible_host are what the site says, None where it says nothing; so are
-    slurm_cluster and kubernetes_cluster, which are empty where it says that the tray is in none.
+    reachable: False without a usable answer; problem is then the reason in a few words. gpu_uuids: empty where no GPU
+    is known. identity: (cluster UUID, clique ID) of an attached tray, else None. inconsistent: whether the GPUs of the
+    tray are attached in different cliques; majority is the clique that more than half of them report. node_local:
+    whether they form a fabric without a domain (HGX). block: name and position of the tray's block in a running Slurm.
+    slurm_node, kubernetes_node, ansible_host, slurm_cluster, kubernetes_cluster: set by the site, None where it sets
+    none; an empty cluster means that the tray is in none.
     """
 
     tray: str
@@ -296,7 +295,7 @@ class Observation:
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:
-    """Sort key by which r2 stands before r10; the text itself decides between r1 and r01."""
+    """Sort key that puts r2 before r10; the text itself orders r1 and r01."""
     parts: list[Any] = _NUMBER.split(name)
     parts[1::2] = map(int, parts[1::2])
     return parts, name
@@ -308,9 +307,9 @@ def natural_sorted(names: Iterable[str]) -> list[str]:
 
 
 def gpu_health(health: Mapping[str, Any]) -> str:
-    """One GPU's health from its fabric health rows (fabric_facts contract).
+    """The health of one GPU from its fabric health values (see fabric_facts).
 
-    A driver that gives rows but no summary is judged by its rows; one that gives neither is unknown, not bad.
+    Without a summary the other values decide; without either the health is unknown.
     """
     summary = health.get("summary")
     if summary == "unhealthy" or health.get("route_unhealthy") is True:
@@ -322,6 +321,6 @@ def gpu_health(health: Mapping[str, Any]) -> str:
 
 
 def worst_health(healths: Iterable[str]) -> str:
-    """The worst GPU decides for its tray; no GPU at all is unknown."""
-    seen = set(healths)
-    return next((word for word in _WORST_FIRST if word in seen), UNKNOWN)
+    """The health of a tray: that of its worst GPU; unknown without a GPU."""
+    found = set(healths)
+    return next((health for health in _WORST_FIRST if health in found), UNKNOWN)

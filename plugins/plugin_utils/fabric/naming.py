@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Gives domains, cliques and blocks their names and positions: once, kept, never given again."""
+"""Assign names and positions to domains, cliques and blocks: once, stable, never reused."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     natural_sorted,
 )
 
-Newcomer = tuple[Identity, str | None]
-"""The clique that an attached tray is in, and its chassis serial."""
-
+Attached = tuple[Identity, str | None]
+"""The clique of an attached tray, and its chassis serial."""
 
 Running = tuple[str, int]
-"""The name and position of a block that a running Slurm has."""
+"""Name and position of a block of a running Slurm."""
 
 
 class Register:
-    """Every domain and clique that ever had a name. None is ever taken out, so no name or position comes twice."""
+    """All domains and cliques that ever had a name. None is removed, so no name or position is reused."""
 
     def __init__(self, fabric: Fabric, domain_names: Mapping[str, str]) -> None:
         self.domains: dict[str, Domain] = dict(fabric.domains)
@@ -56,44 +55,40 @@ class Register:
         self._adopted: dict[Identity, tuple[str, int]] = {}
 
     def suggest(self, names: Mapping[str, str]) -> None:
-        """Cluster UUID -> a name to use where the site gives that domain none and the name is free."""
+        """Suggest names by cluster UUID, for domains that the site does not name; a name in use is ignored."""
         taken = {*self._used, *self._domain_names.values()}
         for uuid, name in names.items():
             if name not in taken:
                 self._domain_names.setdefault(uuid, name)
 
     def adopt(self, blocks: Mapping[Identity, tuple[str, int]], reserved: Iterable[tuple[str, int]]) -> None:
-        """Clique -> the block that it is to have if it is new and the block's name and position are free.
+        """Assign blocks of a running Slurm to new cliques, where the block's name and position are free.
 
         reserved: all blocks of that Slurm; no other clique gets their names or positions.
         """
         self._adopted = dict(blocks)
-        held = list(reserved)
-        self._block_names.update(name for name, _position in held)
-        self._positions = itertools.count(
-            1
-            + max(
-                (*self._positions_used, *self._reserved.values(), *(position for _name, position in held)), default=-1
-            )
-        )
+        running = list(reserved)
+        self._block_names.update(name for name, _position in running)
+        positions = {*self._positions_used, *self._reserved.values(), *(position for _name, position in running)}
+        self._positions = itertools.count(1 + max(positions, default=-1))
         own = [clique["block"] for clique in self.cliques.values()]
         self._adopted = {
             identity: block for identity, block in self._adopted.items() if _is_free(block, own, self._reserved)
         }
 
     def reserve(self, unclaimed: Iterable[Running]) -> dict[str, int]:
-        """The blocks that no clique has: those that were reserved, and those that a running Slurm has."""
+        """The blocks without a clique: those reserved before, and the unclaimed ones of a running Slurm."""
         return reserved_blocks([clique["block"] for clique in self.cliques.values()], self._reserved, unclaimed)
 
     def clique_of(self, identity: Identity) -> str:
-        """The name of a clique that has been admitted."""
+        """The name of a registered clique."""
         return self._clique_of[identity]
 
-    def admit(self, newcomers: Iterable[Newcomer]) -> None:
-        """Name what has no name yet, in the order in which the newcomers first show it."""
+    def register(self, trays: Iterable[Attached]) -> None:
+        """Name the domains and cliques that have no name yet, in the order of the trays."""
         cliques: dict[str, dict[Identity, None]] = defaultdict(dict)
         serials: dict[str, set[str]] = defaultdict(set)
-        for identity, serial in newcomers:
+        for identity, serial in trays:
             if identity not in self._clique_of:
                 cliques[identity[0]][identity] = None
                 if serial:
@@ -109,15 +104,15 @@ class Register:
                 self._new_clique(next(names), domain, identity)
 
     def _new_domain(self, uuid: str, serials: Collection[str]) -> str:
-        wanted = [self._domain_names[key] for key in (uuid, *serials) if key in self._domain_names]
-        name = next((name for name in wanted if name not in self._used), None)
+        names = [self._domain_names[key] for key in (uuid, *serials) if key in self._domain_names]
+        name = next((name for name in names if name not in self._used), None)
         if name is None:
             numbers = itertools.count(len(self.domains) + 1)
             name = next(auto for auto in map("r{:02d}".format, numbers) if auto not in self._used)
-            if wanted:
+            if names:
                 message = (
-                    f"NVLink domain {uuid} is named {name}, since {wanted[0]} is in use; "
-                    "give it a name of its own in domain_names before accepting it."
+                    f"NVLink domain {uuid} is named {name}, since {names[0]} is in use; "
+                    "set another name in domain_names before you accept it."
                 )
                 self.findings.append(finding("domain_name_taken", message, domain=name))
         self._used.add(name)
@@ -153,13 +148,13 @@ def cluster_blocks(
     reserved: Mapping[str, Collection[Running]],
     unclaimed: Mapping[str, Collection[Running]],
 ) -> Clusters:
-    """The clusters of the fabric that follows this one: all that it had, and those of the trays.
+    """The clusters of the next fabric: those of the previous fabric, and those of the trays.
 
-    A Slurm cluster gets a block for a clique when its first tray comes there. It is the one that this Slurm has
-    (running, by cluster and clique) if that is free, else it has the name of the clique's own block, and the next
-    position. reserved: Slurm cluster -> all blocks that run there; no other clique gets their names or positions.
-    unclaimed: Slurm cluster -> those of them that no tray of the fabric is in, which stay reserved.
-    The first Slurm cluster that a file gets takes over the blocks that the file had, since until then they were its.
+    A Slurm cluster gets a block for a clique with the first tray there: the block of the running Slurm (running, by
+    cluster and clique) if it is free, else one with the name of the clique's own block at the next position.
+    reserved: Slurm cluster -> all its running blocks; no other clique gets their names or positions.
+    unclaimed: Slurm cluster -> its running blocks without a tray of the fabric, which stay reserved.
+    The first Slurm cluster of a file takes over the blocks that the file had, since they belong to it.
     """
     before = fabric.clusters.get("slurm", {})
     slurm = {name: cast(SlurmCluster, {**row, "blocks": dict(row["blocks"])}) for name, row in before.items()}
@@ -177,7 +172,7 @@ def cluster_blocks(
         slurm[heir] = {"blocks": {name: clique["block"] for name, clique in fabric.cliques.items()}}
         if fabric.reserved_blocks:
             slurm[heir]["reserved_blocks"] = dict(fabric.reserved_blocks)
-    # In the order of the cliques' own blocks, so that nothing depends on the order of the answers.
+    # In the order of the cliques' own blocks, so that the result does not depend on the order of the answers.
     for cluster, clique in sorted(places, key=lambda place: (place[0], cliques[place[1]]["block"]["position"])):
         row = slurm.setdefault(cluster, {"blocks": {}})
         if clique not in row["blocks"]:
@@ -199,15 +194,15 @@ def _cluster_block(name: str, row: SlurmCluster, adopted: Running | None, runnin
     blocks, kept = row["blocks"].values(), row.get("reserved_blocks", {})
     if adopted and _is_free(adopted, blocks, kept):
         return {"name": adopted[0], "position": adopted[1]}
-    held = [*((block["name"], block["position"]) for block in blocks), *kept.items(), *running]
-    names, positions = {name for name, _position in held}, {position for _name, position in held}
+    taken = [*((block["name"], block["position"]) for block in blocks), *kept.items(), *running]
+    names, positions = {name for name, _position in taken}, {position for _name, position in taken}
     numbered = (f"{name}_{number}" for number in itertools.count(2))
     free = (word for word in itertools.chain([name], numbered) if word not in names)
     return {"name": next(free), "position": 1 + max(positions, default=-1)}
 
 
 def _is_free(block: Running, blocks: Collection[Block], reserved: Mapping[str, int]) -> bool:
-    """Whether no clique has the name or the position, and the position is reserved for no block of another name."""
+    """Whether no clique has the name or position, and the position is not reserved for a block of another name."""
     return all(block[0] != other["name"] and block[1] != other["position"] for other in blocks) and not any(
         block[1] == position and block[0] != name for name, position in reserved.items()
     )
@@ -216,9 +211,9 @@ def _is_free(block: Running, blocks: Collection[Block], reserved: Mapping[str, i
 def reserved_blocks(
     blocks: Collection[Block], before: Mapping[str, int], unclaimed: Iterable[Running]
 ) -> dict[str, int]:
-    """Name -> position of the reserved blocks, less those that a clique has by now, and with the unclaimed ones.
+    """Name -> position of the reserved blocks: without those that a clique has now, with the unclaimed ones.
 
-    One whose position is taken, since Slurm counts only the blocks that it has, comes after all others.
+    A block whose position is taken (Slurm numbers only the blocks that it has) goes to the end.
     """
     names, positions = {block["name"] for block in blocks}, {block["position"] for block in blocks}
     kept = {name: position for name, position in before.items() if name not in names}

@@ -1,17 +1,17 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the last fabric and what was observed now to the next fabric, with a reason for every step.
+"""Compute the next fabric from the previous one and the observations of a run, with a reason for every change.
 
 Pure: no file and no clock, so equal input gives equal bytes, whatever the order of the observations. The rules:
 
-- A tray is placed, or moved, only by an attached observation. One that is down, in progress, unhealthy or in conflict
-  keeps the place it has.
+- Only an attached observation places or moves a tray. A tray that is down, in progress, unhealthy or in conflict keeps
+  its place.
 - Only a target of this run may become stale.
-- Names and block positions are given once, never changed and never given again (naming.py).
-- A domain is its cluster UUID, a clique is (cluster UUID, clique ID); a clique ID alone means nothing.
+- Names and block positions are assigned once, never changed and never reused (naming.py).
+- A cluster UUID identifies a domain; cluster UUID and clique ID a clique. A clique ID alone identifies nothing.
 - A GPU belongs to one tray. A second tray that claims it is in conflict and changes nothing (claims.py).
-- Which Slurm and which Kubernetes cluster a tray is in, the site says; what it does not say stays as it was.
+- The site sets the Slurm and Kubernetes cluster of a tray; without a value it stays as it was.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import double_claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
@@ -59,12 +60,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
     Policy,
 )
 
-# What fabric_facts says of a host that was never given a GPU. Anything worse, such as an NVML that hangs, is a tray's.
-_NO_TRAYS_CODES = frozenset(
+# Findings of fabric_facts on a host without GPUs. A host with any other problem, such as an NVML that hangs, is a tray.
+_NO_GPU_CODES = frozenset(
     {"addresses_unknown", "driver_missing", "fabric_unknown", "library_missing", "no_gpu", "smi_missing"}
 )
 _PENDING = "acceptance_pending"
-# These ask for an acceptance, so they end with it.
+# Findings that end when the proposal is accepted.
 _UNTIL_ACCEPTED = frozenset({_PENDING, "tray_replaced"})
 _BLOCK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -73,9 +74,9 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Placement:
-    """The next fabric and all that is to be said of it. objections: the gates' findings, empty where none objects.
+    """The next fabric with its state, changes and findings. objections: findings of the gates that object.
 
-    step is what the gates looked at; its fabric lacks the overrides that they were given.
+    step: the input of the gates; its fabric is without the overrides of this run.
     """
 
     fabric: Fabric
@@ -86,7 +87,7 @@ class Placement:
 
     @property
     def findings(self) -> list[Finding]:
-        """Every finding: the trays' own, then those of the fabric."""
+        """All findings: those of the trays, then those of the fabric."""
         return [*(row for tray in self.state.trays.values() for row in tray["findings"]), *self.state.findings]
 
 
@@ -101,22 +102,22 @@ def place(
     blocks: Collection[Running] = (),
     unclaimed: Collection[Running] = (),
 ) -> Placement:
-    """The next fabric and state. notes: findings about the sources of the observations, for the state to hold.
+    """Compute the next fabric and state; PlacementError if the site's settings contradict each other.
 
-    blocks: all of a running Slurm; those of observations are known, others hold their names and positions too.
-    unclaimed: those of them that no known tray is in. The fabric keeps them, so that they hold both ever after.
-    observations holds at most one for each target; a target without one gave no answer, and one of a tray that is no
-    target is ignored. now is UTC as in 2026-11-21T05:00:00Z. PlacementError if what the site says contradicts itself.
+    observations: at most one for each target. A target without one gave no answer; observations of other trays are
+    ignored. now: UTC as in 2026-11-21T05:00:00Z. notes: findings about the sources, for the state. blocks: all blocks
+    of a running Slurm, whose names and positions are reserved. unclaimed: those of them without a known tray; the
+    fabric keeps them reserved.
     """
     previous = previous or Fabric()
     answers = {observation.tray: observation for observation in observations}
-    # Sorted once: everything below goes through the trays in this order.
-    seen = {name: answers.get(name) or _silent(name) for name in natural_sorted(targets)}
-    _stop_at_conflicts(seen, policy)
-    run = _Run(previous, seen, now, policy, blocks, unclaimed)
-    run.settle_claims()
+    # Sorted once: all steps below process the trays in this order.
+    observed = {name: answers.get(name) or _no_answer(name) for name in natural_sorted(targets)}
+    _reject_conflicts(observed, policy)
+    run = _Run(previous, observed, now, policy, blocks, unclaimed)
+    run.collect_claims()
     run.place_claims()
-    run.follow_the_site()
+    run.apply_site_settings()
     clusters = run.cluster_blocks()
     reserved = run.reserved_blocks()
     fabric = Fabric(run.register.domains, run.register.cliques, run.trays, previous.overrides, clusters, reserved)
@@ -124,37 +125,36 @@ def place(
     trays = run.tray_states(previous_state)
     findings = [*notes, *run.fabric_findings(previous_state), *fleet_findings(fabric, trays, policy)]
     changed = {change["tray"] for change in run.changes}
-    times = {name: seen[name].observed_at for name in changed}
+    times = {name: observed[name].observed_at for name in changed}
     step = Step(previous, fabric, run.changes, now, times, run.mixed & changed)
     return decided(Placement(fabric, State(trays, findings, now), run.changes, [], step), policy)
 
 
-def decided(placement: Placement, policy: Policy, waiting: Collection[Mapping[str, Any]] = ()) -> Placement:
-    """The placement with what the gates say of its step, and in its fabric those that are overridden.
+def decided(placement: Placement, policy: Policy, pending: Collection[Mapping[str, Any]] = ()) -> Placement:
+    """The placement with the objections of the gates, and with overridden gates recorded in its fabric.
 
-    waiting: what the proposal that it goes on from has overridden.
+    pending: override rows of the pending proposal.
     """
-    objections, overridden = decide(placement.step, policy, waiting)
+    objections, overridden = decide(placement.step, policy, pending)
     fabric = placement.step.fabric
     if overridden:
         fabric = replace(fabric, overrides=[*fabric.overrides, *overridden])
     return replace(placement, fabric=fabric, objections=objections)
 
 
-def _stop_at_conflicts(seen: Mapping[str, Observation], policy: Policy) -> None:
-    inconsistent = [name for name, observation in seen.items() if observation.inconsistent]
+def _reject_conflicts(observed: Mapping[str, Observation], policy: Policy) -> None:
+    inconsistent = [name for name, observation in observed.items() if observation.inconsistent]
     if inconsistent and policy.conflict_policy == ERROR:
-        shown = ", ".join(inconsistent[:5]) + (f" and {len(inconsistent) - 5} more" if len(inconsistent) > 5 else "")
         raise PlacementError(
-            f"conflict_policy: is error, and the GPUs of {shown} are in different cliques; "
+            f"conflict_policy: is error, and the GPUs of {summarize(inconsistent)} are in different cliques; "
             "give each tray one NVLink partition, or use keep"
         )
 
 
 def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fabric:
-    """The fabric with what a pending proposal says of trays that are no targets now.
+    """The fabric with the changes that a pending proposal has for trays that are not targets of this run.
 
-    A run that sees some trays only, as a job slice does, so adds to what the others proposed instead of undoing it.
+    A run on some of the trays, such as a job slice, thus adds to the pending proposal instead of undoing it.
     """
     trays = {
         name: tray for name, tray in pending.trays.items() if name not in targets and tray != fabric.trays.get(name)
@@ -166,148 +166,155 @@ def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> 
         {**fabric.cliques, **cliques},
         {**fabric.trays, **trays},
         fabric.overrides,
-        _carried_clusters(fabric, pending, trays),
-        _carried_reserve([row["block"] for row in {**fabric.cliques, **cliques}.values()], fabric, pending, None),
+        _merged_clusters(fabric, pending, trays),
+        _merged_reserved([row["block"] for row in {**fabric.cliques, **cliques}.values()], fabric, pending, None),
     )
 
 
-def _carried_reserve(blocks: Collection[Block], fabric: Fabric, pending: Fabric, cluster: str | None) -> dict[str, int]:
-    """The reserved blocks of a fabric and of the pending one, in a Slurm cluster that has these blocks."""
-    before, later = (made.reserved(cluster) for made in (fabric, pending))
+def _merged_reserved(blocks: Collection[Block], fabric: Fabric, pending: Fabric, cluster: str | None) -> dict[str, int]:
+    """The reserved blocks of a fabric and of the pending one in a Slurm cluster; blocks: those with a clique there."""
+    before, later = (source.reserved(cluster) for source in (fabric, pending))
     return reserved_blocks(blocks, before, later.items())
 
 
-def _carried_clusters(fabric: Fabric, pending: Fabric, trays: Mapping[str, Tray]) -> Clusters:
-    """The clusters of a fabric with what the pending one adds to them for these trays of it."""
-    carried = Clusters(**fabric.clusters)
+def _merged_clusters(fabric: Fabric, pending: Fabric, trays: Mapping[str, Tray]) -> Clusters:
+    """The clusters of a fabric, extended by those of the pending fabric for these of its trays."""
+    merged = Clusters(**fabric.clusters)
     places = {(tray.get("slurm_cluster"), tray["clique"]) for tray in trays.values()}
     slurm = dict(fabric.clusters.get("slurm", {}))
     for name in {cluster for cluster, _clique in places if cluster}:
         blocks = dict(slurm[name]["blocks"]) if name in slurm else {}
         for clique, block in pending.clusters["slurm"][name]["blocks"].items():
-            # The file's first cluster has taken over what the file had.
+            # The first cluster of the file has taken over the blocks that the file had.
             if (name, clique) in places or (clique in fabric.cliques and not fabric.slurm_clusters):
                 blocks.setdefault(clique, block)
         slurm[name] = {"blocks": blocks}
-        reserved = _carried_reserve(blocks.values(), fabric, pending, name)
+        reserved = _merged_reserved(blocks.values(), fabric, pending, name)
         if reserved:
             slurm[name]["reserved_blocks"] = reserved
     if slurm:
-        carried["slurm"] = slurm
+        merged["slurm"] = slurm
     kubernetes = {tray["kubernetes_cluster"] for tray in trays.values() if "kubernetes_cluster" in tray}
     if kubernetes:
-        carried["kubernetes"] = {**{name: {} for name in kubernetes}, **fabric.clusters.get("kubernetes", {})}
-    return carried
+        merged["kubernetes"] = {**{name: {} for name in kubernetes}, **fabric.clusters.get("kubernetes", {})}
+    return merged
 
 
 def mark_pending(placement: Placement, accepted: Fabric | None) -> State:
-    """The state to write while a person has yet to accept the placement: the fabric file still says the old places."""
+    """The state to write while the placement is a pending proposal: the fabric file still has the old places."""
     places = accepted.trays if accepted else {}
     trays = dict(placement.state.trays)
     for change in placement.changes:
         name = change["tray"]
         if name not in trays or change["from"] == change["to"]:
             continue
-        message = f"Tray {name} is seen in {change['to']}; accept the proposal to give it that place."
+        message = f"Tray {name} is observed in {change['to']}; accept the proposal to give it that place."
         tray = cast(TrayState, dict(trays[name]))
         tray["findings"] = [*tray["findings"], finding(_PENDING, message, tray=name)]
         if name not in places:
-            # The fabric file does not tell what it would tell of a placed tray, so the state does.
-            seen = placement.fabric.trays[name]
-            tray["state"], tray["tray_index"], tray["gpu_count"] = UNPLACED, seen["tray_index"], len(seen["gpu_uuids"])
+            # The fabric file has no row for the tray yet, so the state holds these values.
+            row = placement.fabric.trays[name]
+            tray["state"], tray["tray_index"], tray["gpu_count"] = UNPLACED, row["tray_index"], len(row["gpu_uuids"])
         trays[name] = tray
     return replace(placement.state, trays=trays)
 
 
 def mark_accepted(state: State, accepted: Fabric) -> State:
-    """The state after the placement was accepted: who awaited that has a place now."""
+    """The state after the placement was accepted: pending trays have a place now."""
     trays = {}
     for name, tray in state.trays.items():
-        trays[name] = settled_tray = _without(_UNTIL_ACCEPTED, tray)
-        if settled_tray is not tray and tray["state"] == UNPLACED and name in accepted.trays:
-            trays[name] = _given_place(settled_tray, PRESENT)
+        trays[name] = row = _without(_UNTIL_ACCEPTED, tray)
+        if row is not tray and tray["state"] == UNPLACED and name in accepted.trays:
+            trays[name] = _given_place(row, PRESENT)
     return replace(state, trays=trays)
 
 
 def _without(codes: Collection[str], tray: TrayState) -> TrayState:
-    """The tray itself if it has none of these findings, else a copy."""
+    """The state of a tray without findings of these codes; the same object if it has none."""
     kept = [row for row in tray["findings"] if row["code"] not in codes]
     return tray if len(kept) == len(tray["findings"]) else cast(TrayState, {**tray, "findings": kept})
 
 
-def _given_place(tray: TrayState, word: str) -> TrayState:
-    """The state of a tray that was unplaced: the fabric file now tells what only the state told."""
-    placed = cast(TrayState, {**tray, "state": word})
+def _given_place(tray: TrayState, status: str) -> TrayState:
+    """The state of a tray that was unplaced: index and number of GPUs are in the fabric file now."""
+    placed = cast(TrayState, {**tray, "state": status})
     placed.pop("tray_index", None)
     placed.pop("gpu_count", None)
     return placed
 
 
 class _Run:
-    """One placement under way: drafts of the fabric's parts, changed step by step."""
+    """One placement: drafts of the fabric's parts, changed step by step."""
 
     def __init__(
         self,
         previous: Fabric,
-        seen: Mapping[str, Observation],
+        observed: Mapping[str, Observation],
         now: str,
         policy: Policy,
         running: Collection[Running],
         unclaimed: Collection[Running],
     ) -> None:
-        self.previous, self.seen, self.now, self.policy = previous, seen, now, policy
+        self.previous, self.observed, self.now, self.policy = previous, observed, now, policy
         self._running = running
         self._unclaimed = [block for block in unclaimed if _BLOCK_NAME.fullmatch(block[0])]
         self.register = Register(previous, policy.domain_names)
         self.trays: dict[str, Tray] = dict(previous.trays)
         self.changes: list[Change] = []
-        # Trays that may enter the clique that only most of their GPUs name, since the policy overrides that gate.
+        # Trays that may enter the clique of most of their GPUs, since the policy overrides the gate mixed_cliques.
         self.mixed: set[str] = set()
-        # Attached observations that may place their tray, and for those that may not: whose GPUs they claim.
+        # Attached observations that place their tray; for rejected ones, the owner of the GPUs that they claim.
         self._claims: dict[str, Observation] = {}
         self._rivals: dict[str, str] = {}
         self._findings: dict[str, list[Finding]] = defaultdict(list)
         self._fabric_findings: list[Finding] = []
 
-    # --- who may be placed ---
+    # --- which trays are placed ---
 
-    def settle_claims(self) -> None:
-        """Collect the attached trays, less those that claim a GPU of another tray."""
-        for name, observation in self.seen.items():
+    def collect_claims(self) -> None:
+        """Collect the attached trays, without those that claim a GPU of another tray."""
+        for name, observation in self.observed.items():
             if observation.inconsistent:
                 observation = self._by_majority(name, observation)
             if observation.identity is None:
                 continue
             if not NODE_NAME.fullmatch(name):
-                self._say(name, "illegal_tray_name", "cannot stand in a hostlist", "rename it in the inventory")
+                self._report(
+                    name,
+                    "illegal_tray_name",
+                    "has a name that is not valid in a Slurm hostlist",
+                    "rename it in the inventory",
+                )
             else:
                 self._claims[name] = observation
         known = {name: tray["gpu_uuids"] for name, tray in self.previous.trays.items()}
         self._rivals = double_claims(known, {name: claim.gpu_uuids for name, claim in self._claims.items()})
         for name, owner in self._rivals.items():
             del self._claims[name]
-            self._say(name, "tray_duplicate", f"has GPUs of {owner}", "give one tray one name in the inventory")
+            self._report(
+                name, "tray_duplicate", f"reports GPUs of {owner}", "give each tray a single name in the inventory"
+            )
 
     def _by_majority(self, name: str, observation: Observation) -> Observation:
-        """A inconsistent observation, as one of the clique that most GPUs name where the site has decided so.
+        """An inconsistent observation; with conflict_policy majority, attached in the clique of most of its GPUs.
 
-        A tray that already stands there keeps its place like any other in conflict.
+        A tray that is placed there already keeps its place like any other in conflict.
         """
         clique = observation.majority
-        if self.policy.conflict_policy != MAJORITY or clique is None or self._stands_in(name, clique):
+        if self.policy.conflict_policy != MAJORITY or clique is None or self._is_placed_in(name, clique):
             return observation
         if "mixed_cliques" in self.policy.override:
             self.mixed.add(name)
             return replace(observation, identity=clique)
-        self._say(
+        self._report(
             name,
             "mixed_cliques",
-            f"has most of its GPUs in clique {clique[0]}.{clique[1]} and does not enter it",
+            f"has most of its GPUs in clique {clique[0]}.{clique[1]}, but not all, and is not placed there",
             "give its GPUs one NVLink partition, or name mixed_cliques in override",
         )
         return observation
 
-    def _stands_in(self, name: str, clique: Identity) -> bool:
+    def _is_placed_in(self, name: str, clique: Identity) -> bool:
         tray = self.previous.trays.get(name)
         if tray is None:
             return False
@@ -317,10 +324,10 @@ class _Run:
     # --- places ---
 
     def place_claims(self) -> None:
-        """Give every claim its clique, new names where there are none, and bring its tray up to date."""
+        """Name new domains and cliques, and place or update the tray of every claim."""
         self.register.suggest(self._declared_names())
         self._adopt_blocks()
-        self.register.admit((_identity(claim), claim.chassis_serial) for claim in self._claims.values())
+        self.register.register((_identity(claim), claim.chassis_serial) for claim in self._claims.values())
         places = {name: self.register.clique_of(_identity(claim)) for name, claim in self._claims.items()}
         networks = addresses.networks(self.policy.imex_networks)
         imex = addresses.imex_addresses(self._claims, places, self.previous.trays, networks)
@@ -328,58 +335,60 @@ class _Run:
             self._place(name, claim, places[name], imex[name])
             if imex[name] is None:
                 remedy = "check its addresses and imex_network"
-                self._say(name, "imex_address_missing", "has no address of its own for its IMEX domain", remedy)
+                self._report(name, "imex_address_missing", "has no usable address for its IMEX domain", remedy)
         self._describe_domains(places)
 
     def _adopt_blocks(self) -> None:
-        """A clique without a place is to have the block in which Slurm has most of its trays; a block goes to one."""
-        blocks = {name: row.block for name, row in self.seen.items() if row.block and not self._slurm_cluster(name)}
+        """Give each new clique the block in which Slurm has most of its trays; a block goes to one clique."""
+        blocks = {name: row.block for name, row in self.observed.items() if row.block and not self._slurm_cluster(name)}
         if blocks:
             votes = Counter((_identity(self._claims[name]), blocks[name]) for name in blocks if name in self._claims)
-            held = {*blocks.values(), *self._running}
-            self.register.adopt(_elected(votes), sorted(held, key=lambda block: (block[1], block[0])))
+            reserved = {*blocks.values(), *self._running}
+            self.register.adopt(_elected(votes), sorted(reserved, key=lambda block: (block[1], block[0])))
 
     def _slurm_cluster(self, name: str) -> str | None:
-        """The Slurm cluster that a target will be in: what the site says now, else what it has said."""
-        said = self.seen[name].slurm_cluster
-        if said is None and name in self.previous.trays:
-            said = self.previous.trays[name].get("slurm_cluster")
-        return said or None
+        """The Slurm cluster of a target: the site's current setting, else that of the previous fabric."""
+        cluster = self.observed[name].slurm_cluster
+        if cluster is None and name in self.previous.trays:
+            cluster = self.previous.trays[name].get("slurm_cluster")
+        return cluster or None
 
     def cluster_blocks(self) -> Clusters:
-        """The clusters, with a block in each Slurm for each clique that has trays there."""
+        """The clusters, with a block in each Slurm cluster for each clique that has trays there."""
         votes: dict[str, Counter[tuple[tuple[str, str], Running]]] = defaultdict(Counter)
         reserved: dict[str, set[Running]] = defaultdict(set)
-        for name, row in self.seen.items():
+        for name, row in self.observed.items():
             cluster = self._slurm_cluster(name)
             if row.block and cluster:
                 reserved[cluster].update((row.block, *self._running))
                 if name in self.trays:
                     votes[cluster][((cluster, self.trays[name]["clique"]), row.block)] += 1
         running = {place: block for of_one in votes.values() for place, block in _elected(of_one).items()}
-        unclaimed = {cluster: self._unclaimed for cluster in self._asked_clusters() if cluster}
+        unclaimed = {cluster: self._unclaimed for cluster in self._queried_clusters() if cluster}
         return cluster_blocks(self.previous, self.trays, self.register.cliques, running, reserved, unclaimed)
 
     def reserved_blocks(self) -> dict[str, int]:
-        """The blocks that are reserved in the only Slurm that there is."""
-        return self.register.reserve(self._unclaimed if self._asked_clusters() == {None} else ())
+        """The reserved blocks of a single, unnamed Slurm cluster."""
+        return self.register.reserve(self._unclaimed if self._queried_clusters() == {None} else ())
 
-    def _asked_clusters(self) -> set[str | None]:
-        """The Slurm cluster that was asked for its blocks, None for the only one; empty where that cannot be told."""
-        clusters = {self._slurm_cluster(name) for name, row in self.seen.items() if row.block}
+    def _queried_clusters(self) -> set[str | None]:
+        """The Slurm cluster whose blocks were read, None for a single unnamed one; empty where that is ambiguous."""
+        clusters = {self._slurm_cluster(name) for name, row in self.observed.items() if row.block}
         return clusters if len(clusters) == 1 else set()
 
     def compare_blocks(self, fabric: Fabric) -> None:
-        """Find the trays that Slurm has in another block than the fabric."""
-        for name, observation in self.seen.items():
+        """Report the trays that are in another block in Slurm than in the fabric."""
+        for name, observation in self.observed.items():
             block = fabric.block_of(name) if observation.block and name in fabric.trays else None
             if observation.block and block and block["name"] != observation.block[0]:
                 clique = fabric.trays[name]["clique"]
-                other = f"is in Slurm's block {observation.block[0]}, its clique {clique} has block {block['name']}"
-                self._say(name, "block_mismatch", other, "apply the topology, or correct the block's name")
+                other = (
+                    f"is in block {observation.block[0]} of Slurm, but its clique {clique} has block {block['name']}"
+                )
+                self._report(name, "block_mismatch", other, "apply the topology, or correct the block's name")
 
     def _declared_names(self) -> dict[str, str]:
-        """Cluster UUID -> the rack that the site declares its trays in; none where they are of several racks."""
+        """Cluster UUID -> the name under which the site expects its trays; left out where these are several names."""
         racks: dict[str, set[str]] = defaultdict(set)
         for name in self._claims.keys() & self.policy.racks.keys():
             racks[_identity(self._claims[name])[0]].add(self.policy.racks[name])
@@ -405,16 +414,16 @@ class _Run:
     def _update(self, name: str, old: Tray, claim: Observation, clique: str, imex_address: str | None) -> None:
         date, where = self.now[:10], self._where(name, claim)
         known = set(old["gpu_uuids"])
-        # A source that sees no GPU, such as a node label, says nothing about those that are known.
+        # A source that reports no GPUs, such as a node label, does not remove the known ones.
         gpus = set(claim.gpu_uuids) or known
         new = cast(Tray, dict(old))
         steps: list[tuple[str, str]] = []
         if gpus < known:
-            lost = f"shows {len(gpus)} of the {len(known)} GPUs that the fabric file knows"
-            self._say(name, "gpu_missing", lost, "reset or replace the missing ones")
+            lost = f"reports {len(gpus)} of its {count(len(known), 'GPU')} in the fabric file"
+            self._report(name, "gpu_missing", lost, "reset or replace the missing GPUs")
         elif gpus != known:
             new["gpu_uuids"] = list(claim.gpu_uuids)
-            steps.append(("gpus", f"{len(gpus - known)} of {len(gpus)} GPUs are new"))
+            steps.append(("gpus", f"{len(gpus - known)} of {count(len(gpus), 'GPU')} new"))
         if claim.tray_index is not None and claim.tray_index != old["tray_index"]:
             new["tray_index"] = claim.tray_index
             steps.append(("slot", f"tray_index {_shown(old['tray_index'])} -> {claim.tray_index}"))
@@ -430,13 +439,15 @@ class _Run:
             new["why"] = f"replaced {date}: {where}, all its GPUs are new"
             steps = [("replaced", new["why"])]
         if swapped:
-            self._say(name, "tray_replaced", "has none of the GPUs that it had", "accept it if the tray was swapped")
+            self._report(
+                name, "tray_replaced", "has none of its previous GPUs", "accept the proposal if the tray was replaced"
+            )
         if steps:
             self.trays[name] = new
             self._change(name, old["clique"], clique, steps[0][0], "; ".join(text for _kind, text in steps))
 
     def _describe_domains(self, places: Mapping[str, str]) -> None:
-        """Keep what a domain knows of its chassis and size: serials are collected, the expected size only grows."""
+        """Update chassis serials and expected size of the domains: serials are collected, the size only grows."""
         domains, cliques = self.register.domains, self.register.cliques
         sizes: Counter[str] = Counter()
         for clique, size in Counter([tray["clique"] for tray in self.trays.values()]).items():
@@ -457,33 +468,33 @@ class _Run:
                     "expected_trays": expected,
                 }
 
-    # --- what the site says of its trays ---
+    # --- settings of the site ---
 
-    def follow_the_site(self) -> None:
-        """Take names, connection addresses and clusters from the site, of every target that has a place.
+    def apply_site_settings(self) -> None:
+        """Apply the site's node names, connection addresses and clusters to every placed target.
 
-        What it does not say stays as it was.
+        Values that the site does not set stay as they were.
         """
-        for name, observation in self.seen.items():
+        for name, observation in self.observed.items():
             if name not in self.trays:
                 continue
-            for kind, said in (("name", _names_by_the_site), ("cluster", _clusters_by_the_site)):
-                news = said(observation, self.trays[name])
-                if news:
-                    self._follow(name, kind, news)
+            for kind, changed in (("name", _changed_names), ("cluster", _changed_clusters)):
+                values = changed(observation, self.trays[name])
+                if values:
+                    self._set(name, kind, values)
         for kind in ("slurm", "kubernetes"):
-            self._one_tray_each(f"{kind}_node", f"{kind}_cluster")
+            self._check_unique_nodes(f"{kind}_node", f"{kind}_cluster")
 
-    def _follow(self, name: str, kind: str, news: Mapping[str, str]) -> None:
-        """Give a tray what the site says of it; an empty text takes the key away."""
+    def _set(self, name: str, kind: str, values: Mapping[str, str]) -> None:
+        """Set values of a tray; an empty text removes the key."""
         tray = self.trays[name]
-        steps = "; ".join(f"{key} {_shown(tray.get(key))} -> {value or 'none'}" for key, value in news.items())
-        self.trays[name] = cast(Tray, {key: value for key, value in {**tray, **news}.items() if value != ""})
+        steps = "; ".join(f"{key} {_shown(tray.get(key))} -> {value or 'none'}" for key, value in values.items())
+        self.trays[name] = cast(Tray, {key: value for key, value in {**tray, **values}.items() if value != ""})
         if name in self.previous.trays:
             self._change(name, tray["clique"], tray["clique"], kind, steps)
 
-    def _one_tray_each(self, key: str, cluster_key: str) -> None:
-        """One node, one tray: among all trays, or in each cluster where they are in several."""
+    def _check_unique_nodes(self, key: str, cluster_key: str) -> None:
+        """Raise PlacementError if two trays have the same node name, in the same cluster where there are several."""
         rows = cast(list[dict[str, Any]], [*self.trays.values()])
         if len({(tray.get(cluster_key), tray[key]) for tray in rows}) == len(rows):
             return
@@ -494,55 +505,56 @@ class _Run:
             if owner != name:
                 of_cluster = f" of cluster {cluster}" if cluster else ""
                 raise PlacementError(
-                    f"fabric_{key}: trays {owner} and {name}{of_cluster} would both be {node}; "
-                    "let the site's expression differ"
+                    f"fabric_{key}: trays {owner} and {name}{of_cluster} would both be node {node}; set different names"
                 )
 
     # --- state ---
 
     def tray_states(self, previous_state: State | None) -> dict[str, TrayState]:
-        """The state of every tray: of the targets as seen now, of the others as it was."""
+        """The state of every tray: targets as observed now, the others as before."""
         before = previous_state.trays if previous_state else {}
         states: dict[str, TrayState] = {}
         for name, tray in before.items():
-            if name in self.seen:
+            if name in self.observed:
                 continue
             tray = _without({_PENDING}, tray)
             if name in self.trays and tray["state"] == UNPLACED:
-                # A person has placed it by hand; nobody has seen it there yet.
+                # Placed by hand; not observed there yet.
                 states[name] = _given_place(tray, STALE)
             elif name in self.trays or tray["state"] == UNPLACED:
                 states[name] = tray
-        for name, observation in self.seen.items():
+        for name, observation in self.observed.items():
             if name in self.trays or _may_be_a_tray(observation):
                 states[name] = self._tray_state(name, observation, before.get(name))
             else:
-                message = f"Host {name} shows no GPU and has no place; leave it out of fabric_hosts if it is no tray."
+                message = (
+                    f"Host {name} reports no GPU and has no place; leave it out of fabric_hosts if it is not a tray."
+                )
                 self._fabric_findings.append(finding("not_a_tray", message, tray=name))
         return states
 
     def _tray_state(self, name: str, observation: Observation, before: TrayState | None) -> TrayState:
         placed = name in self.trays
         if not observation.reachable:
-            word, what = STALE, f"{self._keeps(name)}: {observation.problem}"
-            self._say(name, "tray_unreachable", what, "bring it back and discover again")
+            status, what = STALE, f"{self._keeps(name)}: {observation.problem}"
+            self._report(name, "tray_unreachable", what, "restore it and discover again")
         elif observation.inconsistent or name in self._rivals:
-            word = CONFLICT
+            status = CONFLICT
             if observation.inconsistent:
                 what = f"{self._keeps(name)}: its GPUs are in different cliques"
-                self._say(name, "tray_not_attached", what, "give its GPUs one NVLink partition")
+                self._report(name, "tray_not_attached", what, "give its GPUs one NVLink partition")
         elif name in self._claims:
-            word = PRESENT
+            status = PRESENT
         elif observation.node_local and not placed:
-            # A host whose NVLink ends within it has nothing to be attached to.
-            word = UNPLACED
+            # NVLink within one host (HGX) is not attached to an NVLink domain.
+            status = UNPLACED
         else:
-            word, what = STALE, f"{self._keeps(name)}: not all its GPUs are attached to one clique"
-            self._say(name, "tray_not_attached", what, "see its other findings, then discover again")
-        # What an unreachable tray said last is still the best that is known of it.
+            status, what = STALE, f"{self._keeps(name)}: not all its GPUs are attached to one clique"
+            self._report(name, "tray_not_attached", what, "resolve its other findings, then discover again")
+        # For an unreachable tray the last observation is kept.
         last = before if before and not observation.reachable else None
         state: TrayState = {
-            "state": word if placed else UNPLACED,
+            "state": status if placed else UNPLACED,
             "health": observation.health if observation.reachable else UNKNOWN,
             "observed_at": last["observed_at"] if last else observation.observed_at,
             "source": last["source"] if last else observation.source or None,
@@ -555,34 +567,34 @@ class _Run:
         return state
 
     def fabric_findings(self, previous_state: State | None) -> list[Finding]:
-        """Findings of this run that no tray's state holds, and earlier ones about hosts that were no target now."""
+        """Findings of this run without a tray state, and earlier ones about hosts that are not targets now."""
         before = previous_state.findings if previous_state else []
-        kept = [row for row in before if row["code"] == "not_a_tray" and row.get("tray") not in self.seen]
+        kept = [row for row in before if row["code"] == "not_a_tray" and row.get("tray") not in self.observed]
         return sorted([*kept, *self._fabric_findings, *self.register.findings], key=_finding_key)
 
-    # --- small words ---
+    # --- messages and changes ---
 
     def _keeps(self, name: str) -> str:
         return f"keeps its place in {self.trays[name]['clique']}" if name in self.trays else "gets no place"
 
     def _where(self, name: str, claim: Observation) -> str:
         uuid, clique_id = _identity(claim)
-        how = "most of its GPUs in" if name in self.mixed else "attached in"
+        how = "most of its GPUs attached in" if name in self.mixed else "attached in"
         return f"{how} clique {uuid}.{clique_id}"
 
     def _change(self, name: str, old: str | None, new: str, kind: str, why: str) -> None:
         self.changes.append({"tray": name, "from": old, "to": new, "kind": kind, "why": why})
 
-    def _say(self, name: str, code: str, what: str, remedy: str) -> None:
+    def _report(self, name: str, code: str, what: str, remedy: str) -> None:
         self._findings[name].append(finding(code, f"Tray {name} {what}; {remedy}.", tray=name))
 
 
-def _silent(name: str) -> Observation:
+def _no_answer(name: str) -> Observation:
     return Observation(name, "", reachable=False, problem="no answer in this run")
 
 
 def _identity(claim: Observation) -> Identity:
-    """Of an attached observation, which always has one."""
+    """The identity of an attached observation, which is never None."""
     return cast(Identity, claim.identity)
 
 
@@ -592,36 +604,36 @@ def _same_hardware(claim: Observation, tray: Tray) -> bool:
 
 
 def _may_be_a_tray(observation: Observation) -> bool:
-    """Whether a host that has no place looks like a tray at all: not one without a GPU, a driver and a complaint."""
-    complaints = (row for row in observation.findings if row["severity"] != INFO and row["code"] not in _NO_TRAYS_CODES)
-    return bool(observation.gpu_count or observation.identity or any(complaints)) or not observation.reachable
+    """Whether a host without a place may be a tray: it has GPUs, or a finding that a host without GPUs cannot have."""
+    problems = (row for row in observation.findings if row["severity"] != INFO and row["code"] not in _NO_GPU_CODES)
+    return bool(observation.gpu_count or observation.identity or any(problems)) or not observation.reachable
 
 
-def _names_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:
-    """The names that the site gives this tray and the fabric does not know yet."""
+def _changed_names(observation: Observation, tray: Tray) -> dict[str, str]:
+    """Node names and address that the site sets and that differ from the fabric."""
     slurm, kubernetes, address = observation.slurm_node, observation.kubernetes_node, observation.ansible_host
     if not (slurm or kubernetes or address):
         return {}
-    said = {
+    values = {
         "slurm_node": slurm,
         "kubernetes_node": kubernetes,
         "ansible_host": None if address == observation.tray else address,
     }
-    return {key: value for key, value in said.items() if value and value != tray.get(key)}
+    return {key: value for key, value in values.items() if value and value != tray.get(key)}
 
 
-def _clusters_by_the_site(observation: Observation, tray: Tray) -> dict[str, str]:
-    """The clusters that the site now has this tray in, empty where it has it in none."""
+def _changed_clusters(observation: Observation, tray: Tray) -> dict[str, str]:
+    """Clusters that the site sets and that differ from the fabric; empty where the tray is to be in none."""
     if observation.slurm_cluster is None and observation.kubernetes_cluster is None:
         return {}
-    said = (("slurm_cluster", observation.slurm_cluster), ("kubernetes_cluster", observation.kubernetes_cluster))
-    return {key: value for key, value in said if value is not None and value != tray.get(key, "")}
+    values = (("slurm_cluster", observation.slurm_cluster), ("kubernetes_cluster", observation.kubernetes_cluster))
+    return {key: value for key, value in values if value is not None and value != tray.get(key, "")}
 
 
 def _elected(votes: Counter[tuple[K, Running]]) -> dict[K, Running]:
-    """Each candidate with the block that most of its trays are in; a block goes to one of them.
+    """Map each candidate to the block of most of its trays; a block goes to one candidate.
 
-    Of equals the one whose tray comes first: the trays are in their natural order, and so are the votes.
+    The first tray in natural order decides between equal numbers.
     """
     chosen: dict[K, Running] = {}
     for (candidate, block), _trays in votes.most_common():

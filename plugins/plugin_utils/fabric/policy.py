@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a site decides about the places of its trays."""
+"""The settings of a site for the placement of its trays."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ CONFLICT_POLICIES = (KEEP, ERROR, MAJORITY)
 
 
 class PlacementError(NvlinkError):
-    """What a site has written about its trays cannot be followed."""
+    """The site's settings are invalid or contradict each other."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A site's decisions; PlacementError, or addresses.NetworkError, for one that cannot be followed.
+    """The site's settings for placement; PlacementError or addresses.NetworkError for an invalid one.
 
-    imex_networks: CIDRs, the preferred first, of which a tray's imex_address is taken.
-    domain_names: cluster UUID or chassis serial -> name of the NVLink domain, used when the domain is first seen.
-    expected_trays: trays that every domain should have; None counts them when a domain is first seen.
-    moved_percent: gate; more of the placed trays than this must not move in one go. One tray alone may, unless it is 0.
-    conflict_policy: what to do with a tray whose GPUs are in different cliques: keep its place, stop the run (error),
-    or take the clique that most of its GPUs name (majority), which it enters only where override names mixed_cliques.
-    expected: trays that the site declares, by the name of their domain, or of their clique where a domain has several.
-    max_age: gate; seconds that an observation may be old if it changes a place. None asks nothing.
-    override: names of gates that must not object; the fabric file keeps which did.
+    imex_networks: CIDRs for imex_address, the preferred one first.
+    domain_names: cluster UUID or chassis serial -> name of the NVLink domain, used at its first discovery.
+    expected_trays: number of trays of every domain; None: the number at its first discovery.
+    moved_percent: gate; the largest share of the placed trays that may move in one run. One tray may always move,
+    unless it is 0.
+    conflict_policy: for a tray whose GPUs are in different cliques: keep its place, stop the run (error), or use the
+    clique of most of its GPUs (majority), which the tray enters only if override names mixed_cliques.
+    expected: declared trays, by the name of their domain, or of their clique where a domain has several.
+    max_age: gate; largest age in seconds of an observation that changes a place. None: any age.
+    override: names of gates that do not object; the fabric file records those that would have.
     """
 
     imex_networks: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class Policy:
         for key, name in self.domain_names.items():
             if not (isinstance(name, str) and _DOMAIN_NAME.fullmatch(name)):
                 raise PlacementError(
-                    f"domain_names: {name!r} of {key!r} is not fit for a group name; "
+                    f"domain_names: {name!r} of {key!r} is not valid in a group name; "
                     "use 1 to 64 letters, digits and underscores"
                 )
         if self.expected_trays is not None and self.expected_trays < 1:
@@ -77,24 +78,24 @@ class Policy:
                 f"conflict_policy: {shown(self.conflict_policy)} must be one of {', '.join(CONFLICT_POLICIES)}"
             )
         if self.max_age is not None and self.max_age <= 0:
-            raise PlacementError(f"max_age: {self.max_age:g} must be seconds above 0; leave it out to take any age")
+            raise PlacementError(f"max_age: {self.max_age:g} must be seconds above 0; leave it out to accept any age")
         for gate in self.override:
             if gate not in GATES:
-                raise PlacementError(f"override: {shown(gate)} is no gate{nearest(gate, GATES)}")
+                raise PlacementError(f"override: {shown(gate)} is not a gate{nearest(gate, GATES)}")
         self._check_expected()
 
     def _check_expected(self) -> None:
         for name in self.expected:
             if not (isinstance(name, str) and _DOMAIN_NAME.fullmatch(name)):
                 raise PlacementError(
-                    f"expected: {shown(name)} is not fit for a group name; use 1 to 64 letters, digits and underscores"
+                    f"expected: {shown(name)} is not valid in a group name; use 1 to 64 letters, digits and underscores"
                 )
         rows = [(tray, name) for name, trays in self.expected.items() for tray in trays]
         if len(self.racks) != len(rows):
             tray, name = next((tray, name) for tray, name in rows if self.racks[tray] != name)
-            raise PlacementError(f"expected: {tray} stands in {name} and in {self.racks[tray]}; name it once")
+            raise PlacementError(f"expected: {tray} is listed in {name} and in {self.racks[tray]}; list it once")
 
     @cached_property
     def racks(self) -> dict[str, str]:
-        """Declared tray -> the domain or clique that the site expects it in."""
+        """Declared tray -> its expected domain or clique."""
         return {tray: name for name, trays in self.expected.items() for tray in trays}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A proposal: the next fabric file, what it was made from and why it differs. Accepting it takes its very bytes."""
+"""A proposal: the exact bytes of the next fabric file, the file that it was made from, and the changes."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Proposal:
-    """data are the exact bytes of the next fabric file; base_sha256 is the present one's, None where there is none.
+    """A proposed fabric file: its exact bytes, and what it changes.
 
-    mixed and old are what the gates know only of trays that a run has seen (see gates.Step), for a run that goes on.
+    data: the bytes of the next fabric file. base_sha256: of the current one, None where there is none. mixed, old: see
+    gates.Step, for a later run that adds to this proposal.
     """
 
     proposed_at: str
@@ -59,15 +60,15 @@ class Proposal:
 
     @property
     def sha256(self) -> str:
-        """The name of this proposal: what a person accepts."""
+        """The sha256 by which the proposal is accepted."""
         return digest(self.data)
 
     def encode(self) -> bytes:
         """The bytes of the proposal file."""
-        seen = {"mixed": list(self.mixed), "old": list(self.old)}
+        optional = {"mixed": list(self.mixed), "old": list(self.old)}
         return encode(
             {
-                **{key: names for key, names in seen.items() if names},
+                **{key: names for key, names in optional.items() if names},
                 "schema_version": SCHEMA_VERSION,
                 "proposed_at": self.proposed_at,
                 "base_sha256": self.base_sha256,
@@ -79,7 +80,7 @@ class Proposal:
         )
 
     def repeats(self, other: Proposal) -> bool:
-        """Whether it proposes what the other did, on whatever day."""
+        """Whether it proposes the same as the other, apart from dates."""
         same_base = self.base_sha256 == other.base_sha256 and self.objections == other.objections
         same_base = same_base and (self.mixed, self.old) == (other.mixed, other.old)
         return same_base and _DATE_OF_WHY.sub(rb"\1", self.data) == _DATE_OF_WHY.sub(rb"\1", other.data)
@@ -99,66 +100,70 @@ def propose(
     mixed: Collection[str] = (),
     old: Collection[str] = (),
 ) -> Proposal:
-    """The proposal that this fabric follows the one whose bytes are base."""
+    """Make a proposal of a fabric; base: the bytes of the current fabric file."""
     names = (tuple(natural_sorted(mixed)), tuple(natural_sorted(old)))
     return Proposal(now, None if base is None else digest(base), serialise(fabric), changes, objections, *names)
 
 
 def load_proposal(path: str) -> Proposal | None:
-    """The proposal that belongs to the fabric file at path, None where there is none.
+    """Load the proposal for the fabric file at path, None where there is none.
 
-    FabricFileError if it is not what discover wrote: its fabric must still have the sha256 that was announced.
+    FabricFileError if it was changed since discover wrote it: its fabric must have the recorded sha256.
     """
-    beside = proposal_path(path)
-    if not os.path.exists(beside):
+    file = proposal_path(path)
+    if not os.path.exists(file):
         return None
-    document = decode(read(beside), beside)
-    check_version(document, beside)
+    document = decode(read(file), file)
+    check_version(document, file)
     for key, kind in _FIELDS.items():
         if not isinstance(document.get(key), kind):
-            raise FabricFileError(f"{beside}: {key} is missing or of a wrong type; discover again to write a sound one")
+            raise FabricFileError(f"{file}: {key} is missing or has a wrong type; discover again to write a valid one")
     if not all(isinstance(row, dict) and row.keys() == Change.__annotations__.keys() for row in document["changes"]):
-        raise FabricFileError(f"{beside}: changes holds something else than changes; discover again")
-    seen = [document.get(key, []) for key in ("mixed", "old")]
-    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in seen):
-        raise FabricFileError(f"{beside}: mixed or old holds something else than trays; discover again")
+        raise FabricFileError(f"{file}: changes has an entry that is not a change; discover again")
+    optional = [document.get(key, []) for key in ("mixed", "old")]
+    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in optional):
+        raise FabricFileError(f"{file}: mixed or old has an entry that is not a tray name; discover again")
     data = encode(document["fabric"])
     if digest(data) != document["sha256"]:
-        raise FabricFileError(f"{beside}: fabric was changed after it was proposed (sha256 differs); discover again")
+        raise FabricFileError(f"{file}: fabric was changed after it was proposed (sha256 differs); discover again")
     return Proposal(
         document["proposed_at"],
         document["base_sha256"],
         data,
         cast(list[Change], document["changes"]),
         document["objections"],
-        *map(tuple, seen),
+        *map(tuple, optional),
     )
 
 
 def accept(path: str, sha256: str, base: bytes | None) -> Proposal:
-    """The proposal of that sha256 for the fabric file at path, whose present bytes are base.
+    """The proposal with this sha256 for the fabric file at path; base: the current bytes of that file.
 
-    sha256 may be the one of the proposed fabric file, as discover announces it, or of the proposal file itself.
+    sha256 is that of the proposed fabric file, as discover prints it, or that of the proposal file itself.
     FabricFileError if there is no such proposal, or if the fabric file has changed since it was made.
     """
-    beside = proposal_path(path)
+    file = proposal_path(path)
     if not _SHA256.fullmatch(sha256):
-        raise FabricFileError(f"proposal: {sha256[:80]!r} is no sha256; give the 64 hex digits that discover printed")
+        raise FabricFileError(
+            f"proposal: {sha256[:80]!r} is not a sha256; give the 64 hex digits that discover printed"
+        )
     proposal = load_proposal(path)
     if proposal is None:
-        raise FabricFileError(f"{beside}: there is no proposal to accept; run discover first")
-    if sha256 not in (proposal.sha256, digest(read(beside))):
+        raise FabricFileError(f"{file}: there is no proposal to accept; run discover first")
+    if sha256 not in (proposal.sha256, digest(read(file))):
         raise FabricFileError(
-            f"{beside}: sha256 is {proposal.sha256}, not the {sha256} that is to be accepted; look at it anew"
+            f"{file}: sha256 is {proposal.sha256}, not the {sha256} to accept; review the proposal again"
         )
     if proposal.base_sha256 != (None if base is None else digest(base)):
-        raise FabricFileError(f"{path}: has changed since the proposal was made; discover again and accept that one")
-    parse(proposal.data, beside)
+        raise FabricFileError(
+            f"{path}: has changed since the proposal was made; discover again and accept the new proposal"
+        )
+    parse(proposal.data, file)
     return proposal
 
 
 def diff_text(before: Fabric | None, after: Fabric, changes: list[Change]) -> list[str]:
-    """What differs, for a person: a line a tray that changes and why, then what is new of domains, cliques, blocks."""
+    """The differences as lines: each changed tray and why, then new and changed domains, cliques and blocks."""
     before = before or Fabric()
     lines = [_tray_line(change) for change in changes]
     lines.extend(_rows("domain", before.domains, after.domains))
@@ -178,7 +183,7 @@ def _positions(fabric: Fabric, cluster: str | None) -> dict[str, dict[str, int]]
 
 
 def state_diff_text(before: State | None, after: State) -> list[str]:
-    """Which trays' state or health differ, a line each."""
+    """One line for each tray whose state or health differs."""
     old_trays = before.trays if before else {}
     lines = []
     for name in natural_sorted(after.trays):

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writes files so that a crash at any moment leaves the old one whole, and lets one writer in at a time."""
+"""Write files atomically, so that a crash leaves the old content, with one writer at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_fil
 
 
 def write_atomic(path: str, data: bytes) -> None:
-    """Replace a file's content in one step; its mode stays.
+    """Replace the content of a file in one step and keep its mode.
 
-    The caller holds the lock, so the temporary file may have a fixed name: what a crash leaves is replaced next time.
+    The caller holds the lock, so the temporary file has a fixed name; the next write replaces a leftover of a crash.
     """
     path = os.path.realpath(path)
     folder, name = os.path.split(path)
@@ -42,7 +42,7 @@ def write_atomic(path: str, data: bytes) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file, and see that it stays removed after a crash."""
+    """Remove a file durably: it stays removed after a crash."""
     try:
         os.unlink(path)
         _sync_folder(os.path.dirname(os.path.realpath(path)))
@@ -52,9 +52,9 @@ def remove(path: str) -> None:
 
 @contextlib.contextmanager
 def locked(path: str, now: str) -> Iterator[None]:
-    """Hold <path>.lock; FabricFileError says who holds it where another does.
+    """Hold <path>.lock; FabricFileError names the process that holds it already.
 
-    The kernel drops the lock with its holder, so a crash leaves no lock, at most a file without meaning.
+    The kernel releases the lock when its process ends, so a crash leaves at most an unlocked file.
     """
     lock = f"{path}.lock"
     try:
@@ -69,14 +69,14 @@ def locked(path: str, now: str) -> Iterator[None]:
         os.write(descriptor, json.dumps(holder).encode())
         yield
     finally:
-        # Removed while still held: whoever waits for this very file finds that out in _take().
+        # Removed before the lock is released: another process that has this file open detects it in _take().
         with contextlib.suppress(OSError):
             os.unlink(lock)
         os.close(descriptor)
 
 
 def _take(lock: str) -> int:
-    """An open descriptor that holds the lock on the file that stands at this path now."""
+    """A descriptor with the lock on the file that is at this path now."""
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
@@ -97,7 +97,7 @@ def _holder(lock: str) -> str:
             holder = json.load(file)
         return f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "it has not said its name yet"
+        return "unknown process"
 
 
 def _sync_folder(folder: str) -> None:
@@ -109,4 +109,4 @@ def _sync_folder(folder: str) -> None:
 
 
 def _cannot(path: str, what: str, error: OSError) -> FabricFileError:
-    return FabricFileError(f"{path}: cannot {what} ({error.strerror}); make its folder exist and be writable")
+    return FabricFileError(f"{path}: cannot {what} ({error.strerror}); create its folder, or make it writable")

@@ -25,14 +25,14 @@ _UNSUPPORTED_USER = ("exec", "auth-provider", "as", "as-uid", "as-groups", "user
 _UNSUPPORTED_CLUSTER = ("proxy-url", "tls-server-name")
 
 
-def client_config(options: Options) -> tuple[str, http.Access]:
+def client_config(options: Options) -> tuple[str, http.ClientConfig]:
     """(address of the API server, access options of the HTTP client); SourceError for unsupported options."""
     if ("kubeconfig" in options) == ("api_url" in options):
         raise options.wrong("kubeconfig", "or api_url must be set, exactly one of them")
     if "api_url" in options:
         if "context" in options:
             raise options.wrong("context", "belongs to kubeconfig; leave it out with api_url")
-        return http.endpoint(options, "api_url", "as in https://api.example.org:6443"), http.access(options)
+        return http.endpoint(options, "api_url", "as in https://api.example.org:6443"), http.client_config(options)
     for key in http.OPTIONS:
         if key in options and key not in _LIMITS:
             raise options.wrong(key, "belongs to api_url; a kubeconfig file holds its own")
@@ -55,7 +55,7 @@ class _Kubeconfig:
             raise self._wrong("is no kubeconfig; name the file that kubectl uses")
         self._document = document
 
-    def client_config(self) -> tuple[str, http.Access]:
+    def client_config(self) -> tuple[str, http.ClientConfig]:
         """The result of client_config()."""
         context = self._named("context", self._options.text("context") or self._document.get("current-context"))
         cluster = self._named("cluster", context.get("cluster"))
@@ -67,7 +67,7 @@ class _Kubeconfig:
         )
         token = self._token(user)
         authority = self._bytes(cluster, "certificate-authority")
-        return http.endpoint(server, "server", "an address there"), http.Access(
+        return http.endpoint(server, "server", "an address there"), http.ClientConfig(
             **http.credentials(self._options, token, None, None, "Authorization", "Bearer"),
             ca_data=self._pem(authority, "certificate-authority"),
             client_pem=self._client_pem(user),

@@ -40,7 +40,7 @@ class RunAi:
         self._cluster = checked.needed("cluster_id", "the UUID that Run:ai shows for the cluster")
         if "token" not in checked and "token_file" not in checked:
             raise checked.wrong("token_file", "is missing; name a file with an API token, or set token")
-        self._client = http.Client(SOURCE, http.access(checked))
+        self._client = http.Client(SOURCE, http.client_config(checked))
 
     def plan(self, topology: schedulers.Topology) -> tuple[list[Step], list[Finding]]:
         """(steps to create or change objects, findings that prevent them)."""
@@ -106,7 +106,7 @@ class RunAi:
 
     def _send(self, method: str, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         url = f"{self._url}{path}"
-        answer = self._client.send(method, url, body, passed=(201, 202))
+        answer = self._client.send(method, url, body, allowed=(201, 202))
         document = mapped(self._client.json(answer))
         if not isinstance(document.get("id"), (str, int)):
             self._client.fail(url, "answers without an id", "check that it is Run:ai's control plane")

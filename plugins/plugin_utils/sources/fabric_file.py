@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source fabric_file: what was accepted, and the state beside it."""
+"""Source fabric_file: the accepted fabric, and its state file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import FA
 
 
 def path_of(option: Any, directory: str) -> str:
-    """The absolute path that the option means; a relative one starts at directory."""
+    """Resolve the option to an absolute path; a relative path starts at directory."""
     if not isinstance(option, str) or not option.strip():
         raise SourceError(f"{FABRIC_FILE}: must be the path of a fabric file, not {shown(option)}")
     return os.path.normpath(os.path.join(os.path.abspath(directory), os.path.expanduser(str(option))))
 
 
 def read(path: str) -> tuple[Fabric, State | None]:
-    """The fabric and its state, which is None where nothing has been discovered into it yet; FabricFileError."""
+    """Read the fabric and its state; the state is None without a state file. FabricFileError for invalid files."""
     return fabric_file.load(path), fabric_file.load_state(path)

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source kubernetes: the labels of a cluster's nodes, read page by page as plain JSON.
+"""Source kubernetes: the labels of the nodes of a cluster, read in pages as plain JSON.
 
-The label nvidia.com/gpu.clique (`<uuid>.<id>`) is written by GPU Feature Discovery or by the DRA driver from NVML, and
-stands until one of them writes another. A node that is NotReady has therefore not lost its place: its label counts, as
-old as the node's last heartbeat, and a finding says so. Labels say nothing of health, which stays unknown.
+GPU Feature Discovery or the DRA driver writes the label nvidia.com/gpu.clique (`<uuid>.<id>`) from NVML; it stays until
+one of them writes another value. A node that is NotReady therefore keeps its place: its label counts, with the time of
+the node's last heartbeat, and a finding reports it. Labels do not contain the health, which stays unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import Gathering, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import is_address
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
@@ -47,7 +47,7 @@ OPTIONS = (
 CLIQUE = "nvidia.com/gpu.clique"
 COUNT = "nvidia.com/gpu.count"
 RESOURCE = "nvidia.com/gpu"
-# Any of these says that a node has GPUs: from GPU Feature Discovery, the GPU Operator and node-feature-discovery.
+# A node with any of these has GPUs: from GPU Feature Discovery, the GPU Operator and node-feature-discovery.
 GPU_LABELS = (
     CLIQUE,
     COUNT,
@@ -60,15 +60,15 @@ GPU_LABELS = (
 MAX_PAGES = 10_000
 MAX_ADDRESSES = 16
 
-_time = text(TIME)
+_heartbeat_time = text(TIME)
 
 
 class _Expired(Exception):
-    """The API server has forgotten the list that was being read."""
+    """The continue token has expired on the API server (HTTP 410)."""
 
 
 def discover(options: Any, now: str) -> SourceResult:
-    """One observation for each node with GPUs, or for each that label_selector selects."""
+    """Return one observation for each node with GPUs, or for each node that label_selector selects."""
     checked = Options(options, OPTIONS, SOURCE)
     name = _name_expression(checked)
     selector = checked.text("label_selector")
@@ -79,34 +79,34 @@ def discover(options: Any, now: str) -> SourceResult:
     url = f"{server.rstrip('/')}/api/v1/nodes"
     query = {"limit": str(limit), **({"labelSelector": selector} if selector else {})}
     for _attempt in (1, 2):
-        trays = Gathering(SOURCE, "nodes")
+        trays = Collector(SOURCE, "nodes")
         try:
             for page in _pages(client, url, query):
                 for node in page:
                     if selector or _has_gpus(node):
                         trays.add(_observation(node, name, cluster, now))
         except _Expired:
-            # Nodes that changed meanwhile could be missing from a list of two halves, so it starts anew, once.
+            # Two parts of different lists could lack nodes that changed meanwhile, so the list is read again, once.
             continue
         return trays.result("correct tray_name")
-    client.fail(url, "lets its list of nodes expire while it is read (HTTP 410)", "use a larger page_size")
+    client.fail(url, "expired its list of nodes during the reading (HTTP 410)", "use a larger page_size")
 
 
 def _name_expression(options: Options) -> Any:
     if "tray_name" not in options:
         return None
-    # Only here: most sites need no expression, and then no jmespath either.
+    # Imported here: a site without expressions does not need jmespath.
     from ansible_collections.rackscale.nvlink.plugins.plugin_utils.expressions import Expression
 
     return Expression(options.text("tray_name"), f"{SOURCE}: tray_name")
 
 
 def _pages(client: http.Client, url: str, query: Mapping[str, str]) -> Iterable[list[Any]]:
-    """The items of each page. _Expired if the server no longer has the list that the continue token belongs to."""
+    """Yield the items of each page; _Expired if the continue token has expired."""
     token, tokens = "", set()
     for _number in range(MAX_PAGES):
-        asked = {**query, "continue": token} if token else query
-        answer = client.get(f"{url}?{urllib.parse.urlencode(asked)}", passed=(403, 410))
+        parameters = {**query, "continue": token} if token else query
+        answer = client.get(f"{url}?{urllib.parse.urlencode(parameters)}", allowed=(403, 410))
         if answer.status == 410:
             raise _Expired
         if answer.status == 403:
@@ -114,15 +114,15 @@ def _pages(client: http.Client, url: str, query: Mapping[str, str]) -> Iterable[
         page = client.json(answer)
         items = page.get("items") if isinstance(page, Mapping) else None
         if not isinstance(items, list):
-            client.fail(url, "gives no list of nodes", "write the address of a Kubernetes API server")
+            client.fail(url, "did not return a list of nodes", "set the address of a Kubernetes API server")
         yield items
         token = mapped(page.get("metadata")).get("continue") or ""
         if not token:
             return
         if not isinstance(token, str) or token in tokens:
-            client.fail(url, "gives the same page over and over", "look at what stands between here and the API server")
+            client.fail(url, "returns the same page again and again", "check the proxies in front of the API server")
         tokens.add(token)
-    client.fail(url, f"gives more than {MAX_PAGES} pages", "use a larger page_size")
+    client.fail(url, f"returns more than {MAX_PAGES} pages", "use a larger page_size")
 
 
 def _has_gpus(node: Any) -> bool:
@@ -133,7 +133,7 @@ def _has_gpus(node: Any) -> bool:
 
 
 def _observation(node: Any, expression: Any, cluster: str | None, now: str) -> Observation | None:
-    """What a node's object says; None if it has no usable name."""
+    """Convert a node object; None if it has no usable name."""
     node = mapped(node)
     metadata, status = mapped(node.get("metadata")), mapped(node.get("status"))
     labels = mapped(metadata.get("labels"))
@@ -157,14 +157,16 @@ def _observation(node: Any, expression: Any, cluster: str | None, now: str) -> O
 
 
 def _observed_at(status: Mapping[str, Any], tray: str, now: str, findings: list[Finding]) -> str:
-    """When the node could last have written its labels: now, or its last heartbeat if it is NotReady."""
+    """The time up to which the labels can be current: now, or the last heartbeat of a NotReady node."""
     for row in as_list(status.get("conditions")):
         if isinstance(row, Mapping) and row.get("type") == "Ready" and row.get("status") != "True":
-            heard = _time(row.get("lastHeartbeatTime"))
-            since = f" since {heard}" if heard else ""
-            message = f"Node of tray {tray} is NotReady{since}, its labels may be old; see kubectl describe node."
+            heartbeat = _heartbeat_time(row.get("lastHeartbeatTime"))
+            since = f" since {heartbeat}" if heartbeat else ""
+            message = (
+                f"Node of tray {tray} is NotReady{since}, so its labels may be outdated; see kubectl describe node."
+            )
             findings.append(finding("node_not_ready", message, tray=tray))
-            return heard or now
+            return heartbeat or now
     return now
 
 
@@ -173,20 +175,20 @@ def _identity(label: Any, tray: str, findings: list[Finding]) -> tuple[str, int]
         return None
     place = identity(label)
     if place is None:
-        message = f"Node of tray {tray} has a label {CLIQUE} that names no clique; see which pod writes it and its log."
+        message = f"Node of tray {tray} has an invalid label {CLIQUE}; check the log of the pod that writes it."
         findings.append(finding("clique_label_unusable", message, tray=tray))
     return place
 
 
 def _gpu_count(labels: Mapping[str, Any], status: Mapping[str, Any], tray: str, findings: list[Finding]) -> int:
-    """The label's number, else the node's capacity (which time-slicing multiplies); 0 where neither says one."""
+    """The label's value, else the node's capacity (which time-slicing multiplies), else 0."""
     for value in (labels.get(COUNT), mapped(status.get("capacity")).get(RESOURCE)):
         if value is None:
             continue
         count = whole(int(value)) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,10}", value) else None
         if count is not None:
             return count
-        message = f"Node of tray {tray} says an unusable number of GPUs; see GPU Feature Discovery's log."
+        message = f"Node of tray {tray} has an invalid number of GPUs; check the log of GPU Feature Discovery."
         findings.append(finding("unusable_value", message, tray=tray))
     return 0
 
@@ -194,5 +196,5 @@ def _gpu_count(labels: Mapping[str, Any], status: Mapping[str, Any], tray: str, 
 def _addresses(status: Mapping[str, Any]) -> tuple[Address, ...]:
     """The addresses of type InternalIP, as Kubernetes orders them."""
     rows = as_list(status.get("addresses"))[:MAX_ADDRESSES]
-    said = [row.get("address") for row in rows if isinstance(row, Mapping) and row.get("type") == "InternalIP"]
-    return tuple(Address("InternalIP", text, 0) for text in said if isinstance(text, str) and is_address(text))
+    texts = [row.get("address") for row in rows if isinstance(row, Mapping) and row.get("type") == "InternalIP"]
+    return tuple(Address("InternalIP", text, 0) for text in texts if isinstance(text, str) and is_address(text))

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source rest: whatever keeps the trays as JSON, by URL or in a file, mapped by JMESPath expressions.
+"""Source rest: trays from any JSON, at a URL or in a file, mapped by JMESPath expressions.
 
-What an expression finds passes the same checks as a tray's own facts: a value that cannot be one becomes null with a
-finding. A field that is left out, or null, is unknown and no finding.
+The results of expressions pass the same checks as the facts of a tray: an invalid value becomes null with a finding. A
+field that is left out, or null, is unknown without a finding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import Gathering, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
     CLUSTER_NAME,
@@ -58,27 +58,27 @@ _LINK_NEXT = re.compile(r'<([^<>]{1,4096})>\s*((?:;\s*[\w*-]+\s*=\s*(?:"[^"]*"|[
 
 
 def discover(options: Any, now: str) -> SourceResult:
-    """One observation for each item that the expression `trays` gives, on every page."""
+    """Return one observation for each item that the expression `trays` selects, on all pages."""
     checked = Options(options, OPTIONS, SOURCE)
-    items = Expression(checked.needed("trays", "a JMESPath expression that gives a list"), f"{SOURCE}: trays")
+    items = Expression(checked.needed("trays", "a JMESPath expression that returns a list"), f"{SOURCE}: trays")
     fields = _fields(checked)
-    trays = Gathering(SOURCE, "items")
+    trays = Collector(SOURCE, "items")
     for page, where in _pages(checked):
         found = items(page)
         if not isinstance(found, list):
-            raise SourceError(f"{SOURCE}: trays gives no list on the page {where}; correct the expression")
+            raise SourceError(f"{SOURCE}: trays returns no list on the page {where}; correct the expression")
         for item in found:
             trays.add(_observation(item, fields, now))
-    return trays.result("correct the expression name, or let trays leave such items out")
+    return trays.result("correct the expression name, or exclude such items in trays")
 
 
 # ------------------------------------------------------------------------------------------------------------- pages
 
 
 def _pages(options: Options) -> Iterator[tuple[Any, str]]:
-    """(a page's document, its address for sentences)."""
+    """Yield (document of a page, its address for messages)."""
     if ("url" in options) == ("file" in options):
-        raise options.wrong("url", "or file must be set, one of the two")
+        raise options.wrong("url", "or file must be set, exactly one of them")
     if "file" in options:
         yield _file(options)
     else:
@@ -88,13 +88,13 @@ def _pages(options: Options) -> Iterator[tuple[Any, str]]:
 def _file(options: Options) -> tuple[Any, str]:
     for key in ("next", "max_pages", "token_header", "token_prefix", *http.OPTIONS):
         if key in options and key != "max_bytes":
-            raise options.wrong(key, "belongs to url; leave it out beside file")
+            raise options.wrong(key, "applies to url only; leave it out with file")
     content = options.content("file", http.limits(options)["max_bytes"])
     path = options.path("file") or ""
     try:
         return json.loads(content or b""), path
     except (ValueError, RecursionError):
-        raise options.wrong("file", f"{path} is no whole JSON document; write it anew") from None
+        raise options.wrong("file", f"{path} is not a complete JSON document; write it again") from None
 
 
 def _web_pages(options: Options) -> Iterator[tuple[Any, str]]:
@@ -102,11 +102,11 @@ def _web_pages(options: Options) -> Iterator[tuple[Any, str]]:
     header, prefix = _token_form(options)
     follow = options.text("next")
     expression = None if follow in (None, LINK) else Expression(follow, f"{SOURCE}: next")
-    most = options.whole("max_pages", 1000, 1, 100_000)
-    client = http.Client(SOURCE, http.access(options, header, prefix))
-    been: set[str] = set()
-    while len(been) < most:
-        been.add(url)
+    limit = options.whole("max_pages", 1000, 1, 100_000)
+    client = http.Client(SOURCE, http.client_config(options, header, prefix))
+    visited: set[str] = set()
+    while len(visited) < limit:
+        visited.add(url)
         answer = client.get(url)
         page = client.json(answer)
         yield page, http.address(url)
@@ -116,16 +116,16 @@ def _web_pages(options: Options) -> Iterator[tuple[Any, str]]:
         if target in (None, "", False):
             return
         url = _following(client, url, target)
-        if url in been:
-            client.fail(url, "is named as the page after itself", "correct next, or the server's paging")
-    client.fail(url, f"would be page {most + 1}", "raise max_pages, or ask for larger pages")
+        if url in visited:
+            client.fail(url, "is the next page of itself", "correct next, or the server's paging")
+    client.fail(url, f"would be page {limit + 1}", "raise max_pages, or request larger pages")
 
 
 def _token_form(options: Options) -> tuple[str, str]:
-    """(the header that holds the token, the word before the token)."""
+    """The header of the token, and the prefix of the token."""
     header = options.text("token_header") or "Authorization"
     if not _HEADER.fullmatch(header):
-        raise options.wrong("token_header", "is no header's name; write one as in X-Auth-Token")
+        raise options.wrong("token_header", "is not a header name; write one such as X-Auth-Token")
     default = "Bearer" if header.lower() == "authorization" else ""
     return header, options.text("token_prefix") or default
 
@@ -141,23 +141,23 @@ def _next_link(headers: list[str]) -> str | None:
 
 
 def _following(client: http.Client, url: str, target: Any) -> str:
-    """The next page's URL: path and query as the server says, on the endpoint that the person wrote.
+    """The URL of the next page: path and query from the server, scheme and port from the option url.
 
-    A server behind a proxy names pages by the scheme and port that it sees itself, so these stay; another host is an
-    error, since it would be sent the credentials.
+    A server behind a proxy returns its own scheme and port, which are ignored. Another host is an error, since it would
+    receive the credentials.
     """
     if not isinstance(target, str):
-        client.fail(url, "names a next page that is no text", "correct next")
+        client.fail(url, "returns a next page that is not a text", "correct next")
     try:
         there, here = urllib.parse.urlsplit(urllib.parse.urljoin(url, target)), urllib.parse.urlsplit(url)
         same = there.hostname == here.hostname and there.scheme in ("http", "https")
     except ValueError:
         same = False
     if not same:
-        client.fail(url, "names a next page on another host", "correct next, or write the address that it names in url")
+        client.fail(url, "returns a next page on another host", "correct next, or use that host in url")
     following = urllib.parse.urlunsplit((here.scheme, here.netloc, there.path, there.query, ""))
     if not http.same_endpoint(url, following):
-        client.fail(url, "names a next page that is no usable address", "correct next, or the server's paging")
+        client.fail(url, "returns a next page that is not a valid address", "correct next, or the server's paging")
     return following
 
 
@@ -166,18 +166,18 @@ def _following(client: http.Client, url: str, target: Any) -> str:
 
 def _fields(options: Options) -> dict[str, Expression]:
     where = f"{SOURCE}: fields"
-    said = check_options(options.mapping("fields"), ("name", *_CHECKS), where)
-    if "name" not in said:
-        raise SourceError(f"{where}: name is missing; write the expression that gives a tray's name")
-    return {str(key): Expression(value, f"{where}: {key}") for key, value in said.items() if value is not None}
+    expressions = check_options(options.mapping("fields"), ("name", *_CHECKS), where)
+    if "name" not in expressions:
+        raise SourceError(f"{where}: name is missing; write the expression for the name of a tray")
+    return {str(key): Expression(value, f"{where}: {key}") for key, value in expressions.items() if value is not None}
 
 
 def _observation(item: Any, fields: Mapping[str, Expression], now: str) -> Observation | None:
-    """What an item says through the expressions; None if it has no usable name."""
+    """Convert an item by the expressions; None if it has no usable name."""
     tray = tray_name(fields["name"](item))
     if tray is None:
         return None
-    said: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     findings: list[Finding] = []
     for field, expression in fields.items():
         if field == "name":
@@ -185,45 +185,47 @@ def _observation(item: Any, fields: Mapping[str, Expression], now: str) -> Obser
         raw = expression(item)
         value = _CHECKS[field](raw) if raw is not None else None
         if value is not None:
-            said[field] = value
+            values[field] = value
         elif raw is not None:
-            message = f"Source {SOURCE} gives an unusable {field} for tray {tray}; correct it there, or its expression."
+            message = (
+                f"Source {SOURCE} returns an invalid {field} for tray {tray}; correct it there, or its expression."
+            )
             findings.append(finding("unusable_value", message, tray=tray))
-    if said.get("problem"):
-        return Observation(tray, SOURCE, reachable=False, problem=said["problem"], findings=tuple(findings))
-    gpu_uuids = said.get("gpu_uuids", ())
+    if values.get("problem"):
+        return Observation(tray, SOURCE, reachable=False, problem=values["problem"], findings=tuple(findings))
+    gpu_uuids = values.get("gpu_uuids", ())
     return Observation(
         tray=tray,
         source=SOURCE,
-        observed_at=said.get("observed_at", now),
-        identity=_identity(said),
-        chassis_serial=said.get("chassis_serial"),
-        tray_index=said.get("tray_index"),
+        observed_at=values.get("observed_at", now),
+        identity=_identity(values),
+        chassis_serial=values.get("chassis_serial"),
+        tray_index=values.get("tray_index"),
         gpu_uuids=gpu_uuids,
-        gpu_count=max(len(gpu_uuids), said.get("gpu_count", 0)),
-        addresses=said.get("addresses", ()),
-        driver_version=said.get("driver_version"),
-        health=said.get("health", UNKNOWN),
+        gpu_count=max(len(gpu_uuids), values.get("gpu_count", 0)),
+        addresses=values.get("addresses", ()),
+        driver_version=values.get("driver_version"),
+        health=values.get("health", UNKNOWN),
         findings=tuple(findings),
-        slurm_node=said.get("slurm_node"),
-        kubernetes_node=said.get("kubernetes_node"),
-        ansible_host=said.get("ansible_host"),
-        slurm_cluster=said.get("slurm_cluster"),
-        kubernetes_cluster=said.get("kubernetes_cluster"),
+        slurm_node=values.get("slurm_node"),
+        kubernetes_node=values.get("kubernetes_node"),
+        ansible_host=values.get("ansible_host"),
+        slurm_cluster=values.get("slurm_cluster"),
+        kubernetes_cluster=values.get("kubernetes_cluster"),
     )
 
 
-def _identity(said: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The clique by its text form, else by its two parts; the zero UUID names none."""
-    if "clique" in said:
-        place: tuple[str, int] = said["clique"]
+def _identity(values: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The clique from its text form, else from its two parts; None for the zero UUID."""
+    if "clique" in values:
+        place: tuple[str, int] = values["clique"]
         return place
-    uuid, clique_id = said.get("cluster_uuid"), said.get("clique_id")
+    uuid, clique_id = values.get("cluster_uuid"), values.get("clique_id")
     return (uuid, clique_id) if uuid and uuid != ZERO_UUID and clique_id is not None else None
 
 
 def _number(value: Any) -> int | None:
-    """A whole number, also as text, as custom fields often hold it."""
+    """An integer, also in text form, as in many custom fields."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,10}", value):
         value = int(value)
     return whole(value)
@@ -235,7 +237,7 @@ def _serial(value: Any) -> str | None:
 
 
 def _gpu_uuids(value: Any) -> tuple[str, ...] | None:
-    """GPU UUIDs in their order; None if one of them is none."""
+    """GPU UUIDs in their order; None if one of them is invalid."""
     if not isinstance(value, list) or len(value) > MAX_LIST:
         return None
     uuids = [text(GPU_UUID)(item) for item in value]
@@ -243,7 +245,7 @@ def _gpu_uuids(value: Any) -> tuple[str, ...] | None:
 
 
 def _addresses(value: Any) -> tuple[Address, ...] | None:
-    """Addresses out of a text, or a list of texts or of objects with address, interface and prefix."""
+    """Addresses from a text, or a list of texts or of objects with address, interface and prefix."""
     rows = value if isinstance(value, list) else [value]
     if len(rows) > MAX_LIST:
         return None
@@ -253,10 +255,10 @@ def _addresses(value: Any) -> tuple[Address, ...] | None:
 
 def _address(row: Any) -> Address | None:
     fields = row if isinstance(row, Mapping) else {"address": row}
-    said = fields.get("address")
-    if not isinstance(said, str):
+    value = fields.get("address")
+    if not isinstance(value, str):
         return None
-    address, _slash, length = said.partition("/")
+    address, _slash, length = value.partition("/")
     prefix = _number(length) if length else _number(fields.get("prefix"))
     if not is_address(address) or (length and prefix is None):
         return None

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source simulation: racks that do not exist, of any size and shape, with faults by rate or by name."""
+"""Source simulation: simulated racks of any size and shape, with faults by rate or by name."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ SHAPE = ("racks", "trays_per_rack", "gpus_per_tray", "seed", "split", "cliques_p
 
 Fault = Callable[[Observation], Observation]
 
-# In the order in which they strike: a tray has one fault at most, the first whose rate or list holds it.
+# In the order of precedence: a tray has one fault at most, the first whose rate or list includes it.
 FAULTS: dict[str, Fault] = {
-    "down": lambda seen: Observation(seen.tray, SOURCE, reachable=False, problem="the simulation has it down"),
-    "detached": lambda seen: replace(seen, identity=None),
-    "unhealthy": lambda seen: replace(seen, health=UNHEALTHY),
-    "degraded": lambda seen: replace(seen, health=DEGRADED),
+    "down": lambda row: Observation(row.tray, SOURCE, reachable=False, problem="it is down in the simulation"),
+    "detached": lambda row: replace(row, identity=None),
+    "unhealthy": lambda row: replace(row, health=UNHEALTHY),
+    "degraded": lambda row: replace(row, health=DEGRADED),
 }
 
 
 def discover(options: Any, now: str) -> SourceResult:
-    """The observations of a fleet, all up and healthy but for its faults; equal options give an equal fleet."""
+    """Return the observations of a fleet, healthy except for its faults; equal options give an equal fleet."""
     options = check_options(options, (*SHAPE, "faults"), SOURCE)
     shape = {key: options[key] for key in SHAPE if key in options}
     seed = options.get("seed", 1)
     fleet = [_healthy(place, seed, now) for place in simulation.places(**shape)]
-    faults = _faults(options.get("faults"), seed, {seen.tray for seen in fleet})
-    return SourceResult([_struck(seen, faults) for seen in fleet] if faults else fleet)
+    faults = _faults(options.get("faults"), seed, {row.tray for row in fleet})
+    return SourceResult([_with_fault(row, faults) for row in fleet] if faults else fleet)
 
 
 def _healthy(place: simulation.Place, seed: int, now: str) -> Observation:
-    """What ansible_facts would say of the tray, without making its facts first: that takes four times as long."""
+    """The observation as from ansible_facts; made directly, since making the facts first takes four times as long."""
     return Observation(
         tray=place.name,
         source=SOURCE,
@@ -67,17 +67,17 @@ def _healthy(place: simulation.Place, seed: int, now: str) -> Observation:
     )
 
 
-def _struck(seen: Observation, faults: Mapping[str, Callable[[str], bool]]) -> Observation:
-    return next((FAULTS[fault](seen) for fault, strikes in faults.items() if strikes(seen.tray)), seen)
+def _with_fault(row: Observation, faults: Mapping[str, Callable[[str], bool]]) -> Observation:
+    return next((FAULTS[fault](row) for fault, applies in faults.items() if applies(row.tray)), row)
 
 
 def _faults(option: Any, seed: int, trays: set[str]) -> dict[str, Callable[[str], bool]]:
-    """Fault -> whether it strikes a tray, in the order of FAULTS."""
+    """Fault -> whether a tray has it, in the order of FAULTS."""
     chosen = check_options(option, tuple(FAULTS), f"{SOURCE}: faults")
-    return {fault: _strikes(fault, chosen[fault], seed, trays) for fault in FAULTS if fault in chosen}
+    return {fault: _selector(fault, chosen[fault], seed, trays) for fault in FAULTS if fault in chosen}
 
 
-def _strikes(fault: str, choice: Any, seed: int, trays: set[str]) -> Callable[[str], bool]:
+def _selector(fault: str, choice: Any, seed: int, trays: set[str]) -> Callable[[str], bool]:
     where = f"{SOURCE}: faults: {fault}"
     if isinstance(choice, list):
         return _named(choice, trays, where).__contains__
@@ -91,8 +91,8 @@ def _named(names: Iterable[Any], trays: set[str], where: str) -> set[str]:
     for name in names:
         if not isinstance(name, str) or name not in trays:
             hint = nearest(name, sorted(trays)) if len(trays) <= 1000 else ""
-            known = hint if hint.startswith("; did") else "; use the names that the inventory gives to its trays"
-            raise SourceError(f"{where} names {shown(name)}, which is no tray of this fleet{known}")
+            known = hint if hint.startswith("; did") else "; use names of trays of this inventory"
+            raise SourceError(f"{where} names {shown(name)}, which is not a tray of this fleet{known}")
     return set(names)
 
 

@@ -1,12 +1,12 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source topograph: the Slurm topology that a running NVIDIA Topograph makes, read back as places.
+"""Source topograph: cliques and blocks from the Slurm topology of a running NVIDIA Topograph.
 
-POST /v1/generate gives a request's ID, GET /v1/topology?uid=ID is 202 until the topology is there. A block's domain
-stands in a comment before it (`# block001=<domain>`), in topology.conf alone: the yaml form has no comments. Only where
-Topograph asked nvidia-smi or the label nvidia.com/gpu.clique is that domain a clique, `<uuid>.<id>`. Elsewhere (NetQ,
-clouds) it is a number of another kind, and what is known of a tray is its block, but not its clique.
+POST /v1/generate returns a request ID; GET /v1/topology?uid=ID returns 202 until the topology is ready. The domain of a
+block is in a comment before it (`# block001=<domain>`), in topology.conf only: topology.yaml has no comments. The
+domain is a clique, `<uuid>.<id>`, only where Topograph read it from nvidia-smi or the label nvidia.com/gpu.clique.
+Elsewhere (NetQ, clouds) it is a number of another kind, so the block of a tray is known, but not its clique.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     logical_lines,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import MAX_TRAYS, Gathering, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import MAX_TRAYS, Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult
@@ -43,7 +43,7 @@ _DOMAIN = re.compile(r"^#[ \t]*([^\s=]{1,256})=(\S{1,256})[ \t]*$", re.MULTILINE
 
 
 class Block(NamedTuple):
-    """A block as Topograph writes it: its name, its nodes as a hostlist, and its domain's ID, None if not given."""
+    """A block of Topograph's topology; hostlist: its nodes; domain: the ID of its domain, None if not given."""
 
     name: str
     hostlist: str
@@ -51,26 +51,26 @@ class Block(NamedTuple):
 
 
 def discover(options: Any, now: str) -> SourceResult:
-    """One observation for each node of each block."""
+    """Return one observation for each node of each block."""
     checked = Options(options, OPTIONS, SOURCE)
     expression = _name_expression(checked)
     url = http.endpoint(checked, "url", "as in http://topograph.example.org:49021").rstrip("/")
     payload, secrets = _payload(checked)
     cluster = checked.cluster("slurm_cluster")
     interval = checked.number("poll_interval", 2, 0.05, 60)
-    way = http.access(checked)
-    client = http.Client(SOURCE, replace(way, secrets=(*way.secrets, *secrets)))
-    answer = _generated(client, url, payload, interval)
+    config = http.client_config(checked)
+    client = http.Client(SOURCE, replace(config, secrets=(*config.secrets, *secrets)))
+    answer = _request_topology(client, url, payload, interval)
     try:
         blocks = list(read(answer.body.decode("utf-8")))
         names = [(block, expand(block.hostlist)) for block in _bounded(blocks)]
     except (SlurmError, HostlistError, UnicodeDecodeError) as error:
-        why = sentence(str(error)) if isinstance(error, (SlurmError, HostlistError)) else "it is no UTF-8"
-        client.fail(answer.url, f"gives a topology that cannot be read ({why})", "look at Topograph's log")
+        why = sentence(str(error)) if isinstance(error, (SlurmError, HostlistError)) else "it is not UTF-8"
+        client.fail(answer.url, f"returns a topology that cannot be parsed ({why})", "check Topograph's log")
     if not blocks:
-        what = "writes its topology into a file" if answer.body.strip() == b"OK" else "gives a topology without blocks"
+        what = "writes its topology to a file" if answer.body.strip() == b"OK" else "returns a topology without blocks"
         client.fail(answer.url, what, "set the engine's plugin to topology/block and leave out topologyConfigPath")
-    trays = Gathering(SOURCE, "nodes")
+    trays = Collector(SOURCE, "nodes")
     for block, nodes in names:
         for node in nodes:
             trays.add(_observation(node, block, expression, cluster, now))
@@ -78,12 +78,12 @@ def discover(options: Any, now: str) -> SourceResult:
 
 
 def read(text: str) -> Iterator[Block]:
-    """The blocks of topology.conf or topology.yaml; none of a tree. SlurmError if the text cannot be read."""
+    """Yield the blocks of topology.conf or topology.yaml; none of a tree topology. SlurmError for an invalid text."""
     domains = {match[1]: match[2] for match in _DOMAIN.finditer(text)}
     first = next(iter(logical_lines(text)), "")
     rows = _yaml_blocks(text) if first.startswith(("-", "[")) else _conf_blocks(text)
     for name, hostlist in rows:
-        # A block may also be named after its domain (blockName in the engine's parameters).
+        # A block may also have the name of its domain (blockName in the engine's parameters).
         yield Block(name, hostlist, domains.get(name) or (name if identity(name) else None))
 
 
@@ -95,7 +95,7 @@ def _conf_blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _yaml_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Of all topologies in the text, each of which names the same blocks, perhaps for other partitions."""
+    """The blocks of all topologies in the text; they may repeat the same blocks for other partitions."""
     for topology in as_list(load_yaml(text)):
         for row in as_list(mapped(mapped(topology).get("block")).get("blocks")):
             name, hostlist = mapped(row).get("block"), mapped(row).get("nodes", "")
@@ -104,27 +104,28 @@ def _yaml_blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _bounded(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks while a hostlist of a few bytes cannot have become more nodes than any cluster has."""
+    """Yield the blocks; HostlistError where their hostlists expand to more than MAX_TRAYS nodes."""
     total = 0
     for block in blocks:
         total += block.hostlist.count(",") + 1 if "[" not in block.hostlist else len(expand(block.hostlist))
         if total > MAX_TRAYS:
-            raise HostlistError(f"its blocks hold more than {MAX_TRAYS} nodes")
+            raise HostlistError(f"its blocks have more than {MAX_TRAYS} nodes")
         yield block
 
 
 def _observation(node: str, block: Block, expression: Any, cluster: str | None, now: str) -> Observation | None:
-    said = expression({"node": node, "block": block.name, "domain": block.domain}) if expression else node
-    tray = tray_name(said)
+    name = expression({"node": node, "block": block.name, "domain": block.domain}) if expression else node
+    tray = tray_name(name)
     if tray is None:
         return None
     place = identity(block.domain)
     findings: tuple[Finding, ...] = ()
     if place is None:
-        says = f"the domain {sentence(block.domain)}" if block.domain else "no domain"
+        domain = f"the domain {sentence(block.domain)}" if block.domain else "no domain"
         message = (
-            f"Topograph gives {says} for the block of tray {tray}, which is no clique; let it ask nvidia-smi or the "
-            "label nvidia.com/gpu.clique, and write topology.conf."
+            f"Topograph returns {domain} for the block of tray {tray}, which is not a clique; use a provider "
+            "that reads "
+            "nvidia-smi or the label nvidia.com/gpu.clique, and the format topology.conf."
         )
         findings = (finding("domain_no_clique", message, tray=tray),)
     return Observation(
@@ -138,26 +139,26 @@ def _observation(node: str, block: Block, expression: Any, cluster: str | None, 
     )
 
 
-def _generated(client: http.Client, url: str, payload: Mapping[str, Any], interval: float) -> http.Answer:
-    """The answer with the topology that Topograph makes of the payload."""
-    request = client.post(f"{url}/v1/generate", payload, passed=(202,)).body.decode("utf-8", "replace").strip()
+def _request_topology(client: http.Client, url: str, payload: Mapping[str, Any], interval: float) -> http.Answer:
+    """Request a topology and poll until it is ready; the answer contains it."""
+    request = client.post(f"{url}/v1/generate", payload, allowed=(202,)).body.decode("utf-8", "replace").strip()
     if not _REQUEST.fullmatch(request):
-        client.fail(f"{url}/v1/generate", "gives no request ID", "write the address of a Topograph API server")
+        client.fail(f"{url}/v1/generate", "returned no request ID", "set the address of a Topograph API server")
     where = f"{url}/v1/topology"
     while True:
-        answer = client.get(f"{where}?{urllib.parse.urlencode({'uid': request})}", passed=(202, 404), accept="*/*")
+        answer = client.get(f"{where}?{urllib.parse.urlencode({'uid': request})}", allowed=(202, 404), accept="*/*")
         if answer.status == 404:
-            client.fail(where, f"no longer knows the request {request}", "ask again, it may have been restarted")
+            client.fail(where, f"does not know the request {request} any more", "try again, it may have been restarted")
         if answer.status == 200:
             return answer
         client.wait(interval, where, "has no topology yet")
 
 
 def _payload(options: Options) -> tuple[dict[str, Any], list[str]]:
-    """(what to post, the texts in it that are secret)."""
+    """The request body, and the secret texts in it."""
     provider = options.mapping("provider")
     if provider is None:
-        raise options.wrong("provider", "is missing; write its name, as in {name: infiniband-bm}")
+        raise options.wrong("provider", "is missing; set its name, as in {name: infiniband-bm}")
     provider = _part(provider, PROVIDER, "provider")
     engine = _part(options.mapping("engine") or BLOCK_ENGINE, ENGINE, "engine")
     payload: dict[str, Any] = {"provider": provider, "engine": engine}
@@ -168,20 +169,20 @@ def _payload(options: Options) -> tuple[dict[str, Any], list[str]]:
 
 def _part(values: Any, known: tuple[str, ...], key: str) -> dict[str, Any]:
     part = Options(values, known, f"{SOURCE}: {key}")
-    name = part.needed("name", f"the {key}'s name as Topograph calls it")
+    name = part.needed("name", f"the name of the {key} in Topograph")
     rest = {inner: _plain(part.mapping(inner), f"{SOURCE}: {key}: {inner}") for inner in known[1:] if inner in part}
     return {"name": name, **rest}
 
 
 def _plain(value: Any, where: str) -> Any:
-    """The value as JSON has it."""
+    """Convert a value to plain JSON types."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item, where) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item, where) for item in value]
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
-    raise Options({}, (), where).wrong("holds", "a value that JSON does not have, as a date; put it in quotes")
+    raise Options({}, (), where).wrong("has", "a value without a JSON type, such as a date; put it in quotes")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -144,7 +144,7 @@ def test_a_gate_that_objects_proposes_and_fails_and_a_person_may_still_accept(si
     refused = site.discover(accept="gates")
     assert refused["failed"] is True
     assert [row["code"] for row in refused["objections"]] == ["moved_percent"]
-    assert "the gate moved_percent objects" in refused["msg"]
+    assert "not accepted: gate moved_percent (" in refused["msg"]
     assert f"-e fabric_proposal={refused['sha256']}" in refused["msg"]
     assert site.path.read_bytes() == before
     assert site.accept(refused["sha256"])["changed"] is True
@@ -329,7 +329,7 @@ def test_site_expressions_name_the_nodes(site: Site) -> None:
     ("value", "says"),
     [
         (trust_as_template("{{ nowhere }}"), r"^fabric_slurm_node: cannot be evaluated for r01t01 \("),
-        ("two words", r"^fabric_slurm_node: is 'two words' for r01t01, which is no host name; correct it"),
+        ("two words", r"^fabric_slurm_node: is 'two words' for r01t01, which is not a host name; correct it"),
         # What no template was meant to be stays what it is.
         ("{{ inventory_hostname }}", r"^fabric_slurm_node: (is '\{\{|cannot be evaluated)"),
         (["a"], r"^fabric_slurm_node: is "),
@@ -368,7 +368,7 @@ def test_site_expressions_name_the_clusters_and_an_empty_one_takes_the_tray_out(
 
 def test_a_wrong_name_of_a_cluster_is_told(site: Site) -> None:
     site.variables["r01t02"]["fabric_slurm_cluster"] = "../etc"
-    wrong = r"^fabric_slurm_cluster: is '\.\./etc' for r01t02, which is no name of a cluster; correct it$"
+    wrong = r"^fabric_slurm_cluster: is '\.\./etc' for r01t02, which is not a cluster name; correct it$"
     with pytest.raises(AnsibleActionFail, match=wrong):
         site.discover()
 
@@ -441,7 +441,7 @@ def test_two_sources_that_disagree_are_shown_and_the_order_of_trust_decides(site
 
 
 def test_an_outage_is_an_error_only_where_no_fabric_file_stands(site: Site) -> None:
-    with pytest.raises(AnsibleActionFail, match=r"^rest: http://127\.0\.0\.1:9/ .*; bring it back"):
+    with pytest.raises(AnsibleActionFail, match=r"^rest: http://127\.0\.0\.1:9/ .*; restore it"):
         site.run(sources=[DEAD])
     with pytest.raises(AnsibleActionFail, match=r"^simulation: answers for 0 of 4 trays, min_answer is 50 percent; "):
         site.run(sources=[{"simulation": {**SIMULATED["simulation"], "faults": {"down": 1}}}])
@@ -538,39 +538,39 @@ def test_a_slice_keeps_what_a_gate_said_of_another_slices_old_observation(site: 
     assert [row["code"] for row in site.discover(hosts=["r01t01"], max_age=600)["objections"]] == ["source_too_old"]
     site.facts("r02t01")["observed_at"] = "2999-01-01T00:00:00Z"
     both = site.discover(hosts=["r02t01"], max_age=600, moved_percent=100)
-    assert [row["message"].split(" was ")[0] for row in both["objections"]] == [
-        "What changes the places of trays r01t01"
+    assert [row["message"].split(" are ")[0] for row in both["objections"]] == [
+        "The observations that change the places of r01t01"
     ]
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"fabric_file": "fabric.json"}, r"^fabric_file: 'fabric.json' is no absolute path; "),
+        ({"fabric_file": "fabric.json"}, r"^fabric_file: 'fabric.json' is not an absolute path; "),
         ({"fabric_file": ""}, r"^fabric_file: is not set; "),
         ({"state": "accepted"}, r"^proposal: is not set; "),
-        ({"state": "accepted", "proposal": "f00"}, r"^proposal: 'f00' is no sha256; "),
+        ({"state": "accepted", "proposal": "f00"}, r"^proposal: 'f00' is not a sha256; "),
         ({"state": "lost"}, r"value of state must be one of: proposed, accepted, edited, checked"),
         ({"observations": None}, r"state is proposed but all of the following are missing: observations"),
         ({"observations": "sene"}, r"^observations: no host of this play has a result registered as 'sene'; "),
         ({"accept": "all"}, r"value of accept must be one of: gates"),
-        ({"imex_network": ["10.0.0.0/99"]}, r"^imex_network: '10.0.0.0/99' is no network; "),
-        ({"domain_names": {"x": "a b"}}, r"^domain_names: 'a b' of 'x' is not fit for a group name; "),
+        ({"imex_network": ["10.0.0.0/99"]}, r"^imex_network: '10.0.0.0/99' is not a network; "),
+        ({"domain_names": {"x": "a b"}}, r"^domain_names: 'a b' of 'x' is not valid in a group name; "),
         ({"domain_names": "x"}, r"domain_names"),
         ({"expected_trays": "many"}, r"expected_trays"),
         ({"expected_trays": 0}, r"^expected_trays: 0 must be at least 1"),
         ({"moved_percent": 101}, r"^moved_percent: 101(\.0)? must be "),
         ({"sources": ["shh"]}, r"^sources: 'shh' is not a known source; did you mean ssh\?"),
-        ({"sources": []}, r"^sources: names nothing to ask; "),
-        ({"sources": ["fabric_file"]}, r"^sources: names nothing to ask; "),
-        ({"sources": ["ssh", {"ssh": {}}]}, r"^sources: ssh is named twice; "),
+        ({"sources": []}, r"^sources: has no live source; "),
+        ({"sources": ["fabric_file"]}, r"^sources: has no live source; "),
+        ({"sources": ["ssh", {"ssh": {}}]}, r"^sources: ssh is listed twice; "),
         ({"sources": [{"ansible_facts": {}}]}, r"^sources: ansible_facts has no options here; "),
-        ({"sources": [{"ssh": {}, "rest": {}}]}, r"^sources: .* is neither a name nor one name with its options; "),
+        ({"sources": [{"ssh": {}, "rest": {}}]}, r"^sources: .* is neither a name nor a name with its options; "),
         ({"sources": [3]}, r"^sources: 3 is neither a name "),
         ({"sources": [{"simulation": {"rakcs": 3}}]}, r"^simulation: 'rakcs' is not a known option"),
         ({"min_answer": 101}, r"^min_answer: 101.* must be a number from 0 to 100"),
-        ({"expected": {"r01": "r01t[01-"}}, r"^expected: r01 is no hostlist \("),
-        ({"override": "all"}, r"^override: 'all' is no gate"),
+        ({"expected": {"r01": "r01t[01-"}}, r"^expected: r01 is not a hostlist \("),
+        ({"override": "all"}, r"^override: 'all' is not a gate"),
         ({"conflict_policy": "drop"}, r"value of conflict_policy must be one of: keep, error, majority"),
         ({"gates": []}, r"Unsupported parameters .*: gates"),
     ],

@@ -182,12 +182,12 @@ def test_the_rack_map_is_returned_without_writing_anything(bench: Bench, capsys:
 @pytest.mark.parametrize(
     ("content", "word"),
     [
-        ("[]", "list of files"),
-        ("{", "list of files"),
-        (json.dumps({"files": {"../fabric.json": {"part": "imex", "sha256": ""}}}), "list of files"),
-        (json.dumps({"files": {"/etc/passwd": {"part": "imex", "sha256": ""}}}), "list of files"),
+        ("[]", "list of written files"),
+        ("{", "list of written files"),
+        (json.dumps({"files": {"../fabric.json": {"part": "imex", "sha256": ""}}}), "list of written files"),
+        (json.dumps({"files": {"/etc/passwd": {"part": "imex", "sha256": ""}}}), "list of written files"),
         (json.dumps({"files": {"imex": {"part": "imex", "sha256": ""}}}), "cannot be read"),
-        (json.dumps({"files": {"x": 7}}), "list of files"),
+        (json.dumps({"files": {"x": 7}}), "list of written files"),
     ],
 )
 def test_a_manifest_that_is_none_removes_nothing(bench: Bench, content: str, word: str) -> None:

@@ -44,7 +44,7 @@ def write(tmp_path: Path, clusters: tuple[str, ...] = ()) -> str:
         ((), {"api": {}}, "kubeconfig or api_url must be set"),
         ((), {"api": {"kubeconfg": "/x"}}, "did you mean kubeconfig"),
         ((), {"api": {"kubeconfig": "/nowhere/config"}}, "cannot be read"),
-        ((), {"api": {"api_url": f"https://x:{SECRET}@api.example.org"}}, "holds a user name or password"),
+        ((), {"api": {"api_url": f"https://x:{SECRET}@api.example.org"}}, "contains a user name or password"),
         ((), {"api": {"api_url": "http://127.0.0.1:9", "token": SECRET, "timeout": 1}}, "refuses the connection"),
         ((), {"name": "Not_A_Name"}, "cannot name an object"),
         ((), {"levels_above": [{"label": "x y", "name": "zone"}]}, "no label key"),

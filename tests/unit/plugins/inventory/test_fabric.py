@@ -230,7 +230,7 @@ def test_hostile_names_in_the_state_file_are_left_out(
     monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
     assert text not in parse(FROM_FILE).hosts
     assert [warning[:200] for warning in warnings] == [
-        f"{site / 'fabric.json'}: its state holds {sources.shown(text)}, which is no name for a tray; left out"[:200]
+        f"{site / 'fabric.json'}: its state holds {sources.shown(text)}, which is not a valid tray name; left out"[:200]
     ]
 
 
@@ -410,14 +410,14 @@ IN_CONFIG = [
     (PLUGIN + "sources: [fabric_fiel]\n", r"'fabric_fiel' is not a known source; did you mean fabric_file\?"),
     (PLUGIN + "sources: [nmx]\n", "'nmx' is not a known source; use one of fabric_file, "),
     (PLUGIN + "sources: [3]\n", "sources: 3 is not a known source"),
-    (PLUGIN + "sources: [simulation, simulation]\n", "sources: simulation is named twice; name it once"),
+    (PLUGIN + "sources: [simulation, simulation]\n", "sources: simulation is listed twice; list it once"),
     (SIMULATED + "keyed_group: []\n", r"'keyed_group' is not a known option; did you mean keyed_groups\?"),
     (SIMULATED + "7: x\n", "7 is not a known option; use one of cache, "),
     (SIMULATED + "strict: maybe\n", "strict: must be true or false, not 'maybe'"),
     (SIMULATED + "compose: 3\n", "compose: must be a mapping, not 3"),
     (SIMULATED + "keyed_groups: {}\n", "keyed_groups: must be a list, not {}"),
-    (SIMULATED + "cache_timeout: [1]\n", r"cache_timeout: must be a whole number, not \[1\]"),
-    (PLUGIN + "sources: [fabric_file]\n", "fabric_file: is missing; name the fabric file"),
+    (SIMULATED + "cache_timeout: [1]\n", r"cache_timeout: must be an integer, not \[1\]"),
+    (PLUGIN + "sources: [fabric_file]\n", "fabric_file: is missing; set the path of the fabric file"),
     (PLUGIN + "sources: [fabric_file]\nfabric_file: ''\n", "fabric_file: must be the path of a fabric file, not ''"),
     (PLUGIN + "sources: [fabric_file]\nfabric_file: [a]\n", r"fabric_file: must be a text, not \['a'\]"),
     (
@@ -436,8 +436,8 @@ IN_CONFIG = [
     (SIMULATED.replace("racks: 1", "faults: 1"), "simulation: faults: must be a mapping of options, not 1"),
     (SIMULATED.replace("racks: 1", "faults: {dwn: 1}"), r"simulation: faults: 'dwn' is not .*; did you mean down\?"),
     (SIMULATED.replace("racks: 1", "faults: {down: 2}"), "simulation: faults: down is 2, use a rate from 0 to 1"),
-    (SIMULATED.replace("racks: 1", "faults: {down: [r01t04]}"), "faults: down names 'r01t04', which is no tray"),
-    (SIMULATED.replace("racks: 1", "faults: {down: [[1]]}"), r"faults: down names \[1\], which is no tray"),
+    (SIMULATED.replace("racks: 1", "faults: {down: [r01t04]}"), "faults: down names 'r01t04', which is not a tray"),
+    (SIMULATED.replace("racks: 1", "faults: {down: [[1]]}"), r"faults: down names \[1\], which is not a tray"),
     (PLUGIN + "sources: [simulation]\nsimulation: 3\n", "simulation: must be a mapping, not 3"),
 ]
 
@@ -462,7 +462,7 @@ def test_a_wrong_fabric_file_is_told_with_file_and_field(site: Path, parse: Pars
         broken(good, schema_version=2): "schema_version is 2",
         broken(good, trays=[]): "trays must be an object",
         broken(good, tray={}): "unknown key 'tray'",
-        broken(good, trays={"r01t01": twice, "r01t02": twice}): "which trays.r01t01.slurm_node says too",
+        broken(good, trays={"r01t01": twice, "r01t02": twice}): "the same as trays.r01t01.slurm_node",
         json.dumps(good)[:-9]: "is not JSON",
         "": "is not JSON",
     }
@@ -501,7 +501,7 @@ def test_a_missing_library_is_named(parse: Parse, monkeypatch: pytest.MonkeyPatc
         raise ModuleNotFoundError("No module named 'netaddr'", name="netaddr")
 
     monkeypatch.setattr(sources, "observe", observe)
-    with pytest.raises(AnsibleError, match="needs the Python library netaddr on the controller"):
+    with pytest.raises(AnsibleError, match="the Python library netaddr is missing on the controller"):
         parse(SIMULATED)
 
 

@@ -158,7 +158,9 @@ def test_trays_in_no_cluster_are_found_where_there_are_any() -> None:
     site = shared()
     say(site, R01[:2], slurm_cluster="")
     messages = [row["message"] for row in site.discover().findings if row["code"] == "tray_in_no_cluster"]
-    assert messages == ["Trays r01t01, r01t02 are in no Slurm or Kubernetes cluster; set fabric_slurm_cluster of them."]
+    assert messages == [
+        "Trays in no Slurm or Kubernetes cluster: r01t01, r01t02; set fabric_slurm_cluster on these hosts."
+    ]
     say(site, R01[:2], kubernetes_cluster="k2")
     assert "tray_in_no_cluster" not in codes(site.discover())
 
@@ -241,19 +243,22 @@ BLOCKS = ("clusters", "slurm", "alpha", "blocks")
         (at("clusters", "pbs", put={}), "clusters has the unknown key 'pbs'; remove it"),
         (
             at("clusters", "slurm", "a b", put={"blocks": {}}),
-            "clusters.slurm has the name 'a b'; a name there may hold ",
+            "clusters.slurm has the name 'a b'; a name there may contain ",
         ),
-        (at("clusters", "slurm", "..", put={"blocks": {}}), "clusters.slurm has the name '..'; a name there may hold "),
+        (
+            at("clusters", "slurm", "..", put={"blocks": {}}),
+            "clusters.slurm has the name '..'; a name there may contain ",
+        ),
         (at("clusters", "slurm", "alpha", put={}), "clusters.slurm.alpha lacks blocks; add it"),
         (at("clusters", "kubernetes", "k1", put={"trays": []}), "clusters.kubernetes.k1 has the unknown key 'trays'; "),
         (at(*BLOCKS, "r01", "name", put="a b"), "clusters.slurm.alpha.blocks.r01.name must be a block name of "),
         (
             at(*BLOCKS, "r01", "position", put=1),
-            "clusters.slurm.alpha.blocks.r02.position says 1, which clusters.slurm.alp",
+            "clusters.slurm.alpha.blocks.r02.position is 1, the same as clusters.slurm.alp",
         ),
         (
             at(*BLOCKS, "r01", "name", put="r02"),
-            "clusters.slurm.alpha.blocks.r02.name says r02, which clusters.slurm.alpha",
+            "clusters.slurm.alpha.blocks.r02.name is r02, the same as clusters.slurm.alpha",
         ),
         (
             at(*BLOCKS, "r09", put={"name": "r09", "position": 9}),
@@ -278,9 +283,12 @@ BLOCKS = ("clusters", "slurm", "alpha", "blocks")
         ),
         (
             at("clusters", "slurm", "Alpha", put={"blocks": {}}),
-            "clusters.slurm.Alpha says alpha, which clusters.slurm.alpha says too; let one of them be another",
+            "clusters.slurm.Alpha is alpha, the same as clusters.slurm.alpha; change one of them",
         ),
-        (at("trays", "r01t02", "slurm_node", put="r01t01"), "trays.r01t02.slurm_node says r01t01, which trays.r01t01."),
+        (
+            at("trays", "r01t02", "slurm_node", put="r01t01"),
+            "trays.r01t02.slurm_node is r01t01, the same as trays.r01t01.",
+        ),
     ],
 )
 def test_each_mistake_is_one_sentence_with_its_field(change: Callable[[Any], None], says: str) -> None:

@@ -66,7 +66,7 @@ class Cluster:
 
 def read(cluster: Cluster) -> tuple[dict[str, Any], list[Asked]]:
     with served(cluster) as server:
-        way = http.Access(headers={"Authorization": f"Bearer {TOKEN}"}, secrets=(TOKEN,), timeout=5, deadline=10)
+        way = http.ClientConfig(headers={"Authorization": f"Bearer {TOKEN}"}, secrets=(TOKEN,), timeout=5, deadline=10)
         return Reader(server.url, way).snapshot(), server.asked
 
 
@@ -109,7 +109,7 @@ def test_a_missing_right_is_named(path: str, told: str) -> None:
     ("path", "status", "told"),
     [
         ("/api/v1/nodes", 403, "refuses access"),
-        ("/version", 401, "does not accept the credentials"),
+        ("/version", 401, "rejects the credentials"),
         ("/apis", 404, "does not exist"),
     ],
 )
@@ -134,7 +134,7 @@ def test_what_is_no_api_server_is_told() -> None:
         reply.json({"hello": "world"})
 
     with served(answer) as server, pytest.raises(http.HttpError, match="does not answer as Kubernetes does"):
-        Reader(server.url, http.Access(timeout=5, deadline=10)).snapshot()
+        Reader(server.url, http.ClientConfig(timeout=5, deadline=10)).snapshot()
 
 
 def test_the_best_served_version_is_taken() -> None:

@@ -85,7 +85,7 @@ def test_a_shape_is_not_changed_by_its_use() -> None:
     ("shape", "own", "told"),
     [
         ("compute_domain", {}, "dra_driver_shape: 'compute_domain' is none of"),
-        ("compute_domains", ["x"], "dra_driver_values: ['x'] is no mapping"),
+        ("compute_domains", ["x"], "dra_driver_values: ['x'] is not a mapping"),
     ],
 )
 def test_what_is_no_shape_or_no_mapping_is_told(shape: str, own: Any, told: str) -> None:

@@ -29,9 +29,9 @@ def test_a_renamed_tray_keeps_its_place_and_its_names_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("names", "problem"),
     [
-        ({"r01t2": "left"}, "rename: 'r01t2' is no tray of the fabric file; did you mean r01t02"),
-        ({"r01t02": "r01t03"}, "rename: 'r01t03' is a tray of the fabric file"),
-        ({"r01t02": "a b"}, "rename: 'a b' cannot stand in a hostlist"),
+        ({"r01t2": "left"}, "rename: 'r01t2' is not a tray of the fabric file; did you mean r01t02"),
+        ({"r01t02": "r01t03"}, "rename: 'r01t03' is already a tray of the fabric file"),
+        ({"r01t02": "a b"}, "rename: 'a b' is not valid in a Slurm hostlist"),
     ],
 )
 def test_a_name_that_cannot_be_given_is_refused(names: dict[str, str], problem: str) -> None:

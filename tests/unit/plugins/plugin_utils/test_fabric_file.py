@@ -101,27 +101,30 @@ R02A = ("cliques", "r02a")
         (put("racks")({}), "the top has the unknown key 'racks'; remove it"),
         (put("trays")([]), "trays must be an object, not []; correct it"),
         (put("overrides")([{}]), "overrides.0 lacks gate; add it"),
-        (put("trays", "tray [1]")({}), "trays has the name 'tray [1]'; a name there may hold "),
-        (put("trays", "a\n")({}), "trays has the name 'a\\n'; a name there may hold "),
+        (put("trays", "tray [1]")({}), "trays has the name 'tray [1]'; a name there may contain "),
+        (put("trays", "a\n")({}), "trays has the name 'a\\n'; a name there may contain "),
         (
             put("cliques", "r-3")({}),
-            "cliques has the name 'r-3'; a name there may hold letters, digits and underscores",
+            "cliques has the name 'r-3'; a name there may contain letters, digits and underscores",
         ),
         (put(*TRAY, "clique")("r09"), "trays.r01t01.clique names the unknown clique r09; add it to cliques"),
         (put(*TRAY, "colour")("red"), "trays.r01t01 has the unknown key 'colour'; remove it"),
         (drop(*TRAY, "why"), "trays.r01t01 lacks why; add it"),
-        (put(*TRAY, "tray_index")("3"), 'trays.r01t01.tray_index must be a whole number or null, not "3"; correct it'),
-        (put(*TRAY, "tray_index")(1.5), "holds 1.5, and every number in it must be whole; correct it"),
+        (put(*TRAY, "tray_index")("3"), 'trays.r01t01.tray_index must be an integer or null, not "3"; correct it'),
+        (put(*TRAY, "tray_index")(1.5), "contains 1.5, and every number must be an integer; correct it"),
         (
             put(*TRAY, "tray_index")(True),
-            "trays.r01t01.tray_index must be a whole number or null, not true; correct it",
+            "trays.r01t01.tray_index must be an integer or null, not true; correct it",
         ),
-        (put(*TRAY, "tray_index")(-1), "trays.r01t01.tray_index must keep minimum 0, which -1 does not; correct it"),
-        (put(*TRAY, "imex_address")("10.0.0.300"), "trays.r01t01.imex_address is 10.0.0.300, which is no IP address; "),
+        (put(*TRAY, "tray_index")(-1), "trays.r01t01.tray_index is -1, which violates minimum 0; correct it"),
+        (
+            put(*TRAY, "imex_address")("10.0.0.300"),
+            "trays.r01t01.imex_address is 10.0.0.300, which is not an IP address; ",
+        ),
         (put(*TRAY, "imex_address")("{{ x }}"), "trays.r01t01.imex_address must be an IP address, not "),
         (
             put(*TRAY, "imex_address")("10.0.1.2"),
-            "trays.r01t02.imex_address says 10.0.1.2, which trays.r01t01.imex_addr",
+            "trays.r01t02.imex_address is 10.0.1.2, the same as trays.r01t01.imex_addr",
         ),
         (
             put(*TRAY, "slurm_node")("a[1-2]"),
@@ -129,30 +132,36 @@ R02A = ("cliques", "r02a")
         ),
         (
             put(*TRAY, "slurm_node")("r01t02"),
-            "trays.r01t02.slurm_node says r01t02, which trays.r01t01.slurm_node says ",
+            "trays.r01t02.slurm_node is r01t02, the same as trays.r01t01.slurm_node",
         ),
-        (put(*TRAY, "kubernetes_node")("r01t02"), "trays.r01t02.kubernetes_node says r01t02, which trays.r01t01.kuber"),
+        (
+            put(*TRAY, "kubernetes_node")("r01t02"),
+            "trays.r01t02.kubernetes_node is r01t02, the same as trays.r01t01.kuber",
+        ),
         (
             put(*TRAY, "gpu_uuids")(["GPU-0001-0001-0"]),
-            "trays.r01t02.gpu_uuids says GPU-0001-0001-0, which trays.r01t01",
+            "trays.r01t02.gpu_uuids is GPU-0001-0001-0, the same as trays.r01t01",
         ),
         (put(*TRAY, "gpu_uuids")(None), "trays.r01t01.gpu_uuids must be a list, not null; correct it"),
         (put(*TRAY, "gpu_uuids")(["0"]), "trays.r01t01.gpu_uuids.0 must be a GPU UUID such as GPU-0a1b..., not "),
         (put(*R02A, "domain")("r09"), "cliques.r02a.domain names the unknown domain r09; add it to domains"),
-        (put(*R02A, "clique_id")(2), "cliques.r02b.clique_id says 2, which cliques.r02a.clique_id says too; "),
-        (put(*R02A, "block", "position")(0), "cliques.r02a.block.position says 0, which cliques.r01.block.position "),
-        (put(*R02A, "block", "name")("r01"), "cliques.r02a.block.name says r01, which cliques.r01.block.name says too"),
+        (put(*R02A, "clique_id")(2), "cliques.r02b.clique_id is 2, the same as cliques.r02a.clique_id; "),
+        (
+            put(*R02A, "block", "position")(0),
+            "cliques.r02a.block.position is 0, the same as cliques.r01.block.position",
+        ),
+        (put(*R02A, "block", "name")("r01"), "cliques.r02a.block.name is r01, the same as cliques.r01.block.name"),
         (
             put("domains", "r01", "cluster_uuid")("X"),
             "domains.r01.cluster_uuid must be a UUID in lower case with dashes",
         ),
         (
             put("domains", "r01", "cluster_uuid")("00000002-1111-4222-8333-444444444444"),
-            "domains.r02.cluster_uuid says 00000002-1111-4222-8333-444444444444, which domains.r01.cluster_uuid ",
+            "domains.r02.cluster_uuid is 00000002-1111-4222-8333-444444444444, the same as domains.r01.cluster_uuid",
         ),
         (
             put("domains", "r01", "cluster_uuid")("00000000-0000-0000-0000-000000000000"),
-            "domains.r01.cluster_uuid is all zero, which names no domain; put the real UUID there",
+            "domains.r01.cluster_uuid is all zero, which identifies no domain; set the real UUID",
         ),
     ],
 )
@@ -175,10 +184,10 @@ def test_each_mistake_is_one_sentence_with_file_and_field(change: Callable[[Docu
         (b"\xff\xfe\x00", "is not JSON "),
         (b"[" * 100_000, "is not JSON (it is nested too deeply); "),
         (b'{"a": ' + b"9" * 5000 + b"}", "is not JSON (Exceeds the limit"),
-        (b"[]", "must hold a JSON object at its top; "),
-        (b'{"a": NaN}', "holds NaN, and every number in it must be whole; "),
-        (b'{"trays": {"r01t01": {"clique": "a", "clique": "b"}}}', "trays.r01t01.clique stands there twice; "),
-        (b'{"overrides": [{"gate": 1, "gate": 2}]}', "overrides.gate stands there twice; "),
+        (b"[]", "must be a JSON object; "),
+        (b'{"a": NaN}', "contains NaN, and every number must be an integer; "),
+        (b'{"trays": {"r01t01": {"clique": "a", "clique": "b"}}}', "trays.r01t01.clique is defined twice; "),
+        (b'{"overrides": [{"gate": 1, "gate": 2}]}', "overrides.gate is defined twice; "),
     ],
 )
 def test_broken_json_is_told_with_its_place(data: bytes, says: str) -> None:
@@ -191,7 +200,7 @@ def test_broken_json_is_told_with_its_place(data: bytes, says: str) -> None:
 def test_two_trays_with_one_name_are_found() -> None:
     doc = document()
     text = json.dumps(doc).replace('"r01t02": {', '"r01t01": {')
-    with pytest.raises(FabricFileError, match=r"^f: trays\.r01t01 stands there twice; remove one of the two$"):
+    with pytest.raises(FabricFileError, match=r"^f: trays\.r01t01 is defined twice; remove one of the two$"):
         fabric_file.parse(text.encode(), "f")
 
 

@@ -51,7 +51,7 @@ def test_a_domain_whose_trays_all_join_another_has_merged() -> None:
     for name in R02:
         site.attach(name, site.uuid_of("r01t01"))
     assert objecting(site) == {
-        "domain_merged": "NVLink domain r01 takes all trays of r02; check the switches before accepting it."
+        "domain_merged": "NVLink domain r01 takes all trays of r02; check the NVLink switches before you accept it."
     }
 
 
@@ -60,7 +60,7 @@ def test_a_domain_whose_trays_part_has_split() -> None:
     for name in R02[:2]:
         site.attach(name, NEW_UUID)
     assert objecting(site) == {
-        "domain_split": "NVLink domain r02 parts into r02, r03; check the switches before accepting it."
+        "domain_split": "NVLink domain r02 splits into r02, r03; check the NVLink switches before you accept it."
     }
 
 
@@ -117,7 +117,7 @@ def test_a_new_domain_takes_the_name_under_which_its_trays_are_declared() -> Non
     assert {name: site.clique_of(name)[:6] for name in ("r01t01", "r02t04")} == {"r01t01": "hall_a", "r02t04": "hall_b"}
     assert placement.fabric.domains["hall_a"]["expected_trays"] == 5
     assert [row["message"] for row in placement.findings if row["code"] == "expected_tray_missing"] == [
-        "Declared trays of hall_a have no place: r01t05; discover them, or correct expected."
+        "Trays expected in hall_a have no place: r01t05; discover them, or correct expected."
     ]
 
 
@@ -158,7 +158,7 @@ def test_a_named_gate_does_not_object_and_the_file_keeps_when_and_what() -> None
     placement = site.discover(now=LATER)
     assert [row["code"] for row in placement.objections] == ["domain_merged"]
     assert [(row["gate"], row["when"]) for row in placement.fabric.overrides] == [("moved_percent", LATER)]
-    assert placement.fabric.overrides[0]["what"].startswith("4 of 8 placed trays move at once")
+    assert placement.fabric.overrides[0]["what"].startswith("4 of 8 placed trays would move in one run")
     before = fabric_file.serialise(placement.fabric)
     assert fabric_file.serialise(site.discover().fabric) == before
 
@@ -219,7 +219,9 @@ def test_each_gate_can_be_overridden_by_its_name_and_the_file_keeps_when_and_wha
         (
             gate,
             objections.get(
-                gate, "Tray r01t02 enters clique r01a, though some of its GPUs are in another; give it one."
+                gate,
+                "Tray r01t02 enters clique r01a, but some of its GPUs are in another; give all its "
+                "GPUs one NVLink partition.",
             ),
         )
     ]
@@ -230,11 +232,11 @@ def test_each_gate_can_be_overridden_by_its_name_and_the_file_keeps_when_and_wha
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ({"override": ("moved_percnt",)}, r"^override: 'moved_percnt' is no gate; did you mean moved_percent\?$"),
+        ({"override": ("moved_percnt",)}, r"^override: 'moved_percnt' is not a gate; did you mean moved_percent\?$"),
         ({"conflict_policy": "drop"}, r"^conflict_policy: 'drop' must be one of keep, error, majority$"),
         ({"max_age": 0}, r"^max_age: 0 must be seconds above 0; "),
-        ({"expected": {"hall-a": ()}}, r"^expected: 'hall-a' is not fit for a group name; "),
-        ({"expected": {"a": ("t1",), "b": ("t1",)}}, r"^expected: t1 stands in a and in b; name it once$"),
+        ({"expected": {"hall-a": ()}}, r"^expected: 'hall-a' is not valid in a group name; "),
+        ({"expected": {"a": ("t1",), "b": ("t1",)}}, r"^expected: t1 is listed in a and in b; list it once$"),
     ],
 )
 def test_a_policy_that_cannot_be_followed_is_refused(policy: dict[str, Any], message: str) -> None:
@@ -286,14 +288,17 @@ def test_the_majority_moves_a_tray_with_one_and_the_file_keeps_it() -> None:
     site.policy = Policy(conflict_policy="majority", override=("mixed_cliques",))
     placement = site.discover(now=LATER)
     assert (kinds(placement), site.clique_of("r01t02")) == ({"r01t02": "moved"}, "r01a")
-    assert site.fabric.trays["r01t02"]["why"].startswith("moved 2026-12-24 from r01: most of its GPUs in clique ")
+    assert site.fabric.trays["r01t02"]["why"].startswith(
+        "moved 2026-12-24 from r01: most of its GPUs attached in clique "
+    )
     assert (site.state_of("r01t02"), placement.fabric.overrides) == (
         "conflict",
         [
             {
                 "gate": "mixed_cliques",
                 "when": LATER,
-                "what": "Tray r01t02 enters clique r01a, though some of its GPUs are in another; give it one.",
+                "what": "Tray r01t02 enters clique r01a, but some of its GPUs are in another; give all its "
+                "GPUs one NVLink partition.",
             }
         ],
     )

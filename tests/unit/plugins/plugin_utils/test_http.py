@@ -40,8 +40,8 @@ def client(**options: Any) -> http.Client:
     return http.Client("rest", way(**options))
 
 
-def way(**options: Any) -> http.Access:
-    return http.access(Options({"timeout": 5, **options}, http.OPTIONS, "rest"))
+def way(**options: Any) -> http.ClientConfig:
+    return http.client_config(Options({"timeout": 5, **options}, http.OPTIONS, "rest"))
 
 
 def refused(url: str, **options: Any) -> str:
@@ -110,7 +110,7 @@ def test_a_slow_server_ends_at_the_timeout(answering: Any) -> None:
         start = time.monotonic()
         message = refused(server.url, token=SECRET, timeout=0.5)
         assert time.monotonic() - start < 1.5
-    assert "gave no whole answer in 0.5 seconds" in message
+    assert "gave no complete answer in 0.5 seconds" in message
     assert len(server.asked) == 1
 
 
@@ -119,7 +119,7 @@ def test_a_slow_tls_handshake_ends_at_the_timeout() -> None:
         start = time.monotonic()
         message = refused(f"https://127.0.0.1:{listening.getsockname()[1]}/", timeout=0.5)
         assert time.monotonic() - start < 1.5
-    assert "gave no whole answer in 0.5 seconds" in message
+    assert "gave no complete answer in 0.5 seconds" in message
 
 
 def test_a_server_that_goes_in_the_middle_of_a_tls_handshake_is_asked_again() -> None:
@@ -136,7 +136,7 @@ def test_a_server_that_goes_in_the_middle_of_a_tls_handshake_is_asked_again() ->
         threading.Thread(target=take_and_leave, args=(listening,), daemon=True).start()
         message = refused(f"https://127.0.0.1:{listening.getsockname()[1]}/")
         listening.shutdown(socket.SHUT_RDWR)
-    assert "broke off before the end of its answer, 3 times" in message
+    assert "closed the connection before the end of its answer, 3 times" in message
 
 
 def test_the_deadline_holds_for_all_requests_together() -> None:
@@ -147,7 +147,7 @@ def test_the_deadline_holds_for_all_requests_together() -> None:
     with served(slow) as server:
         asking, start = client(deadline=0.8), time.monotonic()
         # Several statements on purpose: which of the requests meets the deadline is the machine's business.
-        with pytest.raises(http.HttpError, match=r"gave no whole answer in 0\.8 seconds; .*deadline"):  # noqa: PT012
+        with pytest.raises(http.HttpError, match=r"gave no complete answer in 0\.8 seconds; .*deadline"):  # noqa: PT012
             for _number in range(10):
                 asking.get(server.url)
         assert time.monotonic() - start < 1.5
@@ -258,7 +258,7 @@ def test_a_kept_connection_is_held_to_the_time_of_each_request() -> None:
         asking = client(timeout=1, deadline=2)
         patched(asking, server.url)
         start = time.monotonic()
-        with pytest.raises(http.HttpError, match="gave no whole answer"):
+        with pytest.raises(http.HttpError, match="gave no complete answer"):
             patched(asking, server.url)
         assert time.monotonic() - start < 3
 
@@ -274,9 +274,9 @@ def test_a_proxy_is_used_for_repeatable_requests_too(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("status", "token", "said"),
     [
-        (401, SECRET, "does not accept the credentials (HTTP 401); check the token or password"),
-        (401, None, "wants credentials (HTTP 401)"),
-        (403, SECRET, "refuses access (HTTP 403); give the account the right"),
+        (401, SECRET, "rejects the credentials (HTTP 401); check the token or password"),
+        (401, None, "requires credentials (HTTP 401)"),
+        (403, SECRET, "refuses access (HTTP 403); give the account read permission"),
         (404, SECRET, "does not exist (HTTP 404); correct the address"),
         (418, SECRET, "answered HTTP 418"),
     ],
@@ -290,10 +290,10 @@ def test_a_refusal_is_told_at_once(status: int, token: str | None, said: str) ->
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b'{"items": [', "gave 11 bytes that are no whole JSON document"),
-        (b"", "gave 0 bytes"),
-        (b"<html>log in</html>", "no whole JSON document"),
-        (b"\xff\xfe\x00", "no whole JSON document"),
+        (b'{"items": [', "returned 11 bytes that are not a JSON document"),
+        (b"", "returned 0 bytes"),
+        (b"<html>log in</html>", "not a JSON document"),
+        (b"\xff\xfe\x00", "not a JSON document"),
         (b"[" * 100_000, "JSON"),
     ],
 )
@@ -304,7 +304,7 @@ def test_broken_json(body: bytes, said: str) -> None:
 
 def test_a_cut_off_answer() -> None:
     with served(lambda _asked, reply: reply.send(200, b"{", Content_Length="100")) as server:
-        assert "broke off before the end of its answer, 3 times" in refused(server.url)
+        assert "closed the connection before the end of its answer, 3 times" in refused(server.url)
 
 
 def test_what_is_no_http() -> None:
@@ -312,7 +312,7 @@ def test_what_is_no_http() -> None:
         reply.raw.write(b"SSH-2.0-x\r\n")
 
     with served(ssh) as server:
-        assert "does not answer in HTTP; correct the address" in refused(server.url)
+        assert "does not return a valid HTTP answer; correct the address" in refused(server.url)
 
 
 # --------------------------------------------------------------------------------------------------------- redirects
@@ -392,9 +392,9 @@ def test_the_wrong_ca_gets_no_token(authority: Authority, tmp_path: Path) -> Non
     with served(lambda _asked, reply: reply.json({}), authority.server_context()) as server:
         for options in ({}, {"ca_file": str(other.ca_file)}):
             message = refused(server.url, token=SECRET, **options)
-            assert "shows a certificate that cannot be accepted" in message
+            assert "has a certificate that is not accepted" in message
             assert "set ca_file" in message
-        assert "certificate that cannot be accepted" in refused(
+        assert "certificate that is not accepted" in refused(
             server.url.replace("127.0.0.1", "localhost"), ca_file=str(authority.ca_file)
         )
     assert server.asked == []
@@ -428,7 +428,7 @@ def test_unusable_certificate_files(options: dict[str, Any], said: str) -> None:
 HUGE = r"""
 import resource, sys, time
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-asking = http.Client("rest", http.Access(timeout=60))
+asking = http.Client("rest", http.ClientConfig(timeout=60))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.monotonic()
 try:
@@ -457,7 +457,7 @@ def test_a_100_mb_answer_costs_no_more_than_the_limit(honest: bool) -> None:
         )
     message, figures = done.stdout.splitlines()
     megabytes, seconds = map(float, figures.split())
-    assert message.endswith("answers with more than 67108864 bytes; ask for smaller pages, or raise max_bytes")
+    assert message.endswith("returns more than 67108864 bytes; request smaller pages, or raise max_bytes")
     assert megabytes < (10 if honest else 100)
     assert seconds < 60
 
@@ -485,20 +485,20 @@ def test_access_shows_no_secret(token_file: Path) -> None:
     [
         ({"token": SECRET, "token_file": "/x"}, "token and token_file are both set"),
         ({"token": SECRET, "username": "u", "password": SECRET}, "username and a token are both set"),
-        ({"username": "u"}, "username needs a password"),
-        ({"password": SECRET}, "username needs a password"),
-        ({"username": "u:v", "password": SECRET}, "username holds a colon"),
-        ({"token": f"{SECRET}\nX-Evil: 1"}, "token cannot stand in an HTTP header"),
-        ({"token": [SECRET]}, "token is no text"),
-        ({"token": ""}, "token is no text"),
+        ({"username": "u"}, "username and a password or password_file must be set together"),
+        ({"password": SECRET}, "username and a password or password_file must be set together"),
+        ({"username": "u:v", "password": SECRET}, "username contains a colon"),
+        ({"token": f"{SECRET}\nX-Evil: 1"}, "token is not valid in an HTTP header"),
+        ({"token": [SECRET]}, "token is not a text"),
+        ({"token": ""}, "token is not a text"),
         ({"token_file": "token"}, "token_file is 'token', write an absolute path"),
         ({"token_file": "/nowhere/token"}, "token_file /nowhere/token cannot be read (No such file"),
-        ({"token_file": "/dev/zero"}, "token_file /dev/zero cannot be read (it is no regular file)"),
+        ({"token_file": "/dev/zero"}, "token_file /dev/zero cannot be read (it is not a regular file)"),
         ({"client_key": "/x"}, "client_key is set without client_cert"),
         ({"timeout": 0}, "timeout is 0, use a number from 0.1 to 3600"),
         ({"timeout": float("nan")}, "timeout is nan"),
         ({"timeout": True}, "timeout is True"),
-        ({"max_bytes": 1.5}, "max_bytes is 1.5, use a whole number"),
+        ({"max_bytes": 1.5}, "max_bytes is 1.5, use an integer"),
         ({"validate_certs": "no"}, "validate_certs is 'no', use true or false"),
         ({"tokn": SECRET}, "'tokn' is not a known option; did you mean token?"),
     ],
@@ -521,7 +521,7 @@ def test_what_is_no_address(url: Any) -> None:
 
 
 def test_an_address_with_a_password_is_not_shown() -> None:
-    with pytest.raises(SourceError, match="holds a user name or password") as caught:
+    with pytest.raises(SourceError, match="contains a user name or password") as caught:
         http.endpoint(Options({"url": f"https://me:{SECRET}@example.org/"}, ("url",), "rest"), "url", "an address")
     assert SECRET not in str(caught.value)
 

@@ -14,9 +14,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging im
     Merged,
     MergeError,
     OutageError,
-    ask,
     merge,
     percent,
+    query,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
@@ -54,8 +54,9 @@ def test_two_sources_that_disagree_are_both_shown_with_their_times() -> None:
     (row,) = found.findings
     assert (row["code"], row["severity"], row["tray"]) == ("sources_disagree", "warning", "a")
     assert row["message"] == (
-        f"Tray a: source ssh says clique {ONE[0]}.32766, GPUs GPU-1 (2026-11-21T05:00:03Z), source rest says "
-        f"clique {OTHER[0]}.32766, GPUs GPU-2 (2026-11-21T05:00:04Z); ssh is trusted more, correct the other or the "
+        f"Tray a: source ssh reports clique {ONE[0]}.32766, GPUs GPU-1 (2026-11-21T05:00:03Z), source rest reports "
+        f"clique {OTHER[0]}.32766, GPUs GPU-2 (2026-11-21T05:00:04Z); ssh is trusted more; correct the other "
+        "source, or the "
         "order of sources."
     )
 
@@ -161,14 +162,14 @@ def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_name
 
 def test_what_a_source_says_of_itself_is_kept_and_is_no_outage() -> None:
     told = SourceResult([seen("a", "rest")], [finding("trays_unnamed", "Two have no name.")])
-    answers = [ask("rest", lambda: told), ask("ssh", lambda: SourceResult([seen("a", "ssh")]))]
+    answers = [query("rest", lambda: told), query("ssh", lambda: SourceResult([seen("a", "ssh")]))]
     assert merge(answers, 100, fabric_file=False) == Merged([seen("a", "rest")], told.findings)
     assert merge([Answer("rest", failure="rest: is down")], 100, fabric_file=True).outage
     # Where nothing stands in for it, what it says of itself is why.
     answer = Answer(
         "ssh", [silent("a", "ssh")], findings=[finding("gateway_unusable", "ssh: no gateway; bring it back.")]
     )
-    with pytest.raises(OutageError, match=r"^ssh: answers for 0 of 1 trays, .* percent \(ssh: no gateway\); bring it"):
+    with pytest.raises(OutageError, match=r"^ssh: answers for 0 of 1 tray, .* percent \(ssh: no gateway\); restore it"):
         merge([answer], 100, fabric_file=False)
 
 
@@ -200,7 +201,9 @@ def test_an_outage_is_an_error_unless_the_fabric_file_stands(answer: Answer, per
         merge([answer], percent, fabric_file=False)
         return
     assert found.findings[0]["message"].startswith(says)
-    assert found.findings[0]["message"].endswith("; the fabric file stands, discover again when it is back.")
+    assert found.findings[0]["message"].endswith(
+        "; the places in the fabric file are kept, discover again when the source is back."
+    )
     with pytest.raises(OutageError, match="^" + says.replace(".", r"\.")):
         merge([answer], percent, fabric_file=False)
 
@@ -212,11 +215,11 @@ def test_only_an_outage_is_taken_for_one() -> None:
 
         return question
 
-    assert ask("rest", raises(HttpError("rest: https://x is down; start it."))).failure == (
+    assert query("rest", raises(HttpError("rest: https://x is down; start it."))).failure == (
         "rest: https://x is down; start it"
     )
     with pytest.raises(SourceError):
-        ask("rest", raises(SourceError("rest: url is missing; write it")))
+        query("rest", raises(SourceError("rest: url is missing; write it")))
 
 
 @pytest.mark.parametrize("value", [-1, 101, "many", None, float("nan")])

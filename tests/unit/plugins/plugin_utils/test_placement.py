@@ -227,7 +227,7 @@ def test_what_a_tray_said_last_stays_known_while_it_is_down() -> None:
     assert (tray["observed_at"], tray["health"]) == ("2026-01-01T00:00:00Z", "unknown")
     assert tray["driver_version"] == site.facts["r01t02"]["driver_version"]
     assert [row["message"] for row in tray["findings"]] == [
-        "Tray r01t02 keeps its place in r01: no route to host; bring it back and discover again."
+        "Tray r01t02 keeps its place in r01: no route to host; restore it and discover again."
     ]
 
 
@@ -415,7 +415,7 @@ def test_one_new_gpu_is_recorded_and_keeps_the_why() -> None:
     why = site.discover().fabric.trays["r01t01"]["why"]
     site.gpus("r01t01")[2]["uuid"] = "GPU-11111111-2222-3333-4444-555555555555"
     placement = site.discover()
-    assert [(change["kind"], change["why"]) for change in placement.changes] == [("gpus", "1 of 4 GPUs are new")]
+    assert [(change["kind"], change["why"]) for change in placement.changes] == [("gpus", "1 of 4 GPUs new")]
     assert site.fabric.trays["r01t01"]["why"] == why
 
 
@@ -510,7 +510,7 @@ def test_node_names_come_from_the_site_and_stay_when_it_says_nothing() -> None:
 def test_one_node_name_for_two_trays_is_the_sites_mistake() -> None:
     site = Site()
     site.site = {name: {"slurm_node": "gpu"} for name in ("r01t01", "r01t02")}
-    with pytest.raises(NvlinkError, match=r"^fabric_slurm_node: trays r01t01 and r01t02 would both be gpu; "):
+    with pytest.raises(NvlinkError, match=r"^fabric_slurm_node: trays r01t01 and r01t02 would both be node gpu; "):
         site.discover()
 
 
@@ -642,10 +642,10 @@ def test_different_drivers_in_a_clique_are_found() -> None:
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ({"imex_networks": ("10.0.0.1",)}, r"^imex_network: '10.0.0.1' is no network; "),
-        ({"imex_networks": ("10.0.0.0/33",)}, r"^imex_network: '10.0.0.0/33' is no network; "),
-        ({"domain_names": {"x": "hall-a"}}, r"^domain_names: 'hall-a' of 'x' is not fit "),
-        ({"domain_names": {"x": 3}}, r"^domain_names: 3 of 'x' is not fit "),
+        ({"imex_networks": ("10.0.0.1",)}, r"^imex_network: '10.0.0.1' is not a network; "),
+        ({"imex_networks": ("10.0.0.0/33",)}, r"^imex_network: '10.0.0.0/33' is not a network; "),
+        ({"domain_names": {"x": "hall-a"}}, r"^domain_names: 'hall-a' of 'x' is not valid "),
+        ({"domain_names": {"x": 3}}, r"^domain_names: 3 of 'x' is not valid "),
         ({"expected_trays": 0}, r"^expected_trays: 0 must be at least 1"),
         ({"moved_percent": 101}, r"^moved_percent: 101 must be "),
     ],

@@ -483,7 +483,7 @@ def test_a_tray_whose_gpus_are_all_new_is_recorded_as_replaced(run: Run) -> None
             moved = old["clique"] != new["clique"]
             assert run.kinds(name)[0] == ("moved" if moved else "replaced")
             assert new["why"].startswith("moved" if moved else "replaced")
-            assert new["why"].endswith(", all its GPUs are new")
+            assert new["why"].endswith(", all its GPUs new")
 
 
 # --- clusters ---

@@ -94,7 +94,7 @@ def test_a_node_becomes_an_observation() -> None:
 
 def test_the_site_names_the_cluster_of_the_nodes() -> None:
     assert [row.kubernetes_cluster for row in found(node("r01t01"), kubernetes_cluster="k-1.prod")] == ["k-1.prod"]
-    with pytest.raises(NvlinkError, match=r"^kubernetes: kubernetes_cluster is '\.\./etc', write a cluster's name of "):
+    with pytest.raises(NvlinkError, match=r"^kubernetes: kubernetes_cluster is '\.\./etc', write a cluster name of "):
         discover("http://127.0.0.1:1", kubernetes_cluster="../etc")
 
 
@@ -194,11 +194,11 @@ def test_hostile_nodes_do_not_stop_the_others(hostile: Any) -> None:
 @pytest.mark.parametrize(
     ("page", "said"),
     [
-        ({"kind": "Status"}, "gives no list of nodes"),
-        ([], "gives no list of nodes"),
-        ({"items": {}}, "gives no list of nodes"),
-        ({"items": [], "metadata": {"continue": "again"}}, "gives the same page over and over"),
-        ({"items": [], "metadata": {"continue": 7}}, "gives the same page over and over"),
+        ({"kind": "Status"}, "did not return a list of nodes"),
+        ([], "did not return a list of nodes"),
+        ({"items": {}}, "did not return a list of nodes"),
+        ({"items": [], "metadata": {"continue": "again"}}, "returns the same page again and again"),
+        ({"items": [], "metadata": {"continue": 7}}, "returns the same page again and again"),
     ],
 )
 def test_what_is_no_kubernetes_api(page: Any, said: str) -> None:
@@ -212,7 +212,7 @@ def test_a_wrong_token_is_told_without_it() -> None:
         pytest.raises(NvlinkError) as caught,
     ):
         discover(server.url, token=SECRET)
-    assert "does not accept the credentials (HTTP 401)" in str(caught.value)
+    assert "rejects the credentials (HTTP 401)" in str(caught.value)
     assert SECRET not in str(caught.value)
 
 
@@ -265,13 +265,13 @@ def test_a_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
         ({"auth-provider": {"name": "gcp"}}, {}, "has a user with auth-provider"),
         ({"username": "u", "password": SECRET}, {}, "has a user with username"),
         ({"token": [SECRET]}, {}, "has a token that is no string"),
-        ({"token": f"{SECRET}\nX: y"}, {}, "cannot stand in an HTTP header"),
+        ({"token": f"{SECRET}\nX: y"}, {}, "is not valid in an HTTP header"),
         ({"tokenFile": "missing"}, {}, "names as tokenFile"),
         ({"client-certificate-data": "LS0="}, {}, "has a client-certificate that is no PEM"),
         ({"client-key-data": base64.b64encode(b"-----BEGIN X").decode()}, {}, "without its key, or the reverse"),
         ({}, {"proxy-url": "http://proxy"}, "has a cluster with proxy-url"),
         ({}, {"certificate-authority-data": "*"}, "certificate-authority that is no PEM"),
-        ({}, {"server": f"https://u:{SECRET}@example.org"}, "server holds a user name or password"),
+        ({}, {"server": f"https://u:{SECRET}@example.org"}, "server contains a user name or password"),
         ({}, {"server": 7}, "server is 7, write a text"),
     ],
 )
@@ -305,13 +305,16 @@ def test_what_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
         ({"kubeconfig": "/x", "token": SECRET}, "token belongs to api_url"),
         ({"kubeconfig": "config"}, "kubeconfig is 'config', write an absolute path"),
         ({"kubeconfig": "/nowhere/config"}, "kubeconfig /nowhere/config cannot be read"),
-        ({"api_url": "example.org"}, "api_url is no usable http or https address"),
+        ({"api_url": "example.org"}, "api_url is not a valid http or https address"),
         ({"api_url": "http://x", "page_size": 0}, "page_size is 0"),
-        ({"api_url": "http://x", "tray_name": "a["}, "tray_name is no JMESPath expression"),
-        ({"api_url": "http://x", "tray_name": "splt(a)"}, "tray_name calls 'splt', which is no function; did you mean"),
-        ({"api_url": "http://x", "tray_name": "split(a)"}, "tray_name gives split() 1 arguments, it takes 2"),
+        ({"api_url": "http://x", "tray_name": "a["}, "tray_name is not a valid JMESPath expression"),
+        (
+            {"api_url": "http://x", "tray_name": "splt(a)"},
+            "tray_name calls 'splt', which is not a function; did you mean",
+        ),
+        ({"api_url": "http://x", "tray_name": "split(a)"}, "tray_name calls split() with 1 instead of 2 arguments"),
         ({"api_ulr": "http://x"}, "'api_ulr' is not a known option; did you mean api_url?"),
-        ([{"token": SECRET}], "is no mapping of options"),
+        ([{"token": SECRET}], "is not a mapping of options"),
     ],
 )
 def test_wrong_options(options: Any, said: str) -> None:

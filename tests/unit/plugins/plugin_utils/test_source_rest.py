@@ -172,8 +172,8 @@ def test_trays_without_a_name_are_counted_and_none_at_all_is_an_error(tmp_path: 
         {
             "code": "trays_unnamed",
             "severity": "warning",
-            "message": "Source rest lists 2 of 3 items without a usable tray name, the first is number 1; correct the "
-            "expression name, or let trays leave such items out.",
+            "message": "Source rest lists 2 of 3 items without a usable tray name, first at position 1; correct the "
+            "expression name, or exclude such items in trays.",
         }
     ]
     with pytest.raises(NvlinkError, match="rest: none of 1 items has a usable tray name; correct the expression name"):
@@ -231,12 +231,12 @@ def test_a_next_page_by_the_scheme_and_port_that_the_server_sees_itself() -> Non
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("/loop", "is named as the page after itself"),
-        ("http://localhost/x", "names a next page on another host"),
-        ("file:///etc/passwd", "names a next page on another host"),
-        ("/a b\r\nX: y", "names a next page that is no usable address"),
-        (7, "names a next page that is no text"),
-        ({"a": 1}, "names a next page that is no text"),
+        ("/loop", "is the next page of itself"),
+        ("http://localhost/x", "returns a next page on another host"),
+        ("file:///etc/passwd", "returns a next page on another host"),
+        ("/a b\r\nX: y", "returns a next page that is not a valid address"),
+        (7, "returns a next page that is not a text"),
+        ({"a": 1}, "returns a next page that is not a text"),
     ],
 )
 def test_a_next_page_that_leads_astray(target: Any, said: str) -> None:
@@ -260,7 +260,7 @@ def test_too_many_pages() -> None:
 def test_a_page_without_the_list() -> None:
     with (
         served(lambda _asked, reply: reply.json({"detail": SECRET})) as server,
-        pytest.raises(NvlinkError, match=r"rest: trays gives no list on the page http://127\.0\.0\.1:\d+/a; correct"),
+        pytest.raises(NvlinkError, match=r"rest: trays returns no list on the page http://127\.0\.0\.1:\d+/a; correct"),
     ):
         from_web(f"{server.url}/a?key={SECRET}")
 
@@ -272,11 +272,11 @@ def test_a_page_without_the_list() -> None:
     ("options", "said"),
     [
         ({}, "trays is missing"),
-        ({"trays": "a[", "fields": {"name": "n"}}, "trays is no JMESPath expression"),
+        ({"trays": "a[", "fields": {"name": "n"}}, "trays is not a valid JMESPath expression"),
         ({"trays": "a", "fields": {}}, "fields: name is missing"),
-        ({"trays": "a", "fields": "name"}, "fields is no mapping"),
+        ({"trays": "a", "fields": "name"}, "fields is not a mapping"),
         ({"trays": "a", "fields": {"name": "n", "uuid": "u"}}, "fields: 'uuid' is not a known option"),
-        ({"trays": "a", "fields": {"name": "n.[", "health": "h"}}, "fields: name is no JMESPath expression"),
+        ({"trays": "a", "fields": {"name": "n.[", "health": "h"}}, "fields: name is not a valid JMESPath expression"),
         ({"trays": "a", "fields": {"name": "n", "health": "lenght(h)"}}, "fields: health calls 'lenght', which is no"),
         ({"trays": "a", "fields": {"name": "n", "health": ["h"]}}, "fields: health is ['h'], write a JMESPath"),
         ({"trays": "a", "fields": {"name": "n"}}, "url or file must be set"),
@@ -286,11 +286,17 @@ def test_a_page_without_the_list() -> None:
             {"trays": "a", "fields": {"name": "n"}, "file": "/nowhere.json"},
             "file /nowhere.json cannot be read (No such file",
         ),
-        ({"trays": "a", "fields": {"name": "n"}, "file": "/dev/zero"}, "file /dev/zero cannot be read (it is no reg"),
-        ({"trays": "a", "fields": {"name": "n"}, "file": __file__}, f"file {__file__} is no whole JSON document"),
-        ({"trays": "a", "fields": {"name": "n"}, "file": "/x", "next": "n"}, "next belongs to url"),
-        ({"trays": "a", "fields": {"name": "n"}, "file": "/x", "token": SECRET}, "token belongs to url"),
-        ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "next": "]"}, "next is no JMESPath expression"),
+        (
+            {"trays": "a", "fields": {"name": "n"}, "file": "/dev/zero"},
+            "file /dev/zero cannot be read (it is not a reg",
+        ),
+        ({"trays": "a", "fields": {"name": "n"}, "file": __file__}, f"file {__file__} is not a complete JSON document"),
+        ({"trays": "a", "fields": {"name": "n"}, "file": "/x", "next": "n"}, "next applies to url only"),
+        ({"trays": "a", "fields": {"name": "n"}, "file": "/x", "token": SECRET}, "token applies to url only"),
+        (
+            {"trays": "a", "fields": {"name": "n"}, "url": "http://x", "next": "]"},
+            "next is not a valid JMESPath expression",
+        ),
         ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "token_header": "A: b"}, "token_header is no"),
         ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "max_pages": 0}, "max_pages is 0"),
     ],
@@ -304,7 +310,7 @@ def test_wrong_options(options: Any, said: str) -> None:
 
 
 def test_a_wrong_pattern_of_sub_is_told(tmp_path: Path) -> None:
-    with pytest.raises(NvlinkError, match=r"rest: fields: name calls sub\(\) with a pattern that is wrong"):
+    with pytest.raises(NvlinkError, match=r"rest: fields: name calls sub\(\) with an invalid pattern"):
         discover([{"name": "t1"}], tmp_path, {"name": "sub('(', '', name)"})
 
 

@@ -292,7 +292,8 @@ def test_most_trays_decide_and_the_others_contradict(tmp_path: Path) -> None:
     placement = adopted(site, hints)
     assert {row.clique: row.name for row in placement.fabric.blocks()} == {"r01": "hall-a", "r02": "hall-b"}
     assert [row["message"] for row in placement.findings] == [
-        "Tray r02t01 is in Slurm's block hall-a, its clique r02 has block hall-b; apply the topology, or correct the "
+        "Tray r02t01 is in block hall-a of Slurm, but its clique r02 has block hall-b; apply the topology, "
+        "or correct the "
         "block's name."
     ]
 

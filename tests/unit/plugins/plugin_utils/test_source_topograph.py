@@ -148,7 +148,7 @@ def test_an_endless_pending_ends_at_the_deadline() -> None:
 
 
 def test_a_forgotten_request_is_told_apart_from_a_failed_one() -> None:
-    assert "no longer knows the request 1f2e3d" in refused(Topograph(status=404))
+    assert "does not know the request 1f2e3d" in refused(Topograph(status=404))
     assert "failed with HTTP 502, 3 times" in refused(Topograph(SECRET, status=502))
     assert "answered HTTP 400" in refused(Topograph(SECRET, status=400))
 
@@ -164,21 +164,21 @@ def test_a_refused_request(status: int, said: str) -> None:
 
 @pytest.mark.parametrize("request_id", ["", "a b", "../etc", "x" * 200, "<html>"])
 def test_what_is_no_topograph(request_id: str) -> None:
-    assert "gives no request ID" in refused(Topograph(request=request_id))
+    assert "returned no request ID" in refused(Topograph(request=request_id))
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("OK", "writes its topology into a file; set the engine's plugin"),
-        ("", "gives a topology without blocks"),
-        ("SwitchName=s1 Nodes=t[1-2]\n", "gives a topology without blocks"),
-        ("- topology: a\n  flat: true\n", "gives a topology without blocks"),
-        ("BlockName=b Nodes=t[1-\n", "cannot be read (The hostlist"),
-        ("- topology: a\n  block: {\n", "cannot be read (Line 2"),
-        ("- topology: [a: b\n", "cannot be read"),
-        (f"BlockName=b Nodes={SECRET}[1-\n", "cannot be read"),
-        ("BlockName=b Nodes=t[1-65536]\n" * 10, "hold more than"),
+        ("OK", "writes its topology to a file; set the engine's plugin"),
+        ("", "returns a topology without blocks"),
+        ("SwitchName=s1 Nodes=t[1-2]\n", "returns a topology without blocks"),
+        ("- topology: a\n  flat: true\n", "returns a topology without blocks"),
+        ("BlockName=b Nodes=t[1-\n", "cannot be parsed (The hostlist"),
+        ("- topology: a\n  block: {\n", "cannot be parsed (Line 2"),
+        ("- topology: [a: b\n", "cannot be parsed"),
+        (f"BlockName=b Nodes={SECRET}[1-\n", "cannot be parsed"),
+        ("BlockName=b Nodes=t[1-65536]\n" * 10, "have more than"),
     ],
 )
 def test_a_topology_that_cannot_be_used(body: str, said: str) -> None:
@@ -189,7 +189,7 @@ def test_a_topology_that_is_no_text() -> None:
     def answering(asked: Asked, reply: Reply) -> None:
         reply.send(202 if asked.method == "POST" else 200, b"id" if asked.method == "POST" else b"\xff\xfe")
 
-    assert "it is no UTF-8" in refused(answering)
+    assert "it is not UTF-8" in refused(answering)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,12 @@ def test_a_topology_that_is_no_text() -> None:
     [
         ({"url": None}, "url is missing"),
         ({"provider": None}, "provider is missing"),
-        ({"provider": "netq"}, "provider is no mapping"),
-        ({"provider": [{"creds": SECRET}]}, "provider is no mapping"),
+        ({"provider": "netq"}, "provider is not a mapping"),
+        ({"provider": [{"creds": SECRET}]}, "provider is not a mapping"),
         ({"provider": {}}, "provider: name is missing"),
         ({"provider": {"name": "x", "credentials": SECRET}}, "provider: 'credentials' is not a known option; did you"),
-        ({"provider": {"name": "x", "creds": SECRET}}, "provider: creds is no mapping"),
-        ({"engine": {"name": "slurm", "params": {"a": {1, 2}}}}, "engine: params: holds a value that JSON"),
+        ({"provider": {"name": "x", "creds": SECRET}}, "provider: creds is not a mapping"),
+        ({"engine": {"name": "slurm", "params": {"a": {1, 2}}}}, "engine: params: has a value without a JSON type"),
         ({"nodes": "r01t01"}, "nodes is 'r01t01', write a list"),
         ({"poll_interval": 0}, "poll_interval is 0"),
         ({"tray_name": ""}, "tray_name is '', write a text"),
