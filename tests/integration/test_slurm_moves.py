@@ -321,7 +321,7 @@ def test_what_leaves_the_list_leaves_the_file_and_nothing_else_does(forky: Slurm
     assert forky.run("scontrol", "reconfigure").returncode == 0
     removal = plan(forky, RACKS, **wish)
     assert removal.difference == [
-        f"topology {name}: removed, it was of a list that has it no more" for name in ("flat", "mine")
+        f"topology {name}: removed, since it is no longer listed" for name in ("flat", "mine")
     ]
     applying.apply(removal)
     assert [known.name for known in running_topologies(forky)] == ["nvlink", TREE.name]
@@ -472,7 +472,7 @@ def test_a_standby_gets_the_files_only_after_the_one_in_charge(pair: Pair) -> No
     before = state(pair.second)
     # The standby first: refused, whoever asks.
     refused = pair.run(pair.second, SPLIT)
-    assert "ctl1, which is in charge, runs something else" in refused["msg"]
+    assert "active controller ctl1 runs another topology" in refused["msg"]
     assert refused["msg"].endswith("apply the topology on ctl1 first; nothing was changed here.")
     skipped = pair.run(pair.second, SPLIT, standby="skip")
     assert (skipped["changed"], skipped["standby_of"], skipped["written"]) == (False, "ctl1", [])
@@ -531,7 +531,7 @@ def test_the_playbook_serves_both_controllers_in_the_safe_order(pair: Pair, tmp_
     assert [state(one) for one in (pair.first, pair.second)] == before
     # The standby alone is refused.
     alone = play(split, "--limit", "ctl2")
-    assert "ctl1, which is in charge, runs something else" in " ".join(alone.stdout.split())
+    assert "active controller ctl1 runs another topology" in " ".join(alone.stdout.split())
     assert [state(one) for one in (pair.first, pair.second)] == before
     assert changed(play(split)) == [1, 1]
     assert changed(play(split)) == [0, 0]
@@ -544,12 +544,12 @@ def test_a_topology_that_the_one_in_charge_refuses_never_reaches_the_standby(pai
     # As if the linter had not known it: only slurmctld says no.
     with as_host("ctl1", pair.first):
         bad = plan(pair.first, RACKS, block_sizes=(18, 54))
-        with pytest.raises(files.SlurmError, match=r"the old .* is back and running\."):
+        with pytest.raises(files.SlurmError, match=r"the old .* is restored, .* runs the previous topology\."):
             applying.apply(bad)
     with as_host("ctl2", pair.second):
         seen = surveying.survey(slurm_of(pair.second), str(pair.second.conf_dir), "auto")
         assert seen.acting == "ctl1"
-        with pytest.raises(files.SlurmError, match="ctl1, which is in charge, runs something else"):
+        with pytest.raises(files.SlurmError, match="active controller ctl1 runs another topology"):
             applying.apply(planning.plan(seen, planning.DesiredState(blocks=RACKS, block_sizes=(18, 54))))
     assert {one.directory: state(one) for one in (pair.first, pair.second)} == before
 

@@ -215,7 +215,7 @@ def test_a_topology_that_slurmctld_refuses_is_taken_back(slurmctld: Slurmctld) -
         applying.apply(bad)
     name = FILE[slurmctld.suite]
     assert "slurmctld refused the new topology (Invalid BlockSizes value" in str(caught.value)
-    assert str(caught.value).endswith(f"; the old {name} is back and running.")
+    assert str(caught.value).endswith(f"; the old {name} is restored, and slurmctld runs the previous topology.")
     assert state(slurmctld) == before
     # What lies there now also starts, and the job is still there.
     slurmctld.kill_slurmctld()
@@ -231,7 +231,7 @@ def test_a_first_topology_that_is_refused_is_removed_again(slurmctld: Slurmctld)
     assert slurmctld.run("scontrol", "reconfigure").returncode == 0
     before = state(slurmctld)
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54), manage_conf=True)
-    with pytest.raises(SlurmError, match=rf"the new {path.name} is removed again and running\."):
+    with pytest.raises(SlurmError, match=rf"the new {path.name} is removed, .* runs the previous topology\."):
         applying.apply(bad)
     assert state(slurmctld) == before
 
@@ -245,7 +245,9 @@ def test_a_reconfigure_that_is_killed_is_taken_back(slurmctld: Slurmctld) -> Non
         f'[ "$1" = reconfigure ] && [ ! -e {marker} ] && touch {marker} && kill -9 $$\n'
         f'exec {slurmctld.real("scontrol")} "$@"',
     )
-    with pytest.raises(SlurmError, match=r"reconfigure failed .*; the old .* is back and running\."):
+    with pytest.raises(
+        SlurmError, match=r"reconfigure failed .*; the old .* is restored, .* runs the previous topology\."
+    ):
         applying.apply(wanted)
     assert state(slurmctld) == before
 
@@ -255,7 +257,10 @@ def test_another_topology_than_the_written_one_is_taken_back(slurmctld: Slurmctl
     wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
     # A reconfigure that says yes and does nothing, as where slurmctld reads another folder.
     slurmctld.program("scontrol", f'[ "$1" = reconfigure ] && exit 0\nexec {slurmctld.real("scontrol")} "$@"')
-    with pytest.raises(SlurmError, match=r"runs another topology than .*; the old .* is back and running\."):
+    with pytest.raises(
+        SlurmError,
+        match=r"runs another topology than .*; the old .* is restored, .* runs the previous topology\.",
+    ):
         applying.apply(wanted)
     assert state(slurmctld) == before
 
@@ -310,7 +315,7 @@ def test_what_a_cut_off_run_left_is_taken_back(slurmctld: Slurmctld) -> None:
     transaction.Files(bad.survey.conf.path).write(str(path), bad.writes[str(path)])
     again = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert (again.writes, again.reconfigure) == ({}, True)
-    with pytest.raises(SlurmError, match=r"the old .* is back and running\."):
+    with pytest.raises(SlurmError, match=r"the old .* is restored, .* runs the previous topology\."):
         applying.apply(again)
     assert state(slurmctld) == before
 
@@ -518,7 +523,7 @@ def test_the_playbook_fails_with_the_finding(site: Site) -> None:
     before = state(site.slurmctld)
     failed = site.play()
     assert failed.returncode != 0
-    assert "Slurm knows none of the 18 nodes of block r02" in failed.stdout
+    assert "Slurm has none of the 18 nodes of block r02" in failed.stdout
     assert state(site.slurmctld) == before
 
 
@@ -553,7 +558,7 @@ def test_a_site_moves_from_conf_to_yaml(tmp_path: Path) -> None:
         slurmctld.start()
         before = state(slurmctld)
         bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
-        with pytest.raises(SlurmError, match=r"the new topology.yaml is removed again and running\."):
+        with pytest.raises(SlurmError, match=r"the new topology.yaml is removed, .* runs the previous topology\."):
             applying.apply(bad)
         assert state(slurmctld) == before
         moved = plan(slurmctld, SPLIT)
@@ -620,14 +625,14 @@ def test_info_tells_what_jobs_may_span(slurmctld: Slurmctld, tmp_path: Path) -> 
     ("option", "value", "sentence"),
     [
         ("slurm_topology_block_sizes", "large", "block_sizes"),
-        ("slurm_topology_block_sizes", [18, -1], "The block size -1 is not a count of nodes"),
+        ("slurm_topology_block_sizes", [18, -1], "The block size -1 is not a number of nodes"),
         ("slurm_topology_format", "json", "must be one of: auto, yaml, conf"),
         ("slurm_topology_conf_dir", "/nowhere", "/nowhere cannot be opened"),
         ("slurm_topology_bin_dir", "/nowhere", "Neither slurmctld -V nor scontrol --version"),
         ("slurm_topology_timeout", 0, "timeout is 0"),
         ("slurm_topology_timeout", "soon", "timeout"),
         ("slurm_topology_manage_conf", "perhaps", "manage_conf"),
-        ("slurm_topology_segments", [0], "The segment 0 is not a count of nodes"),
+        ("slurm_topology_segments", [0], "The segment 0 is not a number of nodes"),
         ("slurm_topology_segments", {"a": 1}, "segments"),
     ],
 )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""In what two topologies differ, and how the way from one to the other is told to a person. Pure.
+"""Compare two topologies, and describe the change from one to the other. Pure.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
-MANY = 100
+MAX_NEW = 100
+"""The number of new trays up to which the diff has a line for each."""
 
 
-def difference(wanted: Topology, seen: Survey) -> str:
-    """In what the running topology differs from the wanted one, in a few words; empty where it does not."""
-    running = seen.running_topology(wanted.name)
-    if running is None or (seen.style == YAML and not seen.running):
+def difference(wanted: Topology, observed: Survey) -> str:
+    """How the running topology differs from the desired one, in a clause; empty where it does not."""
+    running = observed.running_topology(wanted.name)
+    if running is None or (observed.style == YAML and not observed.running):
         return f"no block topology {wanted.name} runs"
     names, running_names = [block.name for block in wanted.blocks], [block.name for block in running.blocks]
     if names != running_names:
@@ -31,31 +33,31 @@ def difference(wanted: Topology, seen: Survey) -> str:
             return (
                 f"block {block.name} runs with {len(set(other.nodes))} nodes that are not its {len(set(block.nodes))}"
             )
-    if seen.running:
+    if observed.running:
         if wanted.block_sizes != running.block_sizes:
             return f"its block sizes are {', '.join(str(size) for size in running.block_sizes)}"
         if wanted.cluster_default != running.cluster_default:
             return f"it is {'' if running.cluster_default else 'not '}the cluster's default"
         return ""
     base = wanted.block_sizes[0] if wanted.block_sizes else len(set(wanted.blocks[0].nodes)) if wanted.blocks else 0
-    shown_base = next((line.size for line in seen.shown if not line.aggregated), None)
+    shown_base = next((line.size for line in observed.shown if not line.aggregated), None)
     if shown_base != base:
         return f"its base block size is {shown_base}"
-    # 24.05 does not show aggregates.
-    if seen.version >= (24, 11, 0):
+    # 24.05 does not print aggregated blocks.
+    if observed.version >= (24, 11, 0):
         nodes = {block.name: set(block.nodes) for block in wanted.blocks}
         expected = [
             (size, sorted(set().union(*(nodes[name] for name in group))))
             for size, group in rules.aggregates(wanted, base)
         ]
-        shown = [(line.size or 0, sorted(set(line.nodes))) for line in seen.shown if line.aggregated]
+        shown = [(line.size or 0, sorted(set(line.nodes))) for line in observed.shown if line.aggregated]
         if sorted(expected) != sorted(shown):
-            return "its larger blocks are not those of the block sizes"
+            return "its aggregated blocks do not match the block sizes"
     return ""
 
 
 def other_difference(wanted: Sequence[Topology], running: Sequence[Topology]) -> str:
-    """In what topologies beside the block topology run otherwise than wanted; empty where they do not."""
+    """How the other running topologies differ from the desired ones, in a clause; empty where they do not."""
     for other in wanted:
         known = next((known for known in running if known.name == other.name), None)
         if known is None:
@@ -70,28 +72,31 @@ def other_difference(wanted: Sequence[Topology], running: Sequence[Topology]) ->
 
 
 def left_over(wanted: Sequence[Topology], running: Sequence[Topology]) -> str:
-    """Which topology runs that is not wanted, in a clause; empty where there is none."""
+    """Which running topology is not desired, in a clause; empty where there is none."""
     names = {topology.name for topology in wanted}
     return next((f"the topology {known.name} still runs" for known in running if known.name not in names), "")
 
 
 def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, str | None]], list[str]]:
-    """The way from one topology to the other: moves node by node, and lines that a person reads.
+    """The change from one topology to the other: the moves of nodes, and the lines of the diff.
 
-    The trays of new blocks are told one by one up to MANY of them; beyond that each such block is one line, so that the
-    first apply of a large fabric stays readable.
+    The trays of new blocks have a line each up to MAX_NEW of them; beyond that each new block has one line, so that
+    the first apply of a large fabric stays readable.
     """
     old_blocks = {block.name: block for block in before.blocks} if before else {}
     new_blocks = {block.name: block for block in after.blocks}
     was = {node: block.name for block in old_blocks.values() for node in block.nodes}
     now = {node: block.name for block in after.blocks for node in block.nodes}
-    many = sum(1 for node, name in now.items() if node not in was and name not in old_blocks) > MANY
+    many = sum(1 for node, name in now.items() if node not in was and name not in old_blocks) > MAX_NEW
     moves: list[dict[str, str | None]] = []
     lines: list[str] = []
     for position, block in enumerate(after.blocks):
         if block.name not in old_blocks:
-            count = "1 tray" if len(block.nodes) == 1 else f"{len(block.nodes)} trays"
-            what = f"{count}: {block.hostlist()}" if block.nodes else "a placeholder without trays"
+            what = (
+                f"{count(len(block.nodes), 'tray')}: {block.hostlist()}"
+                if block.nodes
+                else "a placeholder without trays"
+            )
             lines.append(f"block {block.name}: new at position {position}, {what}")
     for node in [*now, *(node for node in was if node not in now)]:
         source, target = was.get(node), now.get(node)
@@ -99,13 +104,13 @@ def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, s
             continue
         moves.append({"node": node, "from": source, "to": target})
         if source is None and target not in old_blocks and many:
-            continue  # told by the line of its new block
+            continue  # in the line of its new block
         lines.append(f"{node}: {source or '(no block)'} -> {target or '(no block)'}")
     for name, block in old_blocks.items():
         if name not in new_blocks:
             lines.append(f"block {name}: removed")
         elif block.nodes and not new_blocks[name].nodes:
-            lines.append(f"block {name}: retired, its place is kept")
+            lines.append(f"block {name}: retired, its position is kept")
     kept = [name for name in new_blocks if name in old_blocks]
     if kept != [name for name in old_blocks if name in new_blocks]:
         lines.append(f"block order: {', '.join(kept[:10])}{' ...' if len(kept) > 10 else ''}")
@@ -116,6 +121,6 @@ def describe(before: Topology | None, after: Topology) -> tuple[list[dict[str, s
 
 
 def _levels(topology: Topology) -> tuple[int, frozenset[int]]:
-    """The base and the sizes that have an effect: a running topology.conf shows no others."""
+    """The base size and the sizes that have an effect, the only ones that scontrol shows with topology.conf."""
     base = topology.block_sizes[0] if topology.block_sizes else 0
     return base, frozenset(size for size, _names in rules.aggregates(topology, base))

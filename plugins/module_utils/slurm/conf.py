@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""slurm.conf with its includes, as far as the topology is concerned. Read only.
+"""Read slurm.conf with its includes: the settings that matter for the topology.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
@@ -18,16 +18,16 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 
-# The file that holds the settings of this collection, where a site lets it manage them.
+# The file with the settings of this collection, with manage_conf.
 INCLUDE_NAME = "nvlink_topology.conf"
 
 
 @dataclass(frozen=True)
 class SlurmConf:
-    """What slurm.conf and the files that it includes say, as far as the topology is concerned.
+    """The settings of slurm.conf and its includes that matter for the topology.
 
     settings: key in lower case -> value, without our own include; node_topologies: node -> the value of Topology= on
-    its NodeName line, which wins over the topology file; includes_ours: whether slurm.conf includes our file.
+    its NodeName line, which overrides the topology file; includes_ours: whether slurm.conf includes our file.
     """
 
     path: str
@@ -55,7 +55,9 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
         except OSError as error:
             if depth:
                 continue
-            raise SlurmError(f"{name} cannot be read ({error.strerror}): set conf_dir to its folder.") from None
+            raise SlurmError(
+                f"{name} cannot be read ({error.strerror}): set conf_dir to the folder of slurm.conf."
+            ) from None
         for line in files.logical_lines(text):
             words = line.split(None, 1)
             if words[0].lower() == "include" and len(words) == 2:

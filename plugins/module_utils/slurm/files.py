@@ -2,14 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Slurm's topology files and what ``scontrol`` prints of them: written and read, without any library.
+"""Write and parse Slurm's topology files and the output of ``scontrol``, without any library.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-``render`` and ``parse`` are inverse to each other for every topology that the linter lets through. The YAML reader
-knows block style, quoted scalars and short flow lists: what this module writes, what ``scontrol show topoconf`` prints
-and what people write by hand. It keeps every scalar as text, since Slurm prints a block named ``true`` or ``007``
-unquoted.
+``render`` and ``parse`` are inverse to each other for every topology that passes the linter. The YAML parser supports
+block style, quoted scalars and short flow lists: what this module writes, what ``scontrol show topoconf`` prints and
+what people write by hand. It keeps every scalar as text, since Slurm prints a block named ``true`` or ``007`` unquoted.
 """
 
 from __future__ import annotations
@@ -26,14 +25,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 YAML = "yaml"
 CONF = "conf"
 FILE_NAMES = {YAML: "topology.yaml", CONF: "topology.conf"}
-HEADER = (
-    "# Written by rackscale.nvlink (slurm_topology) from the fabric file: the next run takes back what is changed here."
-)
-_OWN = "# Next to the blocks it keeps the topologies "
+HEADER = "# Written by rackscale.nvlink (slurm_topology) from the fabric file: changes by hand are overwritten."
+_OWN = "# Other topologies of rackscale.nvlink: "
 
 
 class SlurmError(NvlinkError):
-    """Something about Slurm that cannot be read, checked or applied; the message is one sentence with the remedy."""
+    """Slurm cannot be read, checked or changed; the message is one sentence with the remedy."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,8 @@ class Block:
 class Topology:
     """One topology of a topology file.
 
-    kind is block, tree, flat, ring, torus3d or none (Slurm prints an unset one so). Only ``block`` is modelled in
-    fields; ``body`` keeps what another kind holds, as the reader found it. topology.conf has one topology, which
+    kind is block, tree, flat, ring, torus3d or none (Slurm prints an unset one so). Only ``block`` has
+    fields; ``body`` is the parsed content of another kind. topology.conf has one topology, which
     Slurm calls ``default``.
     """
 
@@ -65,7 +62,7 @@ class Topology:
     body: Any = None
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """What Slurm goes by: names, order, sizes and node sets; not how a hostlist is written."""
+        """What Slurm compares: names, order, sizes and node sets, not how a hostlist is written."""
         return (
             self.name,
             self.kind,
@@ -92,12 +89,12 @@ class ShownBlock:
 def render(topologies: Sequence[Topology], style: str, own: Sequence[str] = ()) -> str:
     """The text of topology.yaml (style yaml: any number of topologies) or topology.conf (style conf: exactly one).
 
-    own: the names of those beside the blocks that are this collection's, for own_topologies() to read.
+    own: the names of the other topologies of this collection, which own_topologies() reads.
     """
     if style == YAML:
         return render_yaml(topologies, own)
     if len(topologies) != 1:
-        raise SlurmError(f"topology.conf holds one topology, not {len(topologies)}: use topology.yaml (Slurm 25.05).")
+        raise SlurmError(f"topology.conf has one topology, not {len(topologies)}: use topology.yaml (Slurm 25.05).")
     return render_conf(topologies[0])
 
 
@@ -112,7 +109,7 @@ def render_conf(topology: Topology) -> str:
 
 
 def own_topologies(text: str) -> list[str]:
-    """The topologies beside the blocks that this collection has written, by the head of its file; others' are none."""
+    """The other topologies that this collection has written, from the header of the file."""
     for line in text.splitlines():
         if line.startswith(_OWN):
             try:
@@ -146,7 +143,7 @@ def render_yaml(topologies: Sequence[Topology], own: Sequence[str] = ()) -> str:
 
 
 def _emit(value: Any, indent: int) -> list[str]:
-    """Nested maps and lists of scalars in block style: carries a site's other topologies over unchanged in meaning."""
+    """Nested maps and lists of scalars in block style, for a site's other topologies."""
     pad = " " * indent
     lines: list[str] = []
     if isinstance(value, dict):
@@ -175,7 +172,7 @@ _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
 def _scalar(text: str, words: bool = False) -> str:
-    """A YAML scalar; whatever a YAML reader could take for a number, a boolean or syntax is quoted."""
+    """A YAML scalar; quoted where a YAML parser could read a number, a boolean or syntax."""
     if _PLAIN.match(text) and (words or text.lower() not in _WORDS):
         return text
     if words and _NUMBER.match(text):
@@ -226,7 +223,7 @@ def logical_lines(text: str) -> Iterable[str]:
 
 
 def key_values(line: str) -> list[tuple[str, str]]:
-    """The ``Key=Value`` pairs of one line of a Slurm configuration file, quotes taken off."""
+    """The ``Key=Value`` pairs of one line of a Slurm configuration file, without quotes."""
     found = re.findall(r"""([A-Za-z_]\w*)\s*=\s*("[^"]*"|'[^']*'|\S*)""", line)
     return [
         (key, value[1:-1] if value[:1] in "\"'" and value[-1:] == value[:1] and len(value) > 1 else value)
@@ -248,14 +245,14 @@ def _topology(item: Any, where: str) -> Topology:
     if not isinstance(item, dict) or not isinstance(item.get("topology"), str):
         raise SlurmError(f"{where} is not a map with the key topology: name it.")
     default = str(item.get("cluster_default", "false")).lower() in ("true", "yes", "on", "1")
-    # show topoconf prints every kind of topology, those that are not set as an empty map.
+    # show topoconf prints every kind of topology, unset ones as an empty map.
     kinds = {
         kind: value
         for kind, value in item.items()
         if kind not in ("topology", "cluster_default") and value not in ({}, "", None, "false")
     }
     if len(kinds) > 1:
-        raise SlurmError(f"{where} holds several kinds of topology ({', '.join(sorted(kinds))}): keep one.")
+        raise SlurmError(f"{where} has several kinds of topology ({', '.join(sorted(kinds))}): keep one.")
     if not kinds:
         return Topology(name=item["topology"], kind="none", cluster_default=default)
     kind, body = next(iter(kinds.items()))
@@ -329,7 +326,7 @@ def parse_config(text: str) -> dict[str, str]:
     return settings
 
 
-# ------------------------------------------------------------------------------------------- the YAML dialect itself
+# ------------------------------------------------------------------------------------------- the YAML subset
 
 
 @dataclass(frozen=True)
@@ -340,7 +337,7 @@ class _Line:
 
 
 def load_yaml(text: str) -> Any:
-    """Maps, lists and text of the YAML dialect described above; scalars stay text. Raises SlurmError with the line."""
+    """Maps, lists and text of the YAML subset described above. Raises SlurmError with the line."""
     lines: list[_Line] = []
     for number, raw in enumerate(text.splitlines(), 1):
         if "\t" in raw[: len(raw) - len(raw.lstrip())]:
@@ -379,7 +376,7 @@ def _list(lines: list[_Line], at: int, indent: int, depth: int) -> tuple[list[An
             else:
                 item, at = "", at + 1
         else:
-            # What follows the dash is a node of its own, that far to the right.
+            # The rest after the dash is a node with a larger indentation.
             shifted = _Line(line.number, indent + 1 + len(rest) - len(inner), inner)
             lines[at] = shifted
             item, at = _node(lines, at, shifted.indent, depth + 1)
@@ -396,7 +393,7 @@ def _map(lines: list[_Line], at: int, indent: int, depth: int) -> tuple[dict[str
             break
         key, rest = found
         if key in result:
-            raise _unreadable(line.number, f"the key {key} stands twice")
+            raise _unreadable(line.number, f"the key {key} is there twice")
         following = lines[at + 1] if at + 1 < len(lines) else None
         if rest and not rest.startswith("#"):
             result[key], at = _value(rest, line.number), at + 1
@@ -462,7 +459,7 @@ def _value(text: str, number: int) -> Any:
     if text[0] in "[]{}&*!|>@`%,?":
         raise _unreadable(number, f"it uses YAML syntax beyond plain maps and lists ({text[0]})")
     if re.search(r":(\s|\Z)", text):
-        raise _unreadable(number, "it holds a map inside a value")
+        raise _unreadable(number, "it has a map inside a value")
     return text
 
 
@@ -470,10 +467,10 @@ def _unescape(code: str, number: int) -> str:
     if code[0] in "xuU" and len(code) > 1:
         point = int(code[1:], 16)
         if point > 0x10FFFF:
-            raise _unreadable(number, "it holds an impossible character")
+            raise _unreadable(number, "it has an invalid character")
         return chr(point)
     if code not in _ESCAPES:
-        raise _unreadable(number, f"it holds the unknown escape \\{code}")
+        raise _unreadable(number, f"it has the unknown escape \\{code}")
     return _ESCAPES[code]
 
 

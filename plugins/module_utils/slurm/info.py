@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What runs, in plain values: the result of slurm_topology_info.
+"""Read the running topology: the result of slurm_topology_info.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
@@ -30,43 +30,49 @@ Finding = dict[str, Any]
 
 
 def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
-    """What runs, in plain values: the result of slurm_topology_info. SlurmError where slurmctld does not answer."""
-    seen = survey(slurm, conf_dir, "auto")
-    if not seen.running and seen.style == YAML:
-        # 25.05 and later run a topology.conf too.
+    """Read the result of slurm_topology_info. SlurmError where slurmctld does not answer."""
+    observed = survey(slurm, conf_dir, "auto")
+    if not observed.running and observed.style == YAML:
+        # 25.05 and later also read a topology.conf.
         data = read_file(os.path.join(conf_dir, FILE_NAMES[CONF]))
-        seen = replace(seen, style=CONF, file=data, twin=seen.file is not None) if data is not None else seen
-    blocks = [known for known in seen.running if known.kind == "block"]
+        observed = (
+            replace(observed, style=CONF, file=data, twin=observed.file is not None) if data is not None else observed
+        )
+    blocks = [known for known in observed.running if known.kind == "block"]
     found = next((known for known in blocks if known.name == name), blocks[0] if blocks else None)
-    topology = found or from_shown(seen.shown)
-    others = tuple(known for known in seen.running if known is not found)
+    topology = found or from_shown(observed.shown)
+    others = tuple(known for known in observed.running if known is not found)
     findings: list[Finding] = []
     matches: bool | None = False
     try:
-        written = seen.written()
+        written = observed.written()
     except SlurmError:
         matches = None
     else:
         mine = same_named(written, topology.name) if topology else None
-        matches = mine is not None and not difference(mine, seen)
+        matches = mine is not None and not difference(mine, observed)
     if topology is not None:
         findings += rules.lint(
             rules.Candidate(
-                version=seen.version,
-                style=seen.style,
+                version=observed.version,
+                style=observed.style,
                 topology=topology,
                 known_nodes=slurm.nodes(),
                 partitions=slurm.partitions(),
                 others=others,
-                node_rank=settings.satisfies("TopologyParam", seen.config.get("topologyparam", "")),
-                power_saving=seen.power_saving,
+                node_rank=settings.satisfies("TopologyParam", observed.config.get("topologyparam", "")),
+                power_saving=observed.power_saving,
             )
         )
     if topology is not None and not matches:
-        message = f"slurmctld runs another topology than {seen.path} says: run slurm_topology, or scontrol reconfigure."
+        message = (
+            f"slurmctld runs another topology than {observed.path} has: run slurm_topology or scontrol reconfigure."
+        )
         findings.append(finding("slurm_topology_differs", message))
-    findings += settings.twin_findings(seen.style, seen.version, seen.twin)
-    findings += settings.settings_findings(seen.style, seen.config, seen.conf.settings, seen.conf.includes_ours)
+    findings += settings.twin_findings(observed.style, observed.version, observed.twin)
+    findings += settings.settings_findings(
+        observed.style, observed.config, observed.conf.settings, observed.conf.includes_ours
+    )
     shown = topology and {
         "name": topology.name,
         "cluster_default": topology.cluster_default,
@@ -75,12 +81,12 @@ def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
     }
     base = topology.block_sizes[0] if topology and topology.block_sizes else 0
     return {
-        "version": seen.version_text,
-        "cluster": seen.config.get("clustername", "") or None,
-        "plugin": seen.plugin,
+        "version": observed.version_text,
+        "cluster": observed.config.get("clustername", "") or None,
+        "plugin": observed.plugin,
         "topology": shown,
         "others": [other.name for other in others],
-        "file": {"path": seen.path, "exists": seen.file is not None, "running": matches},
-        "segment_max": rules.segment_limit(seen.version, base) if base else None,
+        "file": {"path": observed.path, "exists": observed.file is not None, "running": matches},
+        "segment_max": rules.segment_limit(observed.version, base) if base else None,
         "findings": findings,
     }

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a module that looks, plans and applies ends: with its findings told, whatever ended it."""
+"""Exit a module with its findings, also on an error or an interrupt."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 
 Findings = list[dict[str, Any]]
 WARNINGS = 20
-"""More than so many warnings are read by nobody; all of them are in the result's findings."""
+"""The number of warnings that are printed; all of them are in the result's findings."""
 
 
 def run_and_exit(module: AnsibleModule, run: Callable[[AnsibleModule, Findings], dict[str, Any]]) -> None:
     """Exit with what run returns, or fail with the first of its findings that are errors, or with its NvlinkError.
 
-    run fills the list of findings on its way, so that they are told even where an error ends it. A connection that
-    breaks ends it by SystemExit, and so through the rollback of what it was about to change.
+    run appends to the list of findings, so that they are returned on an error too. A broken connection raises
+    SystemExit in it, and so runs its rollback.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Slurm's own programs on the controller's host: what is asked of them, bounded in time.
+"""Run Slurm's programs on the controller's host, each call limited in time.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
@@ -24,17 +24,17 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     Topology,
 )
 
-# Where Slurm's programs are when PATH does not say so.
+# The folders of Slurm's programs outside PATH.
 BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/slurm/sbin", "/opt/slurm/bin")
 
-# An idle node without features is half a kilobyte (24.11.5); system, GRES, TRES and a reason make it a few times that,
-# and the trays of 576 racks come near to what other programs may print.
+# An idle node without features is half a kilobyte (24.11.5), several times that with system, GRES, TRES and a reason.
+# The trays of 576 racks come near to the limit of other programs.
 MAX_OUTPUT = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job that holds nodes."""
+    """A job with allocated nodes."""
 
     id: str
     user: str
@@ -43,7 +43,7 @@ class Job:
 
 
 class Slurm:
-    """Slurm's own programs on this host. Every call is bounded by ``timeout`` seconds; SlurmError where one fails."""
+    """Slurm's programs on this host. Every call ends after ``timeout`` seconds; SlurmError where one fails."""
 
     def __init__(self, bin_dir: str = "", timeout: float = 60.0, conf_dir: str = "") -> None:
         if timeout <= 0:
@@ -68,12 +68,12 @@ class Slurm:
     def call_each(
         self, name: str, arguments: Sequence[Sequence[str]], timeout: float, at_once: int
     ) -> list[child.Result]:
-        """``call()`` with each of the arguments, so many of them side by side."""
+        """``call()`` with each of the arguments, ``at_once`` of them concurrently."""
         path = self.program(name)
         return child.run_each([[path, *words] for words in arguments], timeout, at_once, env=self._environment())
 
     def _environment(self) -> dict[str, str]:
-        # No limit on the width of what is shown; the site's own variables must not change what is read.
+        # No limit on the width of the output; variables of the site must not change it.
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SCONTROL_"))}
         environment["LC_ALL"] = "C"
         if self.conf:
@@ -81,11 +81,11 @@ class Slurm:
         return environment
 
     def ask(self, *arguments: str) -> str:
-        """What scontrol says; SlurmError if it fails."""
+        """The output of scontrol; SlurmError if it fails."""
         result = self.call("scontrol", *arguments)
         if result.rc != 0 or result.timed_out:
             raise SlurmError(
-                f"scontrol {' '.join(arguments)} failed ({reason(result)}): see that slurmctld runs and answers."
+                f"scontrol {' '.join(arguments)} failed ({reason(result)}): check that slurmctld runs and answers."
             )
         return result.stdout
 
@@ -99,7 +99,7 @@ class Slurm:
             if result.rc == 0 and result.stdout.strip():
                 return rules.parse_version(result.stdout)
         raise SlurmError(
-            "Neither slurmctld -V nor scontrol --version tells a version: run this on the Slurm controller."
+            "Neither slurmctld -V nor scontrol --version prints a version: run this on the Slurm controller."
         )
 
     def config(self) -> dict[str, str]:
@@ -124,33 +124,35 @@ class Slurm:
         return tuple(found)
 
     def topologies(self, version: rules.Version) -> list[Topology]:
-        """What topology.yaml gave the running slurmctld; nothing before 25.05."""
+        """The topologies that slurmctld has loaded from topology.yaml; none before 25.05."""
         if version < rules.YAML_SINCE:
             return []
         text = self.ask("show", "topoconf")
         try:
             return [known for known in files.parse_yaml(text) if known.kind != "none"]
         except SlurmError as error:
-            raise SlurmError(f"The answer of scontrol show topoconf: {error}") from None
+            raise SlurmError(f"The output of scontrol show topoconf cannot be parsed: {error}") from None
 
     def shown(self) -> list[ShownBlock]:
-        """The blocks that run, whatever file they came from; none where another plugin runs."""
+        """The blocks that run, from either file; none where another plugin runs."""
         result = self.call("scontrol", "show", "topology")
-        # It ends with 0 also where slurmctld does not answer (24.11, 26.05), and says so.
+        # It exits with 0 and prints an error where slurmctld does not answer (24.11, 26.05).
         if result.timed_out or "slurm_load_topo error" in result.stderr:
-            raise SlurmError(f"scontrol show topology failed ({reason(result)}): see that slurmctld runs and answers.")
+            raise SlurmError(
+                f"scontrol show topology failed ({reason(result)}): check that slurmctld runs and answers."
+            )
         return files.parse_show_topology(result.stdout) if result.rc == 0 else []
 
     def controllers(self) -> list[tuple[str, bool]]:
-        """The SlurmctldHosts in their order and whether each answers; scontrol ends with 1 where none does."""
+        """The SlurmctldHosts in their order and whether each answers; scontrol exits with 1 where none does."""
         found = re.findall(r"^Slurmctld\([^)]*\) at (\S+) is (UP|DOWN)", self.call("scontrol", "ping").stdout, re.M)
         return [(name, state == "UP") for name, state in found]
 
     def jobs(self) -> list[Job]:
-        """The jobs that hold nodes now."""
+        """The jobs that have nodes allocated."""
         result = self.call("squeue", "-a", "-h", "-t", "R,S,CF,CG,SI,SO", "-o", "%A|%u|%P|%N")
         if result.rc != 0 or result.timed_out:
-            raise SlurmError(f"squeue failed ({reason(result)}): see that slurmctld runs and answers.")
+            raise SlurmError(f"squeue failed ({reason(result)}): check that slurmctld runs and answers.")
         found = []
         for line in result.stdout.splitlines():
             number, _bar, rest = line.strip().partition("|")
@@ -161,12 +163,12 @@ class Slurm:
         return found
 
     def node_state(self, node: str) -> frozenset[str]:
-        """The words of a node's state, as IDLE and CLOUD."""
+        """The flags of a node's state, such as IDLE and CLOUD."""
         records = files.parse_records(self.ask("-o", "show", "node", node))
         return frozenset(records[0].get("State", "").upper().split("+")) if records else frozenset()
 
     def place(self, node: str, units: str) -> child.Result:
-        """Move a node between units of topologies that run; it leaves every topology that ``units`` does not name."""
+        """Move a node between units of running topologies; it leaves every topology that ``units`` does not name."""
         return self.call("scontrol", "update", f"nodename={node}", f"topology={units}")
 
     def reconfigure(self) -> child.Result:
@@ -174,9 +176,9 @@ class Slurm:
 
 
 def reason(result: child.Result) -> str:
-    """Why a program failed, in a few words."""
+    """Why a program failed, in a clause."""
     if result.timed_out:
-        stuck = f", process {result.survivor_pid} cannot be ended" if result.survivor_pid else ""
+        stuck = f", process {result.survivor_pid} cannot be killed" if result.survivor_pid else ""
         return f"no answer in time{stuck}"
     if result.error:
         return str(result.error)

@@ -2,15 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Slurm's topology/block accepts, as a table of rules by version: asked before anything is written.
+"""Check a topology against what topology/block of each Slurm version accepts, before anything is written.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only; pure.
 
-Each row says from which version and up to which it holds, what slurmctld itself does (``fatal``: it does not start and
-refuses to reconfigure; ``warning``: it logs and goes on; ``silent``: it takes the topology and behaves otherwise than
-written; ``ours``: Slurm has no opinion, the fabric has), and how that is known: ``seen`` on a real slurmctld of 24.11.5
-and 26.05.5 (tests/integration/test_slurm_topology.py asks them again), or ``source`` for the releases that no
-distribution packages (24.05, 25.05, 25.11).
+Each row of the table has the versions it applies to, what slurmctld itself does (``fatal``: it does not start and
+refuses to reconfigure; ``warning``: it logs and continues; ``silent``: it loads the topology and behaves otherwise than
+written; ``ours``: Slurm accepts it, the fabric does not), and its evidence: ``observed`` on slurmctld 24.11.5 and
+26.05.5 (tests/integration/test_slurm_topology.py repeats it), or ``source`` for the releases that no distribution
+packages (24.05, 25.05, 25.11).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     SlurmError,
     Topology,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 Version = tuple[int, int, int]
 Finding = dict[str, Any]
-# A rule yields the sentence and the finding's subject for each thing that it objects to.
+# A rule yields the message and the finding's subject for each objection.
 Objection = tuple[str, dict[str, Any]]
 
 OLDEST: Version = (24, 5, 0)
@@ -58,14 +58,13 @@ class Partition:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A topology that somebody wants Slurm to load, and what is known of the Slurm that shall load it.
+    """A topology for Slurm to load, and what is known of that Slurm.
 
-    known_nodes None: not known (rendered away from the cluster), so nothing is said of unknown names. previous: what
-    runs now. others: topologies that stand beside this one in topology.yaml. segments: sizes that jobs use.
-    node_topologies: node -> block where a NodeName line of slurm.conf places the node in this topology by Topology=.
-    made: those of ``others`` that this collection makes too, so that they are checked as well.
-    node_rank: whether TopologyParam has BlockAsNodeRank, or will have it. power_saving: whether slurmctld may switch
-    nodes off, which some releases cannot do well.
+    known_nodes: None where unknown (rendered away from the cluster), then names are not checked. previous: what runs
+    now. others: other topologies in topology.yaml. segments: sizes that jobs use. node_topologies: node -> block where
+    a NodeName line of slurm.conf places the node in this topology by Topology=. made: those of ``others`` that this
+    collection writes, which are checked as well. node_rank: whether TopologyParam has BlockAsNodeRank, or will have it.
+    power_saving: whether slurmctld may power nodes down, which some releases do wrong.
     """
 
     version: Version
@@ -83,7 +82,7 @@ class Candidate:
     counts: dict[str, int] = field(default_factory=dict, compare=False)
 
     def known(self, block: Block) -> int:
-        """How many of a block's nodes Slurm knows: what slurmctld counts against the base size (seen 24.11.5)."""
+        """How many of a block's nodes Slurm knows: the number that slurmctld compares with the base size (24.11.5)."""
         if self.known_nodes is None:
             return len(set(block.nodes))
         if block.name not in self.counts:
@@ -100,17 +99,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Rule:
-    """One row of the table; it holds for since <= version < before."""
+    """One row of the table; it applies to since <= version < before."""
 
     code: str
     check: Callable[[Candidate], Iterable[Objection]]
     slurmctld: str
-    known_from: str
+    evidence: str
     since: Version = OLDEST
     before: Version = (999, 0, 0)
     style: str = ""
 
-    def holds_for(self, candidate: Candidate) -> bool:
+    def applies_to(self, candidate: Candidate) -> bool:
         return self.since <= candidate.version < self.before and self.style in ("", candidate.style)
 
 
@@ -130,7 +129,7 @@ def show_version(version: Version) -> str:
 
 
 def require_supported(version: Version) -> None:
-    """Raise SlurmError for a Slurm whose topology/block cannot be served."""
+    """Raise SlurmError for a Slurm whose topology/block is not supported."""
     if version < OLDEST:
         raise SlurmError(
             f"Slurm {show_version(version)} is too old: topology/block came with 23.11, whose BlockLevels key counts"
@@ -138,11 +137,11 @@ def require_supported(version: Version) -> None:
         )
 
 
-def choose_style(wanted: str, version: Version) -> str:
+def choose_style(requested: str, version: Version) -> str:
     """The style of file for ``auto``: topology.yaml from 25.05, topology.conf before."""
-    if wanted == "auto":
+    if requested == "auto":
         return YAML if version >= YAML_SINCE else CONF
-    return wanted
+    return requested
 
 
 # ------------------------------------------------------------------------------------- choosing blocks and sizes
@@ -156,8 +155,8 @@ def drop_placeholders(blocks: Sequence[Block], version: Version) -> tuple[tuple[
     if not empty:
         return tuple(blocks), []
     message = (
-        f"Slurm {show_version(version)} cannot hold empty blocks, so {summarize(empty)} left the topology: blocks after it"
-        " move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05."
+        f"Slurm {show_version(version)} does not support empty blocks, so {summarize(empty)} is left out: the blocks"
+        " after it move up, which shifts the larger block sizes; use only the base size, or upgrade to 25.05."
     )
     return tuple(block for block in blocks if block.nodes), [
         finding("slurm_placeholder_left_out", message, block=empty[0])
@@ -165,10 +164,10 @@ def drop_placeholders(blocks: Sequence[Block], version: Version) -> tuple[tuple[
 
 
 def auto_block_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ...]:
-    """The base block size from the cliques' sizes in the fabric file, never from who is up.
+    """The base block size from the cliques' sizes in the fabric file, never from which trays are up.
 
     From 25.05 the largest, so that a job of a whole clique stays in one; before, where a block below the base size is
-    fatal, the smallest. Only the base: what larger sizes would group is the scale-out network's matter, not NVLink's.
+    fatal, the smallest. Only the base size: larger sizes would group cliques by the scale-out network.
     """
     counts = [len(set(block.nodes)) for block in blocks if block.nodes]
     if not counts:
@@ -177,7 +176,7 @@ def auto_block_sizes(blocks: Sequence[Block], version: Version) -> tuple[int, ..
 
 
 def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]]]:
-    """The aggregated blocks that slurmctld makes: (size in nodes, names of the blocks), in the order of their size.
+    """The aggregated blocks that slurmctld creates: (size in nodes, names of the blocks), in the order of their size.
 
     Written after block_record_validate() of 24.11 and 26.05: consecutive blocks in file order, levels up to the first
     that covers all blocks, a trailing group only where a lower level does not cover it already.
@@ -186,7 +185,7 @@ def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]
     if not names or base < 1:
         return []
     sizes = topology.block_sizes or tuple(base << level for level in range(5))
-    # The base level is always on: with topology.conf it is the first size, with topology.yaml Slurm sets it.
+    # The base level is always enabled: with topology.conf it is the first size, with topology.yaml Slurm sets it.
     levels = sorted({1, *(size // base for size in sizes if size > 0 and size % base == 0)})
     used: list[int] = []
     for level in levels:
@@ -205,13 +204,14 @@ def aggregates(topology: Topology, base: int) -> list[tuple[int, tuple[str, ...]
 
 
 def segment_limit(version: Version, base: int) -> int | None:
-    """The largest ``--segment`` that Slurm takes, None where there is no limit (25.11 and later; from source)."""
+    """The largest ``--segment`` that Slurm accepts, None where there is no limit (25.11 and later; from source)."""
     return base if version < (25, 11, 0) else None
 
 
 # ------------------------------------------------------------------------------------------------------ the rules
 
-# Comma and bracket are hostlist syntax (slurmctld joins block names to one), `=`, `#` and white space topology.conf's.
+# Comma and bracket are hostlist syntax (slurmctld joins block names into one), `=`, `#` and white space
+# topology.conf's.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}\Z", re.ASCII)
 _NUMBERS = re.compile(r"([0-9]+)")
 
@@ -227,27 +227,30 @@ def _style_is_read(candidate: Candidate) -> Iterator[Objection]:
 
 def _has_blocks(candidate: Candidate) -> Iterator[Objection]:
     if not candidate.topology.blocks:
-        yield "The topology has no block at all: discover the fabric first, so that the fabric file holds cliques.", {}
+        yield "The topology has no block: run the playbook discover first, so that the fabric file has cliques.", {}
 
 
 def _has_nodes(candidate: Candidate) -> Iterator[Objection]:
     blocks = candidate.topology.blocks
     if blocks and candidate.topology.block_sizes and not any(block.nodes for block in blocks):
-        yield "No block of the topology has a node: discover the fabric first, so that its cliques hold trays.", {}
+        yield (
+            "No block of the topology has a node: run the playbook discover first, so that its cliques have trays.",
+            {},
+        )
 
 
 def _has_a_base(candidate: Candidate) -> Iterator[Objection]:
     blocks = candidate.topology.blocks
     if blocks and not candidate.topology.block_sizes and not any(block.nodes for block in blocks):
-        yield "No block of the topology has a node and no block size is given: discover the fabric first.", {}
+        yield "No block of the topology has a node and no block size is given: run the playbook discover first.", {}
 
 
 def _block_names(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
         if not _NAME.match(block.name):
             yield (
-                f"The block name {block.name[:80]!r} cannot stand in a topology file: use letters, digits, '.', '_'"
-                " and '-' only.",
+                f"The block name {block.name[:80]!r} is not valid in a topology file: use only letters, digits, '.',"
+                " '_' and '-'.",
                 {"block": block.name[:80]},
             )
 
@@ -256,13 +259,13 @@ def _topology_name(candidate: Candidate) -> Iterator[Objection]:
     for name in (candidate.topology.name, *(made.name for made in candidate.made)):
         if not _NAME.match(name):
             yield (
-                f"The topology name {name[:80]!r} cannot stand in slurm.conf: use letters, digits, '.', '_' and '-'"
-                " only.",
+                f"The topology name {name[:80]!r} is not valid in slurm.conf: use only letters, digits, '.', '_'"
+                " and '-'.",
                 {},
             )
-    for name, count in Counter([candidate.topology.name, *(other.name for other in candidate.others)]).items():
-        if count > 1:
-            yield f"{count} topologies are named {name}, of which Slurm uses the first: give each its own name.", {}
+    for name, number in Counter([candidate.topology.name, *(other.name for other in candidate.others)]).items():
+        if number > 1:
+            yield f"{number} topologies are named {name}, of which Slurm uses the first: give each its own name.", {}
 
 
 def _switches_load(candidate: Candidate) -> Iterator[Objection]:
@@ -283,23 +286,23 @@ def _ranks_follow_names(candidate: Candidate) -> Iterator[Objection]:
     runs = [number for number, _nodes in groupby(of[node] for node in sorted(of, key=_by_number))]
     if candidate.topology.cluster_default and not candidate.node_rank and len(runs) > len(set(runs)):
         yield (
-            "The node names run through several blocks, and ranks follow the names: add"
+            "The order of the node names alternates between blocks, and ranks follow the names: add"
             " TopologyParam=BlockAsNodeRank to slurm.conf, or set manage_conf to true.",
             {},
         )
 
 
 def _by_number(name: str) -> list[str | int]:
-    """Slurm sorts names as people do, r2 before r10. Text and numbers alternate, so any two keys can be compared."""
+    """Slurm's natural sort order, r2 before r10. Text and numbers alternate, so any two keys can be compared."""
     parts: list[str | int] = list(_NUMBERS.split(name))
     parts[1::2] = map(int, parts[1::2])
     return parts
 
 
 def _duplicate_blocks(candidate: Candidate) -> Iterator[Objection]:
-    for name, count in Counter(block.name for block in candidate.topology.blocks).items():
-        if count > 1:
-            yield f"The block {name} is defined {count} times: give each clique a block of its own.", {"block": name}
+    for name, number in Counter(block.name for block in candidate.topology.blocks).items():
+        if number > 1:
+            yield f"The block {name} is defined {number} times: give each clique a block of its own.", {"block": name}
 
 
 def _empty_blocks(candidate: Candidate) -> Iterator[Objection]:
@@ -318,8 +321,8 @@ def _short_blocks(candidate: Candidate) -> Iterator[Objection]:
         if block.nodes and candidate.known(block) < base:
             unknown = "" if candidate.known(block) == len(set(block.nodes)) else " that Slurm knows"
             yield (
-                f"The block {block.name} has {candidate.known(block)} nodes{unknown}, fewer than the base block size"
-                f" {base}, which Slurm {show_version(candidate.version)} refuses: set block_sizes to at"
+                f"The block {block.name} has {count(candidate.known(block), 'node')}{unknown}, fewer than the base"
+                f" block size {base}, which Slurm {show_version(candidate.version)} refuses: set block_sizes to at"
                 " most the smallest block, add the missing nodes to slurm.conf, or upgrade to 25.05.",
                 {"block": block.name},
             )
@@ -349,7 +352,7 @@ def _hostlists_name_the_nodes(candidate: Candidate) -> Iterator[Objection]:
         try:
             named = expand(block.folded)
         except HostlistError:
-            continue  # the other rule's matter
+            continue  # reported by the rule before
         if block.folded and named != list(block.nodes) and sorted(named) != sorted(block.nodes):
             yield (
                 f"The hostlist of block {block.name} does not name its nodes: report this as a bug of the collection.",
@@ -360,7 +363,7 @@ def _hostlists_name_the_nodes(candidate: Candidate) -> Iterator[Objection]:
 def _sizes_are_positive(candidate: Candidate) -> Iterator[Objection]:
     for size in candidate.topology.block_sizes:
         if size < 1:
-            yield f"The block size {size} is not a count of nodes: set block_sizes to sizes from 1.", {}
+            yield f"The block size {size} is not a number of nodes: set block_sizes to numbers from 1.", {}
 
 
 def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
@@ -387,7 +390,7 @@ def _sizes_fit(candidate: Candidate) -> Iterator[Objection]:
 def _base_fits_its_field(candidate: Candidate) -> Iterator[Objection]:
     if candidate.base > MAX_BASE:
         yield (
-            f"The base block size {candidate.base} is more than Slurm can hold ({MAX_BASE}): choose a smaller one.",
+            f"The base block size {candidate.base} is more than Slurm can store ({MAX_BASE}): choose a smaller one.",
             {},
         )
 
@@ -396,10 +399,10 @@ def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
     sizes, base = candidate.topology.block_sizes, candidate.base
     if base < 1 or any(size < 1 or size % base for size in sizes):
         return
-    for size, count in Counter(sizes).items():
-        if count > 1:
-            yield f"The block size {size} is listed {count} times: once is enough.", {}
-    # Slurm stops at the first level that covers all blocks, and drops what is larger without a word.
+    for size, number in Counter(sizes).items():
+        if number > 1:
+            yield f"The block size {size} is listed {number} times: list it once.", {}
+    # Slurm stops at the first level that covers all blocks, and drops larger sizes without a message.
     covering = next((size for size in sorted(sizes) if size // base >= len(candidate.topology.blocks)), None)
     for size in sorted(set(sizes)):
         if covering is not None and size > covering:
@@ -411,15 +414,16 @@ def _sizes_are_used(candidate: Candidate) -> Iterator[Objection]:
 
 
 def _last_group_counts(candidate: Candidate) -> Iterator[Objection]:
-    sizes, base, count = candidate.topology.block_sizes, candidate.base, len(candidate.topology.blocks)
+    sizes, base, number = candidate.topology.block_sizes, candidate.base, len(candidate.topology.blocks)
     if base < 1 or any(size < 1 or size % base for size in sizes):
         return
     top = max((size // base for size in sizes), default=0)
-    rest = count % top if 1 < top < count else 0
+    rest = number % top if 1 < top < number else 0
     if rest:
         yield (
-            f"A job of more than {top * base} nodes gets none of the last {rest} blocks, since Slurm counts whole"
-            f" groups of {top * base} only: add the block size {base << (count - 1).bit_length()}, or placeholders.",
+            f"A job of more than {top * base} nodes gets none of the last {count(rest, 'block')}, since Slurm counts"
+            f" whole groups of {top * base} only: add the block size {base << (number - 1).bit_length()}, or"
+            " placeholders.",
             {},
         )
 
@@ -429,32 +433,32 @@ def _larger_cliques(candidate: Candidate) -> Iterator[Objection]:
     if base < 1:
         return
     for block in candidate.topology.blocks:
-        count = len(set(block.nodes))
-        if count > base:
+        number = len(set(block.nodes))
+        if number > base:
             yield (
-                f"The block {block.name} has {count} nodes and the base block size is {base}, so Slurm may spread a job"
-                f" of {base + 1} to {count} nodes over several blocks: give it a partition of that block's nodes"
+                f"The block {block.name} has {number} nodes and the base block size is {base}, so Slurm may spread a"
+                f" job of {base + 1} to {number} nodes over several blocks: give it a partition of that block's nodes"
                 + (", or upgrade to 25.05." if candidate.version < YAML_SINCE else ", or raise the base size."),
                 {"block": block.name},
             )
 
 
 def _overlaps(candidate: Candidate) -> Iterator[Objection]:
-    seen: dict[str, str] = {}
+    block_of: dict[str, str] = {}
     for block in candidate.topology.blocks:
         for node in block.nodes:
-            first = seen.setdefault(node, block.name)
+            first = block_of.setdefault(node, block.name)
             if first != block.name:
                 yield (
-                    f"The node {node} stands in the blocks {first} and {block.name}, which slurmctld does not notice:"
-                    " leave it in the one of its clique.",
+                    f"The node {node} is in the blocks {first} and {block.name}, which slurmctld does not report:"
+                    " list it only in the block of its clique.",
                     {"tray": node, "block": block.name},
                 )
-        for node, count in Counter(block.nodes).items():
-            if count > 1:
+        for node, number in Counter(block.nodes).items():
+            if number > 1:
                 yield (
-                    f"The node {node} stands {count} times in block {block.name}: two trays have one nvlink_slurm_node,"
-                    " give each its own.",
+                    f"The node {node} is listed {number} times in block {block.name}: two trays have one"
+                    " nvlink_slurm_node, give each its own.",
                     {"tray": node, "block": block.name},
                 )
 
@@ -466,7 +470,7 @@ def _unknown_nodes(candidate: Candidate) -> Iterator[Objection]:
         unknown = [node for node in block.nodes if node not in candidate.known_nodes]
         if unknown and len(unknown) < len(block.nodes):
             yield (
-                f"Slurm does not know {summarize(unknown)} of block {block.name}: add NodeName lines to slurm.conf, or"
+                f"Slurm has no node {summarize(unknown)} of block {block.name}: add NodeName lines to slurm.conf, or"
                 " correct nvlink_slurm_node.",
                 {"block": block.name, "tray": unknown[0]},
             )
@@ -478,7 +482,7 @@ def _unknown_blocks(candidate: Candidate) -> Iterator[Objection]:
     for block in candidate.topology.blocks:
         if block.nodes and not candidate.known(block):
             yield (
-                f"Slurm knows none of the {len(block.nodes)} nodes of block {block.name} ({summarize(block.nodes)}): set"
+                f"Slurm has none of the {len(block.nodes)} nodes of block {block.name} ({summarize(block.nodes)}): set"
                 " nvlink_slurm_node to their NodeName, or add them to slurm.conf.",
                 {"block": block.name},
             )
@@ -492,8 +496,8 @@ def _uncovered_nodes(candidate: Candidate) -> Iterator[Objection]:
         outside = [node for node in partition.nodes if node not in covered]
         if outside and len(outside) < len(partition.nodes):
             yield (
-                f"The partition {partition.name} has nodes in no block ({summarize(outside)}), which get no job while the"
-                " partition also has block nodes: place them, or give them a partition of their own.",
+                f"The partition {partition.name} has nodes in no block ({summarize(outside)}), which get no job while"
+                " it also has nodes of blocks: place them, or move them to a partition of their own.",
                 {"tray": outside[0]},
             )
 
@@ -509,7 +513,7 @@ def _partition_topologies(candidate: Candidate) -> Iterator[Objection]:
         if partition.topology and partition.topology not in names:
             yield (
                 f"The partition {partition.name} has Topology={partition.topology}, which the new topology file does"
-                f" not hold ({', '.join(sorted(names))}): set topology_name to it, or change the partition.",
+                f" not have ({', '.join(sorted(names))}): set topology_name to it, or change the partition.",
                 {},
             )
 
@@ -520,7 +524,7 @@ def _node_lines_name_blocks(candidate: Candidate) -> Iterator[Objection]:
         if unit not in names:
             yield (
                 f"The NodeName line of {node} in slurm.conf places it in block {unit}, which the new topology does not"
-                " have: take Topology= off that line.",
+                " have: remove Topology= from that line.",
                 {"tray": node, "block": unit},
             )
 
@@ -531,8 +535,8 @@ def _node_lines_agree(candidate: Candidate) -> Iterator[Objection]:
     for node, unit in candidate.node_topologies.items():
         if unit in names and placed.get(node) != unit:
             yield (
-                f"The NodeName line of {node} in slurm.conf places it in block {unit}, which wins over the topology"
-                f" file ({placed.get(node, 'no block')}): take Topology= off that line.",
+                f"The NodeName line of {node} in slurm.conf places it in block {unit}, which overrides the topology"
+                f" file ({placed.get(node, 'no block')}): remove Topology= from that line.",
                 {"tray": node, "block": unit},
             )
 
@@ -540,7 +544,7 @@ def _node_lines_agree(candidate: Candidate) -> Iterator[Objection]:
 def _too_many(candidate: Candidate) -> Iterator[Objection]:
     nodes = sum(len(block.nodes) for block in candidate.topology.blocks)
     if nodes > MAX_NODES or len(candidate.topology.blocks) > MAX_BASE:
-        yield f"The topology has {nodes} nodes, and Slurm holds at most {MAX_NODES}: split the cluster.", {}
+        yield f"The topology has {nodes} nodes, and Slurm supports at most {MAX_NODES}: split the cluster.", {}
 
 
 def _segments(candidate: Candidate) -> Iterator[Objection]:
@@ -550,13 +554,17 @@ def _segments(candidate: Candidate) -> Iterator[Objection]:
         if limit is not None and segment > limit:
             yield (
                 f"Jobs with --segment={segment} are refused, since the base block size is {limit} and Slurm"
-                f" {show_version(candidate.version)} takes no larger segment: use at most {limit}.",
+                f" {show_version(candidate.version)} accepts no larger segment: use at most {limit}.",
                 {},
             )
         elif segment < 1:
-            yield f"The segment {segment} is not a count of nodes: set segments to sizes from 1.", {}
+            yield f"The segment {segment} is not a number of nodes: set segments to numbers from 1.", {}
         elif segment > largest and limit is not None:
-            yield f"No block has room for --segment={segment}: the largest has {largest} nodes, use at most that.", {}
+            yield (
+                f"No block can hold --segment={segment}: the largest has {count(largest, 'node')}, use at most"
+                f" {largest}.",
+                {},
+            )
 
 
 def _segments_above_a_block(candidate: Candidate) -> Iterator[Objection]:
@@ -566,7 +574,7 @@ def _segments_above_a_block(candidate: Candidate) -> Iterator[Objection]:
     for segment in candidate.segments:
         if segment > largest:
             yield (
-                f"A segment of {segment} nodes has room in no block, so --segment={segment} spreads each over several"
+                f"A segment of {segment} nodes fits in no block, so --segment={segment} spreads each over several"
                 f" cliques: use at most {largest}.",
                 {},
             )
@@ -592,74 +600,75 @@ def _aggregates_shift(candidate: Candidate) -> Iterator[Objection]:
     shifted = sorted(",".join(names) for names in before if names not in after and kept_names.issuperset(names))
     if shifted:
         yield (
-            f"The larger blocks are cut anew, {summarize(shifted)} no longer stand together: keep retired blocks as"
-            " placeholders (25.05), or tell those who use the larger sizes.",
+            f"The aggregated blocks change, {summarize(shifted)} are no longer one: keep retired blocks as placeholders"
+            " (25.05), or inform the users of the larger sizes.",
             {},
         )
 
 
-SEEN = "seen"
+OBSERVED = "observed"
 SOURCE = "source"
 
 RULES: tuple[Rule, ...] = (
-    Rule("slurm_format", _style_is_read, "silent", SEEN, before=YAML_SINCE),
+    Rule("slurm_format", _style_is_read, "silent", OBSERVED, before=YAML_SINCE),
     # 24.11 logs "No blocks configured" and runs without any topology; 25.05 too, by its source.
-    Rule("slurm_no_blocks", _has_blocks, "silent", SEEN, before=(25, 11, 0)),
-    Rule("slurm_no_blocks", _has_blocks, "fatal", SEEN, since=(25, 11, 0)),
-    Rule("slurm_no_nodes", _has_nodes, "ours", SEEN, since=YAML_SINCE),
-    Rule("slurm_no_nodes", _has_a_base, "fatal", SEEN, since=YAML_SINCE),
-    Rule("slurm_block_name", _block_names, "ours", SEEN),
-    Rule("slurm_topology_name", _topology_name, "ours", SEEN),
-    Rule("slurm_block_duplicate", _duplicate_blocks, "fatal", SEEN),
-    Rule("slurm_block_empty", _empty_blocks, "fatal", SEEN, before=YAML_SINCE),
-    Rule("slurm_block_short", _short_blocks, "fatal", SEEN, before=YAML_SINCE),
-    Rule("slurm_node_name", _node_names, "ours", SEEN),
-    Rule("slurm_hostlist", _hostlists_can_be_read, "fatal", SEEN),
-    Rule("slurm_hostlist", _hostlists_name_the_nodes, "ours", SEEN),
-    # In topology.yaml 25.05 to 26.05.2 leave a bad size out without a word (source: commit 314be80425 in 26.05.3).
-    Rule("slurm_block_size", _sizes_are_positive, "fatal", SEEN, style=CONF),
-    Rule("slurm_block_size", _sizes_fit, "fatal", SEEN, style=CONF),
+    Rule("slurm_no_blocks", _has_blocks, "silent", OBSERVED, before=(25, 11, 0)),
+    Rule("slurm_no_blocks", _has_blocks, "fatal", OBSERVED, since=(25, 11, 0)),
+    Rule("slurm_no_nodes", _has_nodes, "ours", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_no_nodes", _has_a_base, "fatal", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_block_name", _block_names, "ours", OBSERVED),
+    Rule("slurm_topology_name", _topology_name, "ours", OBSERVED),
+    Rule("slurm_block_duplicate", _duplicate_blocks, "fatal", OBSERVED),
+    Rule("slurm_block_empty", _empty_blocks, "fatal", OBSERVED, before=YAML_SINCE),
+    Rule("slurm_block_short", _short_blocks, "fatal", OBSERVED, before=YAML_SINCE),
+    Rule("slurm_node_name", _node_names, "ours", OBSERVED),
+    Rule("slurm_hostlist", _hostlists_can_be_read, "fatal", OBSERVED),
+    Rule("slurm_hostlist", _hostlists_name_the_nodes, "ours", OBSERVED),
+    # In topology.yaml 25.05 to 26.05.2 ignore a bad size without a message (source: commit 314be80425 in 26.05.3).
+    Rule("slurm_block_size", _sizes_are_positive, "fatal", OBSERVED, style=CONF),
+    Rule("slurm_block_size", _sizes_fit, "fatal", OBSERVED, style=CONF),
     Rule("slurm_block_size", _sizes_are_positive, "silent", SOURCE, before=(26, 5, 3), style=YAML),
     Rule("slurm_block_size", _sizes_fit, "silent", SOURCE, before=(26, 5, 3), style=YAML),
-    Rule("slurm_block_size", _sizes_are_positive, "fatal", SEEN, since=(26, 5, 3), style=YAML),
-    Rule("slurm_block_size", _sizes_fit, "fatal", SEEN, since=(26, 5, 3), style=YAML),
+    Rule("slurm_block_size", _sizes_are_positive, "fatal", OBSERVED, since=(26, 5, 3), style=YAML),
+    Rule("slurm_block_size", _sizes_fit, "fatal", OBSERVED, since=(26, 5, 3), style=YAML),
     Rule("slurm_block_size", _base_fits_its_field, "silent", SOURCE),
-    Rule("slurm_block_size_unused", _sizes_are_used, "silent", SEEN),
-    # Source: eval_nodes_block.c divides the blocks by the group without rest; tests/integration/test_slurm_spans.py.
-    Rule("slurm_block_size_remainder", _last_group_counts, "silent", SEEN),
-    Rule("slurm_clique_above_base", _larger_cliques, "ours", SEEN),
-    Rule("slurm_block_overlap", _overlaps, "silent", SEEN),
-    Rule("slurm_node_unknown", _unknown_nodes, "warning", SEEN),
-    Rule("slurm_block_unknown", _unknown_blocks, "ours", SEEN),
-    Rule("slurm_node_uncovered", _uncovered_nodes, "warning", SEEN),
-    Rule("slurm_partition_topology", _partition_topologies, "fatal", SEEN, since=YAML_SINCE),
-    Rule("slurm_node_topology", _node_lines_name_blocks, "fatal", SEEN, since=YAML_SINCE),
-    Rule("slurm_node_topology", _node_lines_agree, "silent", SEEN, since=YAML_SINCE),
+    Rule("slurm_block_size_unused", _sizes_are_used, "silent", OBSERVED),
+    # Source: eval_nodes_block.c uses an integer division of the blocks by the group;
+    # tests/integration/test_slurm_spans.py.
+    Rule("slurm_block_size_remainder", _last_group_counts, "silent", OBSERVED),
+    Rule("slurm_clique_above_base", _larger_cliques, "ours", OBSERVED),
+    Rule("slurm_block_overlap", _overlaps, "silent", OBSERVED),
+    Rule("slurm_node_unknown", _unknown_nodes, "warning", OBSERVED),
+    Rule("slurm_block_unknown", _unknown_blocks, "ours", OBSERVED),
+    Rule("slurm_node_uncovered", _uncovered_nodes, "warning", OBSERVED),
+    Rule("slurm_partition_topology", _partition_topologies, "fatal", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_node_topology", _node_lines_name_blocks, "fatal", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_node_topology", _node_lines_agree, "silent", OBSERVED, since=YAML_SINCE),
     Rule("slurm_too_large", _too_many, "fatal", SOURCE),
-    Rule("slurm_segment", _segments, "ours", SEEN),
-    Rule("slurm_segment_spread", _segments_above_a_block, "silent", SEEN, since=(25, 11, 0)),
-    Rule("slurm_switches", _switches_load, "fatal", SEEN, since=YAML_SINCE),
-    Rule("slurm_switches_suspect", _switches_work, "warning", SEEN, since=YAML_SINCE),
-    Rule("slurm_node_rank", _ranks_follow_names, "silent", SEEN, since=NODE_RANK_SINCE),
+    Rule("slurm_segment", _segments, "ours", OBSERVED),
+    Rule("slurm_segment_spread", _segments_above_a_block, "silent", OBSERVED, since=(25, 11, 0)),
+    Rule("slurm_switches", _switches_load, "fatal", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_switches_suspect", _switches_work, "warning", OBSERVED, since=YAML_SINCE),
+    Rule("slurm_node_rank", _ranks_follow_names, "silent", OBSERVED, since=NODE_RANK_SINCE),
     Rule("slurm_release", _known_bad_release, "silent", SOURCE, since=(25, 11, 0), before=(25, 11, 3)),
-    Rule("slurm_aggregates_shift", _aggregates_shift, "silent", SEEN),
+    Rule("slurm_aggregates_shift", _aggregates_shift, "silent", OBSERVED),
 )
 
 
 def hits(candidate: Candidate) -> list[tuple[Rule, Finding]]:
-    """Every objection with the rule that makes it, in the order of the table."""
+    """Every finding with its rule, in the order of the table."""
     found: list[tuple[Rule, Finding]] = []
     for rule in RULES:
-        if rule.holds_for(candidate):
+        if rule.applies_to(candidate):
             found.extend((rule, finding(rule.code, message, **subject)) for message, subject in rule.check(candidate))
     return found
 
 
 def lint(candidate: Candidate) -> list[Finding]:
-    """The findings of all rules; one of severity error means that the topology must not be written."""
+    """The findings of all rules; with one of severity error the topology must not be written."""
     return [found for _rule, found in hits(candidate)]
 
 
 def slurmctld_refuses(candidate: Candidate) -> bool:
-    """Whether this version of slurmctld would refuse the topology: what the tests compare with the daemon."""
+    """Whether this version of slurmctld refuses the topology, which the tests compare with the daemon."""
     return any(rule.slurmctld == "fatal" for rule, _found in hits(candidate))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The slurm.conf settings that topology/block needs beside its file, and the other topology file beside it. Pure.
+"""The slurm.conf settings that topology/block needs, and a second topology file next to the used one. Pure.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules impor
 Finding = dict[str, Any]
 PLUGIN = "topology/block"
 NODE_RANK = "BlockAsNodeRank"
-# What topology/block needs beside its file, and the word of a running plugin that leaves topology.conf unread.
+# Values of TopologyPlugin with which slurmctld does not read topology.conf.
 UNUSED_PLUGINS = frozenset(("", "topology/default", "topology/flat", "topology/none"))
 
 
@@ -37,20 +37,21 @@ def wanted_settings(style: str, version: Version, block_default: bool = True) ->
     if style != CONF and version >= NODE_RANK_SINCE and block_default:
         settings["TopologyParam"] = NODE_RANK
     settings["SelectType"] = "select/cons_tres"
-    # Alloc runs the prolog when a job is given its nodes, before its first step: what IMEX prologs rely on.
+    # Alloc runs the prolog when nodes are allocated to a job, before its first step: IMEX prologs rely on it.
     settings["PrologFlags"] = "Alloc"
     return settings
 
 
 def satisfies(key: str, value: str) -> bool:
-    """Whether a value of a setting gives the topology what it needs."""
+    """Whether a setting has a value that the topology accepts."""
     if key == "TopologyPlugin":
         return value.lower() == PLUGIN
     if key == "SelectType":
         return value.lower() == "select/cons_tres"
     if key == "TopologyParam":
         return NODE_RANK.lower() in [flag.strip().lower() for flag in value.split(",")]
-    # Contain, X11 and their like imply Alloc; slurmctld adds it by itself (seen 24.11.5: Contain shows Alloc,Contain).
+    # Contain, X11 and similar flags imply Alloc; slurmctld adds it (observed on 24.11.5: Contain becomes
+    # Alloc,Contain).
     return bool(
         {flag.strip().lower() for flag in value.split(",")}
         & {"alloc", "contain", "x11", "nohold", "forcerequeueonfail"}
@@ -65,19 +66,19 @@ def settings_findings(
 ) -> list[Finding]:
     """What is missing or inconsistent in Slurm's settings.
 
-    running: ``scontrol show config`` with keys in lower case; written: what slurm.conf and its includes say, without
-    the file that this collection owns; manage: whether that file sets what is missing.
+    running: ``scontrol show config`` with keys in lower case; written: slurm.conf with its includes, without
+    the file of this collection; manage: whether that file sets what is missing.
     """
     found = []
     for key in ("TopologyPlugin", "SelectType", "PrologFlags"):
         value, runs = written.get(key.lower()), running.get(key.lower(), "")
         if key == "TopologyPlugin" and style != CONF:
             if value is not None and not satisfies(key, value):
-                message = f"TopologyPlugin={value} in slurm.conf has no effect beside topology.yaml: remove the line."
+                message = f"TopologyPlugin={value} in slurm.conf has no effect next to topology.yaml: remove the line."
                 found.append(finding("slurm_plugin_ignored", message))
             continue
         want = wanted_settings(CONF, OLDEST)[key]
-        # 26.05 adds Alloc to flags that need it, as DeferBatch, by itself; 24.11 does not (seen).
+        # 26.05 adds Alloc to flags that need it, such as DeferBatch; 24.11 does not (observed).
         given = key == "PrologFlags" and satisfies(key, runs)
         if value is not None and not satisfies(key, value) and not given:
             how = "change that line" if key != "PrologFlags" else f"add {want} to that line"
@@ -86,9 +87,7 @@ def settings_findings(
             found.append(finding(code, message))
         elif not satisfies(key, runs) and not (manage and value is None):
             if value is not None:
-                message = (
-                    f"slurmctld runs with {key}={runs or 'unset'}, but slurm.conf says {value}: restart slurmctld."
-                )
+                message = f"slurmctld runs with {key}={runs or 'unset'}, but slurm.conf has {value}: restart slurmctld."
             else:
                 message = (
                     f"slurm.conf does not set {key}, and slurmctld runs with {runs or 'none'}: add {key}={want}, or set"
@@ -101,14 +100,14 @@ def settings_findings(
 
 
 def twin_findings(style: str, version: Version, twin_exists: bool) -> list[Finding]:
-    """The other topology file beside the one that is written."""
+    """Findings about the topology file of the other format."""
     if not twin_exists:
         return []
     if style == YAML:
-        message = "topology.conf is left over and no longer read since there is a topology.yaml: remove it."
+        message = "topology.conf is no longer read, since there is a topology.yaml: remove it."
         return [finding("slurm_topology_file_left", message)]
     if version >= YAML_SINCE:
-        message = "topology.yaml hides the topology.conf that is to be written: remove it, or set format to auto."
+        message = "topology.yaml hides the new topology.conf: remove it, or set format to auto."
         return [finding("slurm_topology_file_hidden", message)]
-    message = "topology.yaml stands beside topology.conf and will hide it after an upgrade to 25.05: remove it."
+    message = "topology.yaml is next to topology.conf and will hide it after an upgrade to 25.05: remove it."
     return [finding("slurm_topology_file_left", message)]

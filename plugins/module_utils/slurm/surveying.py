@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is there: the Slurm that runs, its files, the other topology file. Read only.
+"""Read the running Slurm, its files and a second topology file.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-Seen on slurmctld 24.11.5 and 26.05.5 and relied upon here: ``scontrol show topoconf`` shows what topology.yaml holds;
-with topology.conf it is empty even where topology/block runs, so there ``scontrol show topology`` is what is read back.
+Observed on slurmctld 24.11.5 and 26.05.5: ``scontrol show topoconf`` shows the content of
+topology.yaml; with topology.conf it is empty even where topology/block runs, so ``scontrol show topology`` is read
+there.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs im
 
 @dataclass
 class Survey:
-    """What is there: the Slurm that runs, its files, and the other topology file. Read only."""
+    """The running Slurm, its files, and whether there is a topology file of the other format."""
 
     slurm: Slurm
     conf_dir: str
@@ -45,7 +46,7 @@ class Survey:
     twin: bool
     running: list[Topology]
     shown: list[ShownBlock]
-    acting: str = ""  # the controller in charge where this host is a standby of it
+    acting: str = ""  # the active controller, where this host is a standby
 
     @property
     def path(self) -> str:
@@ -61,12 +62,12 @@ class Survey:
 
     @property
     def power_saving(self) -> bool:
-        """Whether slurmctld switches idle nodes off."""
+        """Whether slurmctld powers idle nodes down."""
         after = self.config.get("suspendtime", "").split(" ")[0].upper()
         return bool(self.config.get("suspendprogram")) and after not in ("", "-1", "INFINITE", "NONE")
 
     def written(self) -> list[Topology]:
-        """What the topology file says; SlurmError where it cannot be read."""
+        """The topologies of the topology file; SlurmError where it cannot be read."""
         if self.file is None:
             return []
         try:
@@ -75,11 +76,11 @@ class Survey:
             raise SlurmError(f"{self.path}: {error}") from None
 
     def own_topologies(self) -> list[str]:
-        """The topologies beside the blocks that an earlier run has written into the file."""
+        """The other topologies that an earlier run has written into the file."""
         return files.own_topologies((self.file or b"").decode("utf-8", "replace")) if self.style == YAML else []
 
     def running_topology(self, name: str) -> Topology | None:
-        """The running block topology of that name; for topology.conf what ``show topology`` shows."""
+        """The running block topology of that name; for topology.conf that of ``scontrol show topology``."""
         if self.running:
             return next((known for known in self.running if known.name == name and known.kind == "block"), None)
         return from_shown(self.shown, name)
@@ -94,11 +95,11 @@ def from_shown(shown: Sequence[ShownBlock], name: str = "default") -> Topology |
     return Topology(name=name, blocks=blocks, block_sizes=tuple(sizes))
 
 
-def survey(slurm: Slurm, conf_dir: str, wanted_style: str) -> Survey:
-    """Look at everything once; SlurmError where Slurm is too old, does not answer or has no slurm.conf there."""
+def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
+    """Read everything once; SlurmError where Slurm is too old, does not answer or has no slurm.conf there."""
     version = slurm.version()
     rules.require_supported(version)
-    style = rules.choose_style(wanted_style, version)
+    style = rules.choose_style(requested_style, version)
     conf = read_slurm_conf(conf_dir)
     config = slurm.config()
     running_version = rules.parse_version(config.get("slurm_version", rules.show_version(version)))
@@ -107,9 +108,9 @@ def survey(slurm: Slurm, conf_dir: str, wanted_style: str) -> Survey:
             f"slurmctld {rules.show_version(running_version)} runs while {rules.show_version(version)} is installed:"
             " restart slurmctld first, so that both read the same topology file."
         )
-    acting = in_charge(slurm, config)
+    acting = active_controller(slurm, config)
     reads = os.path.dirname(config.get("slurm_conf", ""))
-    # What a standby reads, the one in charge does not tell.
+    # The active controller does not report what a standby reads.
     if not acting and reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
         raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
     file = read_file(os.path.join(conf_dir, FILE_NAMES[style]))
@@ -118,11 +119,11 @@ def survey(slurm: Slurm, conf_dir: str, wanted_style: str) -> Survey:
     return Survey(slurm, conf_dir, version, style, conf, config, file, twin, running, shown, acting)
 
 
-def in_charge(slurm: Slurm, config: Mapping[str, str]) -> str:
-    """The controller in charge where this host is another one of the same cluster; empty where it is in charge itself.
+def active_controller(slurm: Slurm, config: Mapping[str, str]) -> str:
+    """The active controller, where this host is a standby of it; empty where this host is the active one.
 
-    config: ``scontrol show config``. The first SlurmctldHost that answers is in charge; a host that is none of them (it
-    may share the folder) counts as it.
+    config: ``scontrol show config``. The first SlurmctldHost that answers is active; a host that is none of them (it
+    may share the folder) counts as active.
     """
     listed = [value.partition("(")[0] for key, value in config.items() if key.startswith("slurmctldhost")]
     name = socket.gethostname()
@@ -133,10 +134,10 @@ def in_charge(slurm: Slurm, config: Mapping[str, str]) -> str:
     return "" if first == mine[0] else first
 
 
-def look_again(seen: Survey) -> Survey:
-    """The same survey with what runs now; the files are not read again."""
-    slurm = seen.slurm
-    return replace(seen, config=slurm.config(), running=slurm.topologies(seen.version), shown=slurm.shown())
+def refresh(observed: Survey) -> Survey:
+    """Read again what runs; the files are not read again."""
+    slurm = observed.slurm
+    return replace(observed, config=slurm.config(), running=slurm.topologies(observed.version), shown=slurm.shown())
 
 
 def read_file(path: str) -> bytes | None:

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Trees of switches beside the block topology: what slurmctld refuses of them, and what it takes but cannot use. Pure.
+"""Check trees of switches next to the block topology: what slurmctld refuses, and what it loads but cannot use. Pure.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
 A tree is a Topology of kind ``tree`` whose body is that of topology.yaml: {"switches": [{"switch": NAME, "children":
-HOSTLIST of switches | "nodes": HOSTLIST}]}. Everything here was seen on slurmctld 26.05.5, which the tests ask again.
+HOSTLIST of switches | "nodes": HOSTLIST}]}. Observed on slurmctld 26.05.5; the tests repeat it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
 
-LONGEST_NAME = 64  # topology.yaml(5)
+MAX_NAME = 64  # topology.yaml(5)
 
 
 class Switch:
-    """One switch: its name, the switches below it and the nodes at it; ``broken`` where a hostlist cannot be read."""
+    """One switch: its name, its child switches and its nodes; ``broken`` where a hostlist cannot be read."""
 
     def __init__(self, entry: Any) -> None:
         values = entry if isinstance(entry, dict) else {}
@@ -53,23 +53,23 @@ def fatal(topology: Topology) -> Iterator[str]:
         return
     switches = of(topology)
     if not switches:
-        yield "it has no switch: name its switches, or take it out"
+        yield "it has no switch: list its switches, or remove the tree"
     names = Counter(switch.name for switch in switches)
     for switch in switches:
         if switch.broken:
             yield f"switch {switch.name[:80]} has a bad hostlist ({switch.broken}): correct it"
         for child in switch.children:
             if child == switch.name or (child not in names and not switch.nodes):
-                yield f"switch {switch.name} has the child {child}, which is no other switch: define it, or correct it"
+                yield f"switch {switch.name} has the child {child}, which is not a switch: define it, or correct it"
     for name, count in names.items():
         if count > 1:
             yield f"switch {name} is defined {count} times: define it once"
-    if _circles(switches):
-        yield "its switches stand below each other in a circle: break it"
+    if _has_loop(switches):
+        yield "its switches form a loop: remove one of its links"
 
 
 def doubtful(topology: Topology, known_nodes: frozenset[str] | None) -> Iterator[str]:
-    """What slurmctld takes with a warning at most, and then schedules otherwise than was meant."""
+    """What slurmctld loads with at most a warning, and then schedules otherwise than intended."""
     if topology.kind != "tree":
         return
     switches = of(topology)
@@ -77,23 +77,23 @@ def doubtful(topology: Topology, known_nodes: frozenset[str] | None) -> Iterator
     parent_of: dict[str, str] = {}
     for switch in switches:
         if switch.nodes and switch.children:
-            yield f"switch {switch.name} has children and nodes, and its children are ignored: leave one of them"
+            yield f"switch {switch.name} has children and nodes, and its children are ignored: keep only one of them"
         if not switch.nodes and not switch.children and not switch.broken:
-            yield f"switch {switch.name} has neither children nor nodes: take it out"
-        if len(switch.name) > LONGEST_NAME or set(switch.name) & set(",[]: \t"):
+            yield f"switch {switch.name} has neither children nor nodes: remove it"
+        if len(switch.name) > MAX_NAME or set(switch.name) & set(",[]: \t"):
             yield f"the switch name {switch.name[:80]!r} cannot be listed: use up to 64 letters, digits, '.', '_', '-'"
         for node in switch.nodes:
             if leaf_of.setdefault(node, switch.name) != switch.name:
-                yield f"{node} stands at the switches {leaf_of[node]} and {switch.name}: leave it at one"
+                yield f"{node} is at the switches {leaf_of[node]} and {switch.name}: list it at one"
         for child in switch.children:
             if parent_of.setdefault(child, switch.name) != switch.name:
-                yield f"switch {child} stands below {parent_of[child]} and {switch.name}: leave it below one"
+                yield f"switch {child} is below {parent_of[child]} and {switch.name}: list it below one"
     unknown = [] if known_nodes is None else [node for node in leaf_of if node not in known_nodes]
     if unknown:
-        yield f"Slurm does not know {unknown[0]} of it: add it to slurm.conf, or correct its name"
+        yield f"Slurm has no node {unknown[0]}: add it to slurm.conf, or correct its name"
     roots = [switch.name for switch in switches if switch.name not in parent_of]
     if len(roots) > 1:
-        yield f"no switch joins {', '.join(roots[:5])}, so no job spans them: define one above them"
+        yield f"no switch joins {', '.join(roots[:5])}, so no job spans them: define a switch above them"
 
 
 def path(topology: Topology, node: str) -> list[str]:
@@ -101,19 +101,19 @@ def path(topology: Topology, node: str) -> list[str]:
     switches = of(topology)
     parent_of = {child: switch.name for switch in switches for child in switch.children}
     found = next((switch.name for switch in switches if node in switch.nodes), "")
-    way: list[str] = []
-    while found and found not in way:
-        way.insert(0, found)
+    above: list[str] = []
+    while found and found not in above:
+        above.insert(0, found)
         found = parent_of.get(found, "")
-    return way
+    return above
 
 
 def fingerprint(topology: Topology) -> list[tuple[str, list[str], list[str]]]:
-    """What a tree says, however its hostlists are written: to compare the wanted one with the running one."""
+    """The content of a tree, independent of how its hostlists are written, for comparisons."""
     return sorted((switch.name, sorted(switch.children), sorted(switch.nodes)) for switch in of(topology))
 
 
-def _circles(switches: list[Switch]) -> bool:
+def _has_loop(switches: list[Switch]) -> bool:
     below = {switch.name: [child for child in switch.children if child != switch.name] for switch in switches}
     waiting = Counter(child for children in below.values() for child in children)
     free = [name for name in below if not waiting[name]]

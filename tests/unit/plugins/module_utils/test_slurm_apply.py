@@ -51,7 +51,7 @@ NEW_A = ["block a: new at position 0, 2 trays: n1,n2", "n1: (no block) -> a", "n
             topology(a="n1", b="n2"),
             topology(a="n1", b=""),
             ["n2:b>None"],
-            ["n2: b -> (no block)", "block b: retired, its place is kept"],
+            ["n2: b -> (no block)", "block b: retired, its position is kept"],
         ),
         (topology(a="n1", b=""), topology(a="n1"), [], ["block b: removed"]),
         (topology(a="n1"), topology(a="n1", b=""), [], ["block b: new at position 1, a placeholder without trays"]),

@@ -42,7 +42,7 @@ def test_the_corpus_gets_its_findings(case: Case, version: rules.Version) -> Non
 def test_every_rule_has_its_row_in_the_catalogue(rule: rules.Rule) -> None:
     assert rule.code in CATALOGUE
     assert rule.slurmctld in ("fatal", "warning", "silent", "ours")
-    assert rule.known_from in (rules.SEEN, rules.SOURCE)
+    assert rule.evidence in (rules.OBSERVED, rules.SOURCE)
     # What slurmctld refuses must never be written.
     assert rule.slurmctld != "fatal" or CATALOGUE[rule.code].severity == "error"
 
