@@ -66,10 +66,10 @@ def _compare(racks: int, rounds: int, scratch: Path, wanted: Sequence[str]) -> d
     for text, command in commands.items():
         runs = {name: command(str(path)) for name, path in inventories.items() if name in wanted}
         costs[text] = interleaved(runs, environment, scratch, rounds, slow=[STATIC])
-    # The last outputs are those of --list: all must have said the same as the fabric file.
-    said = {name: _sorted(json.loads((scratch / name).read_text())) for name in runs if name != "simulation"}
-    for name, inventory in said.items():
-        if inventory != said["fabric file"]:
+    # The last outputs are those of --list: all must equal that of the fabric file.
+    printed = {name: _sorted(json.loads((scratch / name).read_text())) for name in runs if name != "simulation"}
+    for name, inventory in printed.items():
+        if inventory != printed["fabric file"]:
             raise SystemExit(f"the {name} and the fabric file do not give the same inventory: nothing was compared")
     return costs
 
@@ -78,8 +78,8 @@ def _inventories(
     racks: int, scratch: Path, tools: Path, environment: Mapping[str, str], with_static: bool
 ) -> dict[str, Path]:
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
-    seen = discover(shape, NOW).observations
-    placed = place(None, None, seen, [row.tray for row in seen], NOW, Policy())
+    observations = discover(shape, NOW).observations
+    placed = place(None, None, observations, [row.tray for row in observations], NOW, Policy())
     (scratch / "fabric.json").write_bytes(fabric_file.serialise(placed.fabric))
     (scratch / "fabric.state.json").write_bytes(fabric_file.serialise(placed.state))
     paths = {
@@ -116,7 +116,7 @@ def _rows(racks: int, compared: Mapping[str, Mapping[str, Cost]]) -> list[str]:
 
 
 def _sorted(inventory: dict[str, Any]) -> dict[str, Any]:
-    """The output of --list without what says nothing: the order of hosts and groups, and groups that are empty."""
+    """The output of --list, without empty groups and with hosts and groups sorted."""
     empty = {name for group in inventory.values() for name in group.get("children", ())} - inventory.keys()
     return {
         name: {key: sorted({*value} - empty) if isinstance(value, list) else value for key, value in group.items()}

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The clique's label written on all Nodes of one real API server: k8s_topology against kubectl with the same labels.
 
-The server's own CPU seconds are told beside the writer's: they count where other work shares the machine.
+The server's own CPU seconds are printed next to the writer's: they count where other work shares the machine.
 Ours also lists the Nodes, plans, and takes each label over from the manager that has it. In every round each writer
 gives every Node a value that it does not have yet, or the server would have nothing to store.
 """
@@ -36,7 +36,8 @@ kubeconfig, file, workers = sys.argv[1:]
 api.MAX_WORKERS = int(workers) or api.MAX_WORKERS
 cliques = json.load(open(file))
 topology = Topology(None, tuple(Members(text, text, text, tuple(names), 4) for text, names in cliques.items()))
-plan = Planner(api.Cluster({"kubeconfig": kubeconfig}, "bench"), topology, DesiredState(label_writer="collection")).plan()
+cluster = api.Cluster({"kubeconfig": kubeconfig}, "bench")
+plan = Planner(cluster, topology, DesiredState(label_writer="collection")).plan()
 plan.apply()
 print(len(plan.done))
 """

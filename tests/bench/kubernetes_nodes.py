@@ -27,24 +27,24 @@ AIM = 1.5
 ASK = """
 import json, sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
-told = sources.observe("kubernetes", json.loads(sys.argv[1]), "2026-11-21T05:00:00Z")
-assert all(row.identity for row in told.observations)
-print(len(told.observations))
+result = sources.observe("kubernetes", json.loads(sys.argv[1]), "2026-11-21T05:00:00Z")
+assert all(row.identity for row in result.observations)
+print(len(result.observations))
 """
-# What each look of the role reads, ResourceSlices too, and judges.
-LOOK = """
+# What each check of the role reads, ResourceSlices too, and judges.
+CHECK = """
 import json, sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, preflight, values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 options = Options(json.loads(sys.argv[1]), ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "")
-seen = Reader(*kubeconfig.client_config(options)).snapshot()
+snapshot = Reader(*kubeconfig.client_config(options)).snapshot()
 plan = preflight.Plan(values.build("compute_domains", {}, "v1"), versions.pinned("0.5.0"), "dra", "dra")
-preflight.preflight(seen, {}, plan)
-found = checks.check(seen, {}, plan)
+preflight.preflight(snapshot, {}, plan)
+found = checks.check(snapshot, {}, plan)
 assert "dra_slice_missing" not in {row["code"] for row in found}
-print(len(seen["nodes"]))
+print(len(snapshot["nodes"]))
 """
 
 
@@ -57,11 +57,11 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
         slices = (domains.domain_slice(_with_uid(row), False) for row in nodes.of_fleet(racks, running.version))
         first = running.api().create(domains.SLICES, next(slices))
         store.put(running.name, (store.like(first, row) for row in slices), store.SLICES)
-        asked = json.dumps({"kubeconfig": str(running.kubeconfig)})
+        request = json.dumps({"kubeconfig": str(running.kubeconfig)})
         commands = {
             KUBECTL: running.inside([programs.kubectl(), "get", "nodes", "-o", "json"]),
-            OURS: running.inside([sys.executable, "-c", ASK, asked]),
-            SNAPSHOT: running.inside([sys.executable, "-c", LOOK, asked]),
+            OURS: running.inside([sys.executable, "-c", ASK, request]),
+            SNAPSHOT: running.inside([sys.executable, "-c", CHECK, request]),
         }
         collections = next((Path(sys.prefix) / "lib").glob("python3*")) / "site-packages"
         environment = running.environment(ANSIBLE_COLLECTIONS_PATH=str(collections))
@@ -75,7 +75,7 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
 
 
 def _with_uid(node: dict[str, Any]) -> dict[str, Any]:
-    """Nobody here looks whether an owner is there."""
+    """Owners are not checked here."""
     return {**node, "metadata": {**node["metadata"], "uid": str(uuid.uuid4())}}
 
 

@@ -4,7 +4,7 @@
 """The source ssh against clush and against Ansible, on trays of the lab (root): hosts per second.
 
 Many names share a tray, and all trays share this machine's CPUs with the controller. So the time is that of all their
-work together; the last two columns tell whose CPU it was. On real racks the trays' part happens on the trays.
+work together; the last two columns are the CPU time of each side. On real racks the trays' part is spent on the trays.
 
 The ssh of all commands is the one of the trays' own release, out of the lab's base tree: what an older machine spends
 on one connection may be three times of everything else, and then that is all that would be measured.
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from nvlab import image
 
 NAME = "live"
-# Whose ssh is the client.
+# The ssh client: that of the trays' release, or this machine's.
 TRAYS, MACHINE = "trays", "machine"
 FANOUT = 64
 FORKS = 50
@@ -36,8 +36,8 @@ ASK = """
 import sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 options = {"hosts": sys.argv[1], "ssh_options": ["-F", sys.argv[2]], "fanout": int(sys.argv[3])}
-seen = sources.observe("ssh", options, "2026-11-21T05:00:00Z").observations
-sys.exit(not all(row.identity for row in seen))
+observations = sources.observe("ssh", options, "2026-11-21T05:00:00Z").observations
+sys.exit(not all(row.identity for row in observations))
 """
 
 

@@ -30,16 +30,16 @@ def table(racks: int, rounds: int, scratch: Path) -> str:
     scratch.mkdir(parents=True, exist_ok=True)
     path = scratch / "fabric.json"
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
-    seen = discover(shape, NOW).observations
-    targets = [row.tray for row in seen]
+    observations = discover(shape, NOW).observations
+    targets = [row.tray for row in observations]
     changed = [
         replace(row, gpu_uuids=("GPU-new-" + row.tray, *row.gpu_uuids[1:])) if number % 100 == 0 else row
-        for number, row in enumerate(seen)
+        for number, row in enumerate(observations)
     ]
     files = (path, Path(fabric_file.state_path(str(path))))
 
     def first() -> None:
-        _write(path, place(None, None, seen, targets, NOW, Policy()), None)
+        _write(path, place(None, None, observations, targets, NOW, Policy()), None)
 
     def following() -> None:
         fabric, state = fabric_file.load(str(path)), fabric_file.load_state(str(path))

@@ -29,8 +29,8 @@ AIMS = {FILE: "<= 2"}
 def table(racks: int, rounds: int) -> str:
     """The comparison as a Markdown table."""
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
-    seen = discover(shape, NOW).observations
-    fabric = place(None, None, seen, [row.tray for row in seen], NOW, Policy()).fabric
+    observations = discover(shape, NOW).observations
+    fabric = place(None, None, observations, [row.tray for row in observations], NOW, Policy()).fabric
     written = slurm.text(slurm.blocks(fabric), files.YAML)
     structure = yaml.safe_load(written)
     (parsed,) = files.parse_yaml(written)

@@ -79,7 +79,7 @@ class _Site:
         self.name, self.scratch = name, scratch
         self.fabric = scratch / "fabric.json"
         for left in scratch.glob("fabric*"):
-            left.unlink()  # of an earlier lab, whose trays had other UUIDs
+            left.unlink()  # of an earlier lab with other UUIDs
         self.inventory = scratch / "lab.yml"
         with self.inventory.open("w") as file:
             subprocess.run([sys.executable, LAB, "inventory", "--name", name], check=True, stdout=file)
