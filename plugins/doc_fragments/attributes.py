@@ -2,24 +2,24 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The attribute texts that the collection's modules and actions share."""
+"""Attributes that modules of this collection share."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
-    # A module states its own support; the words that explain each attribute stand here once.
+    # A module states its own support; the description of each attribute is here once.
     DOCUMENTATION = r"""
 options: {}
 attributes:
   check_mode:
-    description: Can run in C(check_mode) and tell what it would change without changing it.
+    description: Can run in C(check_mode) and return what it would change without changing it.
   diff_mode:
     description: Returns in diff mode what it changed, or in C(check_mode) what it would change.
   idempotent:
-    description: A second run with the same options and the same world changes nothing.
+    description: A second run with the same options in the same state changes nothing.
   platform:
-    description: The target hosts that it can run on.
+    description: Target operating systems of the module.
     platforms: linux
 """
 
@@ -58,7 +58,7 @@ attributes:
     support: full
 """
 
-    # For modules whose work, or half of it, is done by an action plugin on the controller.
+    # For modules with an action plugin that runs on the controller.
     ACTION = r"""
 options: {}
 attributes:

@@ -668,7 +668,9 @@ CATALOGUE: dict[str, Entry] = {
         WARNING, "Slurm may give a job an IMEX channel that a driver lacks", "lower slurm_imex_channel_count"
     ),
     "slurm_channels_few": Entry(
-        WARNING, "there are fewer IMEX channels than nodes", "raise NVreg_ImexChannelCount, then slurm_imex_channel_count"
+        WARNING,
+        "there are fewer IMEX channels than nodes",
+        "raise NVreg_ImexChannelCount, then slurm_imex_channel_count",
     ),
     "slurm_channels_none": Entry(
         WARNING,

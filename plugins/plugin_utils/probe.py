@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The probe: what the source ssh sends to a tray's Python, which answers with the facts of that tray.
+"""The probe: the program that the source ssh sends to a tray's Python, which prints the facts of that tray.
 
-It is one Python program around the very files of module_utils that the module fabric_facts runs, so both say the same.
-It writes no file on the tray, and needs nothing there but Python 3.9 with its standard library.
+It is one Python program around the files of module_utils that the module fabric_facts runs, so both return the same.
+It writes no file on the tray, and needs only Python 3.9 with its standard library there.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_fac
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 ENTRY = "fabric_facts"
 CATALOGUE = "findings"
-# What only a guarded probe needs.
+# Modules that only a guarded probe needs.
 GUARD = ("child", "nvidia_smi")
 
-# Between these stand the facts as JSON on one line, whatever a login shell has printed before and after.
+# The facts are between these as JSON on one line, whatever a login shell prints before and after.
 BEGIN, END = "nvlink-facts-1:", ":nvlink-facts-end"
 
-# Read by python3 -c, so that standard input stays free for the program itself. No character that any shell would read
-# within single quotes. -I and -S: nothing of the tray's own environment, site-packages or home directory counts.
+# Run by python3 -c, so that standard input stays free for the program itself. No character that a shell would
+# interpret within single quotes. -I and -S: the tray's environment, site-packages and home directory are ignored.
 BOOTSTRAP = "import marshal,sys;a=marshal.load(sys.stdin.buffer);exec(a[0],a[1])"
 FLAGS = ("-I", "-S")
 
-# A module runs when something of it is first asked for: nvidia_smi, for one, only where NVML does not answer.
-# Half of a probe's time would go into importing what these modules hardly use, so they see less of it here: signal
-# without its enums, os without what is not the system's own, and only names where they want no more than types. ctypes
-# is made of the same _ctypes as the library's own, as far as these modules use it; where that fails it is imported.
+# A module runs when one of its names is first used: nvidia_smi, for one, only where NVML does not respond.
+# Importing whole modules would take half of a probe's time, so reduced ones stand in for them: signal without its
+# enums, os with the names of posix alone, and empty ones where only types are used. ctypes is built on the same _ctypes
+# as the library's own, with what these modules use; where that fails it is imported.
 _PROGRAM = """
 import _signal, gc, marshal, posix, sys
 gc.disable()
@@ -122,12 +122,12 @@ class Reply:
         self.value = value
 
 if absent:
-    # No child. Descriptor 2 is told where NVML is, which from here would go to the controller.
+    # No child. NVML's progress goes to descriptor 2, which from here would reach the controller.
     posix.dup2(posix.open("/dev/null", posix.O_RDWR), 2)
     package.child.calls = lambda functions, timeout: [Reply(function()) for function in functions]
 facts = package.fabric_facts.gather(*options)
 try:
-    # What json.dumps() does, without the regular expressions that importing json brings with it.
+    # The same as json.dumps(), without the regular expressions that json imports.
     import _json
     quote = _json.encode_basestring_ascii
     text = "".join(_json.make_encoder(None, None, quote, None, ":", ",", False, False, True)(facts, 0))
@@ -151,11 +151,11 @@ exec(program)
 def packed(backend: str, nvidia_smi: str, timeout: float, limit: int, guarded: bool = True) -> bytes:
     """The probe as BOOTSTRAP reads it; it ends itself after `limit` seconds. Equal calls give equal bytes.
 
-    `guarded`: it asks NVML in a child, and comes back with facts whatever becomes of that. Otherwise it asks by itself,
-    in two thirds of the time, and gives facts where NVML answers well and soon; else it ends, or hangs, without a word.
+    `guarded`: it calls NVML in a child, and returns facts whether NVML responds or not. Otherwise it calls NVML itself,
+    in two thirds of the time, and returns facts where NVML succeeds soon; else it ends, or hangs, without output.
     """
     source = _plain((_PROGRAM, {name: text for name, (text, _code) in parts(guarded)}))
-    # One dump of all, so that what the modules have in common is in there once.
+    # One dump of all, so that constants that modules share are in it once.
     code = marshal.dumps(
         (_byte_code(ast.parse(_PROGRAM), "probe"), {name: code for name, (_text, code) in parts(guarded)})
     )
@@ -169,7 +169,7 @@ def packed(backend: str, nvidia_smi: str, timeout: float, limit: int, guarded: b
         "options": (backend, nvidia_smi, timeout),
         "code": _squeezed(code),
     }
-    # The source comes last, so that a tray that can do with the byte code need not read it.
+    # The source comes last, so that a tray that can use the byte code need not read it.
     return _plain((_START, names)) + _plain(_squeezed(source))
 
 
@@ -185,10 +185,10 @@ def _squeezed(raw: bytes) -> tuple[int, bytes]:
 
 @functools.cache
 def parts(guarded: bool = True) -> tuple[tuple[str, tuple[str, CodeType]], ...]:
-    """(full module name, (its source, its byte code for this Python)) of all that a probe has of module_utils.
+    """(full module name, (its source, its byte code for this Python)) of all modules of a probe.
 
-    That is what fabric_facts imports, less GUARD where it is not guarded. The byte code serves trays that have the
-    controller's version of Python: it halves the probe's time.
+    Those that fabric_facts imports, without GUARD where it is not guarded. Trays with the controller's version of
+    Python use the byte code, which halves the probe's time.
     """
     directory = Path(fabric_facts.__file__).parent
     sources: dict[str, str] = {}
@@ -209,7 +209,7 @@ def parts(guarded: bool = True) -> tuple[tuple[str, tuple[str, CodeType]], ...]:
 
 
 def _leave_out_rows(catalogue: ast.Module, others: Iterable[str]) -> None:
-    """Of the catalogue, two thirds of all code, leave the rows that other sources name, with their severities alone."""
+    """Keep only the catalogue's rows (two thirds of the code) that other sources name, and only their severities."""
     named = {word for source in others for word in re.findall(r'"(\w+)"', source)}
     table = next(node for node in ast.walk(catalogue) if isinstance(node, ast.Dict))
     rows = [row for row in zip(table.keys, table.values) if isinstance(row[0], ast.Constant) and row[0].value in named]
@@ -220,7 +220,7 @@ def _leave_out_rows(catalogue: ast.Module, others: Iterable[str]) -> None:
 
 
 def _byte_code(tree: ast.Module, name: str) -> CodeType:
-    """Without what only a reader needs: docstrings and line numbers."""
+    """Byte code without docstrings and line numbers."""
     return _without_lines(compile(tree, name, "exec", dont_inherit=True, optimize=2))
 
 
@@ -230,7 +230,7 @@ def _without_lines(code: CodeType) -> CodeType:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """The names, as in `nvml`, of the modules of module_utils that a source imports at its top."""
+    """The names, such as `nvml`, of the modules of module_utils that a source imports at its top."""
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module:
             if node.module == PACKAGE:
@@ -240,7 +240,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 def facts_in(output: bytes) -> dict[str, Any] | None:
-    """The facts in what a tray has printed; None if there are none, or no whole ones."""
+    """The facts in the output of a tray; None if there are none, or only part of them."""
     begin = output.rfind(BEGIN.encode())
     end = output.find(END.encode(), begin)
     if begin < 0 or end < 0:

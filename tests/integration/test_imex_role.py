@@ -460,7 +460,7 @@ def test_a_start_and_a_ctl_that_hang_and_a_port_that_is_closed(up: Racks) -> Non
     assert {*TRAYS[:2]} < play.failed, play.text
     messages = {tray: re.findall(rf"(?m)^fatal: \[{tray}\].*$", play.text)[-1] for tray in play.failed}
     assert "is still starting" in messages[TRAYS[0]]
-    assert "gave no answer in time" in messages[TRAYS[1]]
+    assert "did not respond in time" in messages[TRAYS[1]]
     assert "50000" in play.text
     assert play.failed & set(TRAYS[2:])
 

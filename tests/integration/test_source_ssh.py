@@ -53,7 +53,7 @@ def hosts(file: Path) -> tuple[dict[str, Any], str]:
 
 def test_the_graph_is_a_live_query(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
     done = ansible("ansible-inventory", "-i", inventory(tmp_path, config), "--graph", "-v")
-    assert "ssh: 4 of 4 trays done, 4 gave facts" in done.stdout + done.stderr
+    assert "ssh: 4 of 4 trays done, 4 returned facts" in done.stdout + done.stderr
     assert done.stdout.count("_1:") == done.stdout.count("_2:") == 1
     seen, errors = hosts(inventory(tmp_path, config))
     assert errors == ""
@@ -104,7 +104,7 @@ def test_trays_in_trouble_are_told_and_hold_up_nobody(own_four_trays: RunningLab
         own_four_trays.start("r01t03")
     states = {name: variables["nvlink_state"] for name, variables in seen.items()}
     assert (states["r01t01"], states["r01t03"], states["r01t04"]) == ("present", "unplaced", "present")
-    assert "ssh: 1 of 4 trays gave no facts" in errors
+    assert "ssh: 1 of 4 trays returned no facts" in errors
     assert "r01t03" in errors
 
 
@@ -117,7 +117,7 @@ def test_a_wrong_key_and_a_closed_port_are_told_apart(own_four_trays: RunningLab
     assert "authentication refused: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
     strange.write_text(config.read_text().replace(str(config.parent / "known_hosts"), "/dev/null"))
     assert "its host key is not known: r01t[01-04]" in errors_of(inventory(tmp_path, strange))
-    assert "4 of 4 trays gave no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=3))
+    assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=3))
 
 
 def test_the_fabric_file_s_trays_are_asked(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_fabric_file_s_trays_are_asked(own_four_trays: RunningLab, config: P
         "r01t03": "present",
         "r01t04": "stale",
     }
-    assert "1 of 4 trays gave no facts" in errors
+    assert "1 of 4 trays returned no facts" in errors
 
 
 @pytest.fixture
@@ -199,4 +199,4 @@ def test_trays_are_asked_through_a_gateway(
     finally:
         own_four_trays.start("ctl")
     assert "gateways ctl cannot be used" in errors
-    assert "4 of 4 trays gave no facts (its gateway cannot be used: r01t[01-04])" in errors
+    assert "4 of 4 trays returned no facts (its gateway cannot be used: r01t[01-04])" in errors

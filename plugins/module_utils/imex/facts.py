@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The facts ``nvlink_imex`` of one tray: pure, from what survey() has read.
 
-Only the tray's own row of the ctl's answer is believed: rows of others may be made up from the list when they do not
-answer. Whether all members agree is for verdict.py, from all members' own rows.
+Only the tray's own row of the ctl's output is used: the rows of members that do not respond are filled in from the
+list. Whether all members agree is decided by verdict.py, from all members' own rows.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import DAEMON, UNIT
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import CHANNELS, DAEMON, UNIT
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 NO_GPU = "NO_GPU"
-# A list written while the daemon starts is the one that it reads; clocks of /proc are exact to about a second.
+# A list written while the daemon starts is the one that it reads; times of /proc are exact to about a second.
 _START_SLACK = 2.0
-# What the log says last decides, for an older fault may be repaired: text -> code.
+# Text in the log -> code; the last one counts, because an older fault may be repaired.
 _LOG_CAUSES = {
     "NV_ERR_IN_USE": "imex_in_use",
     "is not matching with current GPU driver version": "imex_version_mismatch",
@@ -32,7 +32,7 @@ _LOG_CAUSES = {
 _LOG_START = "is running "
 _LOST = ("never_connected", "recovering", "disconnected", "invalid", "authenticating")
 _Findings = list[dict[str, Any]]
-# A path or a variable's name, nothing that might be a key's text; and what no template and no terminal would act upon.
+# A path or a variable's name, but no text of a key; and texts that no template and no terminal would interpret.
 _CREDENTIAL = re.compile(r"[A-Za-z0-9_./-]{0,255}")
 _PLAIN = re.compile(r"[A-Za-z0-9 ._:+/@#,()=%-]{0,255}")
 
@@ -50,7 +50,7 @@ def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
     domain = _domain(read, notes) if running else None
     own = domain.nodes.get(nodes["own_id"]) if domain and nodes["own_id"] is not None else None
     if own is not None and own.state == "unavailable":
-        own = None  # the tray's own daemon did not answer either, so even this row is made up
+        own = None  # the tray's own daemon did not answer either, so this row is filled in too
     if state is None and own is not None:
         state = own.state
     version = own.version if own and own.version != NO_GPU else None
@@ -89,7 +89,7 @@ def assemble(read: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config(read: Mapping[str, Any], config: files.Config) -> dict[str, Any]:
-    """What the file sets, without what might be a key's text."""
+    """The settings of the file, without values that might be a key's text."""
     text = read["config"]["text"]
     settings = {
         key: value if (_CREDENTIAL if key in files.SENSITIVE else _PLAIN).fullmatch(value) else None
@@ -114,9 +114,8 @@ def _nodes(read: Mapping[str, Any], notes: _Findings) -> dict[str, Any]:
         notes.append(
             finding(
                 "imex_list_unusable",
-                f"Line {number} of {path} is {why} ({quoted(entry)}), and a node's id is its line; write the list anew"
-                " on"
-                " all trays of the clique and restart them together.",
+                f"Line {number} of {path} is {why} ({quoted(entry)}), and a node's id is its line; run the role imex on"
+                " the whole clique, which writes the list again.",
             )
         )
     if record and sha256 and record.sha256 != sha256:
@@ -124,7 +123,7 @@ def _nodes(read: Mapping[str, Any], notes: _Findings) -> dict[str, Any]:
             finding(
                 "imex_list_edited",
                 f"{path} is not the list that was written for generation {record.generation} of clique {record.clique};"
-                " run the imex role on the whole clique, which brings all its trays to one list.",
+                " run the role imex on the whole clique, which writes one list on all its trays.",
             )
         )
     return {
@@ -157,43 +156,43 @@ def _domain(read: Mapping[str, Any], notes: _Findings) -> status.Domain | None:
     if answer.timed_out:
         _hangs(answer, "-N -j", notes)
         return None
-    said = (answer.error or answer.stderr.strip() or answer.stdout.strip()).partition("\n")[0]
+    output = (answer.error or answer.stderr.strip() or answer.stdout.strip()).partition("\n")[0]
     if status.NOT_CONFIGURED in answer.stdout + answer.stderr:
         notes.append(
             finding(
                 "imex_not_configured",
-                f"IMEX cannot read its list {_shown(read['nodes']['path'])}; run the imex role, which writes it.",
+                f"IMEX cannot read its list {_shown(read['nodes']['path'])}; run the role imex, which writes it.",
             )
         )
         return None
     try:
         if answer.rc != 0:
-            raise status.StatusError(f"nvidia-imex-ctl -N -j ended with {answer.rc}")
+            raise status.StatusError(f"nvidia-imex-ctl -N -j exited with code {answer.rc}")
         return status.parse_domain(answer.stdout)
     except status.StatusError as error:
         notes.append(
             finding(
                 "imex_ctl_failed",
-                f"{error} but {quoted(said)}; run nvidia-imex-ctl -N by hand and see that IMEX_CMD_ENABLED is 1.",
+                f"{error} but {quoted(output)}; run nvidia-imex-ctl -N on the tray, and check"
+                " that IMEX_CMD_ENABLED is 1.",
             )
         )
         return None
 
 
-def _hangs(answer: Any, question: str, notes: _Findings) -> None:
+def _hangs(answer: Any, option: str, notes: _Findings) -> None:
     stuck = f" and its process {answer.survivor_pid} hangs in the kernel" if answer.survivor_pid else ""
     notes.append(
         finding(
             "imex_timeout",
-            f"nvidia-imex-ctl {question} gave no answer in time{stuck}; drain the tray and restart the daemon, and"
-            " reboot"
-            " the tray if it hangs again.",
+            f"nvidia-imex-ctl {option} did not respond in time{stuck}; drain the tray and restart the daemon, and"
+            " reboot the tray if it hangs again.",
         )
     )
 
 
 def _peers(own: status.Node | None, entries: Sequence[str], own_id: int | None) -> list[dict[str, Any]]:
-    """How this tray sees the others, by their ids; the connection is null where the tray says nothing of one."""
+    """The peers of this tray, by their ids; the connection is null where the tray does not report it."""
     if own is None:
         return []
     return [
@@ -219,7 +218,7 @@ def _owners(read: Mapping[str, Any]) -> list[dict[str, Any]]:
     elif unit.get("active") in ("active", "activating", "reloading") and not read["prolog_files"]:
         add("service", f"{UNIT} is {unit['active']}", unit.get("main_pid"))
     for path in read["prolog_files"]:
-        add("prolog", f"{path} speaks of {DAEMON}")
+        add("prolog", f"{path} mentions {DAEMON}")
     return [found[owner] for owner in sorted(found)]
 
 
@@ -230,14 +229,14 @@ def _owner_of(process: Mapping[str, Any], unit: Mapping[str, Any], has_prolog: b
         return "driver", f"process {pid} ({process['name']}) belongs to the DRA driver"
     if pid == unit.get("main_pid") or f"/{UNIT}" in cgroup:
         if has_prolog and unit.get("enabled") not in ("enabled", "enabled-runtime"):
-            return "prolog", f"{UNIT} runs, not enabled, beside a prolog that speaks of it"
-        return "service", f"process {pid} is of {UNIT}"
+            return "prolog", f"{UNIT} runs, is not enabled, and a prolog mentions it"
+        return "service", f"process {pid} belongs to {UNIT}"
     if "slurm" in cgroup:
         return "prolog", f"process {pid} was started below slurmd"
-    return "foreign", f"process {pid} ({quoted(' '.join(argv))}) is of no known owner"
+    return "foreign", f"process {pid} ({quoted(' '.join(argv))}) has no known owner"
 
 
-# --- What is wrong.
+# --- Findings.
 
 
 def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Findings) -> None:
@@ -245,22 +244,23 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Find
     if not facts["installed"]:
         if not facts["running"]:
             notes.append(
-                finding(
-                    "imex_missing", "nvidia-imex is not installed; the imex role installs it where it is the owner."
-                )
+                finding("imex_missing", "nvidia-imex is not installed; run the role imex where IMEX is needed.")
             )
         return
     if facts["config"]["sha256"] is None:
         path = facts["config"]["path"]
         notes.append(
-            finding("imex_config_missing", f"{path} cannot be read; reinstall the package, which brings that file.")
+            finding(
+                "imex_config_missing",
+                f"{path} cannot be read; reinstall the package of nvidia-imex, which has that file.",
+            )
         )
     elif facts["running"] and config.get("IMEX_CMD_ENABLED") != "1":
         notes.append(
             finding(
                 "imex_cmd_disabled",
-                "IMEX_CMD_ENABLED is not 1, so nobody can ask this daemon for its state; set it and restart the"
-                " clique.",
+                "IMEX_CMD_ENABLED is not 1, so the state of this daemon cannot be read; set it to 1 and restart the"
+                " daemons of the clique.",
             )
         )
     version, driver = facts["version"], facts["driver_version"]
@@ -268,8 +268,8 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Find
         notes.append(
             finding(
                 "imex_version_mismatch",
-                f"nvidia-imex is {version} and the driver {driver}, it will not start; install the package of the"
-                " driver's exact version.",
+                f"nvidia-imex is version {version} and the driver {driver}, so it does not start; install the package"
+                " of the driver's exact version.",
             )
         )
     if unit.get("active") == "failed":
@@ -277,8 +277,8 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Find
         notes.append(
             finding(
                 "imex_unit_failed",
-                f"{UNIT} has failed ({quoted(result)}); see its log, remove the cause, then systemctl reset-failed and"
-                " start it.",
+                f"{UNIT} has failed ({quoted(result)}); check its log and remove the cause, then run systemctl"
+                " reset-failed nvidia-imex and start it.",
             )
         )
     elif facts["running"] and _is_starting(unit):
@@ -286,24 +286,23 @@ def _judge_presence(facts: Mapping[str, Any], config: files.Config, notes: _Find
             finding(
                 "imex_unit_starting",
                 f"{UNIT} is still starting though its daemon runs, and systemd ends it after the unit's"
-                f" TimeoutStartSec; see journalctl -u {UNIT}, then restart it.",
+                f" TimeoutStartSec; check journalctl -u {UNIT}, then restart it.",
             )
         )
     elif unit.get("enabled") == "enabled" and not facts["running"]:
         notes.append(
             finding(
                 "imex_unit_down",
-                f"{UNIT} is enabled and does not run ({quoted(unit.get('active'))}); see journalctl -u {UNIT}, then"
-                " start"
-                " it.",
+                f"{UNIT} is enabled and does not run ({quoted(unit.get('active'))}); check journalctl -u {UNIT}, then"
+                " start it.",
             )
         )
     if facts["persist_file"] and not facts["running"]:
         notes.append(
             finding(
                 "imex_persist_left",
-                "A persist file is left of an unclean stop, so the next start waits for that time's peers; start with a"
-                " changed list, or remove the file when no job of that time runs any more.",
+                "A persist file is left from an unclean stop, so the next start waits for the peers of that time; start"
+                " with a changed list, or remove the file when no job of that time runs any more.",
             )
         )
 
@@ -316,14 +315,14 @@ def _judge_daemon(
     wanted = facts["running"] or unit.get("enabled") == "enabled" or unit.get("active") == "failed"
     cause = _cause_in_log(read["log"]) if wanted and not facts["ready"] else None
     nodes = facts["nodes"]
-    # Without any address of the tray nothing can be said of its own line.
+    # Without any address of the tray its own line cannot be found.
     unlisted = bool(nodes["entries"]) and nodes["own_id"] is None and bool(read["addresses"])
     if (unlisted and wanted) or cause == "imex_no_own_address":
         notes.append(
             finding(
                 "imex_no_own_address",
-                f"No line of {nodes['path']} is an address of this tray, so it is no node of its IMEX domain; correct"
-                " imex_address in the fabric file, or let the daemon start after the network.",
+                f"No line of {nodes['path']} is an address of this tray, so it is not a node of its IMEX domain;"
+                " correct imex_address in the fabric file, or let the daemon start after the network.",
             )
         )
     if cause == "imex_in_use":
@@ -344,7 +343,7 @@ def _judge_daemon(
         )
     if nodes["sha256"] is None and wanted and "imex_not_configured" not in codes:
         notes.append(
-            finding("imex_not_configured", f"There is no list {nodes['path']}; run the imex role, which writes it.")
+            finding("imex_not_configured", f"There is no list {nodes['path']}; run the role imex, which writes it.")
         )
     state = facts["state"]
     if state == "waiting_for_recovery":
@@ -352,9 +351,10 @@ def _judge_daemon(
         notes.append(
             finding(
                 "imex_waiting_for_recovery",
-                "IMEX waits for the peers of before its unclean stop"
+                "IMEX waits for its peers of before an unclean stop"
                 + (f" ({summarize(missing)} not connected)" if missing else "")
-                + "; bring them back, or restart the whole clique, with a changed list or IMEX_WAIT_FOR_QUORUM=NONE.",
+                + "; bring them up, or restart the daemons of the whole clique with a changed list or"
+                " IMEX_WAIT_FOR_QUORUM=NONE.",
             )
         )
     elif facts["running"] and state not in (None, "ready"):
@@ -362,12 +362,14 @@ def _judge_daemon(
         notes.append(
             finding(
                 "imex_not_ready",
-                f"IMEX is in the state {state}, not ready; its log, {log}, says why.",
+                f"IMEX is in the state {state}, not ready; check its log, {log}.",
             )
         )
     elif facts["running"] and state is None and not codes & {"imex_timeout", "imex_cmd_disabled", "imex_ctl_failed"}:
         notes.append(
-            finding("imex_ctl_failed", "nvidia-imex-ctl -q says no state; run it by hand, then restart the daemon.")
+            finding(
+                "imex_ctl_failed", "nvidia-imex-ctl -q printed no state; run it on the tray, then restart the daemon."
+            )
         )
     started = [daemon["started_at"] for daemon in daemons if daemon["started_at"] is not None]
     changed = nodes["changed_at"]
@@ -390,9 +392,8 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         notes.append(
             finding(
                 "imex_list_differs",
-                f"This tray and {summarize(differing)} started with different lists (!M!) and stay apart; write one list"
-                " on"
-                " all trays of the clique, then stop all and start all.",
+                f"This tray and {summarize(differing)} started with different lists (!M!) and do not connect; write one"
+                " list on all trays of the clique, then stop all daemons and start all.",
             )
         )
     versions = by_connection.pop("version_mismatch", [])
@@ -400,9 +401,8 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         notes.append(
             finding(
                 "imex_peer_version",
-                f"This tray and {summarize(versions)} run different versions (!V!) and do not talk; install one driver"
-                " and"
-                " IMEX version on the whole clique.",
+                f"This tray and {summarize(versions)} run different versions (!V!) and do not connect; install one"
+                " version of driver and IMEX on the whole clique.",
             )
         )
     by_connection.pop("connected", None)
@@ -412,8 +412,8 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         notes.append(
             finding(
                 "imex_peer_lost",
-                f"{total} of {len(facts['peers'])} peers are not connected ({words}); run fabric_facts with gather_subset=imex"
-                " on them, and check that ports 50000 and 50005 are open between members.",
+                f"{total} of {len(facts['peers'])} peers are not connected ({words}); run fabric_facts with"
+                " gather_subset=imex on them, and check that ports 50000 and 50005 are open between members.",
             )
         )
     elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not differing and not versions:
@@ -427,16 +427,16 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
 
 
 def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes: _Findings) -> None:
-    """Slurm's plugin makes its devices where only the job sees them: those in the folder are of somebody else."""
+    """Slurm's plugin creates its devices where only the job has them: those in the folder are not Slurm's."""
     major, devices = facts["channels"]["major"], facts["channels"]["devices"]
     if slurm_gives_channels and devices:
         names = summarize([device["name"] for device in devices])
         notes.append(
             finding(
                 "imex_channel_slurm_conflict",
-                f"{names} stands beside Slurm's switch/nvidia_imex: each start"
-                " of slurmd and each scontrol reconfigure removes it, and until then on Slurm 24.11 jobs of every user"
-                " reach it; leave imex_channels empty and set imex_create_channel0 to false.",
+                f"{names} in {CHANNELS} and Slurm's switch/nvidia_imex conflict: each start of slurmd and each"
+                " scontrol reconfigure removes the device, and until then jobs of every user reach it on Slurm 24.11;"
+                " remove it, and let the driver create none (NVreg_CreateImexChannel0=0).",
             )
         )
     stale = [device["name"] for device in devices if major is not None and device["major"] != major]
@@ -444,9 +444,8 @@ def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes:
         notes.append(
             finding(
                 "imex_channel_stale",
-                f"{summarize(stale)} have another major than {major}, which the driver has since this boot; remove and"
-                " make"
-                " them anew.",
+                f"{summarize(stale)} {'has' if len(stale) == 1 else 'have'} another major number than {major}, the"
+                " driver's since this boot; remove and create the device again.",
             )
         )
     if not facts["running"]:
@@ -463,8 +462,8 @@ def _judge_channels(facts: Mapping[str, Any], slurm_gives_channels: bool, notes:
         notes.append(
             finding(
                 "imex_channel_missing",
-                "There is no channel device, without which CUDA calls are not permitted; the imex role makes one, and"
-                " Slurm's switch/nvidia_imex makes one for each job step.",
+                "There is no channel device, without which CUDA calls are not permitted; the role imex creates one, and"
+                " Slurm's switch/nvidia_imex creates one for each job step.",
             )
         )
 
@@ -476,7 +475,7 @@ def _judge_owners(facts: Mapping[str, Any], notes: _Findings) -> None:
         notes.append(
             finding(
                 "imex_two_owners",
-                f"IMEX has more than one owner here: {words}; a host has one IMEX session, so leave one of them.",
+                f"IMEX has more than one owner here: {words}; a host has one IMEX session, so keep one of them.",
             )
         )
     elif owners and owners[0]["owner"] == "foreign":
@@ -491,7 +490,7 @@ def _judge_owners(facts: Mapping[str, Any], notes: _Findings) -> None:
 
 
 def _is_starting(unit: Mapping[str, Any] | None) -> bool:
-    """Whether systemd still waits for the start to return: such a daemon may be ready, and is ended nonetheless."""
+    """Whether systemd still waits for the start to return: such a daemon may be ready and is ended all the same."""
     return (unit or {}).get("active") == "activating"
 
 
@@ -506,5 +505,5 @@ def _cause_in_log(log: str) -> str | None:
 
 
 def _shown(text: str) -> str:
-    """A path or an entry as it stands, unless there is something in it that must not be printed."""
+    """A path or an entry, quoted where it has characters that must not be printed."""
     return text if _PLAIN.fullmatch(text) else quoted(text)

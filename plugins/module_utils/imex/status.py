@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What nvidia-imex-ctl says: -q, -N -j and the table of -N, of all releases that were seen.
+"""Parse the output of nvidia-imex-ctl: -q, -N -j and the table of -N, of the releases 570 to 595.
 
-Words come out in lower case. A release may have words, keys and lines that this does not know: words are kept, keys and
-lines are passed over. Only what is no answer at all is an error.
+Words are returned in lower case. Unknown words of other releases are kept, unknown keys and lines are ignored. Only
+output without any known structure is an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATES = (
     "unavailable",
 )
 DOMAIN_STATES = ("up", "degraded", "down")
-# The letters of the table. Of the JSON's words connected and invalid are known, the others follow the legend.
+# The letters of the table. Of the JSON's words connected and invalid are proven, the others follow the legend.
 CELLS = {
     "C": "connected",
     "N": "never_connected",
@@ -38,7 +38,7 @@ CELLS = {
     "!M!": "map_mismatch",
 }
 MAX_NODES = 4096
-_MAX_OF_A_WORD = 48
+_MAX_WORD = 48
 NOT_CONFIGURED = "Failed to read node configuration file"
 
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
@@ -52,11 +52,11 @@ _ROW = re.compile(r"\s*([0-9]{1,6})((?:\s+(?:![A-Z]!|[A-Z?]))+)\s*\Z")
 
 
 class StatusError(ImexError):
-    """The tool's output is no answer."""
+    """The output of nvidia-imex-ctl cannot be parsed."""
 
 
 class Node(NamedTuple):
-    """One row. Only the row of the host itself is a report, that of another may be made up from its list."""
+    """One row. Only the row of the host itself is reliable, that of another may be filled in from the list."""
 
     id: int
     host: str | None
@@ -76,21 +76,21 @@ class Domain(NamedTuple):
 
 
 def parse_state(text: str) -> str | None:
-    """The word of -q; None for what is none, as an error's text."""
+    """The state that -q prints; None for any other text, as that of an error."""
     words = text.split()
     word = words[0] if len(words) == 1 else ""
     return word.lower() if re.fullmatch(r"[A-Z][A-Z_]{2,39}", word) else None
 
 
 def parse_domain(text: str) -> Domain:
-    """-N with or without -j. StatusError where it is neither."""
+    """Parse the output of -N with or without -j. Raises StatusError where it is neither."""
     return parse_json(text) if text.lstrip().startswith("{") else parse_table(text)
 
 
 def parse_row(text: str, number: int) -> tuple[str | None, dict[int, str]] | None:
-    """State and connections of one node alone, of -N with or without -j; None where it has no row there.
+    """State and connections of one node in the output of -N with or without -j; None where it has no row.
 
-    This is what a job's prolog asks again and again, so it does without regular expressions.
+    A job's prolog calls this again and again, so it uses no regular expressions for JSON.
     """
     if not text.lstrip().startswith("{"):
         node = parse_table(text).nodes.get(number)
@@ -127,7 +127,7 @@ def parse_json(text: str) -> Domain:
 
 
 def parse_table(text: str) -> Domain:
-    """The table for people: a legend, the time, one line a node, the matrix, the domain's state."""
+    """Parse the table: a legend, the time, one line a node, the matrix, the domain's state."""
     status = timestamp = local = None
     nodes: dict[int, Node] = {}
     columns: list[int] | None = None
@@ -156,7 +156,7 @@ def parse_table(text: str) -> Domain:
 
 
 def _node_line(number: int, found: re.Match[str]) -> Node:
-    """The state stands first, then parts with a name of their own: Version, Hostname, whatever may come."""
+    """The state is first, then parts with a name of their own: Version, Hostname and others."""
     state, *parts = re.split(r"\s+-\s+", found.group("rest").strip())
     named = {name.strip().lower(): value.strip(" -") for name, _colon, value in (part.partition(":") for part in parts)}
     return Node(
@@ -180,7 +180,7 @@ def _connections(value: Any) -> dict[int, str]:
 
 
 def _connection(value: Any) -> str | None:
-    """One word for a connection, whichever way a release writes a mismatch."""
+    """One word for a connection, however a release writes a mismatch."""
     word = _word(value)
     if word is None or word in CELLS.values():
         return word
@@ -192,7 +192,7 @@ def _connection(value: Any) -> str | None:
 
 
 def _word(value: Any) -> str | None:
-    if not isinstance(value, str) or not value.isascii() or len(value) > _MAX_OF_A_WORD:
+    if not isinstance(value, str) or not value.isascii() or len(value) > _MAX_WORD:
         return None
     if not value[:1].isalpha() or not value.replace("_", "").replace(" ", "").isalnum():
         return None

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What there is of IMEX on this tray, read without judging it: files, unit, processes, devices, the ctl's answers.
+"""Read the state of IMEX on this tray without judging it: files, unit, processes, devices, output of the ctl.
 
-Whatever may hang runs in a child with a time limit. What cannot be read is null.
+Programs that may hang run in a child with a time limit. What cannot be read is null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk,
 
 UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
-# The kernel cuts a process's name to 15 characters: compute-domain-daemon and its kubelet plugin.
+# The kernel truncates the name of a process to 15 characters: compute-domain-daemon and its kubelet plugin.
 DRIVER_DAEMON = "compute-domain-"
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 PROC_DEVICES = "/proc/devices"
@@ -56,9 +56,9 @@ def survey(
     addresses: Callable[[], list[str]] | None = None,
     driver_version: Callable[[], str | None] | None = None,
 ) -> dict[str, Any]:
-    """Everything that judging needs, as one dict; ``timeout`` (seconds) bounds each of the ctl's two answers.
+    """Everything that assemble() of facts.py needs, as one dict; ``timeout`` (seconds) bounds each ctl call.
 
-    ``addresses`` and ``driver_version`` are for a caller that has asked for them already.
+    ``addresses`` and ``driver_version`` are for a caller that has read them already.
     """
     config_text = disk.read_text(config_path)
     config = files.Config(config_text or "")
@@ -81,7 +81,7 @@ def survey(
         "record": {"path": record_path, "text": disk.read_text(record_path)},
         "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
         "processes": processes,
-        "answers": _ask(ctl, config_path, timeout) if running else {},
+        "answers": _query_ctl(ctl, config_path, timeout) if running else {},
         "channels": channels(proc_devices),
         "prolog_files": _prologs(prolog_files),
         "slurm_gives_channels": _slurm_gives_channels(),
@@ -90,8 +90,8 @@ def survey(
     }
 
 
-def _ask(ctl: str, config_path: str, timeout: float) -> dict[str, child.Result]:
-    """The answers to -q and -N -j; where the first hangs, the second is not waited for."""
+def _query_ctl(ctl: str, config_path: str, timeout: float) -> dict[str, child.Result]:
+    """The results of -q and -N -j; where the first hangs, the second is not run."""
     state = child.run([ctl, "-c", config_path, "-q"], timeout)
     if state.timed_out:
         return {"state": state}
@@ -128,14 +128,14 @@ def _program_version() -> str | None:
 
 
 def _package() -> dict[str, str] | None:
-    """Name and version of the package that has the daemon, from whichever package manager is there."""
-    questions = (
+    """Name and version of the package of the daemon, from the installed package manager."""
+    queries = (
         ["dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${Package} ${Version}\\n", "nvidia-imex*"],
         ["rpm", "-qa", "--qf", "ii  %{NAME} %{VERSION}-%{RELEASE}\\n", "nvidia-imex*"],
     )
-    for question in questions:
-        if shutil.which(question[0]):
-            for line in child.run(question, _SYSTEM_TIMEOUT).stdout.splitlines():
+    for query in queries:
+        if shutil.which(query[0]):
+            for line in child.run(query, _SYSTEM_TIMEOUT).stdout.splitlines():
                 words = line.split()
                 if len(words) == 3 and words[0][1:2] == "i":  # installed, also where it is on hold
                     return {"name": words[1], "version": words[2]}
@@ -143,7 +143,7 @@ def _package() -> dict[str, str] | None:
 
 
 def loaded_driver() -> str | None:
-    """The version of the loaded kernel module; None where the kernel does not say it."""
+    """The version of the loaded kernel module; None where the kernel does not report it."""
     for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
         found = _DRIVER_VERSION.search(disk.read_text(path) or "")
         if found:
@@ -152,7 +152,7 @@ def loaded_driver() -> str | None:
 
 
 def _driver_version() -> str | None:
-    """The loaded kernel module's; from NVML where the kernel does not say it."""
+    """The version of the loaded kernel module; from NVML where the kernel does not report it."""
     loaded = loaded_driver()
     if loaded:
         return loaded
@@ -166,13 +166,13 @@ def _driver_version() -> str | None:
 
 
 def _unit() -> dict[str, Any] | None:
-    """The unit as systemd has it; None without systemd."""
+    """The state of the unit in systemd; None without systemd."""
     done = child.run(["systemctl", "show", f"--property={','.join(_UNIT_FIELDS)}", UNIT], _SYSTEM_TIMEOUT)
     if done.rc != 0:
         return None
-    said = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-    unit: dict[str, Any] = {word: said.get(field) or None for field, word in _UNIT_FIELDS.items()}
-    pid = said.get("MainPID", "0")
+    values = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    unit: dict[str, Any] = {word: values.get(field) or None for field, word in _UNIT_FIELDS.items()}
+    pid = values.get("MainPID", "0")
     unit["main_pid"] = int(pid) if pid.isdigit() and pid != "0" else None
     return unit
 
@@ -237,6 +237,6 @@ def _slurm_gives_channels() -> bool:
 
 
 def _prologs(patterns: Sequence[str]) -> list[str]:
-    """Files of Slurm's prologs that speak of nvidia-imex."""
+    """Files of Slurm prologs that mention nvidia-imex."""
     paths = {path for pattern in patterns for path in glob.glob(pattern) if os.path.isfile(path)}
     return sorted(path for path in paths if DAEMON in (disk.read_text(path) or ""))

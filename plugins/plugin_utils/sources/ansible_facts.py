@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Source ansible_facts: the results of a fabric_facts task, as discover registers them.
 
-A tray may answer anything, so every value is checked against the contract here. What does not hold becomes null with a
-finding, and a tray counts as attached only when its GPUs' own rows say so.
+A tray may return anything, so every value is checked here. A wrong value becomes null with a finding, and a tray counts
+as attached only when the rows of its GPUs agree with that.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ T = TypeVar("T")
 
 
 def observe(tray: str, result: Any) -> Observation:
-    """The observation in one registered task result; one that holds no facts says why in `problem`."""
+    """The observation in one registered task result; without facts the reason is in `problem`."""
     if not isinstance(result, Mapping):
         return _nothing(tray, "no result of this run")
     if result.get("unreachable"):
         return _nothing(tray, sentence(result.get("msg")) or "unreachable")
     if result.get("skipped"):
-        return _nothing(tray, "the task that asks it was skipped")
+        return _nothing(tray, "the task that reads its facts was skipped")
     facts = mapped(result.get("ansible_facts")).get("nvlink_fabric")
     if result.get("failed") or not isinstance(facts, Mapping):
-        return _nothing(tray, sentence(result.get("msg")) or "the task that asks it returned no facts")
+        return _nothing(tray, sentence(result.get("msg")) or "the task that reads its facts returned none")
     return from_facts(tray, facts)
 
 
@@ -64,7 +64,7 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
     value = _Checked(tray, facts)
     observed_at = value("observed_at", text(TIME))
     if observed_at is None:
-        return _nothing(tray, "its facts do not say when they were observed", source)
+        return _nothing(tray, "its facts have no valid observed_at", source)
     gpus = [gpu for gpu in as_list(facts.get("gpus")) if isinstance(gpu, Mapping)]
     fabrics = [mapped(gpu.get("fabric")) for gpu in gpus]
     places = [_place(fabric) for fabric in fabrics]
@@ -72,7 +72,7 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
     agreed = len(attached) == 1 and None not in places and facts.get("attached") is True
     uuids = tuple(dict.fromkeys(filter(None, (text(GPU_UUID)(gpu.get("uuid")) for gpu in gpus))))
     if agreed and not uuids:
-        # Nothing would tell this tray from another of the same clique.
+        # This tray could not be distinguished from another of the same clique.
         agreed = False
         message = f"Tray {tray} reports no usable GPU UUID; check its driver."
         value.findings.append(finding("unusable_value", message, tray=tray, gpu=None))
@@ -100,17 +100,17 @@ def _nothing(tray: str, problem: str, source: str = SOURCE) -> Observation:
 
 
 class _Checked:
-    """Reads single facts; each that is neither null nor what the contract wants leaves a finding."""
+    """Reads single facts; each that is neither null nor valid adds a finding."""
 
     def __init__(self, tray: str, facts: Mapping[str, Any]) -> None:
         self._tray, self._facts = tray, facts
         self.findings: list[Finding] = []
 
-    def __call__(self, name: str, want: Callable[[Any], T | None]) -> T | None:
+    def __call__(self, name: str, check: Callable[[Any], T | None]) -> T | None:
         raw = self._facts.get(name)
-        value = want(raw)
+        value = check(raw)
         if raw is not None and value is None:
-            message = f"Tray {self._tray} reports an unusable {name}; check its driver and who wrote its facts."
+            message = f"Tray {self._tray} reports an unusable {name}; check its driver, and run fabric_facts on it."
             self.findings.append(finding("unusable_value", message, tray=self._tray, gpu=None))
         return value
 
@@ -128,13 +128,13 @@ def _place(fabric: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def _majority(places: Sequence[tuple[str, int] | None]) -> tuple[str, int] | None:
-    """The clique that more than half of the GPUs name; None where there is none."""
+    """The clique that more than half of the GPUs report; None where there is none."""
     place, votes = Counter(places).most_common(1)[0]
     return place if 2 * votes > len(places) else None
 
 
 def _node_local(fabric: Mapping[str, Any]) -> bool:
-    """Joined, but to a fabric without a UUID: how HGX baseboards read."""
+    """Joined, but to a fabric without a UUID, as on HGX baseboards."""
     return _joined(fabric) and fabric.get("cluster_uuid") in (None, ZERO_UUID)
 
 
@@ -150,12 +150,12 @@ def _addresses(facts: Mapping[str, Any]) -> tuple[Address, ...]:
 
 
 def _findings(facts: Mapping[str, Any], tray: str) -> list[Finding]:
-    """The tray's own findings, told as ours: with the tray as subject."""
+    """The tray's own findings, with the tray as subject."""
     found = []
     for row in as_list(facts.get("findings")):
         if isinstance(row, Mapping) and row.get("severity") in _SEVERITIES:
             code, message = text(_CODE)(row.get("code")), sentence(row.get("message"))
             if code and message:
-                told = {"code": code, "severity": str(row["severity"]), "message": f"{message}."}
-                found.append({**told, "tray": tray, "gpu": whole(row.get("gpu"))})
+                kept = {"code": code, "severity": str(row["severity"]), "message": f"{message}."}
+                found.append({**kept, "tray": tray, "gpu": whole(row.get("gpu"))})
     return found

@@ -1,14 +1,14 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source ssh: every tray asked by a probe over ssh, out of one process, through gateways where there are any.
+"""Source ssh: read every tray by a probe over ssh, from one process, through gateways where there are any.
 
-The fan-out is ClusterShell's. A tray may say anything and as much as it likes, or nothing: no more than MAX_OUTPUT of
-it is kept while it speaks, and it has connect_timeout + command_timeout seconds, so the run ends.
+The fan-out is ClusterShell's. A tray may print anything, without end, or nothing: at most MAX_OUTPUT of it is kept, and
+it has connect_timeout + command_timeout seconds, so the run ends.
 
-Trays are asked in two rounds. Nearly all answer in the first, to a plain probe, which hangs or dies with NVML; whoever
-gave no facts is then asked by a guarded one, which comes back whatever NVML does, and costs the tray half as much
-again. What a tray says to the first it would have said to the second.
+There are two rounds. In the first, nearly all trays return facts to a plain probe, which hangs or dies with NVML. The
+others then get a guarded probe, which returns whatever NVML does, and costs the tray half as much again. Both probes
+return the same facts.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.fabric_facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
@@ -64,12 +65,12 @@ OPTIONS = (
     "timeout",
 )
 
-# Of one tray. Facts of 4 GPUs are 3 kB, so hundreds of GPUs fit.
+# Bytes of one tray. Facts of 4 GPUs are 3 kB, so hundreds of GPUs fit.
 MAX_OUTPUT = 1024 * 1024
 MAX_ERRORS = 8 * 1024
 # Exit statuses of a shell that cannot run the tray's Python.
 _NO_PYTHON = (126, 127)
-# Of standard error: a line that ssh prints -> what it means for the reader. The first that is found counts.
+# Text in ssh's standard error -> the reason to report. The first match counts.
 REASONS = (
     ("connection refused", "connection refused"),
     ("could not resolve hostname", "its name cannot be resolved"),
@@ -85,16 +86,16 @@ REASONS = (
     ("connection closed", "connection closed"),
 )
 _SECONDS_BETWEEN_PROGRESS = 1.0
-# What a tray has for its answer to the plain probe; a driver that first has to wake its GPUs takes longer.
+# Seconds for the plain probe; a driver that first has to initialize its GPUs takes longer and gets the second round.
 _PLAIN_SECONDS = 5
 
-# ClusterShell logs every closed pipe; without a handler Python would print that among Ansible's output.
+# ClusterShell logs every closed pipe; without a handler Python would print that into Ansible's output.
 logging.getLogger("ClusterShell").addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True)
-class Way:
-    """How trays are reached and asked; times in seconds."""
+class ClientConfig:
+    """How the ssh client reaches and runs the probe on trays; times in seconds."""
 
     ssh: str
     ssh_options: tuple[str, ...]
@@ -107,58 +108,67 @@ class Way:
     gateway_python: str
 
     @property
-    def patience(self) -> int:
+    def tray_timeout(self) -> int:
         """Seconds that one tray has in the last round."""
         return self.connect_timeout + self.command_timeout
 
 
 class Round(NamedTuple):
-    """What packs the probe for the trays that have given no facts yet, and the seconds that each of them has."""
+    """One round: the function that packs its probe, and the seconds that each tray has."""
 
     packed: Callable[[], bytes]
-    patience: int
+    tray_timeout: int
 
 
-def discover(options: Any, now: str, known: Mapping[str, str], voice: Reporter) -> SourceResult:
-    """One observation for each tray of the option hosts, or for each known one; known: tray -> its ssh address."""
+def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporter) -> SourceResult:
+    """Observe each tray of the option hosts, or else each known one; known: tray -> its ssh address."""
     checked = Options(options, OPTIONS, SOURCE)
-    way = _way(checked)
-    rounds = _rounds(checked, way)
+    config = _client_config(checked)
+    rounds = _rounds(checked, config)
     trays = _trays(checked, known)
-    # A topology file speaks of names, so through gateways trays are reached by theirs.
-    targets = {name: name for name in trays} if way.topology else {address: name for name, address in trays.items()}
-    asked = _Trays(targets, way, voice)
+    # A topology file has names, so through gateways trays are reached by name.
+    targets = {name: name for name in trays} if config.topology else {address: name for name, address in trays.items()}
+    replies = _Trays(targets, config, reporter)
     findings: list[Finding] = []
-    with _fresh_task(way) as task:
+    with _fresh_task(config) as task:
         nodes = NodeSet.fromlist(list(targets))
-        if way.topology:
-            cut_off = nodes & _behind_dead_gateways(task, way, way.topology, findings)
-            asked.give_up(cut_off, "its gateway cannot be used")
+        if config.topology:
+            cut_off = nodes & _behind_dead_gateways(task, config, config.topology, findings)
+            replies.give_up(cut_off, "its gateway cannot be used")
             nodes -= cut_off
         for number, each in enumerate(rounds):
             if number:
-                nodes = asked.forget_the_silent(nodes)
+                nodes = replies.forget_unclear(nodes)
             if nodes:
-                _run(task, nodes, _command(way), asked, each.packed(), each.patience, way, tree=bool(way.topology))
-    return SourceResult(asked.observations(), findings)
+                _run(
+                    task,
+                    nodes,
+                    _command(config),
+                    replies,
+                    each.packed(),
+                    each.tray_timeout,
+                    config,
+                    tree=bool(config.topology),
+                )
+    return SourceResult(replies.observations(), findings)
 
 
 # --- The options.
 
 
-def _way(options: Options) -> Way:
+def _client_config(options: Options) -> ClientConfig:
     ssh = os.path.expanduser(options.text("ssh") or "ssh")
     if shutil.which(ssh) is None:
-        raise options.wrong("ssh", f"{shown(ssh)} is no program on this controller; install OpenSSH's client")
+        raise options.wrong("ssh", f"{shown(ssh)} is not a program on this controller; install the OpenSSH client")
     connect_timeout = options.whole("connect_timeout", 10, 1, 3600)
     port = options.whole("port", 0, 1, 65535)
     fanout = options.whole("fanout", 64, 1, 4096)
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if descriptors != resource.RLIM_INFINITY and 3 * fanout + 64 > descriptors:
         raise options.wrong("fanout", f"{fanout} needs {3 * fanout + 64} open files, of {descriptors} (ulimit -n)")
-    return Way(
+    return ClientConfig(
         ssh=ssh,
-        # First those that nothing may override: whoever asks for a password here would hang the run.
+        # First those that nothing may override: a password prompt would hang the run.
         ssh_options=(
             "-T",
             "-oBatchMode=yes",
@@ -177,7 +187,7 @@ def _way(options: Options) -> Way:
 
 
 def _words(options: Options, key: str) -> list[str]:
-    """A list of words; a text is split as a shell would."""
+    """A list of words; a string is split as in a shell."""
     try:
         text = options.text(key)
     except SourceError:
@@ -191,8 +201,8 @@ def _words(options: Options, key: str) -> list[str]:
         raise options.wrong(key, f"is {shown(text)}, which cannot be split ({error}); correct its quotes") from None
 
 
-def _rounds(options: Options, way: Way) -> list[Round]:
-    """The rounds; the options that are fabric_facts' own are checked by it."""
+def _rounds(options: Options, config: ClientConfig) -> list[Round]:
+    """The rounds; the options of fabric_facts are checked by its own function."""
     own = (
         options.text("backend") or "auto",
         options.text("nvidia_smi") or "nvidia-smi",
@@ -202,18 +212,18 @@ def _rounds(options: Options, way: Way) -> list[Round]:
         check_options(*own)
     except NvlinkError as error:
         raise SourceError(f"{SOURCE}: {str(error).rstrip('.')}") from None
-    if own[2] >= way.command_timeout:
-        raise options.wrong("command_timeout", f"is {way.command_timeout}, use more than timeout, {own[2]:g}")
-    guarded = Round(partial(probe.packed, *own, way.command_timeout), way.patience)
-    # nvidia-smi is a child anyway; and what a gateway did not bring back it would not bring back a second time either.
-    if own[0] == "nvidia_smi" or way.topology:
+    if own[2] >= config.command_timeout:
+        raise options.wrong("command_timeout", f"is {config.command_timeout}, use more than timeout, {own[2]:g}")
+    guarded = Round(partial(probe.packed, *own, config.command_timeout), config.tray_timeout)
+    # nvidia-smi runs in a child in any case; and a gateway that returned nothing would return nothing a second time.
+    if own[0] == "nvidia_smi" or config.topology:
         return [guarded]
-    plain = min(_PLAIN_SECONDS, way.command_timeout)
-    return [Round(partial(probe.packed, *own, plain, guarded=False), way.connect_timeout + plain), guarded]
+    plain = min(_PLAIN_SECONDS, config.command_timeout)
+    return [Round(partial(probe.packed, *own, plain, guarded=False), config.connect_timeout + plain), guarded]
 
 
 def _trays(options: Options, known: Mapping[str, str]) -> dict[str, str]:
-    """Tray -> its ssh address, of those to be asked."""
+    """Tray -> its ssh address, of the trays to read."""
     if "hosts" not in options:
         if not known:
             raise options.wrong("hosts", "is missing; name the trays, or add fabric_file to the sources")
@@ -221,9 +231,9 @@ def _trays(options: Options, known: Mapping[str, str]) -> dict[str, str]:
     names = [str(name) for name in _nodes(options)]
     for name in names:
         if tray_name(name) is None:
-            raise options.wrong("hosts", f"has {shown(name)}, which cannot be a tray's name")
+            raise options.wrong("hosts", f"has {shown(name)}, which is not a valid tray name")
     if not names:
-        raise options.wrong("hosts", "names no tray; name one, or leave it out to ask those of the fabric file")
+        raise options.wrong("hosts", "names no tray; name one, or leave it out to read those of the fabric file")
     return {name: known.get(name, name) for name in names}
 
 
@@ -239,7 +249,7 @@ def _nodes(options: Options) -> NodeSet:
         try:
             nodes.update(NodeSet(str(text)))
         except NodeSetException as error:
-            raise options.wrong("hosts", f"has {shown(text)}, which is no node set ({error})") from None
+            raise options.wrong("hosts", f"has {shown(text)}, which is not a node set ({error})") from None
     return nodes
 
 
@@ -247,30 +257,30 @@ def _nodes(options: Options) -> NodeSet:
 
 
 class _Client(SshClient):
-    """One ssh: its output goes to the handler as it comes, for a tray that never ends its line would fill the memory.
+    """One ssh: its output goes to the handler in chunks, because a tray that never ends its line would fill the memory.
 
-    It has no terminal, so it can ask nobody for a password, and no signal of the controller's terminal.
+    It has no terminal, so it cannot prompt for a password and gets no signal of the controller's terminal.
     """
 
     def _exec_nonblock(self, commandlist: list[str], shell: bool = False, env: Any = None) -> Any:
-        (stdin, written), (read, stdout), (told, stderr) = os.pipe(), os.pipe(), os.pipe()
+        (stdin, written), (read, stdout), (errors, stderr) = os.pipe(), os.pipe(), os.pipe()
         try:
-            # Not ClusterShell's own, which forks all of Ansible's memory; this one needs no copy of it.
+            # Not ClusterShell's own, which forks with all of Ansible's memory; this one copies none of it.
             process = subprocess.Popen(
                 commandlist, stdin=stdin, stdout=stdout, stderr=stderr, close_fds=False, start_new_session=True
             )
         finally:
             for end in (stdin, stdout, stderr):
                 os.close(end)
-        for end in (written, read, told):
+        for end in (written, read, errors):
             set_nonblock_flag(end)
-        self.streams.set_reader(self.worker.SNAME_STDERR, told)
+        self.streams.set_reader(self.worker.SNAME_STDERR, errors)
         self.streams.set_reader(self.worker.SNAME_STDOUT, read)
         self.streams.set_writer(self.worker.SNAME_STDIN, written, retain=False)
         return process
 
     def _handle_read(self, sname: str) -> None:
-        if not self.worker.eh.heard(self.key, sname, self._read(sname)):
+        if not self.worker.eh.received(self.key, sname, self._read(sname)):
             node = self.key
             self.abort()
             self.worker.eh.ev_hup(self.worker, node, None)
@@ -281,14 +291,14 @@ class _Worker(WorkerSsh):
 
 
 class _Handler(EventHandler):
-    """Gathers what nodes print, bounded; a subclass learns in done() how each of them has ended."""
+    """Collects the output of nodes, bounded; calls done() of the subclass when a node has ended."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[bytearray, bytearray]] = {}
+        self._output: dict[str, tuple[bytearray, bytearray]] = {}
 
-    def heard(self, node: str, stream: str, data: bytes) -> bool:
-        """Keep what a node has printed; False if it has now printed more than it may."""
-        output, errors = self._said.setdefault(node, (bytearray(), bytearray()))
+    def received(self, node: str, stream: str, data: bytes) -> bool:
+        """Keep the output of a node; False once it exceeds MAX_OUTPUT."""
+        output, errors = self._output.setdefault(node, (bytearray(), bytearray()))
         if stream == "stderr":
             errors += data
             del errors[:-MAX_ERRORS]
@@ -298,141 +308,141 @@ class _Handler(EventHandler):
 
     def ev_read(self, worker: Any, node: str, sname: str, msg: bytes) -> None:
         """A line, in tree mode."""
-        self.heard(node, sname, msg + b"\n")
+        self.received(node, sname, msg + b"\n")
 
     def ev_hup(self, worker: Any, node: str, rc: int | None) -> None:
-        """A node has ended; rc None: by us, since it printed too much."""
-        output, errors = self._said.pop(node, (b"", b""))
+        """A node has ended; rc None: ended by this program, since it printed too much."""
+        output, errors = self._output.pop(node, (b"", b""))
         self.done(node, rc, bytes(output), errors.decode("utf-8", "replace"))
 
     def done(self, node: str, rc: int | None, output: bytes, errors: str) -> None:
-        """What one node said and how it ended: once for each, but for those that did not end in time."""
-        raise NotImplementedError  # every subclass gathers something else; this one is never made
+        """The output of one node and how it ended: called once for each node that ended in time."""
+        raise NotImplementedError  # each subclass defines it
 
 
 class _Trays(_Handler):
-    """Turns what trays print into observations, and says how far the run is. targets: ssh address -> tray."""
+    """Turns the output of trays into observations, and reports progress. targets: ssh address -> tray."""
 
-    def __init__(self, targets: Mapping[str, str], way: Way, voice: Reporter) -> None:
+    def __init__(self, targets: Mapping[str, str], config: ClientConfig, reporter: Reporter) -> None:
         super().__init__()
-        self._targets, self._way, self._voice = targets, way, voice
-        self._seen: dict[str, Observation] = {}
-        # Nodes whose silence a guarded probe may explain.
+        self._targets, self._config, self._reporter = targets, config, reporter
+        self._observed: dict[str, Observation] = {}
+        # Nodes without facts for which a guarded probe may return some.
         self._unclear: set[str] = set()
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def done(self, node: str, rc: int | None, output: bytes, errors: str) -> None:
         """Keep the tray's observation."""
         tray = self._targets[node]
         facts = None if len(output) > MAX_OUTPUT else probe.facts_in(output)
         if facts is None:
-            self._seen[tray] = _silent(tray, _reason(rc, output, errors, self._way))
+            self._observed[tray] = _unreachable(tray, _reason(rc, output, errors, self._config))
             if rc is not None and rc not in _NO_PYTHON and not _problem_of_ssh(rc, errors):
                 self._unclear.add(node)
         else:
-            self._seen[tray] = from_facts(tray, facts, SOURCE)
+            self._observed[tray] = from_facts(tray, facts, SOURCE)
         now = time.monotonic()
-        if now - self._told >= _SECONDS_BETWEEN_PROGRESS:
-            self._told = now
-            self._voice.v(f"{SOURCE}: {self._progress()}")
+        if now - self._reported_at >= _SECONDS_BETWEEN_PROGRESS:
+            self._reported_at = now
+            self._reporter.v(f"{SOURCE}: {self._progress()}")
 
-    def forget_the_silent(self, nodes: NodeSet) -> NodeSet:
-        """Those of the nodes that another probe may make speak; what was seen of them no longer counts."""
-        silent = NodeSet.fromlist(
-            [node for node in map(str, nodes) if node in self._unclear or self._targets[node] not in self._seen]
+    def forget_unclear(self, nodes: NodeSet) -> NodeSet:
+        """The nodes for which another probe may return facts; their observations are dropped."""
+        unclear = NodeSet.fromlist(
+            [node for node in map(str, nodes) if node in self._unclear or self._targets[node] not in self._observed]
         )
         self._unclear.clear()
-        for node in map(str, silent):
-            self._seen.pop(self._targets[node], None)
-            self._said.pop(node, None)
-        if silent:
-            self._voice.v(f"{SOURCE}: {self._progress()}; the others are asked again, with more patience")
-        return silent
+        for node in map(str, unclear):
+            self._observed.pop(self._targets[node], None)
+            self._output.pop(node, None)
+        if unclear:
+            self._reporter.v(f"{SOURCE}: {self._progress()}; the others are read again, with a longer time limit")
+        return unclear
 
     def give_up(self, nodes: Iterable[str], problem: str) -> None:
-        """Keep why nodes are not asked at all."""
+        """Keep why nodes are not read at all."""
         for node in map(str, nodes):
-            self._seen[self._targets[node]] = _silent(self._targets[node], problem)
+            self._observed[self._targets[node]] = _unreachable(self._targets[node], problem)
 
     def observations(self) -> list[Observation]:
-        """Of every tray, in the order in which they were given."""
-        late = f"no answer within {self._way.patience} s"
+        """The observations of all trays, in the order of the targets."""
+        late = f"no response within {self._config.tray_timeout} s"
         for tray in self._targets.values():
-            if tray not in self._seen:
-                self._seen[tray] = _silent(tray, late)
-        self._voice.v(f"{SOURCE}: {self._progress()}")
-        told = _summary(self._seen.values())
-        if told:
-            self._voice.warning(f"{SOURCE}: {told}")
-        return [self._seen[tray] for tray in self._targets.values()]
+            if tray not in self._observed:
+                self._observed[tray] = _unreachable(tray, late)
+        self._reporter.v(f"{SOURCE}: {self._progress()}")
+        summary = _summary(self._observed.values())
+        if summary:
+            self._reporter.warning(f"{SOURCE}: {summary}")
+        return [self._observed[tray] for tray in self._targets.values()]
 
     def _progress(self) -> str:
-        answered = sum(seen.reachable for seen in self._seen.values())
-        return f"{len(self._seen)} of {len(self._targets)} trays done, {answered} gave facts"
+        answered = sum(observation.reachable for observation in self._observed.values())
+        return f"{len(self._observed)} of {len(self._targets)} trays done, {answered} returned facts"
 
 
-def _silent(tray: str, problem: str) -> Observation:
+def _unreachable(tray: str, problem: str) -> Observation:
     return Observation(tray=tray, source=SOURCE, reachable=False, problem=problem)
 
 
-def _reason(rc: int | None, output: bytes, errors: str, way: Way) -> str:
-    """Why there are no facts in what a tray printed."""
+def _reason(rc: int | None, output: bytes, errors: str, config: ClientConfig) -> str:
+    """The reason for output of a tray without facts."""
     lines = [line for line in errors.splitlines() if line.strip()]
     last = sentence(lines[-1]) if lines else ""
     if len(output) > MAX_OUTPUT:
         return f"it prints more than {MAX_OUTPUT // 1024} KiB"
     if rc == 255:
-        return _problem_of_ssh(rc, errors) or last or "ssh failed without a word"
-    if rc == os.EX_PROTOCOL and way.topology:
+        return _problem_of_ssh(rc, errors) or last or "ssh failed without a message"
+    if rc == os.EX_PROTOCOL and config.topology:
         return f"its gateway failed ({last})" if last else "its gateway failed"
     if rc in _NO_PYTHON:
-        return f"no Python at {sentence(way.python)}"
+        return f"no Python at {sentence(config.python)}"
     if "ImportError" in last or "ModuleNotFoundError" in last or "SyntaxError" in last:
-        return f"its Python is too old or not whole ({last})"
+        return f"its Python is too old or incomplete ({last})"
     return f"it printed no facts ({last})" if last else f"it printed no facts (exit status {rc})"
 
 
 def _problem_of_ssh(rc: int, errors: str) -> str:
-    """What kept ssh from the tray, as far as it is known; else empty."""
+    """The known reason why ssh failed; empty for an unknown one."""
     lowered = errors.lower()
     return next((reason for sign, reason in REASONS if rc == 255 and sign in lowered), "")
 
 
-def _summary(seen: Iterable[Observation]) -> str:
-    """One sentence about the trays that gave no facts, folded by reason; empty if all gave some."""
+def _summary(observations: Iterable[Observation]) -> str:
+    """One sentence about the trays without facts, grouped by reason; empty if all returned facts."""
     reasons: dict[str, list[str]] = {}
-    count = 0
-    for row in seen:
-        count += 1
+    total = 0
+    for row in observations:
+        total += 1
         if not row.reachable:
             reasons.setdefault(row.problem or "no facts", []).append(row.tray)
     if not reasons:
         return ""
-    silent = sum(map(len, reasons.values()))
+    unreachable = sum(map(len, reasons.values()))
     most_first = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
-    told = "; ".join(f"{reason}: {NodeSet.fromlist(trays)}" for reason, trays in most_first)
-    return f"{silent} of {count} trays gave no facts ({told})"
+    listed = "; ".join(f"{reason}: {NodeSet.fromlist(trays)}" for reason, trays in most_first)
+    return f"{unreachable} of {count(total, 'tray')} returned no facts ({listed})"
 
 
-def _command(way: Way) -> str:
-    """What the tray's login shell is given, whichever shell that is."""
-    return f"exec {shlex.quote(way.python)} {' '.join(probe.FLAGS)} -c '{probe.BOOTSTRAP}'"
+def _command(config: ClientConfig) -> str:
+    """The command for the tray's login shell; every shell runs it."""
+    return f"exec {shlex.quote(config.python)} {' '.join(probe.FLAGS)} -c '{probe.BOOTSTRAP}'"
 
 
 @contextmanager
-def _fresh_task(way: Way) -> Iterator[Task]:
-    """ClusterShell's task of this thread, new, and gone again afterwards with all that it has started."""
+def _fresh_task(config: ClientConfig) -> Iterator[Task]:
+    """A new ClusterShell task of this thread, ended afterwards with everything that it has started."""
     task_terminate()
     task = task_self()
     try:
         for name in ("stdout_msgtree", "stderr_msgtree"):
             task.set_default(name, False)
         task.set_default("distant_worker", WorkerSsh)
-        task.set_info("fanout", way.fanout)
-        task.set_info("ssh_path", shlex.quote(way.ssh))
-        task.set_info("ssh_user", way.user)
-        task.set_info("ssh_options", shlex.join(way.ssh_options))
-        task.set_info("connect_timeout", 0)  # stands among the options
+        task.set_info("fanout", config.fanout)
+        task.set_info("ssh_path", shlex.quote(config.ssh))
+        task.set_info("ssh_user", config.user)
+        task.set_info("ssh_options", shlex.join(config.ssh_options))
+        task.set_info("connect_timeout", 0)  # it is among ssh_options
         yield task
     finally:
         task_terminate()
@@ -444,54 +454,56 @@ def _run(
     command: str,
     handler: _Handler,
     sent: bytes,
-    patience: int,
-    way: Way,
+    tray_timeout: int,
+    config: ClientConfig,
     tree: bool = False,
 ) -> None:
-    """Send the same to all nodes and wait until they have ended, or have had their time, wave by wave."""
-    worker: Any = (TreeWorker if tree else _Worker)(nodes, handler, patience, command=command, stderr=True)
+    """Run the command on all nodes and wait until they have ended or timed out, fanout nodes at a time."""
+    worker: Any = (TreeWorker if tree else _Worker)(nodes, handler, tray_timeout, command=command, stderr=True)
     if tree:
-        worker.invoke_gateway = f"{shlex.quote(way.gateway_python)} -m ClusterShell.Gateway -Bu"
-    waves = math.ceil(len(nodes) / way.fanout)
+        worker.invoke_gateway = f"{shlex.quote(config.gateway_python)} -m ClusterShell.Gateway -Bu"
+    waves = math.ceil(len(nodes) / config.fanout)
     task.schedule(worker)
     if sent:
         worker.write(sent)
     worker.set_write_eof()
     try:
-        # Every client has its own time; this is for gateways, which ClusterShell gives none.
-        task.resume((waves + tree) * patience + 10)
+        # Every client has its own time limit; this one is for gateways, which ClusterShell gives none.
+        task.resume((waves + tree) * tray_timeout + 10)
     except (TimeoutError, RouteResolvingError):
-        # The second: the last gateway has gone meanwhile. Who has not answered yet counts as late.
+        # The second: the last gateway has failed meanwhile. Nodes that have not ended yet count as timed out.
         worker.abort()
     except OSError as error:
-        raise SourceError(f"{SOURCE}: cannot start {way.ssh} ({error.strerror or error}); correct that") from error
+        raise SourceError(
+            f"{SOURCE}: cannot start {config.ssh} ({error.strerror or error}); correct the option ssh"
+        ) from error
 
 
 # --- Gateways.
 
 
 class _Versions(_Handler):
-    """What gateways say of their ClusterShell: node -> its version, or why there is none."""
+    """The ClusterShell versions of gateways: node -> its version (empty for none), or why it is unreachable."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, config: ClientConfig) -> None:
         super().__init__()
-        self._way = way
+        self._config = config
         self.found: dict[str, str] = {}
         self.unreachable: dict[str, str] = {}
 
     def done(self, node: str, rc: int | None, output: bytes, errors: str) -> None:
-        """Keep the version, the last word that the gateway has printed."""
+        """Keep the version, the last word that the gateway prints."""
         words = output.decode("utf-8", "replace").split()
         if rc == 0 and words:
             self.found[node] = sentence(words[-1])
         elif rc == 255:
-            self.unreachable[node] = _reason(rc, output, errors, self._way)
+            self.unreachable[node] = _reason(rc, output, errors, self._config)
         else:
             self.found[node] = ""
 
 
-def _behind_dead_gateways(task: Task, way: Way, topology: str, findings: list[Finding]) -> NodeSet:
-    """The nodes all whose gateways cannot be used. Gives the task the tree that the topology file holds.
+def _behind_dead_gateways(task: Task, config: ClientConfig, topology: str, findings: list[Finding]) -> NodeSet:
+    """The nodes all whose gateways cannot be used. Loads the tree of the topology file into the task.
 
     SourceError for a gateway next to the controller that has another ClusterShell, or none.
     """
@@ -499,7 +511,7 @@ def _behind_dead_gateways(task: Task, way: Way, topology: str, findings: list[Fi
     groups = [group for group in task.topology.root.children() if group.children_len()]
     cut_off = NodeSet()
     if groups:
-        dead = _dead_gateways(task, NodeSet.fromlist([group.nodeset for group in groups]), way, findings)
+        dead = _dead_gateways(task, NodeSet.fromlist([group.nodeset for group in groups]), config, findings)
         for group in groups:
             if group.nodeset.issubset(dead):
                 cut_off.update(_below(group))
@@ -509,19 +521,19 @@ def _behind_dead_gateways(task: Task, way: Way, topology: str, findings: list[Fi
 def _load(task: Task, topology: str) -> None:
     try:
         with open(topology, encoding="utf-8") as file:
-            file.read()  # ClusterShell takes a file that it cannot read for an empty one
+            file.read()  # ClusterShell treats a file that it cannot read as empty
         task.load_topology(topology)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SourceError(f"{SOURCE}: topology {topology} cannot be read ({why}); correct it") from None
     except (TopologyError, NodeSetException, KeyError) as error:
         raise SourceError(
-            f"{SOURCE}: topology {topology} is no tree that starts at this controller ({error}); correct it"
+            f"{SOURCE}: topology {topology} is not a tree that starts at this controller ({error}); correct it"
         ) from None
 
 
 def _below(group: Any) -> NodeSet:
-    """All nodes that a group of the topology leads to."""
+    """All nodes below a group of the topology."""
     nodes = NodeSet()
     for child in group.children():
         nodes.update(child.nodeset)
@@ -529,19 +541,19 @@ def _below(group: Any) -> NodeSet:
     return nodes
 
 
-def _dead_gateways(task: Task, gateways: NodeSet, way: Way, findings: list[Finding]) -> NodeSet:
-    versions = _Versions(way)
-    command = f"{shlex.quote(way.gateway_python)} -c 'import ClusterShell;print(ClusterShell.__version__)'"
-    _run(task, gateways, command, versions, b"", way.patience, way)
+def _dead_gateways(task: Task, gateways: NodeSet, config: ClientConfig, findings: list[Finding]) -> NodeSet:
+    versions = _Versions(config)
+    command = f"{shlex.quote(config.gateway_python)} -c 'import ClusterShell;print(ClusterShell.__version__)'"
+    _run(task, gateways, command, versions, b"", config.tray_timeout, config)
     for gateway, version in sorted(versions.found.items()):
         if version != clustershell:
-            has = f"has ClusterShell {version}" if version else f"has no ClusterShell for {way.gateway_python}"
+            has = f"has ClusterShell {version}" if version else f"has no ClusterShell for {config.gateway_python}"
             raise SourceError(
                 f"{SOURCE}: gateway {gateway} {has} and this controller {clustershell}; install the same on both"
             )
-    silent = [str(node) for node in gateways if node not in versions.found]
-    if silent:
-        why = "; ".join(sorted(set(versions.unreachable.values()))) or "no answer in time"
-        message = f"{SOURCE}: gateways {NodeSet.fromlist(silent)} cannot be used ({why}); bring them back."
+    unusable = [str(node) for node in gateways if node not in versions.found]
+    if unusable:
+        why = "; ".join(sorted(set(versions.unreachable.values()))) or "no response in time"
+        message = f"{SOURCE}: gateways {NodeSet.fromlist(unusable)} cannot be used ({why}); bring them up."
         findings.append(finding("gateway_unusable", message))
-    return NodeSet.fromlist(silent)
+    return NodeSet.fromlist(unusable)

@@ -243,9 +243,9 @@ def test_a_proposal_made_from_another_file_is_refused(site: Site) -> None:
     [
         ({"unreachable": True, "msg": "Failed to connect\n to the host"}, "Failed to connect to the host"),
         ({"failed": True, "msg": "No module named json"}, "No module named json"),
-        ({"skipped": True}, "the task that asks it was skipped"),
-        ({"changed": False}, "the task that asks it returned no facts"),
-        ({"ansible_facts": {"nvlink_fabric": "{{ x }}"}}, "the task that asks it returned no facts"),
+        ({"skipped": True}, "the task that reads its facts was skipped"),
+        ({"changed": False}, "the task that reads its facts returned none"),
+        ({"ansible_facts": {"nvlink_fabric": "{{ x }}"}}, "the task that reads its facts returned none"),
         (None, "no result of this run"),
         ("text", "no result of this run"),
     ],

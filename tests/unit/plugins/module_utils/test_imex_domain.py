@@ -193,7 +193,7 @@ def test_two_owners_stop_the_run(owners: list[str], owner: str, stops: bool) -> 
 
 def test_the_roles_own_prolog_is_no_second_owner() -> None:
     facts = owned("prolog")
-    facts["owners"][0]["why"] = "/etc/slurm/prolog.d/50-nvlink.sh speaks of nvidia-imex"
+    facts["owners"][0]["why"] = "/etc/slurm/prolog.d/50-nvlink.sh mentions nvidia-imex"
     given = desire(job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
     assert domain.findings_of(given, facts, None, "580.173.02") == []
 

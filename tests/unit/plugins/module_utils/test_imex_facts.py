@@ -40,7 +40,7 @@ def test_a_healthy_tray() -> None:
         {"id": 0, "host": "198.51.100.11", "connection": "connected"},
         {"id": 2, "host": "198.51.100.13", "connection": "connected"},
     ]
-    assert facts["owners"] == [{"owner": "service", "why": "process 812 is of nvidia-imex.service", "pid": 812}]
+    assert facts["owners"] == [{"owner": "service", "why": "process 812 belongs to nvidia-imex.service", "pid": 812}]
 
 
 def test_only_the_own_row_is_a_witness() -> None:

@@ -120,7 +120,7 @@ def test_who_gave_no_facts_is_asked_again_and_says_what_a_guarded_probe_alone_is
     asked = (tmp_path / "asked").read_text().split()
     again = {"hang", "hang_fabric", "crash", "no_driver", "no_permission", "version_mismatch", "only_v1"}
     assert {host.partition("-")[2] for host in asked if asked.count(host) > 1} == again
-    assert "ssh: 5 of 12 trays done, 5 gave facts; the others are asked again, with more patience" in listener.heard
+    assert "ssh: 5 of 12 trays done, 5 returned facts; the others are read again, with a longer time limit" in listener.heard
     both = ssh._rounds
     monkeypatch.setattr(ssh, "_rounds", lambda *given: both(*given)[1:])
     alone = ask(hosts, backend="auto", timeout=1)
@@ -158,7 +158,7 @@ def test_the_fabric_file_s_trays_are_asked_at_their_addresses(ask: Ask) -> None:
         ("nameless", "its name cannot be resolved"),
         ("denied", "authentication refused"),
         ("stranger", "its host key is not known"),
-        ("mute", "ssh failed without a word"),
+        ("mute", "ssh failed without a message"),
         ("bare", f"no Python at {sys.executable}"),
         ("empty", "it printed no facts (exit status 0)"),
         ("garbage", "it printed no facts (exit status 0)"),
@@ -185,7 +185,7 @@ def test_trays_that_hang_or_flood_hold_up_nobody(ask: Ask) -> None:
     seen = ask("hang[1-3],angry1,flood[1-5],tray1", connect_timeout=1, command_timeout=3, timeout=2)
     assert time.monotonic() - started < 15
     assert [name for name, row in seen.items() if row.reachable] == ["tray1"]
-    assert {seen[name].problem for name in ("hang1", "hang2", "hang3", "angry1")} == {"no answer within 4 s"}
+    assert {seen[name].problem for name in ("hang1", "hang2", "hang3", "angry1")} == {"no response within 4 s"}
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
@@ -211,14 +211,14 @@ def test_progress_is_told_on_the_way(ask: Ask, monkeypatch: pytest.MonkeyPatch) 
     ask("refused1,mute1,tray1", voice=listener, fanout=1)
     told = listener.heard
     assert [line.partition(" of 3 trays done")[0] for line in told] == ["ssh: 1", "ssh: 2", "ssh: 3", "ssh: 3"]
-    assert told[-1] == "ssh: 3 of 3 trays done, 1 gave facts"
+    assert told[-1] == "ssh: 3 of 3 trays done, 1 returned facts"
 
 
 def test_one_warning_folds_the_silent_trays(ask: Ask) -> None:
     listener = Listener()
     ask("refused[1-3],mute1,tray1", voice=listener)
     assert listener.warned == [
-        "ssh: 4 of 5 trays gave no facts (connection refused: refused[1-3]; ssh failed without a word: mute1)"
+        "ssh: 4 of 5 trays returned no facts (connection refused: refused[1-3]; ssh failed without a message: mute1)"
     ]
 
 
@@ -229,8 +229,8 @@ def test_one_warning_folds_the_silent_trays(ask: Ask) -> None:
         ({"hosts": 7}, "hosts is 7, write a list"),
         ({"hosts": [7]}, "hosts has 7, write names"),
         ({"hosts": []}, "hosts names no tray"),
-        ({"hosts": "r01t["}, "hosts has 'r01t\\[', which is no node set"),
-        ({"hosts": "-oProxyCommand=x"}, "hosts has '-oProxyCommand=x', which cannot be a tray's name"),
+        ({"hosts": "r01t["}, "hosts has 'r01t\\[', which is not a node set"),
+        ({"hosts": "-oProxyCommand=x"}, "hosts has '-oProxyCommand=x', which is not a valid tray name"),
         ({"host": "a"}, "'host' is not a known option; did you mean hosts?"),
         ({"port": 0}, "port is 0, use an integer from 1 to 65535"),
         ({"port": "22"}, "port is '22', use an integer"),
@@ -239,7 +239,7 @@ def test_one_warning_folds_the_silent_trays(ask: Ask) -> None:
         ({"command_timeout": 20}, "command_timeout is 20, use more than timeout, 20"),
         ({"timeout": "x"}, "timeout is 'x', use a number"),
         ({"backend": "smi"}, 'backend is "smi", use one of auto, nvml, nvidia_smi'),
-        ({"ssh": "/no/ssh"}, "ssh '/no/ssh' is no program on this controller"),
+        ({"ssh": "/no/ssh"}, "ssh '/no/ssh' is not a program on this controller"),
         ({"ssh_options": "-o 'x"}, "ssh_options is .*, which cannot be split"),
         ({"ssh_options": [1]}, "ssh_options must be a list of texts"),
         ({"topology": "topology.conf"}, "topology is 'topology.conf', write an absolute path"),
@@ -260,5 +260,5 @@ def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) 
 def test_a_topology_that_starts_elsewhere_is_told(tmp_path: Path, text: str) -> None:
     file = tmp_path / "topology.conf"
     file.write_text(text)
-    with pytest.raises(SourceError, match=f"^ssh: topology {file} is no tree that starts at this controller"):
+    with pytest.raises(SourceError, match=f"^ssh: topology {file} is not a tree that starts at this controller"):
         sources.observe("ssh", {"hosts": "tray1", "ssh": "/bin/true", "topology": str(file)}, NOW)
