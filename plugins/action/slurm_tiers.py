@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of slurm_tiers: blocks, cliques and folded node names of the fabric file, for the module."""
+"""The action plugin of slurm_tiers: reads blocks and node names from the fabric file, and runs slurm_tiers_apply."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import ARGUMENT_SPEC, REQUIRED_IF
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import rehearsal_file, tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
+
+# Passed as they are, since the host validates them: ~ is the home there.
+ON_HOST = ("conf_dir", "bin_dir", "timeout")
 
 
 class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
-        arguments = dict(self._task.args)
-        path = arguments.pop("fabric_file", None)
-        kept = arguments.pop("rehearsal_file", None)
-        if arguments.get("state") == "absent":
-            path = kept = None  # nothing of the fabric file is needed to remove the tiers
-        elif (path is None) == (arguments.get("clusters") is None):
-            raise AnsibleActionFail("slurm_tiers needs either fabric_file or clusters: name the fabric file.")
-        if path is not None:
-            if not isinstance(path, str) or not path:
-                raise AnsibleActionFail(
-                    f"slurm_tiers, option fabric_file: {path!r} is not a path, name the fabric file."
-                )
-            path = self._loader.path_dwim(path)
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF)
+        request = {key: value for key, value in options.items() if key not in ON_HOST}
+        stored_in = request.pop("rehearsal_file")
+        if request["state"] == "present":
+            if not request["fabric_file"]:
+                raise AnsibleActionFail("slurm_tiers: the option fabric_file is empty; name the fabric file.")
+            path = self._loader.path_dwim(request["fabric_file"])
             if self._task.check_mode and not os.path.exists(path):
-                # On a new site --check of the whole way comes here before anything was accepted.
-                told = f"{path}: is not there yet, so no tier can be shown; discover and accept it first."
-                return {"changed": False, "findings": [], "warnings": [told]}
-            wanted = arguments.pop("cluster", None)
+                # On a new site --check of all playbooks comes here before anything was accepted.
+                warning = f"{path}: does not exist yet, so no tier can be shown; discover and accept it first."
+                return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
             try:
-                fabric = fabric_file.load(path)
-                names = fabric.slurm_clusters
-                if wanted and wanted not in names:
-                    raise fabric_file.FabricFileError(
-                        f"{path}: has no Slurm cluster {shown(wanted)}{nearest(wanted, names)}"
-                    )
-                chosen = [str(wanted)] if wanted else names
-                # Which of several clusters it is, only the host of slurmctld knows.
-                arguments["clusters"] = [
-                    tiers.for_cluster(fabric, name, arguments.get("tiers")) for name in (chosen or [None])
-                ]
+                request["clusters"] = _clusters(path, request["cluster"], request["tiers"])
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
+        arguments = {key: self._task.args[key] for key in ON_HOST if key in self._task.args}
         result: dict[str, Any] = self._execute_module(
-            module_name="rackscale.nvlink.slurm_tiers", module_args=arguments, task_vars=task_vars
+            module_name="rackscale.nvlink.slurm_tiers_apply",
+            module_args={**arguments, "request": request},
+            task_vars=task_vars,
         )
-        warnings = rehearsal_file.store(self._loader.path_dwim(str(kept)), result) if kept else []
+        warnings = rehearsal_file.store(self._loader.path_dwim(stored_in), result) if stored_in else []
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings]
         return result
+
+
+def _clusters(path: str, cluster: str | None, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The blocks of the given Slurm cluster, else of each: which of several it is, only slurmctld's host knows."""
+    fabric = fabric_file.load(path)
+    names = fabric.slurm_clusters
+    if cluster and cluster not in names:
+        raise fabric_file.FabricFileError(f"{path}: has no Slurm cluster {shown(cluster)}{nearest(cluster, names)}")
+    chosen = [cluster] if cluster else names
+    return [tiers.for_cluster(fabric, name, given) for name in (chosen or [None])]

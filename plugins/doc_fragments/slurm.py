@@ -23,7 +23,6 @@ options:
 options:
   cluster:
     description:
-      - The Slurm cluster whose blocks are meant, where several share the fabric file.
-      - Without it, the only one is, or the one that is named as slurmctld's ClusterName.
+      - The Slurm cluster in the fabric file. By default the only one, or the one with slurmctld's ClusterName.
     type: str
 """

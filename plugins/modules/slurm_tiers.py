@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_tiers
-short_description: Give blocks of a fabric to users as Slurm partitions with QoS
+short_description: Configure partitions and QoS over blocks of the fabric as tiers
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
   - A tier is a partition over blocks of the fabric file, or one partition a block, with the QoS that its jobs have and
     the accounts and users that are granted it.
-  - Writes the partitions into C(nvlink_partitions.conf) beside C(slurm.conf), has slurmctld load it and compares what
-    runs. QoS, accounts and grants are made in slurmdbd through sacctmgr before a partition names them, and taken away
-    after the last partition has ceased to.
-  - If slurmctld refuses the partitions, the old file is put back and loaded, and the changes in slurmdbd are undone.
-  - Changes nothing that it did not make. Partitions are its own if they stand in its file, a QoS is if its description
-    is C(rackscale.nvlink tier of CLUSTER), a grant is if the head of its file notes it. Of its own objects it takes
-    back every change by hand, but for the state of a partition. Accounts and users are never removed.
+  - Writes the partitions into C(nvlink_partitions.conf) in the folder of C(slurm.conf), has slurmctld load it and
+    compares the running partitions. QoS, accounts and grants are created in slurmdbd through sacctmgr before a
+    partition names them, and removed when no partition names them any more.
+  - If slurmctld refuses the partitions, the old file is restored and loaded, and the changes in slurmdbd are undone.
+  - It changes only its own objects. Those are the partitions in its file, QoS with the description
+    C(rackscale.nvlink tier of CLUSTER), and grants that the head of its file lists. A manual change of its own objects
+    is overwritten, except the state of a partition. Accounts and users are never removed.
 options:
   state:
     description:
@@ -33,7 +33,7 @@ options:
     default: present
   tiers:
     description:
-      - The tiers, required for O(state=present). All that existed before and are not in the list are removed.
+      - The tiers, required for O(state=present). Tiers of earlier runs that are not in the list are removed.
     type: list
     elements: dict
     suboptions:
@@ -57,14 +57,13 @@ options:
         default: false
       per_block:
         description:
-          - Whether each block becomes a partition of its own, so that whoever uses it is inside one clique by the
-            partition alone.
-          - On Slurm 24.x, where the base block size is that of the smallest clique, this is what keeps a job in one of
+          - Whether each block becomes its own partition, so that a job in it stays inside one clique.
+          - On Slurm 24.x, where the base block size is that of the smallest clique, only this keeps a job inside one of
             the larger cliques.
         type: bool
         default: false
       default:
-        description: Whether jobs that name no partition go here.
+        description: Whether this is the default partition.
         type: bool
         default: false
       state:
@@ -73,22 +72,23 @@ options:
         choices: [up, down, drain, inactive]
         default: up
       priority_tier:
-        description: Jobs of a higher PriorityTier are looked at first, and may preempt with preempt/partition_prio.
+        description:
+          - C(PriorityTier). Jobs of a higher one are scheduled first, and may preempt with preempt/partition_prio.
         type: int
       min_nodes:
-        description: The fewest nodes of a job.
+        description: The minimum number of nodes of a job.
         type: int
       max_nodes:
-        description: The most nodes of a job.
+        description: The maximum number of nodes of a job.
         type: int
       default_time:
-        description: Time limit of a job that gives none, in minutes, HH:MM:SS or D-HH:MM:SS.
+        description: Time limit of a job that requests none, in minutes, HH:MM:SS or D-HH:MM:SS.
         type: str
       max_time:
-        description: The longest time limit.
+        description: The maximum time limit, in the same forms.
         type: str
-      groups:
-        description: The unix groups whose members may use it (AllowGroups).
+      allow_groups:
+        description: The Unix groups whose members may use it (AllowGroups).
         type: list
         elements: str
         default: []
@@ -98,7 +98,7 @@ options:
         elements: str
         default: []
       allow_qos:
-        description: QoS beside the tier's own that jobs may have here. They are not changed.
+        description: Further QoS that jobs may use here (AllowQos), in addition to the tier's own. They are not changed.
         type: list
         elements: str
         default: []
@@ -118,12 +118,12 @@ options:
             type: str
             required: true
           account:
-            description: The account that the user has it in.
+            description: The account in which the user is granted it.
             type: str
             required: true
       exclusive:
         description:
-          - Whether a job has its blocks (V(topo)), nodes (V(node)) or its user has the nodes (V(user)) alone.
+          - Exclusive use of the blocks by a job (V(topo)), of the nodes by a job (V(node)) or by a user (V(user)).
           - V(topo) is C(ExclusiveTopo=YES) before Slurm 26.05 and C(Exclusive=TOPO) from it on.
         type: str
         choices: [topo, node, user]
@@ -132,84 +132,84 @@ options:
         type: str
       segment:
         description:
-          - The policy for C(--segment), in nodes. Checked against the blocks, and held to with O(segment_script).
+          - The policy for C(--segment), in nodes. Checked against the blocks, and enforced with O(segment_script).
         type: dict
         suboptions:
           default:
-            description: What a job gets that gives none, is larger, and divides by it.
+            description: The segment of a job that requests none, is larger and divisible by it.
             type: int
-          maximum:
-            description: The largest that is taken.
+          max:
+            description: The largest segment that a job may request.
             type: int
       options:
-        description: Other settings of the partition's line, as slurm.conf has them.
+        description: Other settings of the partition's line, by their keys in slurm.conf.
         type: dict
         default: {}
       qos:
         description:
-          - The QoS of the tier's jobs. It is what the partition's AllowQos lets in.
-          - Several tiers may share one; it is defined by one of them, and the others only name it.
+          - The QoS of the tier's jobs, which the partition's AllowQos permits.
+          - Several tiers may share one; one of them defines it, and the others only name it.
         type: dict
         suboptions: &qos
           name:
-            description: Name of the QoS. The tier's name, or NAME_limits for O(tiers[].partition_qos).
+            description: Name of the QoS. By default the tier's name, or NAME_limits for O(tiers[].partition_qos).
             type: str
           priority:
             description: Priority of its jobs, weighted with PriorityWeightQOS.
             type: int
           grp_tres:
-            description: What all its jobs together may hold, as a map of resource to count, C(node) or C(gres/gpu).
+            description: Limit of all its jobs together, as a map of resource to count, such as C(node) or C(gres/gpu).
             type: dict
           grp_tres_mins:
-            description: What all its jobs together may use, in minutes.
+            description: Limit of the usage of all its jobs together, in resource-minutes.
             type: dict
           grp_tres_run_mins:
-            description: What its running jobs may have left to use, in minutes.
+            description: Limit of the remaining usage of its running jobs, in resource-minutes.
             type: dict
           grp_jobs:
-            description: Running jobs at once.
+            description: Limit of running jobs.
             type: int
           grp_submit_jobs:
-            description: Jobs in the queue at once.
+            description: Limit of jobs in the queue.
             type: int
           grp_wall:
-            description: Wall-clock time of all its jobs.
+            description: Limit of the wall-clock time of all its jobs together.
             type: str
           max_tres_per_job:
-            description: What a job may hold.
+            description: Limit of a job.
             type: dict
           max_tres_per_node:
-            description: What a job may hold of a node.
+            description: Limit of a job on each node.
             type: dict
           max_tres_mins_per_job:
-            description: What a job may use, in minutes.
+            description: Limit of the usage of a job, in resource-minutes.
             type: dict
           max_tres_per_account:
-            description: What an account may hold.
+            description: Limit of an account.
             type: dict
           max_tres_per_user:
-            description: What a user may hold.
+            description: Limit of a user.
             type: dict
           max_wall:
-            description: The longest time limit of a job.
+            description: The maximum time limit of a job.
             type: str
           max_jobs_per_account:
-            description: Running jobs of an account.
+            description: Limit of running jobs of an account.
             type: int
           max_jobs_per_user:
-            description: Running jobs of a user.
+            description: Limit of running jobs of a user.
             type: int
           max_submit_jobs_per_account:
-            description: Jobs of an account in the queue.
+            description: Limit of jobs of an account in the queue.
             type: int
           max_submit_jobs_per_user:
-            description: Jobs of a user in the queue.
+            description: Limit of jobs of a user in the queue.
             type: int
           min_tres_per_job:
-            description: What a job must ask for at least.
+            description: The minimum that a job must request.
             type: dict
           flags:
-            description: Flags, as V(DenyOnLimit) or V(OverPartQOS).
+            description: Flags, such as V(DenyOnLimit) or V(OverPartQOS).
             type: list
             elements: str
           preempt:
@@ -221,63 +221,25 @@ options:
             type: str
             choices: [cluster, cancel, requeue, suspend]
           grace_time:
-            description: Seconds that a preempted job of it goes on.
+            description: Seconds that a preempted job continues.
             type: int
           usage_factor:
-            description: What its usage counts against limits and fair share.
+            description: Factor of its usage for limits and fair share.
             type: float
           limit_factor:
-            description: What the limits of associations are multiplied by.
+            description: Factor of the limits of associations.
             type: float
           usage_threshold:
-            description: The fair share below which it takes no jobs.
+            description: The fair share below which it accepts no jobs.
             type: float
       partition_qos:
-        description: A QoS of the partition itself (C(QOS=)), whose limits hold for every job in it, whoever runs it.
+        description: The QoS of the partition (C(QOS=)), whose limits apply to every job in it.
         type: dict
         suboptions: *qos
   fabric_file:
     description:
-      - Path of the fabric file on the Ansible controller. The action plugin reads it and hands its blocks to the
-        module.
-      - One of O(fabric_file) and O(clusters) is required for O(state=present).
+      - Path of the fabric file on the Ansible controller, required for O(state=present).
     type: path
-  clusters:
-    description: The blocks of each Slurm cluster, instead of a fabric file.
-    type: list
-    elements: dict
-    suboptions:
-      name:
-        description: Its ClusterName. Empty for whichever runs here.
-        type: str
-        default: ""
-      blocks:
-        description: The blocks in their order.
-        type: list
-        elements: dict
-        required: true
-        suboptions:
-          name:
-            description: Name of the block.
-            type: str
-            required: true
-          clique:
-            description: Name of its clique.
-            type: str
-            default: ""
-          nodes:
-            description: The NodeNames of its trays.
-            type: list
-            elements: str
-            default: []
-          folded:
-            description: The same as one hostlist.
-            type: str
-            default: ""
-      hostlists:
-        description: The folded hostlist of each tier's nodes.
-        type: dict
-        default: {}
   topology_name:
     description:
       - The topology that partitions name in C(Topology=), from Slurm 25.05 on, where a topology of that name runs
@@ -285,7 +247,7 @@ options:
     type: str
     default: nvlink
   create_accounts:
-    description: Whether accounts and users that O(tiers) grant a QoS are made where slurmdbd lacks them.
+    description: Whether to create accounts and users that O(tiers) grant a QoS and slurmdbd does not have.
     type: bool
     default: false
   manage_conf:
@@ -294,14 +256,14 @@ options:
     default: false
   segment_script:
     description:
-      - Whether Slurm holds to the policy for segments by job_submit/lua, from 25.11.2 on.
+      - Whether Slurm enforces the policy for segments by job_submit/lua, from 25.11.2 on.
       - Writes C(nvlink_segments.lua), C(job_submit.lua) where there is none, and C(JobSubmitPlugins=lua) where it is
         unset.
     type: bool
     default: false
   timeout:
-    description: Seconds that one call of scontrol or sacctmgr, or another apply, may take.
-    type: int
+    description: Seconds that one call of scontrol or sacctmgr may take, and to wait for another run on this host.
+    type: float
     default: 60
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
@@ -315,7 +277,7 @@ attributes:
   diff_mode:
     support: full
     details:
-      - A line for every QoS, account, grant and partition that is new, changes or goes.
+      - A line for every QoS, account, grant and partition that is added, changed or removed.
   idempotent:
     support: full
   platform:
@@ -326,14 +288,14 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Two racks by contract, the rest for everybody, preemptible
+- name: Two racks for one account with priority, all racks for everybody, preemptible
   rackscale.nvlink.slurm_tiers:
     fabric_file: "{{ inventory_dir }}/fabric.json"
     tiers:
       - name: gold
         blocks: [r01, r02]
         exclusive: topo
-        segment: {default: 16, maximum: 18}
+        segment: {default: 16, max: 18}
         qos:
           priority: 1000
           max_tres_per_user: {node: 18}
@@ -348,14 +310,14 @@ EXAMPLES = r"""
   rackscale.nvlink.slurm_tiers:
     state: absent
 
-- name: One partition a clique, for whom it is let
+- name: One partition a clique, for one group
   rackscale.nvlink.slurm_tiers:
     fabric_file: "{{ inventory_dir }}/fabric.json"
     tiers:
       - name: lease
         cliques: [r03a, r03b]
         per_block: true
-        groups: [tenant1]
+        allow_groups: [tenant1]
         partition_qos: {max_wall: 7-00:00:00}
 """
 
@@ -366,7 +328,7 @@ version:
   type: str
   sample: 26.05.5
 path:
-  description: The file of partitions.
+  description: Path of the file of partitions.
   returned: success
   type: str
   sample: /etc/slurm/nvlink_partitions.conf
@@ -376,28 +338,28 @@ partitions:
   type: dict
   sample: {gold: [r01t01, r01t02]}
 changes:
-  description: What changes, a line each in the order in which it is done, as C(--diff) shows it.
+  description: The changes in their order, a line each, as C(--diff) shows them.
   returned: success
   type: list
   elements: str
   sample: ["qos gold: Priority 10 -> 1000"]
 written:
-  description: The files that were written, or would be in check mode. The one before stays beside as C(.previous).
+  description: The files that were written, or would be in check mode. The old one stays next to each as C(.previous).
   returned: success
   type: list
   elements: str
 reconfigured:
-  description: Whether slurmctld was told to reconfigure, or would be in check mode.
+  description: Whether slurmctld was reconfigured, or would be in check mode.
   returned: success
   type: bool
 rehearsal:
   description:
-    - What the rehearsal showed, as the result of the same name of M(rackscale.nvlink.slurm_topology); null where none
-      was to be held. QoS and accounts take no part in it.
+    - The rehearsal, in the form of the result of the same name of M(rackscale.nvlink.slurm_topology); null where there
+      was none. It has no QoS and accounts of O(tiers).
   returned: success
   type: dict
 findings:
-  description: What is wrong, or worth knowing, each with its remedy.
+  description: Errors, warnings and information, each with its remedy.
   returned: always
   type: list
   elements: dict
@@ -413,22 +375,10 @@ findings:
       type: str
 """
 
-import contextlib
-from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
-    programs,
-    rehearsal,
-    removing,
-    tier_apply,
-    tier_plan,
-    tiers,
-    transaction,
-)
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rehearsal
 
 COUNTS = {"type": "dict"}
 NUMBER = {"type": "int"}
@@ -476,7 +426,7 @@ TIER: dict[str, dict[str, Any]] = {
     "max_nodes": NUMBER,
     "default_time": TEXT,
     "max_time": TEXT,
-    "groups": NAMES,
+    "allow_groups": NAMES,
     "allow_accounts": NAMES,
     "allow_qos": NAMES,
     "accounts": NAMES,
@@ -488,166 +438,32 @@ TIER: dict[str, dict[str, Any]] = {
     },
     "exclusive": {"type": "str", "choices": ["topo", "node", "user"]},
     "topology": TEXT,
-    "segment": {"type": "dict", "options": {"default": NUMBER, "maximum": NUMBER}},
+    "segment": {"type": "dict", "options": {"default": NUMBER, "max": NUMBER}},
     "options": {"type": "dict", "default": {}},
     "qos": {"type": "dict", "options": QOS},
     "partition_qos": {"type": "dict", "options": QOS},
 }
-ARGUMENTS: dict[str, dict[str, Any]] = {
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "tiers": {"type": "list", "elements": "dict", "options": TIER},
     "fabric_file": {"type": "path"},
     "cluster": TEXT,
-    "clusters": {
-        "type": "list",
-        "elements": "dict",
-        "options": {
-            "name": {"type": "str", "default": ""},
-            "blocks": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "clique": {"type": "str", "default": ""},
-                    "nodes": NAMES,
-                    "folded": {"type": "str", "default": ""},
-                },
-            },
-            "hostlists": {"type": "dict", "default": {}},
-        },
-    },
     "topology_name": {"type": "str", "default": "nvlink"},
     "create_accounts": {"type": "bool", "default": False},
     "manage_conf": {"type": "bool", "default": False},
     "segment_script": {"type": "bool", "default": False},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "bin_dir": {"type": "path"},
-    "timeout": {"type": "int", "default": 60},
+    "timeout": {"type": "float", "default": 60},
     **rehearsal.OPTIONS,
 }
+REQUIRED_IF = [("state", "present", ("tiers", "fabric_file"))]
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec=ARGUMENTS, required_if=[("state", "present", ("tiers",))], supports_check_mode=True
-    )
-    if module.params["state"] == "absent":
-        run_and_exit(module, remove)
-    if not module.params["clusters"]:
-        module.fail_json(msg="Neither fabric_file nor clusters is given: name the fabric file.", findings=[])
-    run_and_exit(module, run)
-
-
-def remove(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
-    """Remove the partitions and their files, then QoS and grants; a failure before that restores all files."""
-    params = module.params
-    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    with contextlib.nullcontext() if module.check_mode else transaction.locked(params["conf_dir"], params["timeout"]):
-        plan = tier_plan.plan_removal(tier_plan.look(slurm, params["conf_dir"]))
-        removal = removing.plan(params["conf_dir"], removing.TIERS)
-        findings.extend(plan.findings)
-        stopped = bool(plan.stopped_by())
-        if not module.check_mode and not stopped:
-            if removal.texts:
-                removing.apply(slurm, removal, lambda: plan.problem(tier_plan.running_partitions(slurm)))
-            tier_apply.apply(plan)
-    changes = [*plan.difference, *removal.lines()]
-    result: dict[str, Any] = {
-        "changed": bool(changes) and not stopped,
-        "version": plan.survey.seen.version_text,
-        "path": plan.survey.path,
-        "partitions": {},
-        "changes": changes,
-        "written": [] if stopped else sorted(removal.texts),
-        "reconfigured": bool(removal.texts) and not stopped,
-        "rehearsal": None,
-        "findings": findings,
-    }
-    if module._diff and changes:
-        result["diff"] = {"prepared": "".join(f"{line}\n" for line in changes)}
-    return result
-
-
-def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
-    """Look, plan, apply; findings are filled on the way, so that they are told even where an error ends it."""
-    params = module.params
-    slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    if module.check_mode:
-        plan = _plan(params, slurm)
-        held = _rehearsed(plan, params)
-        findings.extend(plan.findings)
-    else:
-        with transaction.locked(params["conf_dir"], params["timeout"]):
-            plan = _plan(params, slurm)
-            held = _rehearsed(plan, params)
-            findings.extend(plan.findings)
-            if not plan.stopped_by() and plan.changed:
-                tier_apply.apply(plan)
-    stopped = bool(plan.stopped_by())
-    result: dict[str, Any] = {
-        "changed": plan.changed and not stopped,
-        "version": plan.survey.seen.version_text,
-        "path": plan.survey.path,
-        "partitions": {partition.name: list(partition.nodes) for partition in plan.wanted.partitions},
-        "changes": plan.difference,
-        "written": [] if stopped else sorted(plan.writes),
-        "reconfigured": plan.reconfigure and not stopped,
-        "rehearsal": None if held is None else held.result(),
-        "findings": findings,
-    }
-    if module._diff and plan.difference:
-        result["diff"] = {"prepared": "".join(f"{line}\n" for line in plan.difference)}
-    return result
-
-
-def _rehearsed(plan: tier_plan.TierPlan, params: Mapping[str, Any]) -> rehearsal.Rehearsal | None:
-    """The rehearsal of partitions that nothing else forbids, over the blocks that run; its findings join the plan's."""
-    if plan.stopped_by():
-        return None
-    seen = plan.survey.seen
-    topology = seen.running_topology(params["topology_name"] if seen.running else "default")
-    asked = {**params, "rehearse_jobs": [*params["rehearse_jobs"], *_segment_jobs(plan.wanted)]}
-    held, found = rehearsal.before_apply(seen, topology, plan.writes, plan.reconfigure, asked)
-    plan.findings += found
-    return held
-
-
-def _segment_jobs(wanted: tiers.Wanted) -> list[dict[str, Any]]:
-    """A job of one or two segments in each tier that has a size for them: is there room for what it advises?"""
-    jobs = []
-    for partition in wanted.partitions:
-        policy = wanted.segments.get(partition.name, tiers.Segment())
-        size = policy.default or policy.maximum
-        if size:
-            nodes = size * max(min(2, len(partition.nodes) // size), 1)
-            jobs.append({"nodes": nodes, "segment": size, "partition": partition.name})
-    return jobs
-
-
-def _plan(params: Mapping[str, Any], slurm: programs.Slurm) -> tier_plan.TierPlan:
-    seen = tier_plan.look(slurm, params["conf_dir"])
-    given = _cluster(params["clusters"], seen.cluster)
-    blocks = tuple(Block(block["name"], tuple(block["nodes"]), block["folded"]) for block in given["blocks"])
-    cliques = {block["clique"] or block["name"]: block["name"] for block in given["blocks"]}
-    running = {known.name for known in seen.seen.running}
-    # A cluster with one topology needs no name for it.
-    topology = params["topology_name"] if params["topology_name"] in running and len(running) > 1 else ""
-    wanted = tiers.build(params["tiers"], blocks, cliques, given["hostlists"], seen.seen.version, topology)
-    policy = tier_plan.Policy(params["manage_conf"], params["create_accounts"], params["segment_script"])
-    return tier_plan.plan(seen, wanted, blocks, policy)
-
-
-def _cluster(clusters: list[dict[str, Any]], here: str) -> dict[str, Any]:
-    """The blocks of the cluster that runs here; SlurmError where that is none of them."""
-    found = [cluster for cluster in clusters if cluster["name"].lower() in ("", here) or len(clusters) == 1]
-    if not found:
-        names = ", ".join(cluster["name"] for cluster in clusters[:5])
-        raise SlurmError(
-            f"slurmctld's ClusterName is {here or 'not shown'}, and the fabric file's Slurm clusters are {names}: set"
-            " slurm_tiers_cluster to the one that runs here."
-        )
-    return found[0]
+    """Fail: the action plugin reads the fabric file and runs slurm_tiers_apply on the host of slurmctld."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF, supports_check_mode=True)
+    module.fail_json(msg="rackscale.nvlink.slurm_tiers needs its action plugin: run it from a playbook", findings=[])
 
 
 if __name__ == "__main__":

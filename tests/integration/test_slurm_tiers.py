@@ -529,7 +529,7 @@ def test_segments_are_held_to_where_slurm_can(cluster: Cluster) -> None:
     tier = {
         "name": "wide",
         "all": True,
-        "segment": {"default": 1, "maximum": 2},
+        "segment": {"default": 1, "max": 2},
         "qos": {"priority": 1},
         "users": MEMBERS,
     }

@@ -18,6 +18,8 @@ GROUPS = yaml.safe_load((CHECKOUT / "meta" / "runtime.yml").read_text())["action
 MODULES = {path.stem: path for path in (CHECKOUT / "plugins" / "modules").glob("*.py")}
 # The only module of Slurm that runs on trays.
 ON_TRAYS = {"slurm_tray"}
+# An action plugin runs it with the options of the public module.
+RUN_BY_ACTIONS = {"slurm_tiers_apply"}
 
 
 def options(module: str) -> dict[str, Any]:
@@ -44,4 +46,7 @@ def test_modules_with_a_fabric_file_are_in_the_group_fabric() -> None:
 
 
 def test_modules_of_the_slurm_controller_are_in_the_group_slurm() -> None:
-    assert set(GROUPS["slurm"]) == {module for module in MODULES if module.startswith("slurm_")} - ON_TRAYS
+    assert (
+        set(GROUPS["slurm"])
+        == {module for module in MODULES if module.startswith("slurm_")} - ON_TRAYS - RUN_BY_ACTIONS
+    )

@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""slurmdbd's records through sacctmgr: QoS, accounts and the grants of QoS, read and changed step by step.
+"""slurmdbd's records through sacctmgr: QoS, accounts and grants of QoS, read and changed step by step.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-A QoS is this collection's own if its description is the mark of this cluster (``mark``): the mark lives where the QoS
-lives, in a database that several clusters and controllers may share. Of an own QoS every field of ``FIELDS`` is
-managed, one that nobody asks for is unset; the fields of all others are never touched.
+A QoS belongs to this collection if its description is the mark of this cluster (``mark``): the mark is stored with the
+QoS, in a database that several clusters and controllers may share. Of such a QoS every field of ``FIELDS`` is managed
+and unset where a tier does not set it; the fields of all other QoS are never changed.
 
-Seen with sacctmgr 24.11.5 and 26.05.5 and relied upon here: ``modify ... set`` leaves the keys of a TRES list that it
-does not name, so one that is to go is set to -1; ``wopi`` shows what an association has itself, without its parents';
-a QoS that is deleted while a partition names it is fatal at the next start of slurmctld, which no one says at the time.
+Observed with sacctmgr 24.11.5 and 26.05.5 and relied upon here: ``modify ... set`` keeps the keys of a TRES list that
+it does not name, so a key to remove is set to -1; ``wopi`` shows an association's own values without its parents'; a
+QoS that is deleted while a partition names it is fatal at the next start of slurmctld, without any message before.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers impor
 _UNITS = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}  # of memory, in MiB
 _TRES = re.compile(r"([a-z]+(?:/[\w.:-]+)?)=(-?\d+(?:\.\d+)?)([KMGTP]?)\Z", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)\Z", re.ASCII)
-_MOST = 2**63 - 1
+_MAX_COUNT = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a field's value is read from sacctmgr or a person (None: not set), and written: value, value before."""
+    """How a field's value is parsed from sacctmgr or an option (None: not set), and written: value, value before."""
 
     read: Callable[[Any, str], Any]
     write: Callable[[Any, Any], str]
@@ -46,7 +46,7 @@ def _number(value: Any, where: str) -> int | None:
     if text in ("", "-1"):
         return None
     if not re.match(r"\d{1,10}\Z", text, re.ASCII):
-        raise SlurmError(f"{where}: {text[:60]!r} is no number, write one of 0 or more.")
+        raise SlurmError(f"{where}: {text[:60]!r} is not a number, use one of 0 or more.")
     return int(text)
 
 
@@ -55,7 +55,7 @@ def _factor(value: Any, where: str) -> float | None:
     if text in ("", "-1"):
         return None
     if not re.match(r"\d{1,10}(\.\d{1,10})?\Z", text, re.ASCII):
-        raise SlurmError(f"{where}: {text[:60]!r} is no factor, write a number as 0.5.")
+        raise SlurmError(f"{where}: {text[:60]!r} is not a factor, use a number such as 0.5.")
     return round(float(text), 6)
 
 
@@ -67,27 +67,27 @@ def _tres(value: Any, where: str) -> dict[str, int] | None:
             continue
         match = _TRES.match(part.strip())
         if match is None:
-            raise SlurmError(f"{where}: {part[:60]!r} is no count of a resource, write node: 36 or gres/gpu: 144.")
+            raise SlurmError(f"{where}: {part[:60]!r} is not a count of a resource, use node: 36 or gres/gpu: 144.")
         kind, count, unit = match.group(1).lower(), float(match.group(2)), match.group(3).upper()
         if count < 0:
             continue
         amount = int(count * (_UNITS[unit] if kind == "mem" else 1024 ** "KMGTP".find(unit) * 1024 if unit else 1))
-        if amount > _MOST:
-            raise SlurmError(f"{where}: {part[:60]!r} is more than Slurm can count, write a smaller number.")
+        if amount > _MAX_COUNT:
+            raise SlurmError(f"{where}: {part[:60]!r} is more than Slurm can count, use a smaller number.")
         found[kind] = amount
     return found or None
 
 
 def _write_tres(value: dict[str, int] | None, before: dict[str, int] | None) -> str:
-    gone = {key: -1 for key in before or {} if key not in (value or {})}
-    return ",".join(f"{key}={count}" for key, count in sorted({**gone, **(value or {})}.items()))
+    removed = {key: -1 for key in before or {} if key not in (value or {})}
+    return ",".join(f"{key}={count}" for key, count in sorted({**removed, **(value or {})}.items()))
 
 
 def _words(value: Any, where: str) -> frozenset[str] | None:
     parts = [str(part).strip() for part in (value if isinstance(value, (list, tuple)) else str(value).split(","))]
     for part in parts:
         if part and not re.match(r"[\w.-]{1,64}\Z", part, re.ASCII):
-            raise SlurmError(f"{where}: {part[:60]!r} is no name, use letters, digits, dot, _ and -.")
+            raise SlurmError(f"{where}: {part[:60]!r} is not a name, use letters, digits, dot, _ and -.")
     return frozenset(part.lower() for part in parts if part) or None
 
 
@@ -103,7 +103,7 @@ def _seconds(value: Any, where: str) -> int | None:
     if match is None:
         if text in ("", "-1"):
             return None
-        raise SlurmError(f"{where}: {text[:60]!r} is no time, write seconds or HH:MM:SS.")
+        raise SlurmError(f"{where}: {text[:60]!r} is not a time, use seconds or HH:MM:SS.")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds or None
 
@@ -111,7 +111,7 @@ def _seconds(value: Any, where: str) -> int | None:
 def _mode(value: Any, where: str) -> str | None:
     text = str(value).strip().lower()
     if not re.match(r"[a-z,]{0,40}\Z", text):
-        raise SlurmError(f"{where}: {text[:60]!r} is no mode, write cancel, requeue, suspend or cluster.")
+        raise SlurmError(f"{where}: {text[:60]!r} is not a mode, use cancel, requeue, suspend or cluster.")
     return None if text in ("", "cluster") else ",".join(sorted(text.split(",")))
 
 
@@ -131,7 +131,7 @@ _TIME = Kind(_minutes, _plain("-1"))
 
 @dataclass(frozen=True)
 class Field:
-    """One setting of a QoS: the option here, sacctmgr's name for it, which is also the column's."""
+    """A setting of a QoS: the option's name, and sacctmgr's key, which is also the name of its column."""
 
     option: str
     key: str
@@ -174,7 +174,7 @@ _BY_OPTION = {known.option: known for known in FIELDS}
 
 @dataclass(frozen=True)
 class Record:
-    """One QoS as slurmdbd has it: ``settings`` by option, only those that are set."""
+    """A QoS in slurmdbd: ``settings`` by option, only those that are set."""
 
     name: str
     description: str
@@ -183,7 +183,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Association:
-    """The right of an account (user empty) or of a user in it to run jobs, and the QoS that it has itself."""
+    """An association of an account (user empty) or of a user in it, with its own QoS."""
 
     account: str
     user: str
@@ -193,7 +193,7 @@ class Association:
 
 @dataclass(frozen=True)
 class Records:
-    """All of slurmdbd that tiers look at. tres: as ``gres/gpu``; accounts: their names, in any cluster."""
+    """The records of slurmdbd that tiers need. tres: names such as ``gres/gpu``."""
 
     qos: Mapping[str, Record] = field(default_factory=dict)
     associations: tuple[Association, ...] = ()
@@ -226,15 +226,15 @@ class Records:
 
 @dataclass(frozen=True)
 class Step:
-    """One change of slurmdbd: what it is in a person's words, sacctmgr's arguments, and those that take it back."""
+    """A change of slurmdbd: its description, the arguments of sacctmgr, and those that undo it."""
 
-    told: str
+    description: str
     do: tuple[str, ...]
     undo: tuple[str, ...] = ()
 
 
 def mark(cluster: str) -> str:
-    """The description of a QoS that is this collection's own, for the tiers of one cluster."""
+    """The description of a QoS that belongs to the tiers of this cluster."""
     return f"rackscale.nvlink tier of {cluster.lower()}"
 
 
@@ -246,23 +246,23 @@ def is_ours(record: Record, cluster: str) -> bool:
 
 
 class Sacctmgr:
-    """sacctmgr on this host. SlurmError in one sentence where slurmdbd does not answer or refuses."""
+    """sacctmgr on this host. SlurmError in one sentence where slurmdbd does not answer."""
 
     def __init__(self, slurm: Slurm, cluster: str) -> None:
         self.slurm = slurm
         self.cluster = cluster
 
-    def ask(self, *arguments: str) -> list[list[str]]:
+    def query(self, *arguments: str) -> list[list[str]]:
+        """The rows of ``sacctmgr show``."""
         result = self.slurm.call("sacctmgr", "-nP", "show", *arguments)
         if result.rc != 0 or result.timed_out:
             raise SlurmError(
-                f"slurmdbd does not answer ({_short(reason(result))}): see that it and its database run; nothing was"
-                " changed."
+                f"slurmdbd does not answer ({_short(reason(result))}): start it and its database; nothing was changed."
             )
         return [line.split("|") for line in result.stdout.splitlines() if line.strip()]
 
     def run(self, arguments: Sequence[str]) -> str:
-        """Change something; why it failed, empty where it did not."""
+        """Run a changing command; its error, empty on success."""
         result = self.slurm.call("sacctmgr", "-i", "-Q", *arguments)
         return "" if result.rc == 0 and not result.timed_out else _short(reason(result)) or "it failed"
 
@@ -270,18 +270,18 @@ class Sacctmgr:
         columns = ",".join(["Name", *(known.key for known in FIELDS), "Description"])
         qos = {}
         # The description may hold the separator, so it is the last column.
-        for row in self.ask("qos", f"format={columns}"):
+        for row in self.query("qos", f"format={columns}"):
             values = row[1 : 1 + len(FIELDS)]
             settings = {known.option: _as_shown(known, value) for known, value in zip(FIELDS, values)}
             settings = {key: value for key, value in settings.items() if value is not None}
             qos[row[0]] = Record(row[0], "|".join(row[1 + len(FIELDS) :]), settings)
-        rows = self.ask("assoc", "where", f"cluster={self.cluster}", "wopi", "format=Account,User,Partition,QOS")
+        rows = self.query("assoc", "where", f"cluster={self.cluster}", "wopi", "format=Account,User,Partition,QOS")
         associations = tuple(
             Association(row[0], row[1], row[2], frozenset(name for name in row[3].split(",") if name))
             for row in rows
             if len(row) == 4
         )
-        tres = frozenset("/".join(part for part in row[:2] if part) for row in self.ask("tres", "format=Type,Name"))
+        tres = frozenset("/".join(part for part in row[:2] if part) for row in self.query("tres", "format=Type,Name"))
         return Records(qos, associations, tres)
 
 
@@ -289,7 +289,7 @@ def _as_shown(known: Field, value: str) -> Any:
     try:
         return known.kind.read(value, "")
     except SlurmError:
-        return value  # a form that nobody wants, so it differs from all that is wanted
+        return value  # an unknown form, which differs from every desired value
 
 
 def _short(text: str) -> str:
@@ -301,65 +301,63 @@ def _short(text: str) -> str:
 
 
 def canonical(qos: Qos) -> dict[str, Any]:
-    """The settings of a wanted QoS in the form that records have; SlurmError names the option that cannot be."""
+    """The settings of a desired QoS in the form of records; SlurmError names the option with a wrong value."""
     made = {}
     for option, value in qos.settings.items():
         if option not in _BY_OPTION:
-            raise SlurmError(f"slurm_tiers, qos {qos.name}: {option} is no setting of a QoS, correct it.")
-        read = _BY_OPTION[option].kind.read(value, f"slurm_tiers, qos {qos.name}, {option}")
+            raise SlurmError(f"tiers, qos {qos.name}: {option} is not a setting of a QoS, correct it.")
+        read = _BY_OPTION[option].kind.read(value, f"tiers, qos {qos.name}, {option}")
         if read is not None:
             made[option] = read
     return made
 
 
-def qos_steps(wanted: Sequence[Qos], records: Records, cluster: str) -> list[Step]:
-    """Make and mend QoS: first all that are new, then what differs, since Preempt= names others."""
+def qos_steps(desired: Sequence[Qos], records: Records, cluster: str) -> list[Step]:
+    """Create and update QoS: first all that are new, then the differences, since Preempt= names other QoS."""
     steps: list[Step] = []
     later: list[Step] = []
-    for qos in wanted:
+    for qos in desired:
         settings = canonical(qos)
         known = records.qos.get(qos.name)
         if known is None:
             first = {key: value for key, value in settings.items() if key != "preempt"}
             pairs = _pairs(first, {})
             do = ("add", "qos", qos.name, f"Description={mark(cluster)}", *pairs)
-            told = f"qos {qos.name}: new" + (f", {', '.join(_pairs(settings, {}))}" if settings else "")
-            steps.append(Step(told, do, ("delete", "qos", qos.name)))
+            description = f"qos {qos.name}: new" + (f", {', '.join(_pairs(settings, {}))}" if settings else "")
+            steps.append(Step(description, do, ("delete", "qos", qos.name)))
             before: Mapping[str, Any] = first
         else:
             before = known.settings
         if settings != before:
-            words = ", ".join(_told(key, before, settings) for key in _changed(before, settings))
-            told = f"qos {qos.name}: {words}" if known is not None else ""
-            way, back = _pairs(settings, before), _pairs(before, settings)
-            later.append(
-                Step(told, ("modify", "qos", qos.name, "set", *way), ("modify", "qos", qos.name, "set", *back))
-            )
+            differences = ", ".join(_difference(key, before, settings) for key in _changed(before, settings))
+            description = f"qos {qos.name}: {differences}" if known is not None else ""
+            modify = ("modify", "qos", qos.name, "set")
+            later.append(Step(description, (*modify, *_pairs(settings, before)), (*modify, *_pairs(before, settings))))
     return steps + later
 
 
-def account_steps(wanted: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
-    """The accounts and users that the grants name and slurmdbd lacks."""
+def account_steps(desired: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
+    """Create the accounts and users that the grants name and slurmdbd does not have."""
     steps: list[Step] = []
     where = f"Cluster={cluster}"
-    for account, user in sorted({(grant.account, user) for grant in wanted for user in ("", grant.user)}):
+    for account, user in sorted({(grant.account, user) for grant in desired for user in ("", grant.user)}):
         if not user and not records.account(account):
-            told = (f"Description={account}", f"Organization={account}")
+            fields = (f"Description={account}", f"Organization={account}")
             undo: tuple[str, ...] = ("delete", "account", "where", f"Name={account}", where)
-            steps.append(Step(f"account {account}: new", ("add", "account", account, where, *told), undo))
+            steps.append(Step(f"account {account}: new", ("add", "account", account, where, *fields), undo))
         elif user and not records.user(account, user):
-            back = ("delete", "user", "where", f"Name={user}", f"Account={account}", where)
+            undo = ("delete", "user", "where", f"Name={user}", f"Account={account}", where)
             do = ("add", "user", user, f"Account={account}", where)
-            steps.append(Step(f"user {user} of account {account}: new", do, back))
+            steps.append(Step(f"user {user} of account {account}: new", do, undo))
     return steps
 
 
-def grant_steps(wanted: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
-    return [_grant(grant, "+=", cluster) for grant in sorted(wanted) if not records.has(grant)]
+def grant_steps(desired: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
+    return [_grant(grant, "+=", cluster) for grant in sorted(desired) if not records.has(grant)]
 
 
-def revoke_steps(gone: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
-    return [_grant(grant, "-=", cluster) for grant in sorted(gone) if records.has(grant)]
+def revoke_steps(revoked: Iterable[Grant], records: Records, cluster: str) -> list[Step]:
+    return [_grant(grant, "-=", cluster) for grant in sorted(revoked) if records.has(grant)]
 
 
 def delete_steps(names: Iterable[str]) -> list[Step]:
@@ -391,7 +389,7 @@ def _pairs(after: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     return made
 
 
-def _told(option: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def _difference(option: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     known = _BY_OPTION[option]
     old, new = (known.kind.write(values[option], None) if option in values else "unset" for values in (before, after))
     return f"{known.key} {old} -> {new}"

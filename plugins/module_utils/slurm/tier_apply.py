@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A plan of tiers carried out; on any failure up to the reading back, files and records are as they were.
+"""Apply a plan of tiers; a failure before the result is verified restores files and records.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-What is taken away in slurmdbd comes last, when slurmctld no longer names it; if that fails, the next run goes on there.
+Removals in slurmdbd come last, when no partition names the QoS any more; if one fails, the next run continues there.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.restart imp
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tier_plan import TierPlan, running_partitions
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files
 
-# How long a slurmctld that refused a reconfigure is given to show whether it goes on, in seconds.
+# Seconds in which a slurmctld that refused a reconfigure may still exit.
 CALM = 1.0
 
 
 def apply(plan: TierPlan) -> None:
-    """Do it all, or nothing; SlurmError says in one sentence what failed and what was put back."""
-    seen = plan.survey.seen
-    accounts = Sacctmgr(seen.slurm, plan.survey.cluster)
-    changes = Files(seen.conf.path)
+    """Apply all of the plan or nothing; SlurmError has in one sentence what failed and what was restored."""
+    observed = plan.survey.observed
+    accounts = Sacctmgr(observed.slurm, plan.survey.cluster)
+    changes = Files(observed.conf.path)
     done: list[Step] = []
     loading = False
     try:
         for step in plan.before:
-            done.append(step)  # before it is done: one that was cut off may have been done
+            done.append(step)  # first: a step that is interrupted may have taken effect
             problem = accounts.run(step.do)
             if problem:
                 done.pop()
                 raise SlurmError(f"sacctmgr {' '.join(step.do[:3])} failed ({problem})")
-        # Our own file before the line in slurm.conf that names it.
-        for path in sorted(plan.writes, key=lambda path: path == seen.conf.path):
+        # The file before the Include line in slurm.conf that names it.
+        for path in sorted(plan.writes, key=lambda path: path == observed.conf.path):
             changes.write(path, plan.writes[path])
         if plan.reconfigure:
             loading = True
@@ -49,29 +49,29 @@ def apply(plan: TierPlan) -> None:
             if problem:
                 raise SlurmError(problem)
     except OSError as error:
-        told = _back(plan, changes, done, accounts, loading)
+        restored = _undo(plan, changes, done, accounts, loading)
         raise SlurmError(
             f"{error.filename or plan.survey.path} could not be written ({error.strerror}): make room or correct the"
-            f" mode of {seen.conf_dir}; {told}."
+            f" mode of {observed.conf_dir}; {restored}."
         ) from None
     except SlurmError as error:
-        raise SlurmError(f"{str(error).rstrip('.')}; {_back(plan, changes, done, accounts, loading)}.") from None
+        raise SlurmError(f"{str(error).rstrip('.')}; {_undo(plan, changes, done, accounts, loading)}.") from None
     except BaseException:
-        _back(plan, changes, done, accounts, loading)
+        _undo(plan, changes, done, accounts, loading)
         raise
     for step in plan.after:
         problem = accounts.run(step.do)
         if problem:
             raise SlurmError(
                 f"The partitions are applied, but sacctmgr {' '.join(step.do[:3])} failed ({problem}): correct that and"
-                " run again, the next run goes on there."
+                " run again, which continues there."
             )
 
 
 def _load(plan: TierPlan) -> str:
-    """Have slurmctld read the files and compare; the problem in a clause, empty where all is well."""
-    slurm = plan.survey.seen.slurm
-    log = Log(plan.survey.seen.config.get("slurmctldlogfile", ""))
+    """Reconfigure slurmctld and compare its partitions; the problem in a clause, empty on success."""
+    slurm = plan.survey.observed.slurm
+    log = Log(plan.survey.observed.config.get("slurmctldlogfile", ""))
     result = slurm.reconfigure()
     if result.rc != 0 or result.timed_out:
         fatal = log.fatal()
@@ -86,7 +86,7 @@ def _load(plan: TierPlan) -> str:
             problem = plan.problem(running_partitions(slurm))
             if not problem:
                 return ""
-            problem = f"slurmctld runs other partitions than those it was given ({problem})"
+            problem = f"slurmctld does not run the new partitions ({problem})"
         except SlurmError as error:
             problem = f"slurmctld does not answer after the reconfigure ({str(error).rstrip('.')})"
         if time.monotonic() > deadline:
@@ -94,20 +94,20 @@ def _load(plan: TierPlan) -> str:
         time.sleep(0.25)
 
 
-def _back(plan: TierPlan, changes: Files, done: list[Step], accounts: Sacctmgr, loading: bool) -> str:
-    """Undo everything, the files first; says in a clause how far that came."""
+def _undo(plan: TierPlan, changes: Files, done: list[Step], accounts: Sacctmgr, loading: bool) -> str:
+    """Undo everything, the files first; returns a clause with what was restored."""
     wrote = bool(changes.done)
     changes.undo()
-    told = "the old partitions are back" if wrote else "no file was changed"
+    restored = "the old partitions were restored" if wrote else "no file was changed"
     if loading and wrote:
-        told += _reload(plan)
+        restored += _reload(plan)
     failed = [step for step in reversed(done) if step.undo and accounts.run(step.undo)]
     if failed:
-        # A step that was cut off before it did anything cannot be undone either: look at what is there.
+        # A step that was interrupted before it took effect cannot be undone either: compare the records.
         failed = _still_there(plan, failed, accounts)
     if failed:
-        return f"{told}, but slurmdbd keeps {failed[0].told or failed[0].do[2]}: run again when it answers"
-    return f"{told}, and so are the records in slurmdbd" if done else told
+        return f"{restored}, but slurmdbd keeps {failed[0].description or failed[0].do[2]}: run again when it answers"
+    return f"{restored}, and the records in slurmdbd were restored" if done else restored
 
 
 def _still_there(plan: TierPlan, steps: list[Step], accounts: Sacctmgr) -> list[Step]:
@@ -120,13 +120,13 @@ def _still_there(plan: TierPlan, steps: list[Step], accounts: Sacctmgr) -> list[
 
 
 def _reload(plan: TierPlan) -> str:
-    """slurmctld takes the old files; a reconfigure that was refused has left the old one running, as a rule."""
-    slurm = plan.survey.seen.slurm
+    """Have slurmctld load the old files; after a refused reconfigure the old process usually still runs."""
+    slurm = plan.survey.observed.slurm
     names = {record["PartitionName"] for record in plan.survey.partitions}
     deadline = time.monotonic() + max(slurm.timeout, SETTLE)
     restarted = ""
     while True:
-        # One that ends itself (restart.py) does so within moments, and would take a new one down with it.
+        # A slurmctld that exits by itself (restart.py) does so within moments; one started before that would fail.
         time.sleep(CALM)
         if not restarted and start_if_exited(slurm.timeout):
             restarted = " in a slurmctld that had exited and was started again"
@@ -135,9 +135,9 @@ def _reload(plan: TierPlan) -> str:
             if _runs(slurm, names):
                 time.sleep(CALM)
                 if _runs(slurm, names):
-                    return f" and running{restarted}"
+                    return f" and run{restarted}"
         if time.monotonic() > deadline:
-            return ", but slurmctld does not run them: look at its log and restart it"
+            return ", but slurmctld does not run them: read its log and restart it"
 
 
 def _runs(slurm: Slurm, names: set[str]) -> bool:

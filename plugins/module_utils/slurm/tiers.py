@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tiers: what a site writes of them becomes partitions, QoS and grants, and the one file of partitions. Pure.
+"""Tiers: the site's description becomes partitions, QoS and grants, and the file of partitions. Pure.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-``render`` and ``parse`` are inverse to each other. The file is also the note of what is this collection's own: its head
-holds a checksum of the rest, which shows a change by hand, and the QoS and grants that were made beside the partitions.
+``render`` and ``parse`` are inverse to each other. The file also records what belongs to this collection: its head has
+a checksum of the rest, which reveals a manual change, and the QoS and grants that were created with the partitions.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 
-# No folder in the name: only an Include of such a name travels to configless nodes.
+# No folder in the name: only such an Include is shipped to configless nodes.
 INCLUDE_NAME = "nvlink_partitions.conf"
-HEADER = "# Written by rackscale.nvlink (slurm_tiers) from slurm_tiers: the next run takes back what is changed here."
+HEADER = "# Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
 EXCLUSIVE_SINCE = (26, 5, 0)  # Exclusive= replaces ExclusiveTopo=
 TOPOLOGY_SINCE = (25, 5, 0)  # PartitionName=... Topology=
-SEGMENT_SINCE = (25, 11, 2)  # job_submit/lua knows segment_size
+SEGMENT_SINCE = (25, 11, 2)  # job_submit/lua has segment_size
 
-# slurmctld keeps the names of QoS, accounts and users in lower case.
+# slurmdbd stores the names of QoS, accounts and users in lower case.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}\Z", re.ASCII)
 _LOWER = re.compile(r"[a-z0-9_][a-z0-9._-]{0,63}\Z", re.ASCII)
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9]{1,63}\Z", re.ASCII)
@@ -40,7 +40,7 @@ _TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?\Z", 
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition: ``settings`` are the key and value of its line as slurm.conf has them, Nodes= first among them."""
+    """One partition: ``settings`` are the key and value pairs of its line in slurm.conf, Nodes= first."""
 
     name: str
     settings: tuple[tuple[str, str], ...]
@@ -55,14 +55,14 @@ class Partition:
         return next((value for known, value in self.settings if known.lower() == key.lower()), "")
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """What Slurm goes by: the nodes as a set, and the other settings in any order."""
+        """The partition's meaning to Slurm: the nodes as a set, and the other settings in any order."""
         rest = frozenset((key.lower(), value) for key, value in self.settings if key.lower() != "nodes")
         return self.name, frozenset(self.nodes), rest
 
 
 @dataclass(frozen=True)
 class Qos:
-    """One QoS that is wanted: ``settings`` by the option's name, as the site wrote them (accounting.FIELDS)."""
+    """A desired QoS: ``settings`` by the option's name, with the site's values (accounting.FIELDS)."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -89,14 +89,14 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """All that the tiers of a site come to."""
+class DesiredTiers:
+    """The desired partitions, QoS, grants and segment policies of all tiers."""
 
     partitions: tuple[Partition, ...] = ()
     qos: tuple[Qos, ...] = ()
     grants: tuple[Grant, ...] = ()
     segments: Mapping[str, Segment] = field(default_factory=dict)
-    other_qos: tuple[tuple[str, str], ...] = ()  # (tier, name): named, and nobody's here
+    other_qos: tuple[tuple[str, str], ...] = ()  # (tier, name): named by the tier, defined by none
 
     @property
     def needs_accounting(self) -> bool:
@@ -105,7 +105,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Written:
-    """What a file of partitions says: ``intact`` is whether it is as it was written."""
+    """The content of a file of partitions; ``intact``: whether its checksum matches."""
 
     partitions: tuple[Partition, ...] = ()
     qos: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ class Written:
     intact: bool = True
 
 
-# ---------------------------------------------------------------------------------------------- from data to objects
+# --------------------------------------------------------------------------------------------- from options to objects
 
 
 def build(
@@ -123,11 +123,11 @@ def build(
     hostlists: Mapping[str, str],
     version: rules.Version,
     topology: str = "",
-) -> Wanted:
-    """The partitions, QoS and grants of ``slurm_tiers``; SlurmError names the tier and the field that cannot be.
+) -> DesiredTiers:
+    """Build the partitions, QoS and grants of the option ``tiers``; SlurmError names the tier and the wrong field.
 
-    cliques: clique -> its block; hostlists: tier -> the folded hostlist of all its nodes, where the Ansible controller
-    made one. topology: what a partition without a topology of its own gets as Topology=, from 25.05 on.
+    cliques: clique -> its block; hostlists: tier -> the folded hostlist of all its nodes, where the action plugin made
+    one. topology: Topology= of a partition whose tier names none, from 25.05 on.
     """
     qos = _all_qos(tiers)
     partitions: list[Partition] = []
@@ -135,14 +135,14 @@ def build(
     segments: dict[str, Segment] = {}
     others: list[tuple[str, str]] = []
     for tier in tiers:
-        name = _named(tier.get("name"), "slurm_tiers", "name", _NAME)
+        name = _named(tier.get("name"), "tiers[].name", _NAME)
         if name.lower() == "default":
-            raise SlurmError(f"slurm_tiers, name: {name} is no partition to Slurm, choose another name.")
+            raise SlurmError(f"tiers[].name: Slurm reserves the name {name}, choose another one.")
         chosen = _blocks(tier, name, blocks, cliques)
         made = list(_partitions(tier, name, chosen, hostlists.get(name, ""), version, topology, qos))
         for partition in made:
             if any(known.name.lower() == partition.name.lower() for known in partitions):
-                raise SlurmError(f"slurm_tiers: two partitions are named {partition.name}, rename one of the tiers.")
+                raise SlurmError(f"tiers: two partitions are named {partition.name}, rename one of the tiers.")
             partitions.append(partition)
         policy = _segment(tier, name)
         if policy != Segment():
@@ -152,9 +152,9 @@ def build(
         others += [(name, other) for other in named if other not in qos]
     defaults = [partition.name for partition in partitions if partition.get("Default") == "YES"]
     if len(defaults) > 1:
-        raise SlurmError(f"slurm_tiers: {defaults[0]} and {defaults[1]} are both to be the default, leave one.")
-    wanted_qos = tuple(qos[name] for name in sorted(qos))
-    return Wanted(tuple(partitions), wanted_qos, tuple(sorted(grants)), segments, tuple(others))
+        raise SlurmError(f"tiers: {defaults[0]} and {defaults[1]} both have default: true, remove it from one.")
+    desired_qos = tuple(qos[name] for name in sorted(qos))
+    return DesiredTiers(tuple(partitions), desired_qos, tuple(sorted(grants)), segments, tuple(others))
 
 
 def _blocks(
@@ -162,24 +162,23 @@ def _blocks(
 ) -> tuple[Block, ...]:
     """The blocks of a tier that have nodes, in the order of the fabric file."""
     by_name = {block.name: block for block in blocks}
-    wanted: set[str] = set()
-    ways = [way for way in ("all", "blocks", "cliques") if tier.get(way)]
-    if len(ways) != 1:
-        raise SlurmError(f"slurm_tiers, {name}: give exactly one of blocks, cliques or all: true.")
+    desired: set[str] = set()
+    if sum(bool(tier.get(option)) for option in ("all", "blocks", "cliques")) != 1:
+        raise SlurmError(f"tiers[{name}]: give exactly one of blocks, cliques or all: true.")
     for clique in tier.get("cliques") or []:
         if clique not in cliques:
-            raise SlurmError(f"slurm_tiers, {name}, cliques: {_shown(clique)} is no clique of the fabric file.")
-        wanted.add(cliques[clique])
+            raise SlurmError(f"tiers[{name}].cliques: {_shown(clique)} is no clique of the fabric file, correct it.")
+        desired.add(cliques[clique])
     for block in tier.get("blocks") or []:
         if block not in by_name:
-            raise SlurmError(f"slurm_tiers, {name}, blocks: {_shown(block)} is no block of the fabric file.")
-        wanted.add(block)
+            raise SlurmError(f"tiers[{name}].blocks: {_shown(block)} is no block of the fabric file, correct it.")
+        desired.add(block)
     if tier.get("all"):
         return tuple(block for block in blocks if block.nodes)
-    empty = [block for block in blocks if block.name in wanted and not block.nodes]
+    empty = [block for block in blocks if block.name in desired and not block.nodes]
     if empty:
-        raise SlurmError(f"slurm_tiers, {name}: the block {empty[0].name} has no tray, leave it out.")
-    return tuple(block for block in blocks if block.name in wanted)
+        raise SlurmError(f"tiers[{name}]: the block {empty[0].name} has no tray, leave it out.")
+    return tuple(block for block in blocks if block.name in desired)
 
 
 def _partitions(
@@ -194,7 +193,7 @@ def _partitions(
     settings = _settings(tier, name, version, topology, qos)
     if tier.get("per_block"):
         if tier.get("default"):
-            raise SlurmError(f"slurm_tiers, {name}: default is for one partition, and per_block makes several.")
+            raise SlurmError(f"tiers[{name}]: with per_block there are several partitions, leave out default.")
         for block in blocks:
             yield Partition(
                 f"{name}_{block.name}",
@@ -206,7 +205,7 @@ def _partitions(
         return
     nodes = tuple(node for block in blocks for node in block.nodes)
     if not nodes:
-        raise SlurmError(f"slurm_tiers, {name}: it has no tray, so Slurm would refuse it; leave it out until it has.")
+        raise SlurmError(f"tiers[{name}]: it has no tray, which Slurm refuses; leave it out until it has one.")
     hostlist = folded or ",".join(block.hostlist() for block in blocks)
     yield Partition(name, (("Nodes", hostlist), *settings), nodes, name, tuple(block.name for block in blocks))
 
@@ -223,23 +222,23 @@ def _settings(
     put("Default", "YES" if tier.get("default") else "")
     put("State", (tier.get("state") or "up").upper())
     put("PriorityTier", tier.get("priority_tier"))
-    least, most = tier.get("min_nodes"), tier.get("max_nodes")
-    if least and most and least > most:
-        raise SlurmError(f"slurm_tiers, {name}: min_nodes {least} is above max_nodes {most}.")
-    put("MinNodes", least)
-    put("MaxNodes", most)
+    minimum, maximum = tier.get("min_nodes"), tier.get("max_nodes")
+    if minimum and maximum and minimum > maximum:
+        raise SlurmError(f"tiers[{name}]: min_nodes {minimum} is above max_nodes {maximum}, correct one.")
+    put("MinNodes", minimum)
+    put("MaxNodes", maximum)
     times = {key: tier.get(key) for key in ("default_time", "max_time")}
-    minutes = {key: parse_time(value, f"slurm_tiers, {name}, {key}") for key, value in times.items() if value}
+    minutes = {key: parse_time(value, f"tiers[{name}].{key}") for key, value in times.items() if value}
     usual, longest = minutes.get("default_time"), minutes.get("max_time")
     if usual is not None and longest is not None and usual > longest:
-        raise SlurmError(f"slurm_tiers, {name}: default_time {times['default_time']} is above max_time.")
+        raise SlurmError(f"tiers[{name}]: default_time {times['default_time']} is above max_time, correct one.")
     put("DefaultTime", times["default_time"])
     put("MaxTime", times["max_time"])
-    for key, option in (("AllowAccounts", "allow_accounts"), ("AllowGroups", "groups")):
-        values = [_named(value, f"slurm_tiers, {name}", option, _NAME) for value in tier.get(option) or []]
+    for key, option in (("AllowAccounts", "allow_accounts"), ("AllowGroups", "allow_groups")):
+        values = [_named(value, f"tiers[{name}].{option}", _NAME) for value in tier.get(option) or []]
         put(key, values)
     own = _qos_name(tier, name, "qos")
-    allowed = [_named(value, f"slurm_tiers, {name}", "allow_qos", _LOWER) for value in tier.get("allow_qos") or []]
+    allowed = [_named(value, f"tiers[{name}].allow_qos", _LOWER) for value in tier.get("allow_qos") or []]
     put("AllowQos", [*([own] if own else []), *(value for value in allowed if value != own)])
     put("QOS", _qos_name(tier, name, "partition_qos"))
     put("Topology", _topology(tier, name, version, topology))
@@ -247,9 +246,9 @@ def _settings(
     taken = {key.lower() for key, _value in made} | {"partitionname", "nodes", "default", "allowqos", "qos"}
     for key, value in sorted((tier.get("options") or {}).items()):
         if not _KEY.match(str(key)) or not _VALUE.match(str(value)):
-            raise SlurmError(f"slurm_tiers, {name}, options: {_shown(key)} is no setting of one line, correct it.")
+            raise SlurmError(f"tiers[{name}].options: {_shown(key)} is no setting of one line, correct it.")
         if str(key).lower() in taken:
-            raise SlurmError(f"slurm_tiers, {name}, options: {key} has an option of its own, use that.")
+            raise SlurmError(f"tiers[{name}].options: a tier has an option for {key}, use that one.")
         put(str(key), str(value))
     return made
 
@@ -266,7 +265,7 @@ def _exclusive(tier: Mapping[str, Any], name: str, version: rules.Version) -> li
     if not value:
         return []
     if value not in _EXCLUSIVE_BEFORE:
-        raise SlurmError(f"slurm_tiers, {name}, exclusive: {_shown(value)} is none of topo, node and user.")
+        raise SlurmError(f"tiers[{name}].exclusive: {_shown(value)} is not valid, use topo, node or user.")
     if version >= EXCLUSIVE_SINCE:
         return [("Exclusive", value.upper())]
     return [_EXCLUSIVE_BEFORE[value]]
@@ -276,14 +275,14 @@ def _topology(tier: Mapping[str, Any], name: str, version: rules.Version, standa
     own = tier.get("topology") or ""
     if own and version < TOPOLOGY_SINCE:
         raise SlurmError(
-            f"slurm_tiers, {name}, topology: a partition has none in Slurm {rules.show_version(version)}, leave it out"
+            f"tiers[{name}].topology: partitions of Slurm {rules.show_version(version)} have no topology, leave it out"
             " or upgrade to 25.05."
         )
     return own or (standard if version >= TOPOLOGY_SINCE else "")
 
 
 def _all_qos(tiers: Sequence[Mapping[str, Any]]) -> dict[str, Qos]:
-    """Every QoS that the tiers define; one that another tier defines may be named with nothing else."""
+    """Every QoS that the tiers define; a tier may name one that another tier defines."""
     made: dict[str, Qos] = {}
     for tier in tiers:
         for option in ("qos", "partition_qos"):
@@ -301,8 +300,8 @@ def _all_qos(tiers: Sequence[Mapping[str, Any]]) -> dict[str, Qos]:
                 made[name] = Qos(name, settings)
             elif settings and settings != known.settings:
                 raise SlurmError(
-                    f"slurm_tiers, {tier.get('name')}, {option}: {name} is defined differently by another tier, name it"
-                    " there only."
+                    f"tiers[{tier.get('name')}].{option}: another tier defines {name} differently, leave only its name"
+                    " here."
                 )
     return made
 
@@ -312,40 +311,41 @@ def _qos_name(tier: Mapping[str, Any], tier_name: str, option: str) -> str:
     if given is None:
         return ""
     standard = tier_name if option == "qos" else f"{tier_name}_limits"
-    return _named(given.get("name") or standard.lower(), f"slurm_tiers, {tier_name}, {option}", "name", _LOWER)
+    return _named(given.get("name") or standard.lower(), f"tiers[{tier_name}].{option}.name", _LOWER)
 
 
 def _grants(tier: Mapping[str, Any], name: str) -> Iterable[Grant]:
     qos = _qos_name(tier, name, "qos")
     accounts, users = tier.get("accounts") or [], tier.get("users") or []
     if (accounts or users) and not qos:
-        raise SlurmError(f"slurm_tiers, {name}: accounts and users are granted its qos, which is not given.")
+        raise SlurmError(f"tiers[{name}]: accounts and users are granted its qos, which is missing: add qos.")
     for account in accounts:
-        yield Grant(_named(account, f"slurm_tiers, {name}", "accounts", _LOWER), "", qos)
+        yield Grant(_named(account, f"tiers[{name}].accounts", _LOWER), "", qos)
     for user in users:
-        where = f"slurm_tiers, {name}, users"
-        account = _named(user.get("account"), where, "account", _LOWER)
-        yield Grant(account, _named(user.get("name"), where, "name", _LOWER), qos)
+        account = _named(user.get("account"), f"tiers[{name}].users[].account", _LOWER)
+        yield Grant(account, _named(user.get("name"), f"tiers[{name}].users[].name", _LOWER), qos)
 
 
 def _segment(tier: Mapping[str, Any], name: str) -> Segment:
     given = tier.get("segment") or {}
-    made = Segment(given.get("default") or 0, given.get("maximum") or 0)
+    made = Segment(given.get("default") or 0, given.get("max") or 0)
     if min(made.default, made.maximum) < 0 or max(made.default, made.maximum) > 65533:
-        raise SlurmError(f"slurm_tiers, {name}, segment: give numbers of nodes above 0.")
+        raise SlurmError(f"tiers[{name}].segment: give numbers of nodes above 0.")
     if made.maximum and made.default > made.maximum:
-        raise SlurmError(f"slurm_tiers, {name}, segment: default {made.default} is above maximum {made.maximum}.")
+        raise SlurmError(
+            f"tiers[{name}].segment: default {made.default} is above max {made.maximum}, correct one of them."
+        )
     return made
 
 
 def parse_time(value: Any, where: str) -> int | None:
-    """Minutes of one of Slurm's forms (minutes, hours:minutes:seconds, days-hours...), None for no limit."""
+    """Minutes of a time in one of Slurm's forms (minutes, hours:minutes:seconds, days-hours...), None for no limit."""
     text = str(value).strip()
     if text.upper() in ("UNLIMITED", "INFINITE", "NONE", "-1"):
         return None
     match = _TIME.match(text)
     if match is None:
-        raise SlurmError(f"{where}: {_shown(text)} is no time, write minutes, HH:MM:SS or D-HH:MM:SS.")
+        raise SlurmError(f"{where}: {_shown(text)} is not a time, use minutes, HH:MM:SS or D-HH:MM:SS.")
     days, first, second, third = (int(part) if part is not None else None for part in match.groups())
     if days is not None:
         seconds = ((days * 24 + (first or 0)) * 60 + (second or 0)) * 60 + (third or 0)
@@ -356,11 +356,12 @@ def parse_time(value: Any, where: str) -> int | None:
     return -(-seconds // 60)  # Slurm rounds up
 
 
-def _named(value: Any, where: str, option: str, form: re.Pattern[str]) -> str:
+def _named(value: Any, where: str, form: re.Pattern[str]) -> str:
+    """The name, checked; ``where`` is the option for the message."""
     text = "" if value is None else str(value)
     if not form.match(text):
-        told = "lower-case letters" if form is _LOWER else "letters"
-        raise SlurmError(f"{where}, {option}: {_shown(text)} cannot be a name, use {told}, digits, dot, _ and -.")
+        letters = "lower-case letters" if form is _LOWER else "letters"
+        raise SlurmError(f"{where}: {_shown(text)} is not a valid name, use {letters}, digits, dot, _ and -.")
     return text
 
 
@@ -378,7 +379,7 @@ def render(
     grants: Iterable[Grant] = (),
     settings: Mapping[str, str] | None = None,
 ) -> str:
-    """The text of the file of partitions. ``settings`` are single lines of slurm.conf that stand before them."""
+    """The text of the file of partitions. ``settings``: single settings of slurm.conf, written before them."""
     owns = {"qos": sorted(qos), "grants": [[grant.account, grant.user, grant.qos] for grant in sorted(grants)]}
     body = f"# owns: {json.dumps(owns, sort_keys=True)}\n"
     body += "".join(f"{key}={value}\n" for key, value in sorted((settings or {}).items()))
@@ -386,18 +387,18 @@ def render(
     return f"{HEADER}\n# sha256: {_checksum(body)}\n{body}"
 
 
-def partitions_text(wanted: Wanted) -> str:
-    """The file of partitions as a rehearsal wants it: without QoS, accounts and groups, which it does not have."""
-    left = ("allowqos", "qos", "allowaccounts", "allowgroups")
+def partitions_text(desired: DesiredTiers) -> str:
+    """The file of partitions for a rehearsal: without QoS, accounts and groups, which it does not have."""
+    left_out = ("allowqos", "qos", "allowaccounts", "allowgroups")
     bare = [
-        replace(partition, settings=tuple(pair for pair in partition.settings if pair[0].lower() not in left))
-        for partition in wanted.partitions
+        replace(partition, settings=tuple(pair for pair in partition.settings if pair[0].lower() not in left_out))
+        for partition in desired.partitions
     ]
     return render(bare)
 
 
 def parse(text: str) -> Written:
-    """What a file of partitions says; a file that was changed by hand is read as far as it can be."""
+    """Parse a file of partitions; of a file that was changed manually, what can be parsed."""
     match = re.match(r"[^\n]*\n# sha256: ([0-9a-f]{64})\n", text)
     body = text[match.end() :] if match else text
     qos: set[str] = set()
@@ -434,23 +435,23 @@ def _checksum(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()
 
 
-# ------------------------------------------------------------------------------------------- comparing what runs
+# ------------------------------------------------------------------------------------- comparing running partitions
 
 
 def differences(partition: Partition, record: Mapping[str, str], state: bool = False) -> list[str]:
-    """In which settings a running partition (a line of ``scontrol -o show partition``) differs, as ``Key is X``.
+    """The settings in which a running partition (a line of ``scontrol -o show partition``) differs, as ``Key is X``.
 
-    Its state is the operators' from day to day, so it only counts with ``state``.
+    Operators change a partition's state from day to day, so it is compared only with ``state``.
     """
     shown = {key.lower(): value for key, value in record.items()}
     found = []
-    for key, wanted in partition.settings:
+    for key, desired in partition.settings:
         lowered = key.lower()
         if lowered == "state" and not state:
             continue
         if lowered not in shown:
             continue
-        if not _equal(lowered, wanted, shown[lowered], partition):
+        if not _equal(lowered, desired, shown[lowered], partition):
             found.append(f"{key} is {shown[lowered]}")
     for key in ("AllowAccounts", "AllowGroups", "AllowQos", "QOS"):
         value = shown.get(key.lower(), "ALL")
@@ -462,20 +463,20 @@ def differences(partition: Partition, record: Mapping[str, str], state: bool = F
 _PLAIN = ("default", "state", "prioritytier", "minnodes", "maxnodes", "qos", "topology", "exclusive", "exclusivetopo")
 
 
-def _equal(key: str, wanted: str, shown: str, partition: Partition) -> bool:
+def _equal(key: str, desired: str, shown: str, partition: Partition) -> bool:
     if key == "nodes":
         try:
             return set(expand("" if shown == "(null)" else shown)) == set(partition.nodes)
         except HostlistError:
             return False
     if key in ("allowaccounts", "allowgroups", "allowqos"):
-        return set(wanted.lower().split(",")) == set(shown.lower().split(","))
+        return set(desired.lower().split(",")) == set(shown.lower().split(","))
     if key in ("maxtime", "defaulttime"):
         try:
-            return parse_time(wanted, key) == parse_time(shown, key)
+            return parse_time(desired, key) == parse_time(shown, key)
         except SlurmError:
             return False
     if key in _PLAIN:
-        return wanted.lower() == shown.lower()
-    # What scontrol prints of other settings is not always what was written (memory, lists, defaults by unit).
+        return desired.lower() == shown.lower()
+    # scontrol prints other settings in another form than they are written (memory, lists, defaults by unit).
     return True

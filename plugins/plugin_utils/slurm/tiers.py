@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the module slurm_tiers needs of the fabric: its blocks, and each tier's nodes in one folded hostlist. Pure.
+"""The blocks of the fabric and each tier's nodes as one folded hostlist, for the module slurm_tiers. Pure.
 
-Node names are folded here, where ClusterShell is; what a tier may say is checked by module_utils/slurm/tiers.py.
+Node names are folded on the controller, which has ClusterShell; module_utils/slurm/tiers.py validates the tiers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slu
 
 
 def for_cluster(fabric: Fabric, cluster: str | None, tiers: Any) -> dict[str, Any]:
-    """{name, blocks: [{name, clique, nodes, folded}], hostlists: {tier: hostlist}} of one Slurm cluster.
+    """Build {name, blocks: [{name, clique, nodes, folded}], hostlists: {tier: hostlist}} of one Slurm cluster.
 
-    ``tiers`` is what the site wrote, of any shape: what is no tier is passed over here, and refused by the module.
+    ``tiers``: the option of this name; an invalid tier is skipped here, and refused on the host.
     """
     cliques = {view.name: view.clique for view in fabric.slurm_blocks(cluster)}
     blocks = [

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How carrying out tiers can end, and what is left of them; the real daemons are asked by integration tests."""
+"""Applying a plan of tiers and its rollback; with real daemons it is tested in tests/integration."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ STEPS = [Step(f"qos {name}: new", ("add", "qos", name), ("delete", "qos", name))
 
 
 def programs_that(tmp_path: Path, scontrol: str = "exit 0", sacctmgr: str = "") -> Path:
-    """Slurm's programs as scripts that note what they are asked; the log of it."""
-    log = tmp_path / "asked"
+    """Slurm's programs as scripts that log their arguments; returns the log."""
+    log = tmp_path / "calls"
     (tmp_path / "bin").mkdir()
     for name, body in (("scontrol", scontrol), ("sacctmgr", sacctmgr), ("systemctl", "exit 1")):
         path = tmp_path / "bin" / name
@@ -43,7 +43,7 @@ def plan(tmp_path: Path, *steps: Step, file: str | None = "old\n", reconfigure: 
     include = tmp_path / tiers.INCLUDE_NAME
     if file is not None:
         include.write_text(file)
-    seen = surveying.Survey(
+    observed = surveying.Survey(
         slurm=programs.Slurm(str(tmp_path / "bin"), 2.0, str(tmp_path)),
         conf_dir=str(tmp_path),
         version=(24, 11, 5),
@@ -55,74 +55,74 @@ def plan(tmp_path: Path, *steps: Step, file: str | None = "old\n", reconfigure: 
         running=[],
         shown=[],
     )
-    survey = tier_plan.TierSurvey(seen, [], frozenset(), {}, True, None, None if file is None else file.encode())
-    wanted = tiers.build([{"name": "gold", "blocks": ["a"]}], [Block("a", ("a1",), "a1")], {}, {}, (24, 11, 5))
-    made = tier_plan.TierPlan(survey, wanted, [], list(steps), {survey.path: b"new\n"}, reconfigure)
+    survey = tier_plan.TierSurvey(observed, [], frozenset(), {}, True, None, None if file is None else file.encode())
+    desired = tiers.build([{"name": "gold", "blocks": ["a"]}], [Block("a", ("a1",), "a1")], {}, {}, (24, 11, 5))
+    made = tier_plan.TierPlan(survey, desired, [], list(steps), {survey.path: b"new\n"}, reconfigure)
     return made
 
 
-def asked(log: Path, program: str) -> list[str]:
+def calls(log: Path, program: str) -> list[str]:
     lines = log.read_text().splitlines() if log.exists() else []
     return [line.partition(" ")[2].replace("-i -Q ", "") for line in lines if line.startswith(program)]
 
 
-def test_all_that_was_done_is_taken_back_in_the_other_order_when_one_fails(tmp_path: Path) -> None:
+def test_a_failed_step_undoes_the_earlier_ones_in_reverse_order(tmp_path: Path) -> None:
     log = programs_that(tmp_path, sacctmgr='case "$*" in *"add qos three"*) echo no room >&2; exit 1;; esac')
     with pytest.raises(SlurmError) as caught:
         tier_apply.apply(plan(tmp_path, *STEPS))
     assert str(caught.value) == (
-        "sacctmgr add qos three failed (no room); no file was changed, and so are the records in slurmdbd."
+        "sacctmgr add qos three failed (no room); no file was changed, and the records in slurmdbd were restored."
     )
-    assert asked(log, "sacctmgr") == ["add qos one", "add qos two", "add qos three", "delete qos two", "delete qos one"]
-    assert asked(log, "scontrol") == []
+    assert calls(log, "sacctmgr") == ["add qos one", "add qos two", "add qos three", "delete qos two", "delete qos one"]
+    assert calls(log, "scontrol") == []
     assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "old\n"
 
 
-def test_a_run_that_is_ended_half_way_takes_back_what_it_may_have_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_undoes_all_started_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = programs_that(tmp_path)
     real = accounting.Sacctmgr.run
 
     def run(self: accounting.Sacctmgr, arguments: tuple[str, ...]) -> str:
-        said = real(self, arguments)
+        error = real(self, arguments)
         if arguments == STEPS[1].do:
             raise SystemExit("ended by signal 15")
-        return said
+        return error
 
     monkeypatch.setattr(accounting.Sacctmgr, "run", run)
     with pytest.raises(SystemExit):
         tier_apply.apply(plan(tmp_path, *STEPS))
-    assert asked(log, "sacctmgr") == ["add qos one", "add qos two", "delete qos two", "delete qos one"]
+    assert calls(log, "sacctmgr") == ["add qos one", "add qos two", "delete qos two", "delete qos one"]
     assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "old\n"
 
 
-def test_a_file_that_cannot_be_written_takes_the_records_back(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_undoes_the_records(tmp_path: Path) -> None:
     log = programs_that(tmp_path)
     made = plan(tmp_path, STEPS[0], file=None)
     (tmp_path / tiers.INCLUDE_NAME).mkdir()
-    with pytest.raises(SlurmError, match=r"could not be written \(.*; no file was changed, and so are the records"):
+    with pytest.raises(
+        SlurmError, match=r"could not be written \(.*; no file was changed, and the records in slurmdbd were restored"
+    ):
         tier_apply.apply(made)
-    assert asked(log, "sacctmgr") == ["add qos one", "delete qos one"]
-    assert asked(log, "scontrol") == []
+    assert calls(log, "sacctmgr") == ["add qos one", "delete qos one"]
+    assert calls(log, "scontrol") == []
 
 
-def test_a_slurmctld_that_runs_something_else_gets_the_old_file_back(
+def test_a_slurmctld_that_does_not_run_the_new_partitions_gets_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tier_apply, "SETTLE", 0.1)
     monkeypatch.setenv("PATH", str(tmp_path / "bin") + ":/usr/bin:/bin")
     log = programs_that(tmp_path)
     with pytest.raises(
-        SlurmError, match=r"partition gold is not there.*the old partitions are back and running, and so"
+        SlurmError, match=r"partition gold is missing.*the old partitions were restored and run, and the records"
     ):
         tier_apply.apply(plan(tmp_path, STEPS[0]))
     assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "old\n"
-    assert asked(log, "scontrol").count("reconfigure") == 2
-    assert asked(log, "sacctmgr") == ["add qos one", "delete qos one"]
+    assert calls(log, "scontrol").count("reconfigure") == 2
+    assert calls(log, "sacctmgr") == ["add qos one", "delete qos one"]
 
 
-def test_what_is_taken_away_comes_last_and_its_failure_says_that_the_rest_is_there(tmp_path: Path) -> None:
+def test_removals_come_last_and_their_failure_keeps_the_applied_partitions(tmp_path: Path) -> None:
     shown = "PartitionName=gold Nodes=a1 State=UP"
     log = programs_that(tmp_path, scontrol=f"echo '{shown}'", sacctmgr='case "$*" in *delete*) exit 1;; esac')
     made = plan(tmp_path)
@@ -134,19 +134,19 @@ def test_what_is_taken_away_comes_last_and_its_failure_says_that_the_rest_is_the
 
 
 @pytest.mark.parametrize(
-    ("says", "started_unit", "started"),
+    ("output", "started_unit", "started"),
     [
         ("LoadState=loaded\nActiveState=failed", True, True),
         ("LoadState=loaded\nActiveState=active", False, False),
         ("LoadState=not-found\nActiveState=inactive", False, False),
     ],
 )
-def test_only_a_unit_that_has_ended_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, started_unit: bool, started: bool
+def test_only_an_inactive_unit_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, started_unit: bool, started: bool
 ) -> None:
-    log = tmp_path / "asked"
+    log = tmp_path / "calls"
     script = tmp_path / "systemctl"
-    script.write_text(f"#!/bin/sh\necho \"$*\" >> {log}\ncat <<'END'\n{says}\nEND\n")
+    script.write_text(f"#!/bin/sh\necho \"$*\" >> {log}\ncat <<'END'\n{output}\nEND\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert restart.start_if_exited(5) is started_unit
@@ -158,7 +158,7 @@ def test_nothing_is_started_on_a_host_without_systemd(tmp_path: Path, monkeypatc
     assert restart.start_if_exited(5) is False
 
 
-def test_the_reason_is_what_was_refused_and_not_what_it_died_of(tmp_path: Path) -> None:
+def test_the_reported_error_is_the_refused_setting_and_not_the_crash(tmp_path: Path) -> None:
     log = tmp_path / "slurmctld.log"
     log.write_text("")
     reader = applying.Log(str(log))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Tiers as data: partitions and their file, QoS and the steps to them, what a person can get wrong."""
+"""Tiers: partitions and their file, QoS and the steps to them, and wrong options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCKS = (
 CLIQUES = {"c1": "r01a", "c2": "r01b", "gone": "gone"}
 
 
-def build(*given_tiers: dict[str, Any], version: tuple[int, int, int] = NEW, topology: str = "") -> tiers.Wanted:
+def build(*given_tiers: dict[str, Any], version: tuple[int, int, int] = NEW, topology: str = "") -> tiers.DesiredTiers:
     return tiers.build(given_tiers, BLOCKS, CLIQUES, {}, version, topology)
 
 
@@ -59,7 +59,7 @@ GRANTS = st.frozensets(st.builds(Grant, LOWER, st.one_of(st.just(""), LOWER), LO
 
 
 @given(PARTITIONS, st.frozensets(LOWER, max_size=4), GRANTS, st.sampled_from([{}, {"JobSubmitPlugins": "lua"}]))
-def test_what_is_written_of_partitions_is_read_back(
+def test_the_file_of_partitions_round_trips(
     partitions: list[Partition], qos: frozenset[str], grants: frozenset[Grant], settings: dict[str, str]
 ) -> None:
     text = tiers.render(partitions, qos, grants, settings)
@@ -70,7 +70,7 @@ def test_what_is_written_of_partitions_is_read_back(
 
 
 @given(PARTITIONS, st.integers(0, 10_000), st.sampled_from(["#", "x", "\n", "Default=YES "]))
-def test_a_change_by_hand_is_noticed(partitions: list[Partition], where: int, what: str) -> None:
+def test_a_manual_change_is_detected(partitions: list[Partition], where: int, what: str) -> None:
     text = tiers.render(partitions, ["gold"], [Grant("a", "", "gold")])
     body = text.index("# owns")
     where = body + where % (len(text) - body + 1)
@@ -78,7 +78,7 @@ def test_a_change_by_hand_is_noticed(partitions: list[Partition], where: int, wh
 
 
 @given(st.text(max_size=300))
-def test_any_text_in_the_place_of_the_file_is_read_as_far_as_it_goes(text: str) -> None:
+def test_any_text_is_parsed_without_an_error(text: str) -> None:
     assert not tiers.parse(text).intact
 
 
@@ -108,7 +108,7 @@ def test_one_tier_over_blocks_or_one_partition_a_block() -> None:
         (NEW, "node", "Exclusive=NODE"),
     ],
 )
-def test_exclusive_is_spelled_as_the_version_spells_it(version: Any, exclusive: str, line: str) -> None:
+def test_exclusive_is_written_in_the_form_of_the_version(version: Any, exclusive: str, line: str) -> None:
     made = build({"name": "gold", "blocks": ["r01a"], "exclusive": exclusive}, version=version)
     assert f" {line}" in made.partitions[0].line()
 
@@ -122,7 +122,7 @@ def test_topology_is_named_from_2505_on() -> None:
         build({**tier, "topology": "flat"}, version=OLD)
 
 
-def test_all_that_a_tier_says_stands_in_its_line() -> None:
+def test_every_option_of_a_tier_is_in_its_line() -> None:
     made = build(
         {
             "name": "gold",
@@ -134,7 +134,7 @@ def test_all_that_a_tier_says_stands_in_its_line() -> None:
             "max_nodes": 2,
             "default_time": "30",
             "max_time": "1-00:00:00",
-            "groups": ["wheel"],
+            "allow_groups": ["wheel"],
             "allow_accounts": ["a", "b"],
             "allow_qos": ["normal"],
             "qos": {"priority": 1},
@@ -157,38 +157,38 @@ GOLD = {"name": "gold", "blocks": ["r01a"]}
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ([{"name": "gold"}], "exactly one of blocks, cliques or all"),
         ([{**GOLD, "all": True}], "exactly one of blocks, cliques or all"),
         ([{**GOLD, "blocks": ["r99"]}], "'r99' is no block"),
         ([{"name": "gold", "cliques": ["r99"]}], "'r99' is no clique"),
         ([{**GOLD, "blocks": ["gone"]}], "block gone has no tray"),
-        ([{**GOLD, "name": "DEFAULT"}], "choose another name"),
-        ([{**GOLD, "name": "a b"}], "cannot be a name"),
-        ([{**GOLD, "name": "a,b"}], "cannot be a name"),
+        ([{**GOLD, "name": "DEFAULT"}], "choose another one"),
+        ([{**GOLD, "name": "a b"}], "is not a valid name"),
+        ([{**GOLD, "name": "a,b"}], "is not a valid name"),
         ([GOLD, {**GOLD, "name": "GOLD"}], "two partitions are named GOLD"),
-        ([{**GOLD, "default": True}, {**GOLD, "name": "b", "default": True}], "gold and b are both to be the default"),
-        ([{**GOLD, "default": True, "per_block": True}], "default is for one partition"),
+        ([{**GOLD, "default": True}, {**GOLD, "name": "b", "default": True}], "gold and b both have default: true"),
+        ([{**GOLD, "default": True, "per_block": True}], "with per_block there are several partitions"),
         ([{**GOLD, "min_nodes": 3, "max_nodes": 2}], "min_nodes 3 is above max_nodes 2"),
-        ([{**GOLD, "max_time": "soon"}], "'soon' is no time"),
+        ([{**GOLD, "max_time": "soon"}], "'soon' is not a time"),
         ([{**GOLD, "max_time": "10", "default_time": "20"}], "default_time 20 is above max_time"),
-        ([{**GOLD, "accounts": ["a"]}], "its qos, which is not given"),
+        ([{**GOLD, "accounts": ["a"]}], "its qos, which is missing"),
         ([{**GOLD, "qos": {"name": "Gold"}}], "use lower-case letters"),
         ([{**GOLD, "options": {"MaxNodes x": "1"}}], "is no setting"),
         ([{**GOLD, "options": {"X": "1 Default=YES"}}], "is no setting"),
         ([{**GOLD, "options": {"X": "1\nPartitionName=y"}}], "is no setting"),
-        ([{**GOLD, "options": {"nodes": "ALL"}}], "has an option of its own"),
-        ([{**GOLD, "options": {"State": "UP"}}], "has an option of its own"),
-        ([{**GOLD, "segment": {"default": 9, "maximum": 8}}], "default 9 is above maximum 8"),
+        ([{**GOLD, "options": {"nodes": "ALL"}}], "has an option for nodes"),
+        ([{**GOLD, "options": {"State": "UP"}}], "has an option for State"),
+        ([{**GOLD, "segment": {"default": 9, "max": 8}}], "default 9 is above max 8"),
         ([{**GOLD, "qos": {"name": "q", "priority": 1}}, {**GOLD, "name": "b", "qos": {"name": "q", "priority": 2}}],
-         "q is defined differently"),
+         "another tier defines q differently"),
     ],
 )  # fmt: skip
-def test_what_a_person_gets_wrong_is_one_sentence_with_tier_and_field(wrong: list[dict[str, Any]], said: str) -> None:
-    with pytest.raises(SlurmError, match=r"slurm_tiers.*\.$") as caught:
+def test_a_wrong_option_is_one_sentence_with_tier_and_field(wrong: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(SlurmError, match=r"^tiers.*\.$") as caught:
         build(*wrong)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_tiers_share_a_qos_that_one_of_them_defines() -> None:
@@ -215,7 +215,7 @@ def test_tiers_share_a_qos_that_one_of_them_defines() -> None:
         ("State", "DRAIN", False),
     ],
 )
-def test_what_runs_is_compared_by_meaning(key: str, value: str, differs: bool) -> None:
+def test_running_partitions_are_compared_by_meaning(key: str, value: str, differs: bool) -> None:
     tier = {**GOLD, "max_time": "1440", "priority_tier": 7, "qos": {}, "allow_qos": ["normal"]}
     (partition,) = build(tier).partitions
     record = {
@@ -241,7 +241,7 @@ def test_what_runs_is_compared_by_meaning(key: str, value: str, differs: bool) -
         ("INFINITE", None),
     ],
 )
-def test_times_are_read_as_slurm_reads_them(text: str, minutes: int | None) -> None:
+def test_times_are_parsed_as_slurm_parses_them(text: str, minutes: int | None) -> None:
     assert tiers.parse_time(text, "x") == minutes
 
 
@@ -265,7 +265,7 @@ SETTINGS_OF_QOS = st.fixed_dictionaries({}, optional=VALUES)
 
 
 def play(steps: list[accounting.Step], qos: dict[str, dict[str, Any]], undo: bool = False) -> dict[str, dict[str, Any]]:
-    """What slurmdbd would hold after steps, as it was seen to take them: TRES key by key, the rest whole."""
+    """The records of slurmdbd after steps, as observed: TRES are updated key by key, other fields as a whole."""
     made = {name: dict(settings) for name, settings in qos.items()}
     for step in reversed(steps) if undo else steps:
         verb, _what, name, *rest = step.undo if undo else step.do
@@ -303,11 +303,11 @@ def test_the_steps_lead_from_any_qos_to_any_other_and_back(
     ended = play(steps, start)
     assert ended == {"gold": accounting.canonical(Qos("gold", after))}
     assert play(steps, ended, undo=True) == start
-    mended = Records({"gold": Record("gold", MARK, ended["gold"])})
-    assert accounting.qos_steps([Qos("gold", after)], mended, "lab") == []
+    updated = Records({"gold": Record("gold", MARK, ended["gold"])})
+    assert accounting.qos_steps([Qos("gold", after)], updated, "lab") == []
 
 
-def test_a_qos_is_ours_by_its_mark_and_its_cluster() -> None:
+def test_a_qos_belongs_to_the_tiers_of_a_cluster_by_its_mark() -> None:
     assert accounting.is_ours(Record("gold", MARK), "Lab")
     assert not accounting.is_ours(Record("gold", MARK), "other")
     assert not accounting.is_ours(Record("gold", "gold"), "lab")
@@ -326,7 +326,7 @@ def test_a_qos_is_ours_by_its_mark_and_its_cluster() -> None:
         ("nonsense", 1),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(option: str, value: Any) -> None:
+def test_a_wrong_setting_of_a_qos_is_named(option: str, value: Any) -> None:
     with pytest.raises(SlurmError, match=f"qos gold.*{option}"):
         accounting.canonical(Qos("gold", {option: value}))
 
@@ -337,15 +337,15 @@ def test_memory_is_compared_in_one_unit() -> None:
     }
 
 
-def test_grants_and_accounts_are_made_where_they_lack_and_can_be_taken_back() -> None:
+def test_missing_grants_and_accounts_are_created_and_can_be_undone() -> None:
     grants = [Grant("a", "", "gold"), Grant("a", "alice", "gold"), Grant("b", "bob", "gold")]
     records = Records(
         associations=(Association("a", "", "", frozenset({"gold"})), Association("a", "alice", "", frozenset()))
     )
-    made = [step.told for step in accounting.account_steps(grants, records, "lab")]
+    made = [step.description for step in accounting.account_steps(grants, records, "lab")]
     assert made == ["account b: new", "user bob of account b: new"]
     steps = accounting.grant_steps(grants, records, "lab")
-    assert [step.told for step in steps] == [
+    assert [step.description for step in steps] == [
         "user alice of account a: qos += gold",
         "user bob of account b: qos += gold",
     ]
@@ -359,7 +359,7 @@ def test_grants_and_accounts_are_made_where_they_lack_and_can_be_taken_back() ->
 # --------------------------------------------------------------------------------------------------- segments
 
 
-def test_the_policy_names_each_partition_and_its_own_place() -> None:
+def test_the_policy_names_each_partition_and_its_path() -> None:
     text = segments.policy_text(
         {"gold": Segment(16, 18), "lease_r01a": Segment(0, 9)}, "/etc/slurm/nvlink_segments.lua"
     )

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What slurm_tiers takes from the fabric file."""
+"""The blocks and hostlists that slurm_tiers reads from the fabric file."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_each_tier_gets_its_nodes_in_one_hostlist(fabric: Fabric, tier: dict[str
 
 
 @pytest.mark.parametrize("wrong", [None, "gold", {"name": "gold"}, ["gold"], [{"name": 7}], [{"blocks": "r01"}]])
-def test_what_is_no_tier_is_left_to_the_module_to_refuse(fabric: Fabric, wrong: Any) -> None:
+def test_an_invalid_tier_gets_no_hostlist(fabric: Fabric, wrong: Any) -> None:
     assert tiers.for_cluster(fabric, None, wrong)["hostlists"] == {}
 
 
-def test_a_partition_a_block_needs_no_hostlist_of_the_tier(fabric: Fabric) -> None:
+def test_a_tier_with_per_block_gets_no_hostlist(fabric: Fabric) -> None:
     assert tiers.for_cluster(fabric, None, [{"name": "a", "all": True, "per_block": True}])["hostlists"] == {}
