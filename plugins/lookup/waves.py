@@ -1,53 +1,53 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The waves of a rollout, for the keywords hosts and serial of its play."""
+"""Waves of a rollout, for the keywords hosts and serial of its play."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: waves
-short_description: The trays of a rollout in the order of its waves
+short_description: Trays of a rollout in the order of its waves
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Gives the keywords C(hosts) and C(serial) of a play what they need, so that the play changes whole cliques, a canary
-    first and then so many racks at a time.
-  - It plans for those hosts of the inventory that C(--limit) leaves and that have a place in the fabric file.
-  - Where a variable is not given to the lookup, it is taken from the variables of the first such host, so that it may
-    stand in C(group_vars).
-  - Ansible knows no host's variables when it reads the first play of a playbook. So another play stands before the one
-    that has this lookup, as in the playbook C(rackscale.nvlink.rollout), or C(-e) gives all of them.
+  - Returns values for the keywords C(hosts) and C(serial) of a play that changes whole cliques, a canary first and then
+    a number of racks at a time.
+  - It plans for the hosts of the inventory that C(--limit) selects and that the fabric file places.
+  - An option that is not given to the lookup is read from the variables of the first such host, so that it can be set
+    in C(group_vars).
+  - Ansible has no host variables when it reads the first play of a playbook. So put another play before the one with
+    this lookup, as the playbook C(rackscale.nvlink.rollout) does, or set all options with C(-e).
 options:
   _terms:
     description:
-      - V(trays) for the names of the trays in their order, V(sizes) for the number of trays in each wave, V(cliques)
-        for the names of each wave's cliques.
-      - V(named) for the trays of O(rollout_trays) alone, without their cliques and also those without a place, V(nodes)
-        for their names in Slurm, V(new) for the names in Slurm of those without a place.
+      - V(trays) for the names of the trays in order, V(sizes) for the number of trays of each wave, V(cliques) for the
+        names of the cliques of each wave.
+      - V(named) for the trays that O(rollout_trays) names, placed or not, without the rest of their cliques. V(nodes)
+        for the Slurm node names of these, V(new) for the Slurm node names of those without a place.
     required: true
   fabric_file:
     description: The fabric file. The variables C(fabric_file) or C(nvlink_fabric_file) by default.
     type: path
   rollout_trays:
-    description: The trays whose cliques are changed, as hostlists and names of cliques and domains. All by default.
+    description: Trays whose cliques are changed, as hostlists and names of cliques and domains. All by default.
     type: str
   rollout_canary:
-    description: The clique that goes first. By default the first whose trays were all well when last seen.
+    description: The clique that goes first. By default the first with all trays healthy at the last discover.
     type: str
   rollout_racks:
     description:
-      - How many NVLink domains go at a time, a number or a list of which the last one repeats. V(1) by default.
+      - Number of NVLink domains in a wave, or a list of numbers of which the last repeats. V(1) by default.
     type: raw
   rollout_resume:
-    description: The file that an earlier run has left. Only what stands in it is changed.
+    description: The progress file of an earlier run. Only its cliques are changed.
     type: path
 seealso:
   - module: rackscale.nvlink.rollout
 """
 
 EXAMPLES = r"""
-- name: Let Ansible read group_vars
+- name: Load group_vars
   hosts: localhost
   gather_facts: false
 
@@ -84,7 +84,7 @@ SHAPES: dict[str, Callable[[Wave], list[Any]]] = {
     "cliques": lambda wave: [list(wave.cliques)],
 }
 NAMED = ("named", "nodes", "new")
-SourceResult = Callable[[str], Any]
+Variables = Callable[[str], Any]
 OPTIONS = ("rollout_trays", "rollout_canary", "rollout_racks", "rollout_resume")
 
 
@@ -100,35 +100,35 @@ class LookupModule(LookupBase):
         except NvlinkError as error:
             raise AnsibleError(f"{str(error).rstrip('.')}.") from None
 
-    def _told(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> SourceResult:
-        """What neither the lookup nor the play's own variables have, as group_vars, the first host knows."""
+    def _reader(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> Variables:
+        """A function from name to value: of the lookup, else of the play, else of the first host (group_vars)."""
         hosts = _hosts(variables)
 
-        def told(name: str) -> Any:
+        def option(name: str) -> Any:
             if name in given:
                 return given[name]
             if name in variables:
                 return self._templar.template(variables[name])
             return variables["hostvars"][hosts[0]].get(name) if hosts and "hostvars" in variables else None
 
-        return told
+        return option
 
-    def _fabric(self, told: SourceResult) -> tuple[Fabric, str]:
-        """The fabric and the path of its file; an empty one where --check of a new site comes here first."""
-        path = told("fabric_file") or told("nvlink_fabric_file")
+    def _fabric(self, option: Variables) -> tuple[Fabric, str]:
+        """(the fabric, path of its file); an empty fabric in check mode before the first file exists."""
+        path = option("fabric_file") or option("nvlink_fabric_file")
         if not path:
             raise RolloutError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
         path = self._loader.path_dwim(str(path))
-        if told("ansible_check_mode") and not os.path.exists(path):
+        if option("ansible_check_mode") and not os.path.exists(path):
             return Fabric(), path
         return fabric_file.load(path), path
 
     def _named(self, variables: Mapping[str, Any], given: Mapping[str, Any], shape: str) -> list[str]:
-        told = self._told(variables, given)
-        path = self._loader.path_dwim(str(told("fabric_file") or told("nvlink_fabric_file") or ""))
-        # The first tray of all is named before there is a fabric file.
+        option = self._reader(variables, given)
+        path = self._loader.path_dwim(str(option("fabric_file") or option("nvlink_fabric_file") or ""))
+        # The first trays are named before a fabric file exists.
         fabric = fabric_file.load(path) if os.path.isfile(path) else Fabric()
-        names = waves.trays_of(fabric, str(told("rollout_trays") or ""))
+        names = waves.trays_of(fabric, str(option("rollout_trays") or ""))
         if shape == "new":
             return [name for name in names if name not in fabric.trays]
         return [
@@ -139,22 +139,22 @@ class LookupModule(LookupBase):
         hosts = _hosts(variables)
         if not hosts:
             return []
-        told = self._told(variables, given)
-        fabric, path = self._fabric(told)
-        trays, canary, racks, resume = (told(name) for name in OPTIONS)
-        addressed = set(hosts)
+        option = self._reader(variables, given)
+        fabric, path = self._fabric(option)
+        trays, canary, racks, resume = (option(name) for name in OPTIONS)
+        selected = set(hosts)
         if trays:
-            # In check mode a new tray has not been given its place.
-            named = waves.trays_of if told("ansible_check_mode") else waves.placed
+            # In check mode a new tray has no place yet.
+            named = waves.trays_of if option("ansible_check_mode") else waves.placed
             chosen = set(waves.cliques_of(fabric, named(fabric, str(trays))))
-            addressed = {tray for tray in addressed if tray in fabric.trays and fabric.trays[tray]["clique"] in chosen}
+            selected = {tray for tray in selected if tray in fabric.trays and fabric.trays[tray]["clique"] in chosen}
         only = waves.known_cliques(fabric, list(progress.read(str(resume))), str(resume)) if resume else None
         state = fabric_file.load_state(path)
-        return waves.plan(fabric, addressed, _racks(racks), str(canary or ""), only, state)
+        return waves.plan(fabric, selected, _racks(racks), str(canary or ""), only, state)
 
 
 def _hosts(variables: Mapping[str, Any]) -> list[str]:
-    """A play whose hosts are a template has all hosts in this variable that --limit leaves."""
+    """The hosts that --limit selects: of the play where its hosts are a template, else all."""
     return list(variables.get("ansible_play_hosts_all") or variables.get("groups", {}).get("all", []))
 
 

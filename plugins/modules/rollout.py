@@ -1,64 +1,68 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documents the action plugin of the same name, which does the work on the controller."""
+"""Documentation of the action plugin of the same name, which runs on the controller."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rollout
-short_description: Keep the book of a rollout in waves
+short_description: "[INTERNAL] Record the progress of a rollout in waves"
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Says whether a wave may begin, judges each wave by what its trays said, and keeps a file of what is left.
-  - The role P(rackscale.nvlink.rollout#role) has the tasks in their order, the lookup P(rackscale.nvlink.waves#lookup)
-    plans the waves.
-  - A clique is done when every one of its trays said that it passed. One whose tray died in the middle has failed. One
-    with a tray that was away before the wave began is left, and does not count as failed.
+  - Decides whether a wave may start, evaluates each wave from the results of its trays, and writes the progress file.
+  - The role P(rackscale.nvlink.rollout#role) runs the tasks, and the lookup P(rackscale.nvlink.waves#lookup) plans the
+    waves.
+  - A clique is finished when all of its trays have passed. It has failed when a tray failed or was lost during the
+    wave. It is skipped, which does not count as failed, when a tray was unreachable before the wave started.
+notes:
+  - Used by the roles of this collection alone; its options may change in any release.
 options:
   state:
     description:
-      - V(begun), V(weighed), V(judged) and V(ended) are for the wave, so run them once. V(looked), V(passed) and
-        V(failed) are for each tray.
-      - V(begun) opens a wave, or says in RV(stop) that none may begin any more.
-      - V(looked) notes whether the tray answers and whether there is anything to do on it.
-      - V(weighed) gives the trays of all cliques of which at least one tray has something to do, or that an earlier run
-        has begun and not ended.
-      - V(passed) and V(failed) note how the tray came out.
-      - V(judged) gives the trays that passed, V(ended) closes the wave.
-      - V(told) ends the run. It fails where anything is left.
+      - V(started), V(selected), V(evaluated) and V(finished) are for the wave, so run them once. V(observed), V(passed)
+        and V(failed) are for each tray.
+      - V(started) starts a wave, or returns RV(stop=true) when no further wave may start.
+      - V(observed) records whether the tray is reachable and whether changes are due on it.
+      - V(selected) returns the trays of all cliques in which changes are due on at least one tray, or that an earlier
+        run started and did not finish.
+      - V(passed) and V(failed) record the result of the tray.
+      - V(evaluated) returns the trays that passed, V(finished) ends the wave.
+      - V(reported) ends the run. It fails if a clique is unfinished.
     type: str
-    choices: [begun, looked, weighed, passed, failed, judged, ended, told]
+    choices: [started, observed, selected, passed, failed, evaluated, finished, reported]
     required: true
   rollout:
-    description: The name of the rollout, one lower-case word.
+    description: Name of the rollout, one lower-case word.
     type: str
     required: true
   fabric_file:
-    description: The fabric file. Needed but for V(told).
+    description: The fabric file. Required except with O(state=reported).
     type: path
-  file:
-    description: The file of what is left. Next to the fabric file, with the rollout's name in its own, by default.
+  progress_file:
+    description: The progress file. C(fabric.rollout-NAME.json) next to the fabric file by default.
     type: path
   stop_after:
-    description: No further wave begins when so many cliques have failed, or the first wave.
+    description: Number of failed cliques after which no further wave starts. A failed first wave stops the rollout too.
     type: int
     default: 3
-  absent:
-    description: With V(looked), whether the tray does not answer.
+  unreachable:
+    description: With O(state=observed), whether the tray is unreachable.
     type: bool
     default: false
   due:
-    description: With V(looked), whether there is anything to do on this tray.
+    description: With O(state=observed), whether changes are due on this tray.
     type: bool
     default: true
-  why:
-    description: With V(failed), why.
+  reason:
+    description: With O(state=failed), the reason.
     type: str
     default: ""
-  refused:
-    description: With V(judged) and V(ended), Slurm nodes that passed and were then refused, each with the reason.
+  failed_tests:
+    description:
+      - With O(state=evaluated) and O(state=finished), Slurm nodes that passed and whose test job failed, each with the
+        reason.
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -68,11 +72,11 @@ attributes:
   check_mode:
     support: full
     details:
-      - The file of what is left is not written.
+      - The progress file is not written.
   diff_mode:
     support: none
     details:
-      - The file of what is left belongs to the run, it is no configuration.
+      - The progress file is data of the run, no configuration.
   idempotent:
     support: full
   platform:
@@ -81,9 +85,9 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Begin the wave
+- name: Start the wave
   rackscale.nvlink.rollout:
-    state: begun
+    state: started
     rollout: driver
     fabric_file: /srv/cluster/fabric.json
   run_once: true
@@ -91,37 +95,47 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+changes:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: str
+findings:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
 stop:
-  description: Whether no further wave may begin.
-  returned: with O(state=begun)
+  description: Whether no further wave may start.
+  returned: with O(state=started)
   type: bool
   sample: false
 cliques:
   description: The cliques of the wave.
-  returned: with O(state=begun)
+  returned: with O(state=started)
   type: list
   elements: str
   sample: [r01a]
-file:
-  description: The file of what is left. It is gone when nothing is.
-  returned: with O(state=begun)
+progress_file:
+  description: The progress file. A complete rollout removes it.
+  returned: with O(state=started)
   type: str
   sample: /srv/cluster/fabric.rollout-driver.json
 trays:
-  description: The trays with something to do, or those that passed.
-  returned: with O(state=weighed) and O(state=judged)
+  description: The selected trays, or those that passed.
+  returned: with O(state=selected) and O(state=evaluated)
   type: list
   elements: str
   sample: [r01t01, r01t02]
 nodes:
-  description: The same by their names in Slurm.
-  returned: with O(state=weighed) and O(state=judged)
+  description: Their node names in Slurm.
+  returned: with O(state=selected) and O(state=evaluated)
   type: list
   elements: str
   sample: [r01t01, r01t02]
-left:
-  description: The cliques of the wave that are not done.
-  returned: with O(state=ended)
+unfinished:
+  description: The unfinished cliques of the wave.
+  returned: with O(state=finished)
   type: list
   elements: str
   sample: []
@@ -134,26 +148,24 @@ from ansible.module_utils.basic import AnsibleModule
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {
         "type": "str",
-        "choices": ["begun", "looked", "weighed", "passed", "failed", "judged", "ended", "told"],
+        "choices": ["started", "observed", "selected", "passed", "failed", "evaluated", "finished", "reported"],
         "required": True,
     },
     "rollout": {"type": "str", "required": True},
     "fabric_file": {"type": "path"},
-    "file": {"type": "path"},
+    "progress_file": {"type": "path"},
     "stop_after": {"type": "int", "default": 3},
-    "absent": {"type": "bool", "default": False},
+    "unreachable": {"type": "bool", "default": False},
     "due": {"type": "bool", "default": True},
-    "why": {"type": "str", "default": ""},
-    "refused": {"type": "dict", "default": {}},
+    "reason": {"type": "str", "default": ""},
+    "failed_tests": {"type": "dict", "default": {}},
 }
 
 
 def main() -> None:
-    """Fail: without the action plugin there is nothing that this could do on a host."""
+    """Fail: the action plugin of the same name does the work."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    module.fail_json(
-        msg="rackscale.nvlink.rollout works on the controller, by its action plugin; run it from a playbook"
-    )
+    module.fail_json(msg="rackscale.nvlink.rollout runs on the controller in its action plugin; run it from a playbook")
 
 
 if __name__ == "__main__":

@@ -1,38 +1,40 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documents the action plugin of the same name, which does the work on the controller."""
+"""Documentation of the action plugin of the same name, which runs on the controller."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: site_plan
-short_description: Look at a site's inventory before any host is touched
+short_description: "[INTERNAL] Plan the phases of the playbook site and check its inventory"
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Finds, from inventory data and the fabric file alone, what would fail later in the middle of a run of the playbook
-    C(rackscale.nvlink.site), and tells all of it at once.
-  - Says which phases the site has. Slurm, where it names a controller. IMEX, with Slurm or where C(imex_owner) is set,
-    and without the DRA driver. Kubernetes, where C(dra_driver_shape) or C(k8s_topology_schedulers) is set.
-  - Takes C(--tags) and C(--skip-tags) into account, so that a phase which is left out costs no host a task.
+  - Finds, from the inventory and the fabric file alone, errors that would stop a later phase of the playbook
+    C(rackscale.nvlink.site), and reports all of them at once.
+  - Returns the phases that apply. Slurm with a host in the group C(slurm_controller). IMEX with Slurm or C(imex_owner),
+    and without the DRA driver. Kubernetes with C(dra_driver_shape) or C(k8s_topology_schedulers).
+  - Applies C(--tags) and C(--skip-tags), so that a phase which is not selected runs no task on any host.
+notes:
+  - Used by the playbooks of this collection alone; its options may change in any release.
 options:
   fabric_file:
-    description: The fabric file, as an absolute path. It may be missing yet.
+    description: Absolute path of the fabric file, which may not exist yet.
     type: path
     required: true
   trays:
-    description: The hosts that are asked as trays.
+    description: Inventory names of the trays.
     type: list
     elements: str
     required: true
   controllers:
-    description: The hosts of slurmctld.
+    description: Hosts that run slurmctld.
     type: list
     elements: str
     default: []
   phases:
-    description: The phases to run, instead of those that the site has. Tags choose among these.
+    description: The phases to run instead of those that apply. Tags select among these.
     type: list
     elements: str
     default: []
@@ -54,7 +56,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Look before any host is touched
+- name: Plan the phases
   rackscale.nvlink.site_plan:
     fabric_file: /srv/cluster/fabric.json
     trays: "{{ groups['trays'] }}"
@@ -69,15 +71,25 @@ phases:
   type: list
   elements: str
   sample: [discover, slurm, imex, verify, report]
+changes:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: str
+findings:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
 dra_driver:
   description:
-    - Whether the phase kubernetes brings the DRA driver. It does not where C(k8s_topology_schedulers) is set and
+    - Whether the phase kubernetes installs the DRA driver. It does not where C(k8s_topology_schedulers) is set and
       C(dra_driver_shape) is not.
   returned: always
   type: bool
   sample: false
 problems:
-  description: What would fail later, each with its remedy.
+  description: Errors that would stop a later phase, each with its remedy.
   returned: always
   type: list
   elements: str
@@ -97,10 +109,10 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Fail: without the action plugin there is nothing that this could do on a host."""
+    """Fail: the action plugin of the same name does the work."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     module.fail_json(
-        msg="rackscale.nvlink.site_plan works on the controller, by its action plugin; run it from a playbook"
+        msg="rackscale.nvlink.site_plan runs on the controller in its action plugin; run it from a playbook"
     )
 
 

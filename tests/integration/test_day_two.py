@@ -94,10 +94,12 @@ class Site(pages.Shell):
         return dict(line.split("|") for line in told if line)
 
     def left(self, rollout: str) -> dict[str, str]:
-        """Clique -> its state in the file of what is left."""
+        """Clique -> its state in the progress file."""
         path = self.folder / f"fabric.rollout-{rollout}.json"
         return (
-            {name: row["state"] for name, row in json.loads(path.read_text())["left"].items()} if path.exists() else {}
+            {name: row["state"] for name, row in json.loads(path.read_text())["cliques"].items()}
+            if path.exists()
+            else {}
         )
 
     def world(self) -> dict[str, str]:
@@ -201,7 +203,7 @@ def test_site_is_the_one_entry_and_its_second_run_changes_nothing(site: Site) ->
     assert [site.clique(f"r01t0{tray}") for tray in (1, 2, 3)] == ["r01a", "r01a", "r01b"]
     assert "BlockName=r01a" in site.racks.exec("ctl", "scontrol", "show", "topology").stdout
     assert site.imex("r01t01") == "active"
-    assert told.index("[Find what would fail later]") < told.index("[Ask what the GPUs say]")
+    assert told.index("[Plan the phases and check the inventory]") < told.index("[Ask what the GPUs say]")
     assert changed(site.type(check)) == 0
     assert changed(site.type(again)) == 0
     assert changed(site.type(waves)) == 0
@@ -252,13 +254,13 @@ def test_a_driver_goes_on_where_a_killed_run_and_a_dead_tray_have_left_it(whole:
     # The first clique's driver is new and nothing else is done when the run is killed.
     site.hook(PAUSE)
     killed(site, rollout, until=lambda: driver(site, "r01t02") == "595.58.03")
-    assert site.left("driver") == {"r01a": "begun", "r01b": "waiting"}
+    assert site.left("driver") == {"r01a": "started", "r01b": "pending"}
     assert site.drained() == dict.fromkeys(("r01t01", "r01t02"), "nvlink: driver")
     assert (site.imex("r01t01"), site.imex("r01t03")) == ("inactive", "active")
     # It goes on, and a tray of the other clique dies in the middle of it.
     site.hook(site.task("stop") + f"  when: inventory_hostname == '{NEW}'\n")
     told = site.fails(resume)
-    assert "The rollout driver has left one clique: r01b (failed:" in told
+    assert "Rollout driver: 1 clique unfinished: r01b (failed:" in told
     assert (site.left("driver"), site.imex("r01t01")) == ({"r01b": "failed"}, "active")
     assert "r01t01" not in site.drained()
     # It was only the power.
@@ -395,7 +397,7 @@ def test_yesterdays_fabric_file_comes_back(whole: Site) -> None:
     (whole.folder / "fabric.json").write_text(json.dumps(document, sort_keys=True, indent=1) + "\n")
     whole.type("git commit -qam 'A mistake'")
     told = whole.fails("ansible-playbook rackscale.nvlink.site --skip-tags discover")
-    end = told.partition("Fail if a layer disagrees")[2]
+    end = told.partition("Fail if a layer has an error")[2]
     assert all(word in end for word in (NEW, "r01a", "r01b")), "the verdict of a wrong file names the tray"
     whole.type(back)
     assert (whole.folder / "fabric.json").read_bytes() == yesterday

@@ -53,8 +53,8 @@ def test_a_bad_rack_keeps_no_other_from_its_turn(site: Site) -> None:
     site.racks.exec("r01t01", "systemctl", "stop", "nvidia-imex")
     told = site.fails(texts(ENTRY)[2])
     assert site.imex("r01t01") == "active"
-    assert site.left("imex") == {"r02a": "failed", "r02b": "absent"}
-    assert re.search(rf"r02a \(failed: {HANGING}, .*r02b \(absent: {DEAD}, it did not answer", told)
+    assert site.left("imex") == {"r02a": "failed", "r02b": "skipped"}
+    assert re.search(rf"r02a \(failed: {HANGING}, .*r02b \(skipped: {DEAD}, it was unreachable", told)
 
 
 def test_a_limit_to_one_rack_asks_and_changes_no_other(site: Site) -> None:
@@ -62,7 +62,7 @@ def test_a_limit_to_one_rack_asks_and_changes_no_other(site: Site) -> None:
     before = {host: shown for host, shown in site.world().items() if host in RACK_2}
     told = site.fails(f"{texts(ENTRY)[2]} --limit nvlink_clique_r01,slurm_controller,localhost")
     # What an earlier run has left elsewhere is told to the end.
-    assert "The rollout imex has left 2 cliques: r02a" in told
+    assert "Rollout imex: 2 cliques unfinished: r02a" in told
     hosts = dict(re.findall(r"(\S+) : ok=\d+ changed=(\d+)", told.partition("PLAY RECAP")[2]))
     assert hosts.keys() == {*RACK_1[:17], "ctl", "localhost"}
     assert set(hosts.values()) == {"0"}
@@ -106,10 +106,10 @@ def test_a_driver_passes_a_bad_rack_goes_on_after_a_kill_and_ends_when_it_is_men
     rollout, resume = (f"{command} -e rollout_fabric_wait=10" for command in commands("docs/day-two/driver.md"))
     site.hook(PAUSE)
     killed(site, rollout, until=lambda: driver(site, "r01t17") == "595.58.03", seconds=1800)
-    assert site.left("driver") == {"r01": "begun", "r02a": "waiting", "r02b": "waiting"}
+    assert site.left("driver") == {"r01": "started", "r02a": "pending", "r02b": "pending"}
     site.hook()
     told = site.fails(resume)
-    assert site.left("driver") == {"r02a": "failed", "r02b": "absent"}
+    assert site.left("driver") == {"r02a": "failed", "r02b": "skipped"}
     assert f"r02a (failed: {HANGING}, " in told
     assert set(site.drained()) - {DEAD} == {HANGING}
     assert {driver(site, tray) for tray in (*RACK_1, *RACK_2[1:17])} == {"595.58.03"}

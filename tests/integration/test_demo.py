@@ -186,7 +186,7 @@ def test_a_fabric_file_that_is_not_its_own_stays(tmp_path: Path) -> None:
         (["rackscale.nvlink.demo"], "Say where the demo may write"),
         (["rackscale.nvlink.demo", "-e", "demo_dir=relative"], "Say where the demo may write"),
         (["rackscale.nvlink.render"], "Say which fabric file to render and where to"),
-        (["rackscale.nvlink.report"], "Say which fabric file to show"),
+        (["rackscale.nvlink.report"], "fabric_file is empty: add -e fabric_file=PATH"),
     ],
 )
 def test_what_is_missing_is_said_in_one_sentence(arguments: list[str], sentence: str) -> None:

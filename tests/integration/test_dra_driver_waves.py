@@ -66,7 +66,7 @@ class Fleet(Site):
     def left(self) -> dict[str, str]:
         if not self.left_file.exists():
             return {}
-        return {name: row["state"] for name, row in json.loads(self.left_file.read_text())["left"].items()}
+        return {name: row["state"] for name, row in json.loads(self.left_file.read_text())["cliques"].items()}
 
     @property
     def let_in(self) -> set[str]:
@@ -107,7 +107,7 @@ def test_it_goes_out_canary_first_stops_at_a_failed_clique_and_goes_on_with_what
     driver.set_faults(fleet.running.directory, "r02t01", {"plugin": "crash"})
     stopped = fleet.rollout(rollout_stop_after=1)
     assert stopped.returncode != 0
-    assert fleet.left == {"r02": "failed", "r03": "waiting"}
+    assert fleet.left == {"r02": "failed", "r03": "pending"}
     assert "is not ready: compute-domains CrashLoopBackOff, ordered; see kubectl" in said(stopped), said(stopped)
     # What did not come up is held back again, what came up stays, and nothing else was begun.
     until("no plugin on the node that failed", lambda: "r02t01" not in fleet.pods())

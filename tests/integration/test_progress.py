@@ -75,27 +75,27 @@ def whole(site: Path) -> list[str]:
 
 def test_one_line_for_each_phase_and_rack(whole: list[str]) -> None:
     assert [line for line in whole if line.startswith(("PHASE", "  r01 ", "  r02 ", "  (no rack)"))] == [
-        "PHASE Ask the trays",
+        "PHASE Read the trays",
         "  r01  18 hosts: 14 ok, 2 changed, 2 failed (r01t[03-04])",
         "  r02  18 hosts: 14 ok, 1 rescued (r02t07), 2 failed (r02t[05,08]), 1 unreachable (r02t18)",
         "PHASE Write",
         "  (no rack)  1 host: 1 changed",
     ]
-    # Two phases with a head, racks and a foot, the troubles, one difference: far from 36 lines a task.
+    # Two plays with head, racks and duration, the failures, one difference: far fewer than 36 lines a task.
     assert len(whole) < 30
 
 
-def test_what_went_wrong_is_said_once_with_all_whom_it_befell(whole: list[str]) -> None:
+def test_a_failure_is_printed_once_with_all_its_hosts(whole: list[str]) -> None:
     assert "  Refuse three: failed: r01t[03-04],r02t05: The GPU is gone: reset it." in whole
     assert "  Fail inside: rescued: r02t07: Not yet." in whole
-    assert "  Look away: r02t07: Looked." in whole
-    assert "  Mend: r02t07: progress_rescued | length: 1" in whole
+    assert "  Ignore: r02t07: Ignored." in whole
+    assert "  Repair: r02t07: progress_rescued | length: 1" in whole
     assert "  Fail first: rescued: r02t08: First." in whole
     assert "  Fail again: failed: r02t08: Again." in whole
     assert any(line.startswith(f"  Change two: unreachable: {UNREACHABLE}: ") for line in whole)
 
 
-def test_the_end_sums_up_and_differences_are_shown(whole: list[str]) -> None:
+def test_the_summary_and_differences_are_printed(whole: list[str]) -> None:
     assert whole[-1].startswith("DONE in ")
     assert whole[-1].endswith(
         " 37 hosts: 28 ok, 3 changed, 1 rescued (r02t07), 4 failed (r01t[03-04],r02t[05,08]), 1 unreachable (r02t18)"
@@ -103,14 +103,14 @@ def test_the_end_sums_up_and_differences_are_shown(whole: list[str]) -> None:
     assert {"-old", "+new"} <= set(whole)
 
 
-def test_check_mode_is_said(site: Path) -> None:
+def test_check_mode_is_printed(site: Path) -> None:
     lines = run(site, "--check", "--limit", "r01t09")
-    assert lines[0] == "PHASE Ask the trays (check mode)"
-    assert "  no host is meant" in lines
+    assert lines[0] == "PHASE Read the trays (check mode)"
+    assert "  no hosts matched" in lines
     assert re.fullmatch(r"DONE in [0-9.]+ s \(check mode\): 1 host: 1 ok", lines[-1])
 
 
-def test_racks_are_folded_and_grouped_as_asked(site: Path) -> None:
+def test_racks_are_folded_and_grouped_by_option(site: Path) -> None:
     limit = ("--limit", "r01t09:r02t09")
     assert "  r[01-02]  1 host: 1 ok" in run(site, *limit, NVLINK_PROGRESS_FOLD_RACKS="true")
     lines = run(site, *limit, NVLINK_PROGRESS_GROUP_PREFIX="nvlink_clique_")

@@ -49,7 +49,7 @@ class Fleet:
         self.folder = folder
         self.file = folder / "fabric.json"
         self.file.write_text(json.dumps(fabric(racks=3, trays=2, split=(1,)).as_dict()))
-        self.left_file = folder / "fabric.rollout-hook.json"
+        self.progress_file = folder / "fabric.rollout-hook.json"
         (folder / "hook.yml").write_text(HOOK)
 
     def run(
@@ -63,7 +63,7 @@ class Fleet:
             nowhere.chmod(0o755)
             hosts[away] = {"ansible_connection": "ssh", "ansible_ssh_executable": str(nowhere)}
         inventory = self.folder / "hosts.json"
-        # What a site says in group_vars counts for the waves too.
+        # Variables of group_vars apply to the waves too.
         inventory.write_text(
             json.dumps({"all": {"hosts": hosts, "vars": {"fabric_file": str(self.file), **variables}}})
         )
@@ -74,15 +74,15 @@ class Fleet:
 
     @property
     def changed(self) -> list[str]:
-        """The trays that were changed, in that order."""
+        """The changed trays, in order."""
         path = self.folder / "changed"
         return path.read_text().split() if path.exists() else []
 
     @property
-    def left(self) -> dict[str, str]:
-        if not self.left_file.exists():
+    def unfinished(self) -> dict[str, str]:
+        if not self.progress_file.exists():
             return {}
-        return {name: row["state"] for name, row in json.loads(self.left_file.read_text())["left"].items()}
+        return {name: row["state"] for name, row in json.loads(self.progress_file.read_text())["cliques"].items()}
 
 
 @pytest.fixture
@@ -90,74 +90,79 @@ def fleet(tmp_path: Path) -> Fleet:
     return Fleet(tmp_path)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
+def output(done: subprocess.CompletedProcess[str]) -> str:
     return " ".join((done.stdout + done.stderr).split())
 
 
-def test_the_canary_goes_alone_and_a_wave_ends_before_the_next_begins(fleet: Fleet) -> None:
+def test_the_canary_goes_alone_and_each_wave_finishes_before_the_next(fleet: Fleet) -> None:
     done = fleet.run(rollout_canary="r02", rollout_racks=[1, 2])
-    assert done.returncode == 0, said(done)
+    assert done.returncode == 0, output(done)
     order = fleet.changed
     assert (set(order[:2]), set(order[2:4]), set(order[4:])) == (set(RACK_2), {*FIRST, *SECOND}, set(RACK_3))
-    assert fleet.left == {}
+    assert fleet.unfinished == {}
     assert "changed=0" in fleet.run().stdout
 
 
-def test_a_canary_that_fails_stops_everything_and_the_next_run_goes_on_with_what_is_left(fleet: Fleet) -> None:
+def test_a_failed_canary_stops_the_rollout_and_the_next_run_resumes(fleet: Fleet) -> None:
     stopped = fleet.run(broken=FIRST)
     assert stopped.returncode != 0
-    assert re.search(r"r01a \(failed: r01t01, Break: [^)]*it is broken\), r01b \(waiting\)", said(stopped)), said(
+    assert re.search(r"r01a \(failed: r01t01, Break: [^)]*it is broken\), r01b \(pending\)", output(stopped)), output(
         stopped
     )
-    assert (fleet.changed, fleet.left) == ([], {"r01a": "failed", **dict.fromkeys(("r01b", "r02", "r03"), "waiting")})
-    # Mended, and only a part of it goes on: the rest stays in the list, and the run says so.
-    assert fleet.run("--limit", "r01t01", "-e", f"rollout_resume={fleet.left_file}").returncode != 0
-    assert (fleet.changed, fleet.left) == (FIRST, dict.fromkeys(("r01b", "r02", "r03"), "waiting"))
-    assert fleet.run("-e", f"rollout_resume={fleet.left_file}").returncode == 0
-    assert (len(fleet.changed), fleet.left) == (6, {})
+    assert (fleet.changed, fleet.unfinished) == (
+        [],
+        {"r01a": "failed", **dict.fromkeys(("r01b", "r02", "r03"), "pending")},
+    )
+    # Repaired and limited to one tray: the other cliques stay in the progress file, and the run fails.
+    assert fleet.run("--limit", "r01t01", "-e", f"rollout_resume={fleet.progress_file}").returncode != 0
+    assert (fleet.changed, fleet.unfinished) == (FIRST, dict.fromkeys(("r01b", "r02", "r03"), "pending"))
+    assert fleet.run("-e", f"rollout_resume={fleet.progress_file}").returncode == 0
+    assert (len(fleet.changed), fleet.unfinished) == (6, {})
 
 
-def test_it_stops_after_so_many_failed_cliques_and_a_rack_away_is_none(fleet: Fleet) -> None:
+def test_it_stops_after_the_limit_of_failed_cliques_without_counting_unreachable_ones(fleet: Fleet) -> None:
     stopped = fleet.run(broken=["r02t02"], away="r01t02", rollout_stop_after=1)
     assert stopped.returncode != 0
-    assert fleet.left == {"r01b": "absent", "r02": "failed", "r03": "waiting"}
+    assert fleet.unfinished == {"r01b": "skipped", "r02": "failed", "r03": "pending"}
     on = fleet.run(broken=["r02t02"], away="r01t02", rollout_stop_after=2)
     assert on.returncode != 0
-    assert fleet.left == {"r01b": "absent", "r02": "failed"}
+    assert fleet.unfinished == {"r01b": "skipped", "r02": "failed"}
     assert set(fleet.changed) == {*FIRST, "r02t01", *RACK_3}
 
 
 def test_check_mode_and_a_wrong_name_change_nothing(fleet: Fleet) -> None:
     assert fleet.run("--check").returncode == 0
-    assert (fleet.changed, fleet.left_file.exists()) == ([], False)
+    assert (fleet.changed, fleet.progress_file.exists()) == ([], False)
     wrong = fleet.run("-e", "rollout_trays=r02t03")
-    assert "rollout_trays: 'r02t03' is no tray, clique or domain of the fabric file; did you mean r02t0" in said(wrong)
+    assert "rollout_trays: 'r02t03' is no tray, clique or domain of the fabric file; did you mean r02t0" in output(
+        wrong
+    )
     assert fleet.changed == []
     some = fleet.run("-e", "rollout_trays=r01b,r03t01")
     assert (some.returncode, set(fleet.changed)) == (0, {*SECOND, *RACK_3}), "the whole clique of a tray"
 
 
-def test_what_a_killed_run_had_begun_is_gone_through_again_even_where_it_looks_done(fleet: Fleet) -> None:
-    rows = {"r02": {"state": "begun", "trays": {}}, "r03": {"state": "waiting", "trays": {}}}
-    document = {"schema_version": 1, "rollout": "hook", "written_at": "2026-11-21T04:00:00Z", "left": rows}
-    fleet.left_file.write_text(json.dumps(document))
-    done = fleet.run("-e", f"rollout_resume={fleet.left_file}", "-e", '{"rollout_due": false}')
-    assert done.returncode == 0, said(done)
-    assert (set(fleet.changed), fleet.left) == (set(RACK_2), {})
+def test_a_clique_that_a_killed_run_had_started_is_changed_again(fleet: Fleet) -> None:
+    rows = {"r02": {"state": "started", "trays": {}}, "r03": {"state": "pending", "trays": {}}}
+    document = {"schema_version": 1, "rollout": "hook", "written_at": "2026-11-21T04:00:00Z", "cliques": rows}
+    fleet.progress_file.write_text(json.dumps(document))
+    done = fleet.run("-e", f"rollout_resume={fleet.progress_file}", "-e", '{"rollout_due": false}')
+    assert done.returncode == 0, output(done)
+    assert (set(fleet.changed), fleet.unfinished) == (set(RACK_2), {})
 
 
-def test_the_playbook_of_the_readme_follows_group_vars_too(fleet: Fleet) -> None:
+def test_the_playbook_of_the_readme_reads_group_vars(fleet: Fleet) -> None:
     text = (CHECKOUT / "roles" / "rollout" / "README.md").read_text()
     block = text[text.index("    - name: ") : text.index("\n\nThe playbook")]
     book = fleet.folder / "readme.yml"
     book.write_text(textwrap.dedent(block))
     done = fleet.run(book=book, rollout_canary="r02", rollout_racks=2)
-    assert done.returncode == 0, said(done)
+    assert done.returncode == 0, output(done)
     assert (set(fleet.changed[:2]), len(fleet.changed)) == (set(RACK_2), 6)
 
 
 @pytest.mark.lab
-def test_a_slurm_whose_configuration_lies_elsewhere_is_held_and_given_back(fleet: Fleet) -> None:
+def test_trays_of_a_slurm_with_another_conf_dir_are_drained_and_resumed(fleet: Fleet) -> None:
     with sandbox("trixie", fleet.folder / "slurm") as slurm:
         slurm.configure(slurm.nodes("r0[1-3]t0[1-2]"), "PartitionName=gpu Nodes=ALL Default=YES")
         slurm.start()
@@ -221,14 +226,14 @@ def test_a_tray_is_gone_through_where_a_step_has_something_to_do(tmp_path: Path)
     ]
     task = {
         "ansible.builtin.assert": {
-            "that": ["rollout_due == item.due", "rollout_asks_imex == item.asks"],
+            "that": ["rollout_due == item.due", "rollout_queries_imex == item.asks"],
             "quiet": True,
         },
         "loop": cases,
         "vars": {
             "rollout_steps": "{{ item.steps }}",
             "rollout_driver": "{{ item.driver }}",
-            "rollout_seen": {"ansible_facts": {"nvlink_fabric": {"driver_version": "2"}}},
+            "rollout_observed": {"ansible_facts": {"nvlink_fabric": {"driver_version": "2"}}},
             "imex_pending": "{{ item.imex }}",
         },
     }
@@ -236,7 +241,7 @@ def test_a_tray_is_gone_through_where_a_step_has_something_to_do(tmp_path: Path)
     play = {"hosts": "localhost", "gather_facts": False, "vars_files": files, "tasks": [task]}
     (tmp_path / "due.json").write_text(json.dumps([play]))
     done = ansible("ansible-playbook", "-i", "localhost,", str(tmp_path / "due.json"), check=False)
-    assert done.returncode == 0, said(done)
+    assert done.returncode == 0, output(done)
 
 
 def test_no_playbook_warns_before_it_begins(fleet: Fleet) -> None:

@@ -19,9 +19,9 @@ from .commands import ansible
 
 INVENTORY = "plugin: rackscale.nvlink.fabric\nsources: [fabric_file]\nfabric_file: fabric.json\n"
 SHARED = [
-    "Look before any host is touched",
-    "Know the fabric file as it is now",
-    "Say how the site stands",
+    "Check the inventory",
+    "Load the new fabric file",
+    "Report the result",
 ]
 
 
@@ -63,7 +63,7 @@ def plays(told: str) -> dict[str, list[str]]:
 
 
 def test_a_phase_that_is_not_in_this_run_costs_no_tray_a_task(folder: Path) -> None:
-    assert list(plays(site(folder, "report"))) == [*SHARED[:2], "Show the racks of a fabric file", SHARED[2]]
+    assert list(plays(site(folder, "report"))) == [*SHARED[:2], "Report the racks of a fabric file", SHARED[2]]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_tray_that_discover_has_found_is_in_the_phases_that_follow(folder: Pat
         imex_owner="none",
     )
     assert "r01t00" in json.loads((folder / "fabric.json").read_text())["trays"], told
-    assert re.search(r"rollout : Ask who is there\] \**\n(.*\n)*?fatal: \[r01t00\]: UNREACHABLE", told), told
+    assert re.search(r"rollout : Read the facts of the trays\] \**\n(.*\n)*?fatal: \[r01t00\]: UNREACHABLE", told), told
 
 
 def test_all_tags_are_shown_before_anything_is_known(folder: Path) -> None:
@@ -102,7 +102,7 @@ def test_all_tags_are_shown_before_anything_is_known(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--tags", "quick,report"], ["Compare all layers with the fabric file", "Show the racks of a fabric file"]),
+        (["--tags", "quick,report"], ["Compare all layers with the fabric file", "Report the racks of a fabric file"]),
         (["--skip-tags", "discover,imex,verify"], ["Give the fabric's blocks to Slurm"]),
     ],
     ids=["chosen", "left out"],

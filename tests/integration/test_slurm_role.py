@@ -382,7 +382,7 @@ def test_trays_get_their_slurm_in_waves(site: Site) -> None:
     site.playbook(*wave, "--check", "--diff")
     assert site.on("r01t03", "systemctl is-active slurmd", check=False).stdout == "inactive\n"
     done = site.playbook(*wave)
-    assert done.stdout.index("Wave of r01a with 2 trays") < done.stdout.index("Wave of r01b with 1 trays")
+    assert done.stdout.index("Wave of r01a with 2 trays") < done.stdout.index("Wave of r01b with 1 tray")
     site.wait_for({"r01t01": "idle", "r01t02": "idle", "r01t03": "idle"})
     assert site.on("r01t01", "stat /etc/slurm/prolog.d/00-nvlink").returncode == 0
     assert unchanged(site.playbook(*wave))

@@ -29,7 +29,7 @@ QUERY = "systemctl is-active nvidia-imex; cat /etc/nvidia-imex/nodes_config.cfg 
 # A daemon reconnects to a lost peer at least every 8 seconds.
 SECONDS = 20.0
 # The states of a clique in the progress file.
-WAITING, FAILED, ABSENT = "waiting", "failed", "absent"
+WAITING, FAILED, ABSENT = "pending", "failed", "skipped"
 
 
 @dataclass

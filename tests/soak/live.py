@@ -54,7 +54,7 @@ ON_CONTROLLER = {
 }
 # Seconds of a run that configures IMEX on 36 trays that share two CPUs.
 LONGEST = 1200.0
-LAST_TASK = "Fail if a rack is left without its IMEX]"
+LAST_TASK = "Fail if the IMEX rollout is unfinished]"
 _FAILED = re.compile(r"(?m)^(\S+) +: .*failed=[1-9]")
 _BLOCK = re.compile(r"BlockName=(\S+) .*?Nodes=(\S*)")
 
@@ -183,7 +183,7 @@ class Soak:
         if not path.exists():
             return {}
         fabric = fabric_file.load(str(self.fabric_file))
-        rows = json.loads(path.read_text())["left"]
+        rows = json.loads(path.read_text())["cliques"]
         return {
             (fabric.cluster_uuid(name), fabric.cliques[name]["clique_id"]): row["state"] for name, row in rows.items()
         }

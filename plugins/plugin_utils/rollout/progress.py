@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What came of each wave: judged from what its trays said, and kept in a file for the run that goes on.
+"""The outcome of each wave, and the progress file from which a later run resumes.
 
-The file is a list of what is left: it is there as long as a clique is, and gone after a whole rollout.
+The progress file lists the unfinished cliques; it is removed when the rollout is complete.
 """
 
 from __future__ import annotations
@@ -11,119 +11,119 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError
 
 SCHEMA_VERSION = 1
-# Words for a clique in the file. Absent: a tray was not there when the wave began, which is no fault of the rollout.
-WAITING, BEGUN, FAILED, ABSENT = "waiting", "begun", "failed", "absent"
+# States of a clique in the progress file. Skipped: a tray was unreachable when the wave started, which is no failure.
+PENDING, STARTED, FAILED, SKIPPED = "pending", "started", "failed", "skipped"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 @dataclass(frozen=True)
-class Left:
-    """A clique that is not done: how far it came, and what was wrong with which of its trays."""
+class Unfinished:
+    """An unfinished clique: its state, and the reason of each tray that did not pass."""
 
     state: str
     trays: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """passed: the trays that came through every step. left: the cliques that did not, as the file holds them."""
+class WaveResult:
+    """passed: the trays that passed every step. unfinished: the other cliques, as in the progress file."""
 
     passed: tuple[str, ...]
-    left: Mapping[str, Left]
+    unfinished: Mapping[str, Unfinished]
 
 
-def judge(cliques: Mapping[str, Sequence[str]], rows: Mapping[str, Mapping[str, Any]]) -> Verdict:
-    """One wave. rows: what each tray said last; one that died in the middle said nothing after it was looked at.
+def evaluate(cliques: Mapping[str, Sequence[str]], rows: Mapping[str, Mapping[str, Any]]) -> WaveResult:
+    """The result of one wave. rows: the last record of each tray; a tray lost during the wave stays `observed`.
 
-    A clique is done only when every tray of it said that it passed.
+    A clique is finished only when every tray of it has passed.
     """
-    left = {}
+    unfinished = {}
     for name, trays in cliques.items():
-        wrong = {tray: _complaint(rows.get(tray)) for tray in trays if (rows.get(tray) or {}).get("state") != "passed"}
-        if wrong:
-            states = {(rows.get(tray) or {"state": ABSENT})["state"] for tray in wrong}
-            left[name] = Left(ABSENT if states == {ABSENT} else FAILED, wrong)
+        not_passed = {
+            tray: _reason(rows.get(tray)) for tray in trays if (rows.get(tray) or {}).get("state") != "passed"
+        }
+        if not_passed:
+            states = {(rows.get(tray) or {"state": SKIPPED})["state"] for tray in not_passed}
+            unfinished[name] = Unfinished(SKIPPED if states == {SKIPPED} else FAILED, not_passed)
     passed = [tray for trays in cliques.values() for tray in trays if (rows.get(tray) or {}).get("state") == "passed"]
-    return Verdict(tuple(passed), left)
+    return WaveResult(tuple(passed), unfinished)
 
 
-def _complaint(row: Mapping[str, Any] | None) -> str:
-    if row is None or row["state"] == ABSENT:
-        return "it did not answer when the wave began"
-    return str(row.get("why") or "it stopped answering in the middle of the wave")
+def _reason(row: Mapping[str, Any] | None) -> str:
+    if row is None or row["state"] == SKIPPED:
+        return "it was unreachable when the wave started"
+    return str(row.get("reason") or "it became unreachable during the wave")
 
 
-def stops(failed: int, canary_failed: bool, stop_after: int) -> bool:
-    """Whether no further wave may begin. A canary that fails stops at once: that is what it is for."""
+def must_stop(failed: int, canary_failed: bool, stop_after: int) -> bool:
+    """Whether no further wave may start. A failed canary stops the rollout at once."""
     return canary_failed or failed >= stop_after
 
 
 def default_path(fabric_file: str, rollout: str) -> str:
-    """fabric.json and imex -> fabric.rollout-imex.json, beside it."""
+    """fabric.json and imex -> fabric.rollout-imex.json in the same folder."""
     return f"{fabric_file.removesuffix('.json')}.rollout-{check_name(rollout)}.json"
 
 
 def check_name(rollout: str) -> str:
+    """The name; RolloutError for one that cannot be part of a file name."""
     if not _NAME.fullmatch(rollout):
-        raise RolloutError(f"rollout: {rollout!r} must be one lower-case word, as it is part of a file's name")
+        raise RolloutError(f"rollout: {rollout!r} must be one lower-case word; it is part of a file name")
     return rollout
 
 
-def read(path: str) -> dict[str, Left]:
-    """What an earlier run has left; RolloutError for a file that is none of ours."""
+def read(path: str) -> dict[str, Unfinished]:
+    """The unfinished cliques of an earlier run; RolloutError for any other file."""
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
         if document["schema_version"] != SCHEMA_VERSION:
             raise ValueError("schema_version")
-        return {name: Left(row["state"], row["trays"]) for name, row in document["left"].items()}
+        return {name: Unfinished(row["state"], row["trays"]) for name, row in document["cliques"].items()}
     except OSError as error:
         raise RolloutError(
-            f"rollout_resume: {path} cannot be read ({error.strerror}); a rollout that ended well leaves no file"
+            f"rollout_resume: {path} cannot be read ({error.strerror}); a complete rollout removes its progress file"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise RolloutError(f"rollout_resume: {path} is not what a rollout has left; name such a file") from None
+        raise RolloutError(
+            f"rollout_resume: {path} is not the progress file of a rollout; give the path of one"
+        ) from None
 
 
-def write(path: str, rollout: str, left: Mapping[str, Left], now: str) -> None:
-    """Keep what is left; nothing left removes the file."""
-    if not left:
+def write(path: str, rollout: str, unfinished: Mapping[str, Unfinished], now: str) -> None:
+    """Write the progress file; remove it when no clique is unfinished."""
+    if not unfinished:
         if os.path.exists(path):
             storage.remove(path)
         return
-    rows = {name: {"state": row.state, "trays": dict(row.trays)} for name, row in left.items()}
-    document = {"schema_version": SCHEMA_VERSION, "rollout": rollout, "written_at": now, "left": rows}
+    rows = {name: {"state": row.state, "trays": dict(row.trays)} for name, row in unfinished.items()}
+    document = {"schema_version": SCHEMA_VERSION, "rollout": rollout, "written_at": now, "cliques": rows}
     storage.write_atomic(path, f"{json.dumps(document, indent=1, sort_keys=True)}\n".encode())
 
 
-def told(left: Mapping[str, Left], path: str, rollout: str) -> str:
-    """One sentence of what is left and how to go on."""
-    # What failed before what only waits.
-    rows = sorted(left.items(), key=lambda item: item[1].state == WAITING)
-    parts = summarize(f"{name} ({_why(row)})" for name, row in rows)
+def summary(unfinished: Mapping[str, Unfinished], path: str, rollout: str) -> str:
+    """One sentence: the unfinished cliques and how to resume."""
+    # Failed cliques before pending ones.
+    rows = sorted(unfinished.items(), key=lambda item: item[1].state == PENDING)
+    parts = summarize(f"{name} ({_clique(row)})" for name, row in rows)
     return (
-        f"The rollout {rollout} has left {_counted(left)}: {parts}; mend what is wrong and run it"
+        f"Rollout {rollout}: {count(len(unfinished), 'clique')} unfinished: {parts}; fix the cause and run it"
         f" again with -e rollout_resume={path}."
     )
 
 
-def _why(row: Left) -> str:
+def _clique(row: Unfinished) -> str:
     if not row.trays:
         return row.state
-    tray, why = next(iter(row.trays.items()))
+    tray, reason = next(iter(row.trays.items()))
     others = f", and {len(row.trays) - 1} more" if len(row.trays) > 1 else ""
-    return f"{row.state}: {tray}, {why.rstrip('.')}{others}"
-
-
-def _counted(cliques: Iterable[str]) -> str:
-    number = len(list(cliques))
-    return "one clique" if number == 1 else f"{number} cliques"
+    return f"{row.state}: {tray}, {reason.rstrip('.')}{others}"

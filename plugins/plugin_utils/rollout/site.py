@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a run of the playbook site has to do, and what is wrong with its inventory, before any host is touched. Pure."""
+"""The phases of a run of the playbook site, and errors of its inventory, before any host is changed. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,91 +16,89 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ne
 
 PHASES = ("discover", "slurm", "imex", "kubernetes", "verify", "report")
 SLURM = ("existing", "managed")
-# Tags of parts of a phase, as the playbooks and roles have them that a phase consists of.
+# Tags of parts of a phase, as in the playbooks and roles of the phase.
 PARTS = {
     "slurm": ("tiers",),
     "kubernetes": ("preflight", "crds", "release", "checks", "probe", "topology"),
     "verify": ("trays", "quick"),
 }
 _TAGS = {"always", *PHASES, *(part for parts in PARTS.values() for part in parts)}
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """What the inventory says.
+    """Facts of the inventory and of the command line.
 
-    trays: the hosts that discover asks, each with its address (itself where none is given). controllers: the hosts of
-    slurmctld. variables: those of the first tray. kubeconfig: whether that file is there.
+    trays: tray -> its address (its name without ansible_host). controllers: the hosts of slurmctld. variables: those
+    of the first tray. kubeconfig: whether the kubeconfig file exists. limit: the hosts of --limit, None without one.
+    tags: those of --tags.
     """
 
     trays: Mapping[str, str]
     controllers: Sequence[str]
     variables: Mapping[str, Any]
     kubeconfig: bool = False
-    # The hosts that --limit leaves; None without a limit.
     limit: Collection[str] | None = None
-    # What --tags says.
     tags: Collection[str] = ()
 
 
-def phases(inventory: Inventory) -> list[str]:
-    """What the site has: Slurm where it names a controller, Kubernetes where it says what to install there."""
-    told = inventory.variables
-    kubernetes = bool(told.get("dra_driver_shape") or told.get("k8s_topology_schedulers"))
+def default_phases(inventory: Inventory) -> list[str]:
+    """The phases that apply: Slurm with a controller, Kubernetes with variables of what to install there."""
+    variables = inventory.variables
+    kubernetes = bool(variables.get("dra_driver_shape") or variables.get("k8s_topology_schedulers"))
     has = {
         "slurm": bool(inventory.controllers),
-        # With the DRA driver its own playbook gives IMEX to its owner, once no ComputeDomain lives.
-        "imex": not told.get("dra_driver_shape") and (bool(inventory.controllers) or "imex_owner" in told),
+        # With the DRA driver the phase kubernetes configures IMEX, once no ComputeDomain exists.
+        "imex": not variables.get("dra_driver_shape") and (bool(inventory.controllers) or "imex_owner" in variables),
         "kubernetes": kubernetes,
     }
     return [name for name in PHASES if has.get(name, True)]
 
 
-def tagged(wanted: Sequence[str], run: Collection[str], skip: Collection[str]) -> list[str]:
-    """Those of the phases that --tags (run) and --skip-tags (skip) leave; one stays where only a part of it is meant.
+def select_by_tags(phases: Sequence[str], run: Collection[str], skip: Collection[str]) -> list[str]:
+    """The phases that --tags (run) and --skip-tags (skip) select, with a phase of which a part is selected.
 
-    Ansible alone would still run, in a phase that is left out, what has the tag always: each role's look at its
-    arguments, on every tray. Tags of which none is ours, as of a playbook that imports this one, are left to Ansible.
+    In a deselected phase Ansible would still run tasks with the tag always: the validation of each role's arguments, on
+    every tray. Foreign tags, such as those of a playbook that imports this one, are left to Ansible.
     """
-    anything = not _TAGS & set(run) or {"all", "tagged"} & set(run)
+    every = not _TAGS & set(run) or {"all", "tagged"} & set(run)
     return [
         name
-        for name in wanted
-        if (anything or {name, *PARTS.get(name, ())} & set(run)) and not {name, "all", "tagged"} & set(skip)
+        for name in phases
+        if (every or {name, *PARTS.get(name, ())} & set(run)) and not {name, "all", "tagged"} & set(skip)
     ]
 
 
-def driver(inventory: Inventory) -> bool:
-    """Whether the phase kubernetes brings the DRA driver; a site that only has schedulers told the cliques has none."""
-    told = inventory.variables
-    return bool(told.get("dra_driver_shape") or not told.get("k8s_topology_schedulers"))
+def installs_dra_driver(inventory: Inventory) -> bool:
+    """Whether the phase kubernetes installs the DRA driver: not where only schedulers are configured."""
+    variables = inventory.variables
+    return bool(variables.get("dra_driver_shape") or not variables.get("k8s_topology_schedulers"))
 
 
-def problems(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> list[str]:
-    """One sentence for each thing that would fail later, on some host, in the middle of the run."""
-    return [sentence for check in _CHECKS for sentence in check(inventory, wanted, fabric)]
+def problems(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> list[str]:
+    """One sentence for each error that would stop a later phase on some host."""
+    return [sentence for check in _CHECKS for sentence in check(inventory, phases, fabric)]
 
 
-def _phases(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
-    for name in wanted:
+def _phases(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
+    for name in phases:
         if name not in PHASES:
-            yield f"site_phases: {shown(name)} is no phase{nearest(name, PHASES)}"
-    if "slurm" in wanted and not inventory.controllers:
-        yield "slurm_controller: is empty; put the host of slurmctld into this group, or leave slurm out of site_phases"
-    if {"imex", "kubernetes"} <= set(wanted) and driver(inventory):
-        yield "site_phases: leave imex out, for with the DRA driver the phase kubernetes gives IMEX to its owner"
-    if "kubernetes" in wanted and not inventory.kubeconfig:
-        variable = "dra_driver_kubeconfig" if driver(inventory) else "k8s_topology_kubeconfig"
-        yield f"{variable}: there is no such file on the controller; name the cluster's kubeconfig"
+            yield f"site_phases: {shown(name)} is not a phase{nearest(name, PHASES)}"
+    if "slurm" in phases and not inventory.controllers:
+        yield "group slurm_controller: is empty; add the host of slurmctld to it, or remove slurm from site_phases"
+    if {"imex", "kubernetes"} <= set(phases) and installs_dra_driver(inventory):
+        yield "site_phases: remove imex; with the DRA driver the phase kubernetes configures IMEX"
+    if "kubernetes" in phases and not inventory.kubeconfig:
+        variable = "dra_driver_kubeconfig" if installs_dra_driver(inventory) else "k8s_topology_kubeconfig"
+        yield f"{variable}: no such file on the controller; set it to the kubeconfig of the cluster"
 
 
-def _trays(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
+def _trays(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
     if not inventory.trays:
-        yield "site_tray_hosts: matches no host; name the pattern of the trays"
+        yield "site_tray_hosts: matches no host; set it to the pattern of the trays"
     both = sorted(inventory.trays.keys() & set(inventory.controllers))
     if both:
-        yield f"slurm_controller: {summarize(both)} would be asked as trays too; set site_tray_hosts to the trays alone"
+        yield f"site_tray_hosts: {summarize(both)} of group slurm_controller would be a tray too; exclude that group"
     by_address: dict[str, list[str]] = {}
     for name, address in inventory.trays.items():
         by_address.setdefault(address, []).append(name)
@@ -109,41 +107,41 @@ def _trays(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -
             yield f"ansible_host: {summarize(sorted(names))} have the same address {address}; give each tray its own"
 
 
-def _places(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
+def _places(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
     if fabric is None:
         return
-    if "imex" in wanted:
+    if "imex" in phases:
         without = [name for name, tray in fabric.trays.items() if not tray["imex_address"]]
         if without and inventory.variables.get("imex_owner", "domain") in ("domain", "host_managed"):
-            yield f"imex_address: the fabric file has none of {summarize(without)}; set imex_network and discover again"
+            yield f"imex_address: {summarize(without)} lacks one in the fabric file; set imex_network and run discover"
 
 
-def _words(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
+def _values(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
     owner = inventory.variables.get("imex_owner", "domain")
     if owner not in OWNERS:
-        yield f"imex_owner: {shown(owner)} is no owner{nearest(owner, OWNERS)}"
+        yield f"imex_owner: {shown(owner)} is not an owner{nearest(owner, OWNERS)}"
     slurm = inventory.variables.get("site_slurm", "existing")
     if slurm not in SLURM:
         yield f"site_slurm: {shown(slurm)} must be existing or managed"
 
 
-def warnings(inventory: Inventory, wanted: Sequence[str], fabric: Fabric | None) -> list[str]:
-    """What is well as it is, if it is meant."""
-    told = []
-    lost = [name for name in fabric.trays if name not in inventory.trays] if fabric else []
-    if lost:
-        told.append(f"{summarize(lost)}: in the fabric file and not in the inventory, so they are left alone.")
+def warnings(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> list[str]:
+    """Conditions that may be intended."""
+    found = []
+    absent = [name for name in fabric.trays if name not in inventory.trays] if fabric else []
+    if absent:
+        found.append(f"{summarize(absent)}: in the fabric file and not in the inventory; not changed in this run.")
     for tag in inventory.tags:
-        if tag in PHASES and tag not in wanted:
-            told.append(f"--tags: this site has no phase {tag}, so nothing is done for it.")
-        elif tag not in _TAGS and "did you mean" in (meant := nearest(tag, PHASES)):
-            told.append(f"--tags: {shown(tag)} is no phase{meant}")
+        if tag in PHASES and tag not in phases:
+            found.append(f"--tags: phase {tag} does not apply to this inventory and is skipped.")
+        elif tag not in _TAGS and "did you mean" in (hint := nearest(tag, PHASES)):
+            found.append(f"--tags: {shown(tag)} is not a phase{hint}")
     if inventory.limit is not None:
-        if "slurm" in wanted and not set(inventory.controllers) & set(inventory.limit):
-            told.append("The limit leaves slurm_controller out, so Slurm is told nothing; add it to the limit.")
-        if "localhost" not in inventory.limit and {"verify", "report"} & set(wanted):
-            told.append("The limit leaves localhost out, so nothing is verified or reported; add it to the limit.")
-    return told
+        if "slurm" in phases and not set(inventory.controllers) & set(inventory.limit):
+            found.append("--limit excludes slurm_controller, so Slurm is not configured; add it to the limit.")
+        if "localhost" not in inventory.limit and {"verify", "report"} & set(phases):
+            found.append("--limit excludes localhost, so verify and report are skipped; add it to the limit.")
+    return found
 
 
-_CHECKS = (_phases, _trays, _places, _words)
+_CHECKS = (_phases, _trays, _places, _values)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""In which order the cliques of a fabric are changed: one canary, then so many racks at a time. Pure.
+"""Plan the waves of a rollout: one canary, then a number of racks at a time. Pure functions.
 
-A wave holds whole cliques, since what is changed on trays (a list of IMEX, a driver) is shared by a clique's members.
+A wave has whole cliques: the trays of a clique share what is changed (a node list of IMEX, a driver).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ne
 
 
 class RolloutError(NvlinkError):
-    """What a site has written about a rollout cannot be followed."""
+    """An option or file of a rollout is invalid."""
 
 
 @dataclass(frozen=True)
 class Wave:
-    """Cliques that are changed together, each with those of its trays that the run addresses."""
+    """Cliques that are changed together, each with its trays of this run."""
 
     cliques: Mapping[str, tuple[str, ...]]
 
@@ -47,25 +47,25 @@ def plan(
     only: Collection[str] | None = None,
     state: State | None = None,
 ) -> list[Wave]:
-    """The waves in their order; RolloutError for a canary or sizes that cannot be.
+    """The waves in their order; RolloutError for an unknown canary or invalid sizes.
 
-    trays: whom the run addresses; others of their cliques are left out, those without a place too.
-    racks: how many NVLink domains each wave after the canary has; the last number repeats.
-    canary: the clique that goes first, alone; empty for the first whose trays were all well when last seen.
-    only: the cliques that an earlier run has left; None for all. A canary that is done is not asked again.
+    trays: the trays of the run; other trays of their cliques and trays without a place are left out.
+    racks: the number of NVLink domains in each wave after the canary; the last number repeats.
+    canary: the clique that goes first, alone; empty for the first with all trays healthy at the last discover.
+    only: the unfinished cliques of an earlier run; None for all. A finished canary is not repeated.
     """
     if not racks or any(size < 1 for size in racks):
         raise RolloutError(f"rollout_racks: {shown(list(racks))} must be whole numbers from 1, one or a list of them")
     if canary and canary not in fabric.cliques:
         raise RolloutError(f"rollout_canary: {shown(canary)} is no clique of the fabric file")
-    addressed = set(trays)
+    selected = set(trays)
     members = {
-        name: tuple(tray for tray in fabric.members[name] if tray in addressed)
+        name: tuple(tray for tray in fabric.members[name] if tray in selected)
         for name in natural_sorted(fabric.cliques)
         if only is None or name in only
     }
-    members = {name: there for name, there in members.items() if there}
-    first = canary or _soundest(members, state or State())
+    members = {name: chosen for name, chosen in members.items() if chosen}
+    first = canary or _healthiest(members, state or State())
     waves = [Wave({first: members.pop(first)})] if first in members else []
     rest = _by_domain(fabric, members)
     sizes = itertools.chain(racks, itertools.repeat(racks[-1]))
@@ -75,11 +75,11 @@ def plan(
     return waves
 
 
-def _soundest(members: Mapping[str, Sequence[str]], state: State) -> str:
-    """The first clique whose trays were all well, so that an old fault is not taken for one of the change."""
+def _healthiest(members: Mapping[str, Sequence[str]], state: State) -> str:
+    """The first clique with all trays healthy, so that an old fault is not mistaken for one of this change."""
     for name, trays in members.items():
-        seen = [state.trays[tray] for tray in trays if tray in state.trays]
-        if all(row["state"] == PRESENT and row["health"] == HEALTHY for row in seen):
+        observed = [state.trays[tray] for tray in trays if tray in state.trays]
+        if all(row["state"] == PRESENT and row["health"] == HEALTHY for row in observed):
             return name
     return next(iter(members), "")
 
@@ -93,7 +93,7 @@ def _by_domain(fabric: Fabric, members: Mapping[str, Sequence[str]]) -> list[lis
 
 
 def trays_of(fabric: Fabric, names: str) -> list[str]:
-    """The trays that a person names by hostlists, cliques and domains; a name of none of them is a new tray's."""
+    """The trays of hostlists, clique names and domain names; any other name is that of a new tray."""
     found: dict[str, None] = {}
     for name in expand(names):
         found.update(dict.fromkeys(_named(fabric, name)))
@@ -110,28 +110,28 @@ def _named(fabric: Fabric, name: str) -> Iterator[str]:
 
 
 def placed(fabric: Fabric, names: str) -> list[str]:
-    """trays_of(), where each has its place; RolloutError for a name that is unknown."""
+    """trays_of() for placed trays; RolloutError for an unknown name."""
     found = trays_of(fabric, names)
     for name in found:
         if name not in fabric.trays:
-            meant = _meant(name, (*fabric.domains, *fabric.cliques, *fabric.trays))
-            raise RolloutError(f"rollout_trays: {shown(name)} is no tray, clique or domain of the fabric file{meant}")
+            hint = _suggestion(name, (*fabric.domains, *fabric.cliques, *fabric.trays))
+            raise RolloutError(f"rollout_trays: {shown(name)} is no tray, clique or domain of the fabric file{hint}")
     return found
 
 
-def _meant(name: str, known: Sequence[str]) -> str:
-    """The name that was probably meant; thousands of others help nobody."""
-    said = nearest(name, known)
-    return said if said.startswith("; did you mean") else "; see it for their names"
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    """A hint at the most similar name; a list of thousands of names would not help."""
+    hint = nearest(name, known)
+    return hint if hint.startswith("; did you mean") else "; it lists their names"
 
 
 def cliques_of(fabric: Fabric, trays: Collection[str]) -> list[str]:
-    """The cliques in which these trays have their places."""
+    """The cliques of these trays in the fabric file."""
     return natural_sorted({fabric.trays[tray]["clique"] for tray in trays if tray in fabric.trays})
 
 
 def known_cliques(fabric: Fabric, names: Collection[str], where: str) -> list[str]:
-    """Names of cliques that a file holds; RolloutError for one that the fabric file no longer has."""
+    """The clique names of a progress file; RolloutError for one that the fabric file no longer has."""
     for name in names:
         if name not in fabric.cliques:
             raise RolloutError(f"{where}: {shown(name)} is no clique of the fabric file{nearest(name, fabric.cliques)}")

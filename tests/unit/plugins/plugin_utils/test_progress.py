@@ -28,7 +28,7 @@ def test_a_line_for_each_rack_in_natural_order_and_hosts_without_one_last() -> N
     assert phase.lines() == ["r9         1 host: 1 ok", "r10        1 host: 1 ok", "(no rack)  1 host: 1 ok"]
 
 
-def test_the_worst_result_of_a_host_counts_and_trouble_is_named() -> None:
+def test_the_worst_result_of_a_host_counts_and_hosts_with_problems_are_named() -> None:
     phase = _phase(1)
     for tray in (3, 4, 7):
         phase.add("r01", f"r01t{tray:02d}", progress.UNREACHABLE)
@@ -37,7 +37,7 @@ def test_the_worst_result_of_a_host_counts_and_trouble_is_named() -> None:
     assert phase.lines() == ["r01  18 hosts: 14 ok, 1 changed, 3 unreachable (r01t[03-04,07])"]
 
 
-def test_racks_that_fared_alike_share_a_line_where_asked() -> None:
+def test_racks_with_equal_results_share_a_line_with_fold() -> None:
     phase = _phase(576)
     assert len(phase.lines()) == 576
     assert phase.lines(fold=True) == ["r[01-99],r[100-576]  18 hosts: 18 ok"]
@@ -49,7 +49,7 @@ def test_racks_that_fared_alike_share_a_line_where_asked() -> None:
 
 
 @given(st.lists(RESULTS))
-def test_every_host_is_counted_once_whatever_order_results_come_in(results: list[tuple[str, int, str]]) -> None:
+def test_every_host_is_counted_once_in_any_order_of_results(results: list[tuple[str, int, str]]) -> None:
     phase, other = Phase(), Phase()
     for rack, number, outcome in results:
         phase.add(rack, f"{rack}h{number}", outcome)
@@ -61,20 +61,20 @@ def test_every_host_is_counted_once_whatever_order_results_come_in(results: list
     assert {rack: len(of) for rack, of in phase.outcomes.items()} == counted
 
 
-def test_who_says_the_same_is_told_once_and_lines_stay_lines() -> None:
-    said = Messages()
+def test_equal_messages_share_a_line_without_control_characters() -> None:
+    messages = Messages()
     for tray in (1, 2, 3):
-        said.add("failed", f"r01t{tray:02d}", "the GPU\nis gone\033[2J")
-    said.add("", "localhost", "x" * 1000)
-    failed, printed = said.lines()
+        messages.add("failed", f"r01t{tray:02d}", "the GPU\nis gone\033[2J")
+    messages.add("", "localhost", "x" * 1000)
+    failed, printed = messages.lines()
     assert failed == "failed: r01t[01-03]: the GPU is gone [2J"
-    assert len(printed) == len("localhost: ") + progress.LONGEST_MESSAGE
+    assert len(printed) == len("localhost: ") + progress.MAX_MESSAGE_LENGTH
 
 
-def test_ten_thousand_different_texts_are_cut() -> None:
-    said = Messages()
+def test_different_messages_are_limited() -> None:
+    messages = Messages()
     for number in range(10_000):
-        said.add("failed", f"t{number}", f"text {number}")
-    lines = said.lines()
+        messages.add("failed", f"t{number}", f"text {number}")
+    lines = messages.lines()
     assert len(lines) == progress.MAX_MESSAGES + 1
     assert lines[-1] == f"and {10_000 - progress.MAX_MESSAGES} more hosts"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the playbook site finds in an inventory before it touches a host."""
+"""Phases of the playbook site and errors of its inventory."""
 
 from __future__ import annotations
 
@@ -28,59 +28,59 @@ WELL = Inventory({"r01t01": "10.0.0.1", "r01t02": "10.0.0.2"}, ["ctl"], {})
         (["ctl"], {"k8s_topology_schedulers": ["kai"]}, "discover slurm imex kubernetes verify report"),
     ],
 )
-def test_a_site_has_the_phases_that_its_inventory_speaks_of(
+def test_the_inventory_decides_the_default_phases(
     controllers: list[str], variables: dict[str, Any], expected: str
 ) -> None:
-    assert site.phases(Inventory(WELL.trays, controllers, variables)) == expected.split()
+    assert site.default_phases(Inventory(WELL.trays, controllers, variables)) == expected.split()
 
 
-def test_a_sound_inventory_has_no_problem() -> None:
-    assert site.problems(WELL, site.phases(WELL), TWO) == []
-    assert site.warnings(WELL, site.phases(WELL), TWO) == []
+def test_a_valid_inventory_has_no_problem() -> None:
+    assert site.problems(WELL, site.default_phases(WELL), TWO) == []
+    assert site.warnings(WELL, site.default_phases(WELL), TWO) == []
 
 
-def test_everything_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     broken = Inventory({"r01t01": "10.0.0.1", "r01t02": "10.0.0.1"}, [], {"imex_owner": "domian", "site_slurm": "new"})
     assert site.problems(broken, ["slurm", "kubernetes", "varify"], TWO) == [
-        "site_phases: 'varify' is no phase; did you mean verify?",
-        "slurm_controller: is empty; put the host of slurmctld into this group, or leave slurm out of site_phases",
-        "dra_driver_kubeconfig: there is no such file on the controller; name the cluster's kubeconfig",
+        "site_phases: 'varify' is not a phase; did you mean verify?",
+        "group slurm_controller: is empty; add the host of slurmctld to it, or remove slurm from site_phases",
+        "dra_driver_kubeconfig: no such file on the controller; set it to the kubeconfig of the cluster",
         "ansible_host: r01t01, r01t02 have the same address 10.0.0.1; give each tray its own",
-        "imex_owner: 'domian' is no owner; did you mean domain?",
+        "imex_owner: 'domian' is not an owner; did you mean domain?",
         "site_slurm: 'new' must be existing or managed",
     ]
 
 
-def test_imex_is_given_to_one_owner_in_a_run() -> None:
-    """By its own phase and by that of the DRA driver in turn, it would change hands twice a run."""
+def test_only_one_phase_configures_imex() -> None:
+    """The phases imex and kubernetes together would change the owner twice a run."""
     driver = replace(WELL, variables={"dra_driver_shape": "compute_domains"}, kubeconfig=True)
-    assert "leave imex out" in site.problems(driver, ["imex", "kubernetes"], TWO)[0]
-    assert site.problems(driver, site.phases(driver), TWO) == []
+    assert "remove imex" in site.problems(driver, ["imex", "kubernetes"], TWO)[0]
+    assert site.problems(driver, site.default_phases(driver), TWO) == []
     labels = replace(driver, variables={"k8s_topology_schedulers": ["kai"]})
     assert site.problems(labels, ["imex", "kubernetes"], TWO) == []
 
 
-def test_a_controller_is_no_tray_and_a_site_has_trays() -> None:
+def test_a_controller_is_no_tray_and_trays_are_required() -> None:
     both = replace(WELL, trays={**WELL.trays, "ctl": "10.0.0.9"})
-    assert "ctl would be asked as trays too" in site.problems(both, ["slurm"], None)[0]
+    assert "ctl of group slurm_controller would be a tray too" in site.problems(both, ["slurm"], None)[0]
     assert "matches no host" in site.problems(replace(WELL, trays={}), ["discover"], None)[0]
 
 
-def test_a_tray_without_an_address_stops_imex_by_its_service_alone() -> None:
+def test_a_tray_without_an_imex_address_is_a_problem_of_the_service_alone() -> None:
     TWO.trays["r01t02"]["imex_address"] = None
     try:
-        assert "none of r01t02" in site.problems(WELL, ["imex"], TWO)[0]
+        assert "r01t02 lacks one" in site.problems(WELL, ["imex"], TWO)[0]
         assert site.problems(replace(WELL, variables={"imex_owner": "none"}), ["imex"], TWO) == []
     finally:
         TWO.trays["r01t02"]["imex_address"] = "10.0.1.2"
 
 
-def test_a_limit_says_what_it_leaves_out() -> None:
-    wanted = site.phases(WELL)
-    told = site.warnings(replace(WELL, limit=["r01t01"]), wanted, TWO)
-    assert [line.split(",")[0] for line in told] == [
-        "The limit leaves slurm_controller out",
-        "The limit leaves localhost out",
+def test_a_limit_without_controllers_is_a_warning() -> None:
+    wanted = site.default_phases(WELL)
+    warnings = site.warnings(replace(WELL, limit=["r01t01"]), wanted, TWO)
+    assert [line.split(",")[0] for line in warnings] == [
+        "--limit excludes slurm_controller",
+        "--limit excludes localhost",
     ]
     assert site.warnings(replace(WELL, limit=["r01t01", "ctl", "localhost"]), wanted, TWO) == []
     lost = replace(WELL, trays={"r01t01": "10.0.0.1"})
@@ -95,7 +95,7 @@ def test_a_limit_says_what_it_leaves_out() -> None:
         (["all"], ["discover", "tiers"], "slurm kubernetes verify"),
         (["slurm", "verify"], ["verify"], "slurm"),
         (["tagged"], [], "discover slurm kubernetes verify"),
-        # A part of a phase needs the phase; the rest of it Ansible leaves out.
+        # A part of a phase selects the phase; Ansible leaves out the rest of it.
         (["tiers"], [], "slurm"),
         (["topology", "quick"], [], "kubernetes verify"),
         (["report"], [], ""),
@@ -107,24 +107,24 @@ def test_a_limit_says_what_it_leaves_out() -> None:
     ],
 )
 def test_tags_choose_among_the_phases(run: list[str], skip: list[str], expected: str) -> None:
-    assert site.tagged(["discover", "slurm", "kubernetes", "verify"], run, skip) == expected.split()
+    assert site.select_by_tags(["discover", "slurm", "kubernetes", "verify"], run, skip) == expected.split()
 
 
-def test_a_tag_that_leads_nowhere_is_told() -> None:
-    def told(*tags: str) -> list[str]:
-        return site.warnings(replace(WELL, tags=tags), site.tagged(["slurm", "verify"], tags, ()), TWO)
+def test_an_unused_tag_is_a_warning() -> None:
+    def warnings(*tags: str) -> list[str]:
+        return site.warnings(replace(WELL, tags=tags), site.select_by_tags(["slurm", "verify"], tags, ()), TWO)
 
-    assert told("all") == told("slurm", "tiers") == told("ours") == []
-    assert told("slrum") == ["--tags: 'slrum' is no phase; did you mean slurm?"]
-    assert told("imex") == ["--tags: this site has no phase imex, so nothing is done for it."]
+    assert warnings("all") == warnings("slurm", "tiers") == warnings("ours") == []
+    assert warnings("slrum") == ["--tags: 'slrum' is not a phase; did you mean slurm?"]
+    assert warnings("imex") == ["--tags: phase imex does not apply to this inventory and is skipped."]
 
 
-def test_a_site_that_only_tells_schedulers_gets_no_driver() -> None:
-    """The driver would take IMEX, which the phase imex has just given to the trays."""
+def test_schedulers_alone_install_no_dra_driver() -> None:
+    """The driver would take over IMEX, which the phase imex configures."""
     labels = replace(WELL, variables={"k8s_topology_schedulers": ["kai"]})
-    assert not site.driver(labels)
-    assert "k8s_topology_kubeconfig: there is no such file" in site.problems(labels, ["kubernetes"], TWO)[0]
+    assert not site.installs_dra_driver(labels)
+    assert "k8s_topology_kubeconfig: no such file" in site.problems(labels, ["kubernetes"], TWO)[0]
     both = replace(labels, variables={**labels.variables, "dra_driver_shape": "compute_domains"})
-    assert site.driver(both)
-    # Where the site names the phase and nothing else, the role's own default is meant.
-    assert site.driver(WELL)
+    assert site.installs_dra_driver(both)
+    # With the phase alone the default of the role applies.
+    assert site.installs_dra_driver(WELL)
