@@ -425,7 +425,7 @@ CATALOGUE: dict[str, Entry] = {
     "k8s_clique_label_no_writer": Entry(
         ERROR,
         "no running program writes the clique label",
-        "start the chosen writer, or set k8s_topology_clique_label to another one",
+        "start the chosen writer, or set k8s_topology_label_writer to another one",
     ),
     "k8s_clique_label_multiple_writers": Entry(ERROR, "two programs write the clique label", "disable one of them"),
     "k8s_clique_label_unknown_writer": Entry(
