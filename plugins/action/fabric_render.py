@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Renders a fabric file on the controller; the module of the same name documents it."""
+"""Render a fabric file on the controller; the module of the same name documents it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
 T = TypeVar("T")
 
 MANIFEST = ".fabric_render.json"
-# A terminal tells its width; a log file or a pager has none, and two racks should still stand side by side there.
+# A log file or a pager has no width; this one shows two racks next to each other.
 WIDTH_WITHOUT_TERMINAL = 120
-# A page of markup, or all numbers of a report, say nothing to who reads a diff.
+# Larger files, such as the report, are not useful in a diff.
 LONGEST_DIFF = 100_000
 
 display = Display()
 
 
 class ActionModule(ActionBase):
-    """Fabric file in, render tree and rack map out. Touches no host."""
+    """Render the files and the rack map of a fabric file. Connects to no host."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -55,39 +55,50 @@ class ActionModule(ActionBase):
                 "squeue": {"type": "list", "elements": "str"},
             }
         )
-        # Empty is what a forgotten variable of a playbook becomes.
+        # A variable that is not set in a playbook becomes empty.
         if not options["fabric_file"]:
-            raise AnsibleActionFail("fabric_file: is empty; give its path, as /srv/site/fabric.json")
+            raise AnsibleActionFail("fabric_file: is empty; set its path, such as /srv/site/fabric.json")
         if not options["render_dir"] and not options["rack_map"]:
-            raise AnsibleActionFail("render_dir: is not set; give the directory to write to, or set rack_map")
+            raise AnsibleActionFail("render_dir: is not set; set the directory to write to, or set rack_map")
         if self._task.check_mode and not os.path.exists(options["fabric_file"]):
-            # On a new site --check of the whole way comes here before anything was accepted.
-            told = f"{options['fabric_file']}: is not there yet, so nothing can be shown; discover and accept it first."
-            return {**result, "changed": False, "files": [], "removed": [], "findings": [], "warnings": [told]}
+            # On a new site --check of all playbooks runs this before a proposal was accepted.
+            warning = (
+                f"{options['fabric_file']}: does not exist yet, so nothing is rendered; run discover and accept first."
+            )
+            return {
+                **result,
+                "changed": False,
+                "changes": [],
+                "files": [],
+                "removed": [],
+                "findings": [],
+                "warnings": [warning],
+            }
         try:
             fabric = fabric_file.load(options["fabric_file"])
             state = fabric_file.load_state(options["fabric_file"]) or model.State()
-            beside = _beside(options)
-            result["changed"] = False
+            context = _context(options)
+            result.update(changed=False, changes=[], findings=[])
             if options["render_dir"]:
-                result.update(self._render(fabric, state, options["render_dir"], options["renderers"], beside))
+                result.update(self._render(fabric, state, options["render_dir"], options["renderers"], context))
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from error
         if options["rack_map"]:
-            result["rack_map"] = rack_map(fabric, state, beside.jobs, width=WIDTH_WITHOUT_TERMINAL)
-            _show(fabric, state, beside)
+            result["rack_map"] = rack_map(fabric, state, context.jobs, width=WIDTH_WITHOUT_TERMINAL)
+            _show(fabric, state, context)
         return result
 
     def _render(
-        self, fabric: model.Fabric, state: model.State, root: str, names: list[str], beside: RenderContext
+        self, fabric: model.Fabric, state: model.State, root: str, names: list[str], context: RenderContext
     ) -> dict[str, Any]:
-        rendered = render(fabric, state, names, beside)
+        rendered = render(fabric, state, names, context)
         files = {path: tree.File(text, name) for name, texts in rendered.files.items() for path, text in texts.items()}
         plan = tree.plan(root, files, set(names), MANIFEST)
         if not self._task.check_mode:
             plan.apply()
         result: dict[str, Any] = {
             "changed": bool(plan.changes),
+            "changes": [change.path for change in plan.changes if change.path != MANIFEST],
             "render_dir": root,
             "files": sorted(files),
             "removed": [change.path for change in plan.changes if change.after is None],
@@ -97,7 +108,7 @@ class ActionModule(ActionBase):
             result["diff"] = [_difference(root, change) for change in plan.changes if change.path != MANIFEST]
         if plan.kept:
             result["warnings"] = [
-                f"{os.path.join(root, path)}: is no longer rendered but was changed by hand, so it was left: remove it"
+                f"{os.path.join(root, path)}: is no longer rendered, but was changed by hand, so it is kept: remove it"
                 for path in plan.kept
             ]
         errors = [finding["message"] for finding in rendered.findings if finding["severity"] == "error"]
@@ -107,19 +118,21 @@ class ActionModule(ActionBase):
         return result
 
 
-def _beside(options: dict[str, Any]) -> RenderContext:
-    """What the options give beside the fabric file, read and checked."""
+def _context(options: dict[str, Any]) -> RenderContext:
+    """Read and check the other inputs of the renderers: verdict, rehearsal, jobs, last report."""
     lines, root = options["squeue"], options["render_dir"]
     return RenderContext(
-        verdict=_read(options["verdict"], verdict, VerdictError, "run the playbook verify again, or leave it out"),
-        rehearsed=_read(options["rehearsal"], rehearsed, RehearsalError, "rehearse again, or leave it out"),
+        verdict=_read(
+            options["verdict"], verdict, VerdictError, "run the playbook verify again, or leave the option out"
+        ),
+        rehearsed=_read(options["rehearsal"], rehearsed, RehearsalError, "rehearse again, or leave the option out"),
         jobs=None if lines is None else running_jobs(lines),
         earlier=_earlier(os.path.join(root, changes.PATH)) if root else None,
     )
 
 
 def _read(path: str | None, check: Callable[[Any, str], T], error_class: type[NvlinkError], remedy: str) -> T | None:
-    """What check makes of the JSON in a file; None where no file is named."""
+    """Read and check a JSON file; None without a path."""
     if not path:
         return None
     try:
@@ -128,12 +141,12 @@ def _read(path: str | None, check: Callable[[Any, str], T], error_class: type[Nv
     except OSError as error:
         raise error_class(f"{path} cannot be read ({error.strerror}): {remedy}.") from None
     except ValueError:
-        raise error_class(f"{path}: is no JSON; {remedy}.") from None
+        raise error_class(f"{path}: is not JSON; {remedy}.") from None
     return check(document, path)
 
 
 def _earlier(path: str) -> Any:
-    """The numbers of the last report; None where there are none, or nothing that a report left."""
+    """The numbers of the last report; None without a valid file."""
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
@@ -158,14 +171,14 @@ def _difference(root: str, change: tree.Change) -> dict[str, str]:
     }
 
 
-def _show(fabric: model.Fabric, state: model.State, beside: RenderContext) -> None:
-    """Print the map as lines; a result would show it as one string with escapes."""
+def _show(fabric: model.Fabric, state: model.State, context: RenderContext) -> None:
+    """Print the map as lines; Ansible would show the result as one string with escapes."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal():
         width = int(columns)
     else:
         width = display.columns if ANSIBLE_COLOR or display.columns > 79 else WIDTH_WITHOUT_TERMINAL
     display.display(
-        "\n".join(rack_map(fabric, state, beside.jobs, width=width, colour=ANSIBLE_COLOR)), screen_only=True
+        "\n".join(rack_map(fabric, state, context.jobs, width=width, colour=ANSIBLE_COLOR)), screen_only=True
     )
-    display.display("\n".join(rack_map(fabric, state, beside.jobs, width=width)), log_only=True)
+    display.display("\n".join(rack_map(fabric, state, context.jobs, width=width)), log_only=True)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writes simulated trays on the controller; the module of the same name documents it."""
+"""Write simulated trays on the controller; the module of the same name documents it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tree
 
 MANIFEST = ".simulated_trays.json"
 PART = "tray"
-# What it prints is found beside the script, so that the directory can be moved.
+# Its output is a file next to the script, so that the directory can be moved.
 STAND_IN = """\
 #!/bin/sh
 if [ "$*" = "%(arguments)s" ]; then
-    exec cat "${0%%/*}/%(says)s"
+    exec cat "${0%%/*}/%(output)s"
 fi
 echo "This stand-in answers to %(arguments)s only." >&2
 exit 2
@@ -32,7 +32,7 @@ PYTHON = """\
 #!/bin/sh
 PATH="${0%%/*}:$PATH" exec %s "$@"
 """
-# What ssh does when a host does not answer.
+# Fails as ssh does for an unreachable host.
 SSH_TO_NOWHERE = """\
 #!/bin/sh
 echo "ssh: connect to host: No route to host" >&2
@@ -41,7 +41,7 @@ exit 255
 
 
 class ActionModule(ActionBase):
-    """Simulation options in, a directory a tray out. Touches no host."""
+    """Write one directory for each simulated tray. Connects to no host."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -68,7 +68,7 @@ class ActionModule(ActionBase):
             }
         )
         if not options["dest"]:
-            raise AnsibleActionFail("dest: is empty; give the directory to write the simulated trays to")
+            raise AnsibleActionFail("dest: is empty; set the directory for the simulated trays")
         try:
             trays = simulation.fleet(**options["simulation"])
             for name, gpus in options["unhealthy_gpus"].items():
@@ -78,17 +78,20 @@ class ActionModule(ActionBase):
                 plan.apply()
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from error
-        result.update(changed=bool(plan.changes), dest=options["dest"], trays=list(trays))
+        changes = [change.path for change in plan.changes if change.path != MANIFEST]
+        result.update(changed=bool(plan.changes), changes=changes, findings=[], dest=options["dest"], trays=list(trays))
         return result
 
 
 def _make_unhealthy(trays: Mapping[str, dict[str, Any]], name: str, gpus: Any) -> None:
     if name not in trays:
-        raise simulation.SimulationError(f"unhealthy_gpus: {name!r} is no simulated tray: name one of the simulation.")
+        raise simulation.SimulationError(
+            f"unhealthy_gpus: {name!r} is not a simulated tray: use a tray of the simulation."
+        )
     known = range(len(trays[name]["gpus"]))
     if not isinstance(gpus, list) or not all(isinstance(gpu, int) and gpu in known for gpu in gpus):
         raise simulation.SimulationError(
-            f"unhealthy_gpus: {name} has {gpus!r}: give a list of GPU indices from 0 to {known[-1]}."
+            f"unhealthy_gpus: {name} has {gpus!r}: set a list of GPU indices from 0 to {known[-1]}."
         )
     for gpu in gpus:
         trays[name]["gpus"][gpu]["fabric"]["health"].update(summary="unhealthy", route_unhealthy=True)
@@ -96,8 +99,8 @@ def _make_unhealthy(trays: Mapping[str, dict[str, Any]], name: str, gpus: Any) -
 
 def _files(trays: Mapping[str, dict[str, Any]], python: str) -> dict[str, tree.File]:
     programs = {
-        "nvidia-smi": STAND_IN % {"arguments": "-q -x", "says": "nvidia-smi.xml"},
-        "ip": STAND_IN % {"arguments": "-j address show", "says": "ip.json"},
+        "nvidia-smi": STAND_IN % {"arguments": "-q -x", "output": "nvidia-smi.xml"},
+        "ip": STAND_IN % {"arguments": "-j address show", "output": "ip.json"},
         "python": PYTHON % shlex.quote(python),
     }
     files = {"ssh-to-nowhere": tree.File(SSH_TO_NOWHERE, PART, executable=True)}

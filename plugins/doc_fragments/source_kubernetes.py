@@ -19,8 +19,8 @@ options:
       - The cluster whose nodes the source V(kubernetes) lists. It reads their label C(nvidia.com/gpu.clique), which GPU
         Feature Discovery or the NVIDIA DRA driver writes, their number of GPUs and their internal addresses.
       - A node that is not ready keeps the clique that its label names. Its observation is as old as its last heartbeat,
-        and a finding says so. Labels say nothing of health, so it is unknown.
-      - The account needs the right to list nodes and nothing else.
+        and a finding reports it. Labels do not contain the health, so it is unknown.
+      - The account needs the permission to list nodes only.
     type: dict
     suboptions:
       kubeconfig:
@@ -28,36 +28,36 @@ options:
           - A kubeconfig file with a token, a token file or a client certificate, as an absolute path or one that
             starts with C(~/).
           - Logging in by C(exec) or C(auth-provider), impersonation, C(proxy-url) and C(tls-server-name) are not
-            supported. Give O(kubernetes.api_url) a service account's token then.
+            supported. Use O(kubernetes.api_url) with a service account's token then.
         type: path
       context:
         description: The context of that file. The default is its current context.
         type: str
       api_url:
         description:
-          - The API server, instead of O(kubernetes.kubeconfig). The options below belong to it.
+          - The API server, instead of O(kubernetes.kubeconfig). The options below apply to it.
           - In a pod it is C(https://kubernetes.default.svc), with the files C(token) and C(ca.crt) of
             C(/var/run/secrets/kubernetes.io/serviceaccount).
         type: str
       label_selector:
         description:
-          - Which nodes are trays, as in C(node-role.example.org/tray=true).
-          - Without it they are those that a label or their capacity says GPUs of.
+          - The label selector of the trays, as in C(node-role.example.org/tray=true).
+          - The default are all nodes with GPUs by a label or their capacity.
         type: str
       tray_name:
         description:
-          - A JMESPath expression over the node's object that gives the tray's inventory name, as in
+          - A JMESPath expression over the node's object for the tray's inventory name, as in
             C(split('.', metadata.name)[0]) or C(metadata.labels."example.org/tray").
           - The default is the node's name.
         type: str
       page_size:
-        description: How many nodes one answer of the API server holds.
+        description: Number of nodes in one answer of the API server.
         type: int
         default: 500
       kubernetes_cluster:
         description:
-          - The name that the fabric file gives this cluster in C(clusters), where several share it. Its trays are then
-            in that cluster, unless the site says otherwise.
+          - The name of this cluster in C(clusters) of the fabric file, where several share it. Its trays are then in
+            that cluster, unless host variables set another one.
         type: str
 """.rstrip()
         + CONNECTION.replace("{source}", "kubernetes")

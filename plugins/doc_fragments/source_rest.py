@@ -16,10 +16,10 @@ class ModuleDocFragment:
 options:
   rest:
     description:
-      - The service or file that the source V(rest) reads trays from, whatever its JSON looks like.
+      - The service or file from which the source V(rest) reads trays, with any structure of its JSON.
       - Expressions are JMESPath, with the functions C(lower(text)), C(split(separator, text)),
         C(sub(pattern, replacement, text)) (a regular expression) and C(pick(object, key)) added.
-      - A value that cannot be what its field wants becomes unknown and leaves a finding with the tray.
+      - An invalid value of a field becomes unknown, and the tray gets a finding.
     type: dict
     suboptions:
       url:
@@ -29,13 +29,13 @@ options:
         description: A file with the same JSON, instead of O(rest.url), as an absolute path or starting with C(~/).
         type: path
       trays:
-        description: Gives the list of trays on a page, as in C(results[?role.slug == 'gpu-tray']).
+        description: The expression for the list of trays on a page, as in C(results[?role.slug == 'gpu-tray']).
         type: str
         required: true
       fields:
         description:
-          - What is known of a tray, each field by an expression over its item of the list.
-          - A tray is in a clique if C(clique), or both C(cluster_uuid) and C(clique_id), are there.
+          - The fields of a tray, each as an expression over its item of the list.
+          - The clique comes from C(clique), or from C(cluster_uuid) and C(clique_id) together.
         type: dict
         required: true
         suboptions:
@@ -76,19 +76,19 @@ options:
             description: V(healthy), V(degraded), V(unhealthy) or V(unknown).
             type: str
           observed_at:
-            description: When this was seen, as in C(2026-11-21T05:00:00Z). The default is now.
+            description: Time of the observation, as in C(2026-11-21T05:00:00Z). The default is now.
             type: str
           problem:
-            description: A text if the tray cannot be asked at present. It then counts as unreachable.
+            description: The reason as a text if the tray is unavailable at present. It then counts as unreachable.
             type: str
           slurm_node:
-            description: Slurm's name of the tray.
+            description: The NodeName of the tray in Slurm.
             type: str
           kubernetes_node:
-            description: Kubernetes' name of the tray.
+            description: The node name of the tray in Kubernetes.
             type: str
           ansible_host:
-            description: The address or name by which Ansible reaches the tray.
+            description: The address or name to which Ansible connects.
             type: str
           slurm_cluster:
             description: The Slurm cluster that the tray belongs to, where several share the fabric.
@@ -98,23 +98,22 @@ options:
             type: str
       next:
         description:
-          - How the next page is found; an expression over the page that gives its address, or V(link) for the HTTP
-            header C(Link).
-          - Only path and query of that address are followed, and only if it is on the same host.
-          - Without it there is one page.
+          - The address of the next page, as an expression over the page, or V(link) for the HTTP header C(Link).
+          - Only path and query of that address are used, and only if it is on the same host.
+          - Without it only one page is read.
         type: str
       max_pages:
-        description: More pages than this are an error.
+        description: Maximum number of pages. More are an error.
         type: int
         default: 1000
       token_header:
-        description: The header that holds the token.
+        description: The HTTP header for the token.
         type: str
         default: Authorization
       token_prefix:
         description:
           - The word before the token in that header.
-          - The default is V(Bearer) in the header C(Authorization), and no word in another.
+          - The default is V(Bearer) in the header C(Authorization), and empty in another.
         type: str
 """.rstrip()
         + CONNECTION.replace("{source}", "rest")

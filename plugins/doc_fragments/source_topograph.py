@@ -16,11 +16,11 @@ class ModuleDocFragment:
 options:
   topograph:
     description:
-      - The NVIDIA Topograph that the source V(topograph) asks for a Slurm block topology.
-      - A tray's clique is known only where Topograph writes C(topology.conf) and its provider took the domains from
-        nvidia-smi (V(infiniband-bm)) or from the node label C(nvidia.com/gpu.clique). Elsewhere a finding says that the
-        block names no clique.
-      - Topograph gathers requests for some seconds before it works, so O(topograph.deadline) must not be small.
+      - The NVIDIA Topograph from which the source V(topograph) requests a Slurm block topology.
+      - The clique of a tray is known only if Topograph writes C(topology.conf) and its provider reads the domains from
+        nvidia-smi (V(infiniband-bm)) or from the node label C(nvidia.com/gpu.clique). Otherwise a finding reports that
+        the block has no clique.
+      - Topograph collects requests for some seconds before it starts, so O(topograph.deadline) must not be small.
     type: dict
     suboptions:
       url:
@@ -28,7 +28,7 @@ options:
         type: str
         required: true
       provider:
-        description: Where Topograph looks, sent to it as it stands here.
+        description: The provider of Topograph, sent to it unchanged.
         type: dict
         required: true
         suboptions:
@@ -40,14 +40,14 @@ options:
             description: The provider's parameters.
             type: dict
           creds:
-            description: The provider's credentials. They are secret, so let a template look them up.
+            description: The provider's credentials. They are secret, so use a template that looks them up.
             type: dict
       engine:
         description:
-          - What Topograph makes of it, sent to it as it stands here.
+          - The engine of Topograph, sent to it unchanged.
           - The default is the engine V(slurm) with the plugin V(topology/block).
-          - With the parameter C(topologies) it writes C(topology.yaml), which names no domains. With the parameter
-            C(topologyConfigPath) it answers nothing but C(OK), so leave that one out.
+          - With the parameter C(topologies) it writes C(topology.yaml), which has no domains. With the parameter
+            C(topologyConfigPath) it answers C(OK) only, so leave that one out.
         type: dict
         suboptions:
           name:
@@ -59,23 +59,23 @@ options:
             type: dict
       nodes:
         description:
-          - The nodes to ask for, as Topograph's API describes them. The default is left to Topograph.
+          - The nodes to include, in the form of Topograph's API. The default is that of Topograph.
         type: list
         elements: dict
       tray_name:
         description:
-          - A JMESPath expression that gives the tray's inventory name, over an object with C(node) (Slurm's name of
-            it), C(block) and C(domain), as in C(sub('^slurm-', '', node)).
-          - The default is Slurm's name of the node.
+          - A JMESPath expression for the tray's inventory name, over an object with C(node) (its NodeName in
+            Slurm), C(block) and C(domain), as in C(sub('^slurm-', '', node)).
+          - The default is the NodeName in Slurm.
         type: str
       poll_interval:
-        description: Seconds between two looks whether the topology is there.
+        description: Seconds between two requests for the topology.
         type: float
         default: 2
       slurm_cluster:
         description:
-          - The name that the fabric file gives in C(clusters) to the Slurm that the topology is for, where several
-            share it. The trays in its blocks are then in that cluster, unless the site says otherwise.
+          - The name of the Slurm cluster of this topology in C(clusters) of the fabric file, where several share it.
+            The trays in its blocks are then in that cluster, unless host variables set another one.
         type: str
 """.rstrip()
         + CONNECTION.replace("{source}", "topograph")

@@ -11,16 +11,17 @@ short_description: Propose, accept, edit or check the fabric file
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Merges what the trays of this play said of themselves into the fabric file, the one reviewed file that says which
-    tray stands in which NVLink clique. It works on the controller only and touches no host.
+  - Merges the observations of the trays into the fabric file, the reviewed file that assigns each tray to an NVLink
+    clique. It runs on the controller and connects to no host, except through O(sources).
   - A tray is placed or moved only when all its GPUs are attached to one clique. A tray that is down, rebooting,
-    in progress, unhealthy or in conflict keeps the place that it has, and only targets of this play can become stale.
-  - A run on some of the trays, as a job slice is one, adds to the proposal that waits; what that says of other trays
-    stays in it. With O(accept=gates) only what this run has seen is accepted.
-  - Names of domains, cliques and blocks and the positions of blocks are given once, kept, and never given again.
-  - Next to the fabric file (C(fabric.json)) stand the state file (C(fabric.state.json), health and findings, not
-    reviewed), the proposal (C(fabric.proposed.json)) and the file before the last acceptance (C(fabric.json.previous)).
-  - Run it with C(run_once). The playbooks C(rackscale.nvlink.discover) and C(rackscale.nvlink.accept) do.
+    in progress, unhealthy or in conflict keeps its place, and only targets of this run can become stale.
+  - A run on some of the trays, such as a job slice, adds to the pending proposal; its changes of other trays stay in
+    it. O(accept=gates) accepts changes of trays of this run only.
+  - Names of domains, cliques and blocks and the positions of blocks are assigned once, never changed and never reused.
+  - Next to the fabric file (C(fabric.json)) are the state file (C(fabric.state.json), health and findings, not
+    reviewed), the proposal (C(fabric.proposed.json)) and the previous version (C(fabric.json.previous)).
+  - Run it with C(run_once). The playbooks C(rackscale.nvlink.discover), C(rackscale.nvlink.accept) and
+    C(rackscale.nvlink.edit) do so.
 options:
   fabric_file:
     description:
@@ -31,37 +32,36 @@ options:
   state:
     description:
       - V(proposed) places the observed trays and writes a proposal where the fabric changes.
-      - V(accepted) turns the proposal that O(proposal) names into the fabric file.
+      - V(accepted) writes the proposal with the sha256 in O(proposal) as the fabric file.
       - V(edited) renames the trays in O(rename) and removes those in O(remove), for what no source can observe. A
         pending proposal is removed, since it was made from the old file.
-      - V(checked) only reads the fabric file, where there is one, and the options.
+      - V(checked) validates the fabric file, if it exists, and the options.
     type: str
     choices: [proposed, accepted, edited, checked]
     default: proposed
   observations:
     description:
-      - The name under which a task of this run has registered the results of M(rackscale.nvlink.fabric_facts) on all
-        hosts of the play. Facts of an earlier run, as a fact cache holds them, are never read.
+      - The variable in which a task of this run has registered the results of M(rackscale.nvlink.fabric_facts) on all
+        hosts of the play. Facts of an earlier run, for example from a fact cache, are not read.
       - A host whose result is missing, skipped, failed or unreachable keeps its place.
       - Required with O(state=proposed), unless O(sources) leaves V(ansible_facts) out.
     type: str
   sources:
     description:
-      - Where to look, in the order of trust, the most trusted first.
-      - V(ansible_facts) is what O(observations) names. The live sources of the inventory plugin
-        P(rackscale.nvlink.fabric#inventory) are the others, each by its name or as a mapping of its name to the options
-        that it has there.
-      - If two name different cliques for one tray, the first decides, and a finding shows both. What the first leaves
-        open, as the GPUs' UUIDs, is taken from the next.
-      - A live source that fails is an error where there is no fabric file yet, else a finding.
+      - The sources of observations, the most trusted one first.
+      - V(ansible_facts) are the results in O(observations). The others are the live sources of the inventory plugin
+        P(rackscale.nvlink.fabric#inventory), each by its name or as a mapping of its name to its options there.
+      - If two sources report different cliques for one tray, the first decides, and a finding shows both. Values that
+        the first does not report, such as GPU UUIDs, are taken from the next.
+      - A live source that fails is an error without a fabric file, else a finding.
     type: list
     elements: raw
     default: [ansible_facts]
   min_answer:
     description:
-      - A source that answers for less than this part of the trays that it was asked for, in percent, is an error where
-        there is no fabric file yet, else a finding.
-      - Without it, 50 is asked of live sources and nothing of V(ansible_facts).
+      - The smallest share of its trays, in percent, for which a source must answer. Less is an error without a fabric
+        file, else a finding.
+      - The default is 50 for live sources, and no limit for V(ansible_facts).
     type: float
   accept:
     description:
@@ -89,55 +89,54 @@ options:
     description:
       - Networks in CIDR notation, the preferred one first. The IMEX address of a tray is its first address in them.
       - Without any, it is the address that Ansible connects to if that is one of the tray's, else the first IPv4
-        address, else the first IPv6 address. An address that several trays show is never taken.
+        address, else the first IPv6 address. An address that several trays report is never used.
     type: list
     elements: str
     default: []
   domain_names:
     description:
-      - Names for NVLink domains, by cluster UUID or chassis serial. Used when a domain is first seen; others are named
-        C(r01), C(r02) and so on.
+      - Names for NVLink domains, by cluster UUID or chassis serial. Used at the first discovery of a domain; others are
+        named C(r01), C(r02) and so on.
     type: dict
     default: {}
   expected_trays:
     description:
-      - How many trays every NVLink domain should have. Without it, the trays are counted when a domain is first seen.
+      - The number of trays of every NVLink domain. The default is the number of trays at its first discovery.
     type: int
   moved_percent:
     description:
-      - "Gate: at most this part of the placed trays may move in one go, or leave a Slurm or Kubernetes cluster, in
-        percent. One tray may always move, unless this is V(0)."
+      - "Gate: the largest share of the placed trays, in percent, that may move, or leave a Slurm or Kubernetes cluster,
+        in one run. One tray may always move, unless this is V(0)."
     type: float
     default: 10
   conflict_policy:
     description:
       - What to do with a tray whose GPUs are in different cliques.
-      - V(keep) keeps its place, if it has one. V(error) stops the run. V(majority) takes it for one of the clique that
-        more than half of its GPUs name; it enters that clique only where O(override) names V(mixed_cliques).
+      - V(keep) keeps its place, if it has one. V(error) stops the run. V(majority) uses the clique of
+        more than half of its GPUs; the tray enters that clique only if O(override) names V(mixed_cliques).
     type: str
     choices: [keep, error, majority]
     default: keep
   expected:
     description:
-      - "The trays that the site declares: the name of an NVLink domain, or of one of its cliques, to a hostlist such as
-        C(r01t[01-18]) or a list of them."
-      - A new domain whose trays are all declared under one name takes that name. Declared trays that have no place, or
-        one elsewhere, are findings.
+      - "The declared trays of the site: name of an NVLink domain, or of one of its cliques, to a hostlist such as
+        C(r01t[01-18]) or a list of hostlists."
+      - A new domain whose trays are all declared under one name gets that name. Declared trays without a place, or with
+        another one, are findings.
     type: dict
     default: {}
   max_age:
     description:
-      - "Gate: how many seconds ago a tray may have been observed that gets or changes its place. Without it, any age
-        will do."
+      - "Gate: the largest age, in seconds, of an observation that changes a place. The default is no limit."
     type: float
   override:
     description:
-      - Gates that must not object in this run, by their names. The fabric file keeps when and what they would have
-        objected to. A run that adds to a waiting proposal need not name again what that has overridden.
-      - V(moved_percent); V(domain_merged) and V(domain_split), when NVLink domains merge or part; V(clique_shrank),
-        when trays leave a clique or domain that then has fewer than O(expected) or O(expected_trays) says;
-        V(unknown_trays), when a new tray is not in O(expected); V(source_too_old), see O(max_age); V(mixed_cliques),
-        see O(conflict_policy).
+      - Names of gates that do not object in this run. The fabric file records them with the time and the objection. A
+        run that adds to a pending proposal keeps the overrides of that proposal.
+      - V(moved_percent), see O(moved_percent); V(domain_merged) and V(domain_split), when NVLink domains merge or
+        split; V(clique_shrank), when trays leave a clique or domain that then has fewer than in O(expected) or
+        O(expected_trays); V(unknown_trays), when a new tray is not in O(expected); V(source_too_old), see O(max_age);
+        V(mixed_cliques), see O(conflict_policy).
     type: list
     elements: str
     default: []
@@ -158,24 +157,24 @@ seealso:
   - module: rackscale.nvlink.fabric_facts
   - module: rackscale.nvlink.fabric_render
 notes:
-  - A site variable C(fabric_slurm_node) or C(fabric_kubernetes_node) of a tray, which may be an expression, is its node
-    name there. Without it, the inventory name is.
-  - A site variable C(fabric_slurm_cluster) or C(fabric_kubernetes_cluster) of a tray, which may be an expression too,
-    is the cluster that the tray belongs to, where several share the fabric file; it is empty to take the tray out of
-    all. A tray of which the site says nothing stays where it is.
+  - The host variables C(fabric_slurm_node) and C(fabric_kubernetes_node) of a tray set its node names; they may be
+    templates. The default is the inventory name.
+  - The host variables C(fabric_slurm_cluster) and C(fabric_kubernetes_cluster) of a tray set its clusters, where
+    several clusters share the fabric file; they may be templates too. An empty value removes the tray from all clusters
+    of the kind; without the variable the tray stays in its cluster.
 """
 
 EXAMPLES = r"""
-- name: Ask the trays
+- name: Observe the trays
   hosts: all
   gather_facts: false
   tasks:
-    - name: Ask what the GPUs say
+    - name: Read the GPUs
       rackscale.nvlink.fabric_facts:
       register: site_observed
       ignore_unreachable: true
 
-- name: Merge what they said
+- name: Merge the observations
   hosts: all
   gather_facts: false
   tasks:
@@ -187,7 +186,7 @@ EXAMPLES = r"""
       run_once: true
       register: site_discovered
 
-- name: Ask other services too
+- name: Query live sources
   hosts: localhost
   gather_facts: false
   tasks:
@@ -202,7 +201,7 @@ EXAMPLES = r"""
           r02: r02t[01-18]
         override: [moved_percent]
 
-- name: Accept what was looked at
+- name: Accept a reviewed proposal
   hosts: localhost
   gather_facts: false
   tasks:
@@ -211,6 +210,16 @@ EXAMPLES = r"""
         fabric_file: /srv/site/fabric.json
         state: accepted
         proposal: 1f0c3b9a7d25e84f60b1d2c3a4958677e8f90a1b2c3d4e5f60718293a4b5c6d7
+
+- name: Rename a tray
+  hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Give r01t04 the name rack1-tray4
+      rackscale.nvlink.fabric_file:
+        fabric_file: /srv/site/fabric.json
+        state: edited
+        rename: {r01t04: rack1-tray4}
 """
 
 RETURN = r"""
@@ -221,18 +230,18 @@ fabric_file:
   sample: /srv/site/fabric.json
 sha256:
   description:
-    - The sha256 of the fabric file that is proposed, or that stands there where nothing is proposed.
+    - The sha256 of the proposed fabric file, or of the current one where nothing is proposed.
     - Null where there is neither.
-  returned: with O(state=proposed) and O(state=accepted)
+  returned: unless O(state=checked)
   type: str
-proposal:
-  description: The path of the proposal file; null where nothing is to be accepted.
+proposal_file:
+  description: The path of the proposal file; null without a pending proposal.
   returned: with O(state=proposed) and O(state=accepted)
   type: str
   sample: /srv/site/fabric.proposed.json
 changes:
-  description: What happens to each tray that changes.
-  returned: with O(state=proposed) and O(state=accepted)
+  description: The changed trays, or those that would change in check mode. Empty with O(state=checked).
+  returned: always
   type: list
   elements: dict
   contains:
@@ -240,25 +249,27 @@ changes:
       description: The tray's inventory name.
       type: str
     from:
-      description: Its clique before; null where it had none.
+      description: Its clique before; null for a new tray.
       type: str
     to:
-      description: Its clique after.
+      description: Its clique after; null for a removed tray.
       type: str
     kind:
-      description: One of C(placed), C(moved), C(replaced), C(gpus), C(slot), C(address), C(name), C(cluster).
+      description: One of C(placed), C(moved), C(replaced), C(gpus), C(slot), C(address), C(name), C(cluster),
+        C(removed).
       type: str
     why:
       description: The reason.
       type: str
 objections:
-  description: Findings of gates that object. Empty where none does.
+  description: Findings of the gates that object. Empty if none does.
   returned: with O(state=proposed) and O(state=accepted)
   type: list
   elements: dict
 findings:
-  description: Every finding about trays, cliques and domains, with code, severity, message and subject.
-  returned: with O(state=proposed)
+  description: Findings about trays, cliques and domains, with code, severity, message and subject; empty without
+    O(state=proposed).
+  returned: always
   type: list
   elements: dict
 summary:
@@ -270,22 +281,22 @@ summary:
       description: Trays that have a place.
       type: int
     placed:
-      description: Trays that get their first place.
+      description: Trays with a new place.
       type: int
     moved:
       description: Trays that change their clique.
       type: int
     stale:
-      description: Trays that keep a place that they did not confirm.
+      description: Trays that keep their place without a confirming observation.
       type: int
     conflict:
       description: Trays whose GPUs contradict each other or another tray.
       type: int
     unplaced:
-      description: Trays that were asked for and have no place.
+      description: Observed trays without a place.
       type: int
 msg:
-  description: One line that says how it ended and what to do next.
+  description: The result and the next step, in one line.
   returned: always
   type: str
 """
@@ -294,7 +305,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-# The action plugin validates its options with this, so that there is one truth about them.
+# The action plugin validates its options with this specification too.
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "fabric_file": {"type": "path", "required": True, "aliases": ["path"]},
     "state": {"type": "str", "choices": ["proposed", "accepted", "edited", "checked"], "default": "proposed"},
@@ -322,10 +333,10 @@ REQUIRED_IF: list[tuple[Any, ...]] = [
 
 
 def main() -> None:
-    """Fail: without the action plugin there is nothing that this could do on a host."""
+    """Fail: the action plugin does the work on the controller."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF, supports_check_mode=True)
     module.fail_json(
-        msg="rackscale.nvlink.fabric_file works on the controller, by its action plugin; run it from a playbook"
+        msg="rackscale.nvlink.fabric_file runs on the controller by its action plugin; use it in a playbook"
     )
 
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_render
-short_description: Render a fabric file for Slurm, IMEX, Kubernetes and people
+short_description: Render a fabric file for Slurm, IMEX, Kubernetes, metrics and a report
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Writes, on the controller, what is made from a fabric file. It touches no host.
+  - Writes the files that are made from a fabric file. It runs on the controller and connects to no host.
   - Renders the Slurm topology (C(slurm/topology.yaml) and C(slurm/topology.conf)), one IMEX node list a clique
     (C(imex/<clique>/nodes_config.cfg), the trays in the natural order of their names) and a report
-    (C(report/index.html), one file that loads nothing). C(report/report.json) beside it keeps the report's numbers, so
-    that the next one can say what changed.
-  - Writes the fabric in numbers (C(metrics/nvlink_fabric.prom) for the textfile collector of Prometheus' node_exporter,
+    (C(report/index.html), one file without external resources). C(report/report.json) next to it has the numbers of the
+    report, so that the next report can show what changed.
+  - Writes metrics of the fabric (C(metrics/nvlink_fabric.prom) for the textfile collector of Prometheus' node_exporter,
     C(metrics/nvlink_fabric.json) for other programs).
   - Where several Slurm clusters share the fabric, the topology of each is in C(slurm/<cluster>/).
-  - For Kubernetes it renders values of the NVIDIA DRA driver's chart (C(kubernetes/dra-values.yaml)), what each
-    scheduler is told of the cliques (C(kubernetes/topology-<scheduler>.yaml)) and example workloads
+  - For Kubernetes it renders values of the NVIDIA DRA driver's chart (C(kubernetes/dra-values.yaml)), the
+    topology objects of each scheduler (C(kubernetes/topology-<scheduler>.yaml)) and example workloads
     (C(kubernetes/example-*.yaml)). Where several Kubernetes clusters share the fabric, they are in
     C(kubernetes/<cluster>/). The module M(rackscale.nvlink.k8s_topology) applies them.
   - The same fabric file and state file give the same bytes. A file is written only where its bytes change, and a file
@@ -28,25 +28,24 @@ description:
 options:
   fabric_file:
     description:
-      - The fabric file. The state file is read beside it; without one, health and state of the trays are unknown.
+      - The fabric file. The state file next to it is read too; without it, the health of the trays is unknown.
     type: path
     required: true
   render_dir:
     description:
-      - The directory to write to; it is made where it is missing.
+      - The directory to write to; it is created if missing.
       - One of O(render_dir) and O(rack_map) is required.
     type: path
   renderers:
     description:
-      - What to render. What another run rendered besides is left as it is.
+      - What to render. Files of other renderers from earlier runs stay as they are.
     type: list
     elements: str
     choices: [slurm, imex, dra, schedulers, examples, metrics, report]
     default: [slurm, imex, dra, schedulers, examples, metrics, report]
   rehearsal:
     description:
-      - A rehearsal to show in the report, the file that the role slurm_topology writes where its variable
-        C(slurm_topology_rehearsal_file) is set.
+      - The JSON file of a rehearsal, as M(rackscale.nvlink.slurm_topology) returns it, to show in the report.
     type: path
   verdict:
     description:
@@ -55,15 +54,15 @@ options:
     type: path
   squeue:
     description:
-      - What C(squeue --noheader --states=RUNNING,COMPLETING --format='%i %N') prints, line by line. Rack map and report
-        then say which jobs run on each tray.
-      - Without it they say nothing of jobs. An empty list means that none runs.
+      - The lines of C(squeue --noheader --states=RUNNING,COMPLETING --format='%i %N'). Rack map and report then show
+        the jobs on each tray.
+      - Without it they show no jobs. An empty list means that no job runs.
     type: list
     elements: str
   rack_map:
     description:
-      - Whether to print the racks side by side, one row a tray, and to return them as RV(rack_map).
-      - The environment variable E(COLUMNS) sets the width where there is no terminal to ask.
+      - Whether to print a map of the racks, one row for each tray, and to return it as RV(rack_map).
+      - The environment variable E(COLUMNS) sets the width without a terminal.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -75,7 +74,7 @@ attributes:
   diff_mode:
     support: partial
     details:
-      - Of the report and its numbers it says only that they change.
+      - For the report and its numbers it shows only that they change.
   idempotent:
     support: full
   platform:
@@ -85,8 +84,8 @@ seealso:
   - module: rackscale.nvlink.fabric_file
   - module: rackscale.nvlink.k8s_topology
 notes:
-  - It fails when a finding of severity error keeps a file from being rendered. The other files are written all the
-    same.
+  - It fails if a finding of severity error prevents a file from being rendered. The other files are written
+    nevertheless.
 """
 
 EXAMPLES = r"""
@@ -100,7 +99,7 @@ EXAMPLES = r"""
     fabric_file: /srv/cluster/fabric.json
     rack_map: true
 
-- name: Give node_exporter the fabric in numbers, with what verify found
+- name: Write metrics for node_exporter, with the failures of verify
   rackscale.nvlink.fabric_render:
     fabric_file: /srv/cluster/fabric.json
     render_dir: /srv/cluster/rendered
@@ -115,20 +114,26 @@ render_dir:
   type: str
   sample: /srv/cluster/rendered
 files:
-  description: What is rendered, as paths below O(render_dir).
+  description: The rendered files, as paths below O(render_dir).
   returned: when O(render_dir) is given
   type: list
   elements: str
   sample: [imex/r01/nodes_config.cfg, report/index.html, slurm/topology.conf, slurm/topology.yaml]
+changes:
+  description: Files that were written or removed, or would be in check mode, as paths below O(render_dir).
+  returned: always
+  type: list
+  elements: str
+  sample: [slurm/topology.yaml]
 removed:
-  description: What an earlier run wrote and this one removed.
+  description: Files of an earlier run that were removed, as paths below O(render_dir).
   returned: when O(render_dir) is given
   type: list
   elements: str
   sample: []
 findings:
-  description: What could not be rendered and why.
-  returned: when O(render_dir) is given
+  description: Files that could not be rendered, and why. Empty without O(render_dir).
+  returned: always
   type: list
   elements: dict
   sample:

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: simulated_trays
-short_description: Write simulated trays to try the collection on
+short_description: "[INTERNAL] Write simulated trays for the demo"
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Writes, on the controller, one directory for each tray of a simulation. In it stand C(nvidia-smi) and C(ip), which
-    say what these programs say on that tray, and C(python), the controller's own Python that finds these two first.
+  - Writes, on the controller, one directory for each simulated tray. It contains stand-ins of C(nvidia-smi) and C(ip)
+    that print the output of these programs on that tray, and C(python), the controller's own Python with these two
+    first in its C(PATH).
   - A host with the connection plugin P(ansible.builtin.local#connection) and that C(python) as its
     C(ansible_python_interpreter) is such a tray for M(rackscale.nvlink.fabric_facts), so that the real playbooks run
-    where there is no GPU. The playbook C(rackscale.nvlink.demo) does so.
-  - Next to them it writes C(ssh-to-nowhere), an executable that fails as C(ssh) does when a host does not answer.
+    without GPUs, as in the playbook C(rackscale.nvlink.demo).
+  - Next to them it writes C(ssh-to-nowhere), an executable that fails as C(ssh) does for an unreachable host.
 options:
   dest:
     description:
-      - The directory to write to; it is made where it is missing. What an earlier run wrote and the simulation no
-        longer has is removed, nothing else.
+      - The directory to write to; it is created if missing. Files of an earlier run that are no longer part of the
+        simulation are removed.
     type: path
     required: true
   simulation:
@@ -44,24 +45,24 @@ options:
         type: int
         default: 4
       seed:
-        description: From it all UUIDs are made. The same seed gives the same racks.
+        description: Seed of all UUIDs. The same seed gives the same racks.
         type: int
         default: 1
       split:
-        description: Number of a rack, counted from 1, and the number of cliques that this rack is split into.
+        description: Number of a rack, from 1, to the number of its cliques.
         type: dict
       cliques_per_rack:
-        description: Number of cliques of the racks that O(simulation.split) does not name.
+        description: Number of cliques of the other racks.
         type: int
         default: 1
   unhealthy_gpus:
     description:
-      - Name of a tray and the list of its GPUs, by index from 0, whose NVLink fabric says that it is unhealthy.
+      - Name of a tray to the list of its GPUs, by index from 0, that report an unhealthy NVLink fabric.
     type: dict
     default: {}
   python:
     description:
-      - The Python that the trays' C(python) runs. By default the one that runs Ansible.
+      - The Python of the simulated trays. The default is the one that runs Ansible.
     type: path
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
@@ -76,10 +77,12 @@ attributes:
   platform:
     support: full
     platforms: linux
+notes:
+  - Used by the roles of this collection alone; its options may change in any release.
 """
 
 EXAMPLES = r"""
-- name: Two racks, the second one split, with one GPU in trouble
+- name: Two racks, the second one split, with one unhealthy GPU
   rackscale.nvlink.simulated_trays:
     dest: /srv/demo/trays
     simulation:
@@ -91,6 +94,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+changes:
+  description: Files that were written or removed, or would be in check mode, as paths below O(dest).
+  returned: success
+  type: list
+  elements: str
+findings:
+  description: Always empty.
+  returned: success
+  type: list
+  elements: dict
 dest:
   description: The directory that was written to.
   returned: success

@@ -203,7 +203,7 @@ def test_site_is_the_one_entry_and_its_second_run_changes_nothing(site: Site) ->
     assert [site.clique(f"r01t0{tray}") for tray in (1, 2, 3)] == ["r01a", "r01a", "r01b"]
     assert "BlockName=r01a" in site.racks.exec("ctl", "scontrol", "show", "topology").stdout
     assert site.imex("r01t01") == "active"
-    assert told.index("[Plan the phases and check the inventory]") < told.index("[Ask what the GPUs say]")
+    assert told.index("[Plan the phases and check the inventory]") < told.index("[Read the GPUs]")
     assert changed(site.type(check)) == 0
     assert changed(site.type(again)) == 0
     assert changed(site.type(waves)) == 0

@@ -183,9 +183,9 @@ def test_a_fabric_file_that_is_not_its_own_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["rackscale.nvlink.demo"], "Say where the demo may write"),
-        (["rackscale.nvlink.demo", "-e", "demo_dir=relative"], "Say where the demo may write"),
-        (["rackscale.nvlink.render"], "Say which fabric file to render and where to"),
+        (["rackscale.nvlink.demo"], "Set the directory of the demo"),
+        (["rackscale.nvlink.demo", "-e", "demo_dir=relative"], "Set the directory of the demo"),
+        (["rackscale.nvlink.render"], "Set the fabric file and the directory to write to"),
         (["rackscale.nvlink.report"], "fabric_file is empty: add -e fabric_file=PATH"),
     ],
 )

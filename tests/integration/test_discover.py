@@ -325,7 +325,7 @@ def test_a_wrong_fabric_file_ends_the_run_before_any_tray_is_asked(site: Site, t
     site.path.write_text(text)
     output = site.discover(check=False)
     assert says in output
-    assert "Ask what the GPUs say" not in output
+    assert "Read the GPUs" not in output
     assert site.files() == {"fabric.json": text.encode()}
 
 
@@ -343,11 +343,11 @@ def test_a_wrong_option_ends_the_run_before_any_tray_is_asked(
 ) -> None:
     output = site.discover(*arguments, check=False)
     assert says in output
-    assert "Ask what the GPUs say" not in output
+    assert "Read the GPUs" not in output
     assert site.files() == {}
 
 
 def test_accept_demands_what_it_needs(site: Site) -> None:
-    assert "proposal: is not set; set the sha256 of the proposal" in site.accept(check=False)
+    assert "Set the sha256 that discover printed" in site.accept(check=False)
     said = site.accept("-e", f"fabric_proposal={'0' * 64}", check=False)
     assert "fabric.proposed.json: there is no proposal to accept; run discover first" in said

@@ -96,7 +96,10 @@ def test_the_fabric_manager_stays_where_no_gpu_names_a_domain(trays: Trays) -> N
     ("variables", "said"),
     [
         ({"fabric_driver_version": "595.58.03"}, "fabric_driver_version is 595.58.03"),
-        ({"fabric_driver_parameters": {"ImexChannelCount": 4096}}, "it runs without ImexChannelCount: 4096"),
+        (
+            {"fabric_driver_parameters": {"ImexChannelCount": 4096}},
+            "missing of fabric_driver_parameters: ImexChannelCount: 4096",
+        ),
     ],
 )
 def test_another_driver_than_the_sites_is_told(trays: Trays, variables: dict[str, Any], said: str) -> None:
