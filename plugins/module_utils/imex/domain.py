@@ -247,8 +247,8 @@ def _tmpfiles(channels: Sequence[int], major: int | None) -> str:
 
 def channels_of_tmpfiles(text: str | None) -> set[int]:
     """The channels in the tmpfiles rule of an earlier run."""
-    words = (line.split() for line in (text or "").splitlines())
-    return {int(row[1].rpartition("channel")[2]) for row in words if len(row) == 7 and row[0] == "c"}
+    rows = (line.split() for line in (text or "").splitlines())
+    return {int(row[1].rpartition("channel")[2]) for row in rows if len(row) == 7 and row[0] == "c"}
 
 
 def _modprobe(desired: DesiredState) -> str | None:
@@ -285,14 +285,14 @@ def difference(
     desired: DesiredState,
     facts: Mapping[str, Any],
     config_text: str | None,
-    now: Mapping[str, str | None],
-    then: Mapping[str, tuple[str | None, int]],
+    current: Mapping[str, str | None],
+    desired_files: Mapping[str, tuple[str | None, int]],
     offer: packages.Offer | None,
 ) -> Difference:
     """Compare a tray with its desired state.
 
-    ``facts``: nvlink_imex of fabric_facts. ``now``: path -> text of its files. ``then``: path -> (text, mode) as of
-    files_of(). Where the daemon does not run, no change needs a restart.
+    ``facts``: nvlink_imex of fabric_facts. ``current``: path -> text of its files. ``desired_files``: path ->
+    (text, mode) as of files_of(). Where the daemon does not run, no change needs a restart.
     """
     found = Difference()
     running = facts["running"]
@@ -306,10 +306,10 @@ def difference(
         found.restart_clique.append(f"package {offer.name} {offer.version} instead of {had}")
     if desired.ignores_config and without_own_tls(files.Config(config_text or "")):
         found.changes.append("remove the TLS files from config.cfg")
-    for path, (text, _mode) in sorted(then.items()):
-        if text != now.get(path):
-            word = "remove" if text is None else "write" if now.get(path) is None else "change"
-            found.changes.append(f"{word} {path}")
+    for path, (text, _mode) in sorted(desired_files.items()):
+        if text != current.get(path):
+            verb = "remove" if text is None else "write" if current.get(path) is None else "change"
+            found.changes.append(f"{verb} {path}")
     if not running:
         found.changes += [*found.restart_clique, *found.restart]
         found.restart_clique, found.restart = [], []
@@ -331,7 +331,7 @@ def _service_difference(
     differing = [peer["host"] for peer in facts["peers"] if peer["connection"] == "map_mismatch"]
     if differing:
         found.restart_clique.append(f"the lost connection to {summarize(differing)} (!M!)")
-    codes = {note["code"] for note in facts["findings"]}
+    codes = {entry["code"] for entry in facts["findings"]}
     if codes & {"imex_list_not_running", "imex_cmd_disabled"}:
         found.restart_clique.append("files that the daemon has not read since they changed")
 
@@ -365,7 +365,7 @@ def findings_of(
     desired: DesiredState, facts: Mapping[str, Any], offer: packages.Offer | None, driver: str | None
 ) -> list[dict[str, Any]]:
     """The findings that block a change on this tray."""
-    findings = [note for note in facts["findings"] if note["code"] == "imex_two_owners"]
+    findings = [entry for entry in facts["findings"] if entry["code"] == "imex_two_owners"]
     foreign = [entry["why"] for entry in facts["owners"] if entry["owner"] == "foreign"]
     if foreign and not findings:
         findings.append(
@@ -432,12 +432,12 @@ def unused_channels() -> dict[str, Any]:
 
 def missing_package(driver: str, offers: Sequence[packages.Offer], given: str) -> dict[str, Any]:
     """The finding for repositories without a package of the driver's version."""
-    wanted_names = packages.names(driver, given)
-    others = sorted({f"{offer.name} {offer.version}" for offer in offers if offer.name in wanted_names})
+    names = packages.names(driver, given)
+    others = sorted({f"{offer.name} {offer.version}" for offer in offers if offer.name in names})
     available = f" (available: {summarize(others)})" if others else ""
     return finding(
         "imex_package_missing",
-        f"No repository of this tray has {' or '.join(wanted_names)} in version {driver} of the loaded"
+        f"No repository of this tray has {' or '.join(names)} in version {driver} of the loaded"
         f" driver{available}; add the repository that has the driver.",
     )
 

@@ -59,11 +59,11 @@ class HostChanges:
         self.add(f"remove {path}" if after is None else f"write {path}" if before is None else f"change {path}")
         self.before[path], self.after[path] = before or "", after or ""
 
-    def systemctl(self, *words: str, seconds: float = SECONDS, may_fail: bool = False) -> None:
-        done = child.run(["systemctl", *words], seconds)
+    def systemctl(self, *arguments: str, seconds: float = SECONDS, may_fail: bool = False) -> None:
+        done = child.run(["systemctl", *arguments], seconds)
         if done.rc != 0 and not may_fail:
             reason = done.stderr.strip().partition("\n")[0] or ("timed out" if done.timed_out else "no output")
-            raise TrayError(f"systemctl {' '.join(words)} failed ({reason}); see the journal of this tray.")
+            raise TrayError(f"systemctl {' '.join(arguments)} failed ({reason}); see the journal of this tray.")
 
     def run_checked(self, command: Sequence[str], seconds: float, what: str) -> None:
         """Run a command that changes the tray; TrayError with ``what`` as its message where it fails."""

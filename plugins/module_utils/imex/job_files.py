@@ -31,7 +31,7 @@ _MARK = "# Written by the role rackscale.nvlink.imex, which gives each job its n
 NOOP = "#!/bin/sh\n# Slurm fails every job where Prolog or Epilog matches no file.\nexit 0\n"
 # Option of imex_job -> its lowest and highest value.
 RANGES = {"wait": (5, 3600), "stop_wait": (1, 600), "min_trays": (1, 65536), "max_requeues": (0, 1000)}
-# slurm.conf's word for no limit.
+# Values of slurm.conf for no limit.
 _NO_LIMIT = (0, 65534, 65535)
 
 # Replaces a few modules of Python for the parts that every start runs, because their import takes longer than all the

@@ -109,8 +109,8 @@ def holds_whole_blocks(environ: Mapping[str, str]) -> bool:
 
 def members_of(settings: Settings, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """The job's trays in this clique, in the order of the node list, which is the same on all of them."""
-    wanted = set(names)
-    return tuple(member for member in settings.members if member[0] in wanted)
+    nodes = set(names)
+    return tuple(member for member in settings.members if member[0] in nodes)
 
 
 def state() -> dict[str, Any] | None:

@@ -100,14 +100,14 @@ def _until_connected(addresses: Sequence[str], deadline: float) -> None:
     does not list connections. Where a release connects in another way, it waits until the deadline.
     """
     try:
-        wanted = {bytes(map(int, address.split("."))) for address in addresses}
+        expected = {bytes(map(int, address.split("."))) for address in addresses}
     except ValueError:
         return
     port = int(files.Config(read_text(files.CONFIG_FILE)).get("SERVER_PORT") or 50000)
     pause = _FIRST_PAUSE
     while time.monotonic() < deadline:
         found = _connected_to(port)
-        if found is None or wanted <= found:
+        if found is None or expected <= found:
             return
         time.sleep(pause)
         pause = min(pause * 1.4, _LONGEST_PAUSE)

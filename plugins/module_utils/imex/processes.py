@@ -22,8 +22,8 @@ def name(pid: int) -> str:
     return (disk.read_text(f"/proc/{pid}/comm") or "").strip()
 
 
-def has_word(pid: int, word: str) -> bool:
-    return word in (disk.read_text(f"/proc/{pid}/cmdline") or "")
+def has_argument(pid: int, text: str) -> bool:
+    return text in (disk.read_text(f"/proc/{pid}/cmdline") or "")
 
 
 def unmanaged_daemons() -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def unmanaged_daemons() -> list[dict[str, Any]]:
         if name(pid) == survey.DAEMON:
             with contextlib.suppress(OSError):
                 with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
-                    if "kubepods" in file.read() or has_word(pid, "/imexd/"):
+                    if "kubepods" in file.read() or has_argument(pid, "/imexd/"):
                         continue
                 found.append(pid)
     return [
@@ -47,5 +47,5 @@ def unmanaged_daemons() -> list[dict[str, Any]]:
 
 def job_steps() -> list[str]:
     """The number of Slurm job steps on this tray, as one phrase; empty for none."""
-    steps = [pid for pid in pids() if name(pid) == "slurmstepd" and not has_word(pid, "infinity")]
+    steps = [pid for pid in pids() if name(pid) == "slurmstepd" and not has_argument(pid, "infinity")]
     return [f"{count(len(steps), 'job step')} on this tray"] if steps else []

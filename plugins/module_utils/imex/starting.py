@@ -112,8 +112,8 @@ class StartFailed(TrayError):
 
 def _start_failure(observed: Mapping[str, Any]) -> str:
     """The reason by the daemon's findings, else by the check at boot, else where to find it."""
-    errors = [note for note in observed["findings"] if note["severity"] == ERROR]
-    known = [note["message"] for note in errors if note["code"] not in ("imex_unit_failed", "imex_unit_down")]
+    errors = [entry for entry in observed["findings"] if entry["severity"] == ERROR]
+    known = [entry["message"] for entry in errors if entry["code"] not in ("imex_unit_failed", "imex_unit_down")]
     if known:
         return known[0]
     journal = child.run(["journalctl", "--unit", survey.UNIT, "--output=cat", "--lines=20", "--no-pager"], SECONDS)

@@ -251,10 +251,10 @@ class Tray:
         self.changes.write(files.RECORD_FILE, record, domain.PLAIN_MODE)
 
     def _remove_list(self) -> None:
-        ours = os.path.lexists(files.RECORD_FILE)
+        has_record = os.path.lexists(files.RECORD_FILE)
         self.changes.write(files.RECORD_FILE, None, 0)
         self.changes.write(domain.START_APPROVAL, None, 0)
-        if self.desired.owner == domain.NONE or (self.desired.owner == domain.JOB and ours):
+        if self.desired.owner == domain.NONE or (self.desired.owner == domain.JOB and has_record):
             # A manual start could use the old list, because the check at boot is gone. With owner job, a list without a
             # record is that of a running job.
             self.changes.write(self.desired.nodes_path, None, 0)

@@ -38,10 +38,8 @@ class Verdict(NamedTuple):
 
 def disconnected_peers(facts: Mapping[str, Any], expected: Iterable[str]) -> list[str]:
     """The peers that one member is not connected to, of the ``expected`` lines of the node list."""
-    wanted = {_key(entry) for entry in expected}
-    return [
-        peer["host"] for peer in facts["peers"] if _key(peer["host"]) in wanted and peer["connection"] != "connected"
-    ]
+    keys = {_key(entry) for entry in expected}
+    return [peer["host"] for peer in facts["peers"] if _key(peer["host"]) in keys and peer["connection"] != "connected"]
 
 
 def is_up(facts: Mapping[str, Any], members: int, expected: Collection[str]) -> bool:
@@ -89,7 +87,7 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
     )
     ok = not disconnected and len(answered) == len(members) and all(entry["ready"] for entry in answered.values())
     return Verdict(
-        ok and not any(note["severity"] == ERROR for note in findings), disconnected, waiting, tuple(findings)
+        ok and not any(entry["severity"] == ERROR for entry in findings), disconnected, waiting, tuple(findings)
     )
 
 
@@ -200,7 +198,7 @@ def _judge_pairs(
     findings: list[dict[str, Any]],
 ) -> None:
     """Report pairs that no finding explains yet; members that are down or unreachable explain theirs."""
-    codes = {note["code"] for note in findings}
+    codes = {entry["code"] for entry in findings}
     for word, code in _MISMATCHES.items():
         pairs = [pair for pair in disconnected if pair[2] == word]
         if pairs and code not in codes:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What trays with IMEX look like to the readers: a healthy one, to be changed by tests."""
+"""Readings and facts of a healthy tray with IMEX, which tests change."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def process(pid: int = 812, name: str = "nvidia-imex", **changes: Any) -> dict[s
 
 
 def read(number: int = 0, count: int = 3, **changes: Any) -> dict[str, Any]:
-    """What survey() would read of healthy tray `number` of `count`."""
+    """The result of survey() on healthy tray `number` of `count`."""
     entries = addresses(count)
     healthy: dict[str, Any] = {
         "observed_at": "2026-11-21T05:00:00Z",

@@ -43,7 +43,7 @@ def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[
         ({"b": {}, "c": {"clique": "r01"}, "d": {"clique": "r01", "generation": True}}, 4, "wait"),
     ],
 )
-def test_what_answers_mean(answers: dict[str, Any], members: int, said: str) -> None:
+def test_decisions_by_the_records_of_peers(answers: dict[str, Any], members: int, said: str) -> None:
     assert boot.decide(record(), answers, members)[0] == said
 
 
@@ -51,14 +51,14 @@ GENERATIONS = st.dictionaries(st.sampled_from("bcdefgh"), st.integers(0, 6).map(
 
 
 @given(GENERATIONS, st.integers(0, 6))
-def test_nobody_starts_with_an_older_list_than_any_that_answers(answers: dict[str, Any], own: int) -> None:
+def test_an_older_list_than_that_of_a_peer_does_not_start(answers: dict[str, Any], own: int) -> None:
     said = boot.decide(record(own), answers, 8)[0]
     assert (said == "stale") == any(answer["generation"] > own for answer in answers.values())
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=9))
-def test_of_trays_that_all_answer_only_those_of_the_newest_list_start(generations: list[int]) -> None:
-    """Whatever was off during which change."""
+def test_only_trays_with_the_newest_list_start(generations: list[int]) -> None:
+    """For any trays that were off during any changes."""
     records = {f"t{number}": record(generation, f"list {generation}") for number, generation in enumerate(generations)}
     started = {
         name
@@ -68,12 +68,12 @@ def test_of_trays_that_all_answer_only_those_of_the_newest_list_start(generation
     assert {records[name]["sha256"] for name in started} <= {f"list {max(generations)}"}
 
 
-# The whole check, with members that answer on real sockets of the loopback network.
+# The whole check, with members on real sockets of the loopback network.
 
 
 @contextlib.contextmanager
 def members(**answers: Any) -> Iterator[int]:
-    """Address's last number -> what it says, all on one port, which is yielded."""
+    """Serve answers on one port, which is yielded. ``answers``: last number of the address -> record."""
     with contextlib.ExitStack() as stack:
         port = 0
         for number, answer in answers.items():
@@ -113,13 +113,13 @@ def test_a_tray_with_its_cliques_list_starts(check: Any) -> None:
         assert check(port, record()) == 0
 
 
-def test_one_member_with_a_newer_list_keeps_it_off_and_is_named(check: Any, capsys: Any) -> None:
+def test_a_member_with_a_newer_list_keeps_imex_off_and_is_named(check: Any, capsys: Any) -> None:
     with members(_2=record(), _3=record(5)) as port:
         assert check(port, record()) == boot.STAY_OFF
     assert "127.0.0.3 has generation 5 of the list of clique r01" in capsys.readouterr().err
 
 
-def test_a_blessing_waits_for_nobody_but_minds_a_newer_list(check: Any) -> None:
+def test_an_approved_start_does_not_wait_but_stops_for_a_newer_list(check: Any) -> None:
     approved = f"4 {SHA}\n"
     with members(_2=b"") as port:
         assert check(port, record(), approved=approved, wait=60) == 0
@@ -130,13 +130,13 @@ def test_a_blessing_waits_for_nobody_but_minds_a_newer_list(check: Any) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"{", b"[]", b"null", b"\xff" * 100, b'{"clique": 1}', b"x" * 100_000])
-def test_what_is_no_record_confirms_nothing(check: Any, said: bytes) -> None:
+def test_an_invalid_record_confirms_nothing(check: Any, said: bytes) -> None:
     with members(_2=said) as port:
         assert check(port, record()) == boot.TRY_AGAIN
         assert check(port, record(), unconfirmed="start") == 0
 
 
-def test_trays_of_a_clique_that_is_no_more_do_not_confirm_each_other(check: Any, capsys: Any) -> None:
+def test_trays_of_a_former_clique_do_not_confirm_each_other(check: Any, capsys: Any) -> None:
     text = TEXT + "127.0.0.4\n"
     own = record(sha256=files.digest(text))
     with members(_2=own, _3=record(1, clique="r02c")) as port:
@@ -144,7 +144,7 @@ def test_trays_of_a_clique_that_is_no_more_do_not_confirm_each_other(check: Any,
     assert "127.0.0.3 (clique r02c)" in capsys.readouterr().err
 
 
-def test_one_that_agrees_is_enough_at_the_deadline(check: Any) -> None:
+def test_one_member_with_the_same_list_is_enough_at_the_deadline(check: Any) -> None:
     with members(_2=record(), _3=b"") as port:
         assert check(port, record()) == 0
 
@@ -156,7 +156,7 @@ def test_a_file_that_is_not_the_recorded_list_stays_off(check: Any, capsys: Any)
         assert check(port, "no record") == boot.STAY_OFF
 
 
-def test_a_tray_alone_in_its_clique_asks_nobody(check: Any) -> None:
+def test_a_single_tray_of_a_clique_starts_at_once(check: Any) -> None:
     alone = files.render_nodes(["127.0.0.1"])
     assert check(1, record(sha256=files.digest(alone)), text=alone) == 0
 
@@ -175,7 +175,7 @@ def test_the_major_of_channels(tmp_path: Path) -> None:
 
 
 def test_the_program_runs_without_this_collection(tmp_path: Path) -> None:
-    """As a file of its own, with the oldest syntax that trays may have."""
+    """As one file, with the oldest Python syntax that trays may have."""
     import ast
     import subprocess
     import sys

@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
 
 
-def test_a_file_is_replaced_in_one_step_with_its_mode(tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "new" / "key.pem"
     disk.write_text(str(path), "secret\n", 0o600, 0o700)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -25,7 +25,7 @@ def test_a_file_is_replaced_in_one_step_with_its_mode(tmp_path: Path) -> None:
         disk.write_text(str(path / "below" / "it"), "x", 0o644)
 
 
-def test_bytes_that_are_no_text_come_back_as_they_were(tmp_path: Path) -> None:
+def test_invalid_utf_8_is_written_back_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "list"
     path.write_bytes(b"a\xff\r\n")
     text = disk.read_text(str(path))
@@ -34,7 +34,7 @@ def test_bytes_that_are_no_text_come_back_as_they_were(tmp_path: Path) -> None:
     assert path.read_bytes() == b"a\xff\r\n"
 
 
-def test_only_files_are_read(tmp_path: Path) -> None:
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, tmp_path, tmp_path / "nothing", Path("/dev/tty0")):

@@ -27,7 +27,7 @@ PLAN = ("clique", "nodes", "tls")
 
 
 def desire(**more: Any) -> domain.DesiredState:
-    """The desired state of a tray of clique r01; what PLAN names is of the plan, the rest are options."""
+    """The desired state of a tray of clique r01. Arguments in PLAN go to the plan, others to the options."""
     plan = {"clique": "r01", "nodes": LIST, **{name: more.pop(name) for name in PLAN if name in more}}
     return domain.desired_state({"owner": "domain", **more}, plan)
 
@@ -65,19 +65,19 @@ def difference(
         ({"owner": "host_managed", "settings": {"IMEX_CMD_ENABLED": False}}, "the DRA driver needs '1'"),
     ],
 )
-def test_what_a_person_wrote_wrong_is_one_sentence(more: dict[str, Any], message: str) -> None:
+def test_a_wrong_option_fails_with_one_sentence(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ImexError, match=re.escape(message)):
         desire(**more)
 
 
-def test_host_managed_has_the_socket_that_the_driver_asks() -> None:
+def test_host_managed_has_the_socket_of_the_dra_driver() -> None:
     assert desire(owner="host_managed").settings == {
         "IMEX_CMD_ENABLED": "1",
         "IMEX_CMD_UNIX_DOMAIN_PATH": "/etc/nvidia-imex/imex_ctrl.sock",
     }
 
 
-def test_tls_is_in_files_that_nobody_else_reads() -> None:
+def test_tls_files_are_readable_by_root_only() -> None:
     given = desire(tls=TLS, settings={"IMEX_ENABLE_AUTH_ENCRYPTION": False})
     assert given.settings["IMEX_ENABLE_AUTH_ENCRYPTION"] == "1"
     assert given.settings["IMEX_CLIENT_CERT_AUTH"] == domain.TLS_FILES["authority"]
@@ -87,13 +87,13 @@ def test_tls_is_in_files_that_nobody_else_reads() -> None:
 
 
 @pytest.mark.parametrize("owner", domain.OWNERS)
-def test_one_table_for_all_owners_so_that_none_leaves_anything(owner: str) -> None:
+def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
     given = desire(owner=owner, tls=TLS, channels=[0], channel_count=64, job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
     texts = table(given)
     service = owner in domain.SERVICE_OWNERS
     for path in (domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.TMPFILES):
         assert (texts[path] is not None) == service, path
-    # A job's daemons take their certificates from there too.
+    # A job's daemons read their certificates there too.
     assert all((texts[path] is not None) == (service or owner == "job") for path in domain.TLS_FILES.values())
     assert (texts[domain.MODPROBE] is None) == (owner == "none")
     assert (texts[packages.APT_PIN] is not None) == (owner in ("domain", "host_managed", "job"))
@@ -108,7 +108,7 @@ def test_the_ports_that_each_owner_needs_open(owner: str, ports: tuple[int, ...]
     assert desire(owner=owner, settings={"SERVER_PORT": 50100}).ports_to_open == ports
 
 
-def test_without_a_major_there_is_no_rule_of_devices() -> None:
+def test_without_a_major_there_is_no_tmpfiles_rule() -> None:
     assert table(desire(channels=[0, 7]), None)[domain.TMPFILES] is None
     rule = table(desire(channels=[7, 0]))[domain.TMPFILES]
     assert rule is not None
@@ -116,7 +116,7 @@ def test_without_a_major_there_is_no_rule_of_devices() -> None:
     assert domain.channels_of_tmpfiles(rule) == {0, 7}
 
 
-def test_a_tray_as_it_should_be_has_no_gap() -> None:
+def test_a_tray_in_the_desired_state_has_no_difference() -> None:
     found = difference(desire(settings={"SERVER_PORT": 50000}), tray(0, 4))
     assert (found.restart_clique, found.restart, found.changes, found.stop) == ([], [], [], False)
 
@@ -139,7 +139,7 @@ def test_a_tray_as_it_should_be_has_no_gap() -> None:
         ({"tls": TLS}, "", ["IMEX_ENABLE_AUTH_ENCRYPTION of config.cfg"], None),
     ],
 )
-def test_what_needs_a_restart_of_whom(
+def test_changes_that_restart_the_clique_or_one_daemon(
     more: dict[str, Any], config: str, clique: list[str], own: list[str] | None
 ) -> None:
     found = difference(desire(**more), tray(0, 4), config)
@@ -147,13 +147,13 @@ def test_what_needs_a_restart_of_whom(
     assert own is None or found.restart == own
 
 
-def test_of_a_daemon_that_does_not_run_nothing_restarts() -> None:
+def test_a_daemon_that_does_not_run_needs_no_restart() -> None:
     facts = {**tray(0, 4), "running": False}
     found = difference(desire(nodes=LIST[::-1]), facts)
     assert (found.restart_clique, found.restart, found.changes) == ([], [], ["the node list of clique r01"])
 
 
-def test_a_pair_that_is_set_apart_needs_all_to_restart() -> None:
+def test_a_map_mismatch_restarts_the_clique() -> None:
     facts = tray(0, 4)
     facts["peers"][1]["connection"] = "map_mismatch"
     assert "(!M!)" in difference(desire(), facts).restart_clique[0]
@@ -186,12 +186,12 @@ def owned(*owners: str) -> dict[str, Any]:
         *((["foreign"], owner, True) for owner in domain.OWNERS),
     ],
 )
-def test_two_owners_stop_the_run(owners: list[str], owner: str, stops: bool) -> None:
+def test_two_owners_block_a_change(owners: list[str], owner: str, stops: bool) -> None:
     notes = domain.findings_of(desire(owner=owner), owned(*owners), None, "580.173.02")
     assert [note["code"] for note in notes] == (["imex_two_owners"] if stops else [])
 
 
-def test_the_roles_own_prolog_is_no_second_owner() -> None:
+def test_the_prolog_of_the_role_is_no_second_owner() -> None:
     facts = owned("prolog")
     facts["owners"][0]["why"] = "/etc/slurm/prolog.d/50-nvlink.sh mentions nvidia-imex"
     given = desire(job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
@@ -204,7 +204,7 @@ def test_without_a_drivers_version_nothing_is_installed() -> None:
     assert domain.findings_of(desire(owner="none"), owned(), None, None) == []
 
 
-def test_options_of_the_driver_wait_for_a_reboot() -> None:
+def test_changed_driver_options_need_a_reboot() -> None:
     given = desire(channel_count=64, create_channel0=True)
     params = "ImexChannelCount: 2048\nCreateImexChannel0: 1\n"
     found = domain.reboot_needed(given, params, False)
@@ -230,7 +230,7 @@ VALUES = st.sampled_from(["0", "1", "", "/x", "70", "4"])
     st.dictionaries(st.sampled_from(sorted(files.KEYS)), VALUES),
     st.dictionaries(st.sampled_from(["LOG_LEVEL", "IMEX_OWN"]), VALUES),
 )
-def test_a_config_that_was_written_needs_no_change(present: dict[str, str], wanted: dict[str, str]) -> None:
+def test_a_written_config_has_no_further_changes(present: dict[str, str], wanted: dict[str, str]) -> None:
     config = files.Config("".join(f"{key}={value}\n" for key, value in present.items()))
     keys = domain.changed_keys(config, wanted)
     written = config.changed({key: wanted[key] for key in keys})
@@ -247,7 +247,7 @@ def load(name: str) -> Any:
     return yaml.safe_load((ROLE / name).read_text())
 
 
-def test_every_key_that_an_operator_may_set_is_a_variable_with_its_default() -> None:
+def test_every_key_of_config_cfg_is_a_role_variable_with_its_default() -> None:
     by_role = {"DAEMONIZE"} | set(files.SENSITIVE)
     keys = load("vars/main.yml")["imex_config_settings"]
     defaults, specs = load("defaults/main.yml"), load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
@@ -258,8 +258,8 @@ def test_every_key_that_an_operator_may_set_is_a_variable_with_its_default() -> 
         assert specs[variable]["default"] == defaults[variable]
 
 
-def test_the_ranges_of_the_roles_variables_are_those_that_are_checked() -> None:
-    """Each number says its range in the specification, and what lies outside is refused by what the role calls."""
+def test_the_documented_ranges_of_role_variables_are_checked() -> None:
+    """Each number has its range in the specification, and the modules reject values outside."""
     known = load("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     keys = {text.strip("{} "): key for key, text in load("vars/main.yml")["imex_config_settings"].items()}
     variables = load("vars/main.yml")
@@ -290,8 +290,8 @@ def test_defaults_specs_and_readme_name_the_same_variables() -> None:
     assert rows == list(specs)
 
 
-def test_config_names_no_tls_file_of_the_role_once_they_are_gone() -> None:
-    """A daemon that somebody else starts would look for them in vain."""
+def test_config_names_no_tls_file_of_the_role_without_tls() -> None:
+    """A daemon of another owner would not start without these files."""
     ours = {key: value for key, value in desire(tls=TLS).settings.items() if key.startswith("IMEX_")}
     config = files.Config("".join(f"{key}={value}\n" for key, value in ours.items()))
     left = config.changed(domain.without_own_tls(config))
@@ -299,4 +299,4 @@ def test_config_names_no_tls_file_of_the_role_once_they_are_gone() -> None:
     assert left.get("IMEX_ENABLE_AUTH_ENCRYPTION") == "0"
     assert domain.without_own_tls(left) == {}
     site = files.Config("IMEX_ENABLE_AUTH_ENCRYPTION=1\nIMEX_SERVER_KEY=/etc/pki/site.pem\n")
-    assert domain.without_own_tls(site) == {}, "what the site has written itself stays"
+    assert domain.without_own_tls(site) == {}, "settings of the site stay"

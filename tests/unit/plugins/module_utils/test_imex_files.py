@@ -39,7 +39,7 @@ def test_a_change_keeps_comments_order_and_unknown_keys() -> None:
     ) + ("IMEX_CMD_PORT=51005\n")
 
 
-def test_a_key_of_another_release_is_written_only_where_it_is() -> None:
+def test_a_key_of_another_release_is_written_only_where_present() -> None:
     assert files.Config("LOG_LEVEL=4\n").changed({"IMEX_CONN_WAIT_TIMEOUT": "90"}).text == "LOG_LEVEL=4\n"
     old = files.Config("IMEX_CONN_WAIT_TIMEOUT=70\n")
     assert old.changed({"IMEX_CONN_WAIT_TIMEOUT": "90"}).text == "IMEX_CONN_WAIT_TIMEOUT=90\n"
@@ -52,7 +52,7 @@ def test_a_new_key_ends_with_a_newline(before: str, after: str) -> None:
     assert files.Config(before).changed({"A": "1"}).text == after
 
 
-def test_windows_line_ends_stay() -> None:
+def test_windows_line_endings_stay() -> None:
     config = files.Config("A=1\r\nB=2\r\n")
     assert config.settings() == {"A": "1", "B": "2"}
     assert config.changed({"B": "3"}).text == "A=1\r\nB=3\r\n"
@@ -67,7 +67,7 @@ VALUES = st.dictionaries(st.sampled_from(["LOG_LEVEL", "A", "NEW"]), st.from_reg
 
 @settings(deadline=None)
 @given(st.lists(LINES).map("\n".join), VALUES)
-def test_a_change_is_what_is_read_back_and_a_second_one_changes_nothing(text: str, values: dict[str, str]) -> None:
+def test_a_change_is_read_back_and_a_second_one_changes_nothing(text: str, values: dict[str, str]) -> None:
     before, after = files.Config(text), files.Config(text).changed(values)
     assert before.text == text
     expected = {**before.settings(), **values}
@@ -95,7 +95,7 @@ def test_a_change_is_what_is_read_back_and_a_second_one_changes_nothing(text: st
         ({"not a key": 1}, "not a key"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(settings: dict[str, object], said: str) -> None:
+def test_a_wrong_setting_fails_with_one_sentence(settings: dict[str, object], said: str) -> None:
     with pytest.raises(files.ImexError, match=said) as caught:
         files.check_settings(settings)
     assert str(caught.value).startswith("option settings: ")
@@ -126,7 +126,7 @@ def test_every_default_passes_its_own_check() -> None:
         ("\n\n", []),
     ],
 )
-def test_a_list_keeps_its_line_numbers_and_tells_what_is_wrong(text: str, wrong: list[tuple[int, str, str]]) -> None:
+def test_invalid_lines_of_a_list_are_reported_by_number(text: str, wrong: list[tuple[int, str, str]]) -> None:
     assert list(files.parse_nodes(text).wrong) == wrong
 
 
@@ -135,19 +135,19 @@ ADDRESS = st.ip_addresses().map(str)
 
 @settings(deadline=None)
 @given(st.lists(ADDRESS, unique=True))
-def test_a_list_is_what_was_rendered(entries: list[str]) -> None:
+def test_a_rendered_list_is_parsed_to_the_same_entries(entries: list[str]) -> None:
     text = files.render_nodes(entries)
     assert files.parse_nodes(text) == (tuple(entries), ())
     for number, entry in enumerate(entries):
         assert files.own_id(entries, [entry]) == number
 
 
-def test_two_trays_of_one_address_are_refused() -> None:
+def test_two_trays_with_one_address_are_rejected() -> None:
     with pytest.raises(files.ImexError, match="line 2"):
         files.render_nodes(["198.51.100.1", "198.51.100.1"])
 
 
-def test_a_host_finds_itself_by_address_first_line_first_or_by_name() -> None:
+def test_a_host_finds_its_own_id_by_address_or_name() -> None:
     entries = ["198.51.100.9", "t1", "2001:db8::5"]
     assert files.own_id(entries, ["2001:db8:0::5"], ["t1"]) == 1
     assert files.own_id(entries, ["2001:db8:0::5"]) == 2
@@ -156,12 +156,12 @@ def test_a_host_finds_itself_by_address_first_line_first_or_by_name() -> None:
 
 @settings(deadline=None)
 @given(st.builds(files.Record, st.text(), st.integers(0, 10**6), st.text(), st.text()))
-def test_a_record_is_what_was_written(record: files.Record) -> None:
+def test_a_record_is_parsed_as_it_was_written(record: files.Record) -> None:
     assert files.parse_record(files.render_record(record)) == record
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"clique": 1}', "{" * 9])
-def test_no_record(text: str) -> None:
+def test_other_text_is_no_record(text: str) -> None:
     assert files.parse_record(text) is None
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What ufw's own words mean; that ufw and firewalld themselves are told rightly is shown on trays of the lab."""
+"""The output of ufw. tests/integration/test_imex_firewall.py runs ufw and firewalld on trays of the lab."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def ufw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_port_is_open_where_a_rule_lets_everybody_in(ufw: Path) -> None:
+def test_a_port_is_open_where_a_rule_allows_every_source(ufw: Path) -> None:
     assert firewall._open_ports(firewall.UFW, [22, 50000, 50005, 50006, 50100]) == {22, 50005}
 
 
-def test_what_the_site_has_opened_is_never_closed(ufw: Path) -> None:
+def test_a_port_that_the_site_opened_is_not_closed(ufw: Path) -> None:
     (ufw / "opened.json").write_text('{"ufw": [22]}')
     changes = HostChanges(check=True)
     firewall.apply(changes, [50000, 50005])
@@ -45,7 +45,7 @@ def test_what_the_site_has_opened_is_never_closed(ufw: Path) -> None:
     assert changes.after == {str(ufw / "opened.json"): '{"ufw": [50000]}\n'}
 
 
-def test_a_record_that_is_none_stands_in_nobodys_way(ufw: Path) -> None:
+def test_an_invalid_record_of_ports_counts_as_empty(ufw: Path) -> None:
     (ufw / "opened.json").write_text("[1]")
     changes = HostChanges(check=True)
     firewall.apply(changes, [50005])

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the prolog decides from Slurm's environment and its settings, and the files of imex_owner job."""
+"""Decisions of the prolog by its environment and settings, and the files of IMEX per job."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ GOOD = {
 }
 
 
-# What real slurmds of 24.11.5 and 26.05.5 have put into the environment of a prolog.
+# The environment of a prolog from real slurmds of 24.11.5 and 26.05.5.
 @pytest.mark.parametrize(
     ("environ", "shares", "whole_blocks"),
     [
@@ -72,7 +72,7 @@ GOOD = {
         ({}, "SLURM_JOB_OVERSUBSCRIBE=", False),
     ],
 )
-def test_who_has_its_trays_alone(environ: dict[str, str], shares: str | None, whole_blocks: bool) -> None:
+def test_exclusive_trays_by_slurms_environment(environ: dict[str, str], shares: str | None, whole_blocks: bool) -> None:
     assert job_state.shares_its_trays(environ) == shares
     assert job_state.holds_whole_blocks(environ) is whole_blocks
 
@@ -80,7 +80,7 @@ def test_who_has_its_trays_alone(environ: dict[str, str], shares: str | None, wh
 @given(
     st.permutations([node for node, _line in TRAYS]).flatmap(lambda names: st.integers(0, 18).map(lambda n: names[:n]))
 )
-def test_every_tray_of_a_job_makes_the_same_list(names: list[str]) -> None:
+def test_every_tray_of_a_job_writes_the_same_list(names: list[str]) -> None:
     settings = job_state.Settings("r01", TRAYS)
     members = job_state.members_of(settings, [*names, "r02t01"])
     assert members == tuple(member for member in TRAYS if member[0] in names)
@@ -89,7 +89,7 @@ def test_every_tray_of_a_job_makes_the_same_list(names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("nodelist", "asked"), [("r01t[01-02,17],r02t01", False), ("r01t[01-02", True), ("r01t[x]", True), ("", True)]
 )
-def test_scontrol_reads_what_cannot_be_read_here(
+def test_scontrol_expands_a_nodelist_that_hostlist_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodelist: str, asked: bool
 ) -> None:
     scontrol = tmp_path / "scontrol"
@@ -116,18 +116,18 @@ def test_scontrol_reads_what_cannot_be_read_here(
         path=st.text(max_size=9),
     )
 )
-def test_settings_come_back_as_they_were_written(settings: job_state.Settings) -> None:
+def test_settings_are_parsed_as_they_were_written(settings: job_state.Settings) -> None:
     assert job_state.settings_of(job_files.render_settings(settings)) == settings
 
 
 @given(st.text(max_size=99) | st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps))
-def test_what_are_no_settings_is_one_sentence(text: str) -> None:
+def test_invalid_settings_fail_with_one_sentence(text: str) -> None:
     with pytest.raises(job_state.Failure, match="run the role on this tray"):
         job_state.settings_of(text)
 
 
 @pytest.mark.parametrize("change", [{"policy": "hold"}, {"scope": "rack"}, {"wait": 0}, {"more": 1}, {"wait": "x"}])
-def test_settings_with_something_else_in_them(change: dict[str, Any]) -> None:
+def test_settings_with_invalid_values_fail(change: dict[str, Any]) -> None:
     data = {**json.loads(job_files.render_settings(job_state.Settings("r01", TRAYS))), **change}
     with pytest.raises(job_state.Failure):
         job_state.settings_of(json.dumps(data))
@@ -154,15 +154,15 @@ def _job(**environ: str) -> job_state.Job:
         ("/dev/null", {}, None),
     ],
 )
-def test_the_file_of_a_jobs_log(pattern: str, fields: dict[str, str], expected: str | None) -> None:
+def test_the_output_file_of_a_batch_job(pattern: str, fields: dict[str, str], expected: str | None) -> None:
     assert job_failed._expanded(pattern, _job(), {**FIELDS, **fields}) == expected
 
 
-def test_a_line_is_written_as_the_jobs_user_only(tmp_path: Path) -> None:
-    """Also through a link that the user has put there: root's files stay as they are."""
+def test_a_line_is_written_with_the_rights_of_the_jobs_user(tmp_path: Path) -> None:
+    """Also through a link of the user: root's files do not change."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))  # pytest's own lets no other user through
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))  # other users cannot enter pytest's own
     folder.chmod(0o777)
     try:
         _append_through_a_link(folder)
@@ -183,7 +183,7 @@ def _append_through_a_link(folder: Path) -> None:
     assert secret.read_text() == "old\n"
 
 
-def test_a_port_that_listens_is_told_from_one_that_does_not() -> None:
+def test_only_listening_addresses_are_found() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -192,8 +192,8 @@ def test_a_port_that_listens_is_told_from_one_that_does_not() -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_connection_is_seen_by_who_made_it(family: socket.AddressFamily) -> None:
-    """Also where the socket is one of IPv6, as gRPC's are; who was called has none."""
+def test_a_connection_is_listed_on_the_side_that_made_it(family: socket.AddressFamily) -> None:
+    """Also with an IPv6 socket, as gRPC uses; the side that accepted lists none."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as link:
         port = server.getsockname()[1]
         assert job_wait._connected_to(port) == set()
@@ -209,10 +209,10 @@ def test_a_connection_is_seen_by_who_made_it(family: socket.AddressFamily) -> No
     ("name", "value"),
     [("_SOCK_DIAG_BY_FAMILY", 9999), ("_NETLINK_SOCK_DIAG", 4000)],
 )
-def test_where_the_kernel_does_not_tell_of_connections_nobody_waits_for_it(
+def test_no_wait_where_the_kernel_does_not_list_connections(
     monkeypatch: pytest.MonkeyPatch, name: str, value: int
 ) -> None:
-    """As without its module tcp_diag: it answers with an error, or there is no such socket."""
+    """As without its module tcp_diag: it returns an error, or there is no such socket."""
     monkeypatch.setattr(job_wait, name, value)
     assert job_wait._connected_to(50000) is None
     before = time.monotonic()
@@ -228,10 +228,10 @@ def test_where_the_kernel_does_not_tell_of_connections_nobody_waits_for_it(
         (0.3, job_wait._Status("ready", {1: "never_connected"}, ""), True),
     ],
 )
-def test_an_answer_that_the_deadline_cuts_short_takes_nothing_back(
+def test_a_ctl_call_cut_short_by_the_deadline_keeps_the_last_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: float, before: job_wait._Status, hangs: bool
 ) -> None:
-    """A ctl that meets a dead tray is slow; only where it has had its whole time, or has never spoken, it hangs."""
+    """The ctl is slow with an unreachable tray; it hangs only if it had its full time, or never answered before."""
     ctl = tmp_path / "nvidia-imex-ctl"
     ctl.write_text("#!/bin/sh\nexec sleep 60\n")
     ctl.chmod(0o755)
@@ -259,7 +259,7 @@ def test_the_program_runs_alone_and_compiles_once(tmp_path: Path) -> None:
         )
         assert (done.returncode, done.stderr[:6]) == (2, "usage:"), done.stderr
         assert len(list((tmp_path / "run").iterdir())) == 1
-    # By a user who may not write there, and with what an earlier start has left broken.
+    # By a user without write access, and with a broken cache of an earlier start.
     next((tmp_path / "run").iterdir()).write_bytes(b"\x00broken")
     done = subprocess.run(
         [sys.executable, "-IS", program, "x"], capture_output=True, text=True, check=False, timeout=60
@@ -267,8 +267,8 @@ def test_the_program_runs_alone_and_compiles_once(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
 
 
-def test_ansible_packs_every_part_with_the_module() -> None:
-    """What no import leads to from the module is not on the tray, where the program is made."""
+def test_ansible_sends_every_part_with_the_module() -> None:
+    """The program is built on the tray, where only files that the module imports exist."""
     found: set[str] = set()
     waiting = list(job_files._imported(ast.parse(Path(imex_job.__file__).read_text())))
     while waiting:
@@ -280,7 +280,7 @@ def test_ansible_packs_every_part_with_the_module() -> None:
 
 
 def test_every_part_of_the_program_can_be_loaded(tmp_path: Path) -> None:
-    """The parts that only tell why something has failed must be there when it has."""
+    """The parts that only explain failures must be loadable after a failure."""
     parts = job_files.sources()
     text = job_files.program(sys.executable, parts).replace(repr(job_state.RUN), repr(str(tmp_path / "run")))
     ending = "status = sys.modules[ENTRY]"
@@ -322,8 +322,8 @@ sys.exit(0)
 """
 
 
-def test_the_start_sees_little_of_python_and_the_same_of_files(tmp_path: Path) -> None:
-    """What stands in for typing, json and their like in the program says what they say, and none of them is loaded."""
+def test_the_start_imports_little_and_parses_files_alike(tmp_path: Path) -> None:
+    """The program's replacements of typing, json and similar modules return the same, and none of them is imported."""
     settings = job_state.Settings("r01", TRAYS, policy="requeue", wait=7.5)
     row = {"status": "READY", "connections": {str(number): {"status": "CONNECTED"} for number in range(18)}}
     answer = {"nodes": {"3": row, "4": {"status": "INIT_GPU"}}, "status": "UP"}
@@ -356,11 +356,11 @@ def test_the_start_sees_little_of_python_and_the_same_of_files(tmp_path: Path) -
 
 
 def _behind(program: str) -> str:
-    """The sources that stand behind the program's own lines."""
+    """The sources that follow the program's own lines."""
     return program[program.index("\n#@ ") :]
 
 
-def test_the_settings_of_a_tray_are_those_of_its_clique_alone() -> None:
+def test_the_settings_file_has_the_trays_own_clique_only() -> None:
     want = job_files.desired_state(OPTIONS, GOOD)
     made = job_files.files_of(want, {f"{job_files.PACKAGE}.imex.job": ""})
     assert len(made[job_state.SETTINGS_FILE][0]) < 2500
@@ -378,7 +378,7 @@ def test_the_settings_of_a_tray_are_those_of_its_clique_alone() -> None:
         ([], "never", False),
     ],
 )
-def test_channel0_is_made_where_slurm_gives_no_channel(switch: list[str], option: str, expected: bool) -> None:
+def test_channel0_is_created_where_slurm_gives_no_channel(switch: list[str], option: str, expected: bool) -> None:
     slurm = {**GOOD, "switchtype": switch}
     assert job_files.desired_state({**OPTIONS, "channel0": option}, slurm).settings.channel0 is expected
 
@@ -397,7 +397,7 @@ def test_channel0_is_made_where_slurm_gives_no_channel(switch: list[str], option
         {"members": [{"node": "a", "address": ""}]},
     ],
 )
-def test_a_wrong_option_is_refused(change: dict[str, Any]) -> None:
+def test_a_wrong_option_is_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(files.ImexError):
         job_files.desired_state({**OPTIONS, **change}, GOOD)
 
@@ -423,13 +423,13 @@ def test_a_wrong_option_is_refused(change: dict[str, Any]) -> None:
         ({"prolog": ["/opt/a.sh,/etc/slurm/prolog.d/[0-9]*"]}, [], []),
     ],
 )
-def test_what_slurm_conf_must_say(change: dict[str, list[str]], refused: list[str], noted: list[str]) -> None:
+def test_required_settings_of_slurm_conf(change: dict[str, list[str]], refused: list[str], noted: list[str]) -> None:
     slurm = {**GOOD, **change}
     found = job_files.judge(job_files.desired_state(OPTIONS, slurm), slurm, "/etc/slurm/slurm.conf")
     assert [[note["code"] for note in notes] for notes in found] == [refused, noted]
 
 
-def test_a_policy_that_needs_a_task_prolog() -> None:
+def test_policy_run_needs_a_task_prolog() -> None:
     want = job_files.desired_state({**OPTIONS, "policy": "run"}, GOOD)
     assert [note["code"] for note in job_files.judge(want, GOOD, "x")[1]] == ["imex_job_task_prolog"]
     assert job_files.judge(want, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []

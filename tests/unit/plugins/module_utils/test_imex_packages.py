@@ -51,18 +51,18 @@ def test_both_archives_and_names() -> None:
     assert packages.choose(offers, "580.95.05") is None
 
 
-def test_what_dnf_says() -> None:
+def test_the_output_of_dnf() -> None:
     offers = packages.parse_repoquery("nvidia-imex 580.173.02-1\nnvidia-imex 595.58.03-1\n\nnoise\n")
     assert packages.choose(offers, DRIVER) == Offer("nvidia-imex", "580.173.02-1")
 
 
 @given(st.text(max_size=200))
-def test_no_text_of_a_package_manager_breaks_it(text: str) -> None:
+def test_any_output_of_a_package_manager_is_parsed(text: str) -> None:
     for offers in (packages.parse_madison(text), packages.parse_repoquery(text)):
         assert all(offer.name and offer.version for offer in offers)
 
 
-def test_a_version_that_a_person_wrote() -> None:
+def test_the_option_version() -> None:
     assert packages.check_version(DRIVER) == DRIVER
     with pytest.raises(ImexError, match="option version: 'latest' is not a driver version"):
         packages.check_version("latest")

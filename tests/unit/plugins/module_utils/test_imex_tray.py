@@ -20,11 +20,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
 )
 
 
-def test_what_is_no_file_goes_without_being_read(tmp_path: Path) -> None:
-    """A channel's device among them: who reads a terminal, or a pipe, waits for ever."""
+def test_a_path_that_is_no_file_is_removed_without_being_read(tmp_path: Path) -> None:
+    """Such as a channel device: reading a terminal or a pipe would block."""
     pipe = tmp_path / "channel0"
     os.mkfifo(pipe)
-    # In a child, which a wait costs no more than the time that it has.
+    # In a child process, so that a read that blocks ends by its time limit.
     done = child.call(host_changes.HostChanges().write, 5.0, str(pipe), None, 0)
     assert (done.result.rc, done.result.timed_out) == (0, False)
     assert not os.path.lexists(pipe)
@@ -47,7 +47,7 @@ def squeue(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
 
-def test_slurm_is_asked_once_for_the_whole_clique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_squeue_runs_once_for_the_whole_clique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, f'echo "$@" >> {tmp_path}/asked; printf "8 (ann)\\n9 (bob)\\n8 (ann)\\n"', monkeypatch)
     assert slurm_jobs.running_on(["a", "b"]) == (["8 (ann)", "9 (bob)"], None)
     asked = (tmp_path / "asked").read_text().splitlines()
@@ -55,7 +55,7 @@ def test_slurm_is_asked_once_for_the_whole_clique(tmp_path: Path, monkeypatch: p
     assert "--nodelist=a,b" in asked[0]
 
 
-def test_a_slurm_that_does_not_answer_is_no_slurm_without_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_are_unknown_where_slurmctld_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", monkeypatch)
     jobs, why = slurm_jobs.running_on(["a"])
     assert (jobs, why) == ([], "slurm_load_jobs error: Unable to contact slurm controller")
@@ -63,9 +63,9 @@ def test_a_slurm_that_does_not_answer_is_no_slurm_without_jobs(tmp_path: Path, m
     assert slurm_jobs.running_on(["a"], 0.3) == ([], "squeue timed out")
 
 
-def test_a_client_without_a_cluster_is_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_a_cluster_has_no_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, "echo 'fatal: Could not establish a configuration source' >&2; exit 1", monkeypatch)
-    # This machine may run the steps of a lab.
+    # This machine may run job steps of a lab.
     monkeypatch.setattr(processes, "pids", list)
     assert slurm_jobs.running_on(["a"]) == ([], None)
 

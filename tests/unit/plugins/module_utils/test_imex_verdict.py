@@ -27,7 +27,7 @@ def members(count: int) -> list[tuple[str, str]]:
 
 
 def clique(count: int, cells: Cells | None = None, **trays: dict[str, Any]) -> dict[str, Any]:
-    """The facts of all trays, each from its own ctl; more changes of one by its name."""
+    """The facts of all trays, each from its own ctl. ``more``: tray -> other facts."""
     text = domain_json(addresses(count), cells, status="DEGRADED" if cells else "UP")
     answers = {"state": answer("READY\n"), "domain": answer(text)}
     return {
@@ -44,7 +44,7 @@ def both_ways(pairs: list[tuple[int, int]], word: str) -> Cells:
     return {pair: word for a, b in pairs for pair in ((a, b), (b, a))}
 
 
-def test_all_well() -> None:
+def test_a_clique_that_is_up() -> None:
     assert verdict.judge("r01", members(18), clique(18)) == verdict.Verdict(True, (), (), ())
 
 
@@ -57,7 +57,7 @@ def test_one_wrong_list_among_18_is_one_finding() -> None:
     assert len(judged.waiting) == 18
 
 
-def test_a_mismatch_that_the_files_do_not_show_any_more() -> None:
+def test_a_mismatch_that_the_files_no_longer_show() -> None:
     cells = both_ways([(0, 2), (1, 2), (3, 2)], "NODE_MAP_MISMATCH")
     judged = verdict.judge("r01", members(4), clique(4, cells))
     assert found(judged) == [("imex_list_differs", "t2")]
@@ -71,7 +71,7 @@ def test_a_list_of_the_same_trays_in_other_bytes() -> None:
     assert found(judged) == [("imex_list_differs", "t1")]
 
 
-def test_all_hold_the_same_wrong_list() -> None:
+def test_all_have_the_same_wrong_list() -> None:
     judged = verdict.judge("r01", [*members(3), ("t3", "198.51.100.99")], {**clique(3), "t3": None})
     assert found(judged)[0] == ("imex_list_differs", None)
     assert "t0, t1, t2" in judged.findings[0]["message"]
@@ -95,7 +95,7 @@ def test_a_member_that_is_down_explains_its_pairs() -> None:
 
 
 @pytest.mark.parametrize("absent", [{"t2": None}, {}])
-def test_a_member_that_could_not_be_asked(absent: dict[str, Any]) -> None:
+def test_an_unreachable_member(absent: dict[str, Any]) -> None:
     facts = clique(3, {(0, 2): "RECOVERING", (1, 2): "RECOVERING"})
     del facts["t2"]
     judged = verdict.judge("r01", members(3), {**facts, **absent})
@@ -112,21 +112,21 @@ def test_waiting_for_recovery_names_trays() -> None:
     assert "(t2)" in judged.findings[0]["message"]
 
 
-def test_a_pair_that_is_blind_one_way() -> None:
+def test_a_pair_that_is_connected_one_way_only() -> None:
     judged = verdict.judge("r01", members(4), clique(4, {(0, 3): "NEVER_CONNECTED"}))
     assert found(judged) == [("imex_pair_disconnected", None)]
     assert "t0-t3 are connected one way only" in judged.findings[0]["message"]
     assert judged.disconnected == (("t0", "t3", "never_connected"),)
 
 
-def test_the_tray_in_every_blind_pair_is_named() -> None:
+def test_the_tray_in_every_disconnected_pair_is_named() -> None:
     cells = both_ways([(0, 3), (1, 3), (2, 3)], "RECOVERING")
     judged = verdict.judge("r01", members(4), clique(4, cells))
     assert found(judged) == [("imex_pair_disconnected", "t3")]
     assert "t3 is in each of these pairs" in judged.findings[0]["message"]
 
 
-def test_a_row_of_another_is_no_witness() -> None:
+def test_only_a_trays_own_row_counts() -> None:
     """t0's ctl shows a broken row of t1 that t1 itself does not have."""
     text = domain_json(addresses(2), {(1, 0): "INVALID"}, status="DEGRADED")
     facts = clique(2, t0={"answers": {"state": answer("READY\n"), "domain": answer(text)}})
@@ -151,7 +151,7 @@ def cliques(draw: st.DrawFn) -> tuple[int, Cells, list[str]]:
 
 @settings(deadline=None)
 @given(cliques())
-def test_a_verdict_is_good_only_if_all_is_and_else_has_a_reason(case: tuple[int, Cells, list[str]]) -> None:
+def test_a_verdict_is_ok_only_without_errors_and_otherwise_has_a_finding(case: tuple[int, Cells, list[str]]) -> None:
     count, cells, kinds = case
     changes: dict[str, dict[str, Any]] = {}
     for number, kind in enumerate(kinds):
@@ -180,7 +180,7 @@ def test_a_verdict_is_good_only_if_all_is_and_else_has_a_reason(case: tuple[int,
     assert {f"t{number}" for number, kind in enumerate(kinds) if kind != "ready"} <= blamed
 
 
-def test_a_ready_tray_whose_ctl_hangs_is_the_finding_and_no_pair() -> None:
+def test_a_ready_tray_whose_ctl_hangs_is_reported_once() -> None:
     answers = {"state": answer("READY\n"), "domain": answer("")._replace(rc=None, timed_out=True)}
     facts = clique(4, t1={"answers": answers})
     assert facts["t1"]["ready"]

@@ -47,7 +47,7 @@ def test_a_list_that_all_have_keeps_its_generation() -> None:
     assert decide({tray: row(7, NEW) for tray in TRAYS}).generation == 7
 
 
-def test_a_changed_list_is_one_more_than_any_knows_and_restarts_all() -> None:
+def test_a_changed_list_gets_the_next_generation_and_restarts_all() -> None:
     rows = {tray: row(number, OLD, restart=True) for number, tray in enumerate(TRAYS, 3)}
     decision = decide(rows)
     assert (decision.restart, decision.generation) == (True, 7)
@@ -59,19 +59,19 @@ def test_a_tray_that_comes_back_takes_the_generation_of_its_clique() -> None:
     assert (decision.restart, decision.generation) == (False, 5)
 
 
-def test_a_tray_that_comes_back_alone_learns_it_from_its_peers() -> None:
+def test_a_tray_that_comes_back_alone_takes_the_generation_of_its_peers() -> None:
     records = {"10.0.0.1": record(5, NEW), "10.0.0.2": record(5, NEW)}
     decision = decide({"d": row(4, OLD, running=False, peers=records)}, play=["d"])
     assert (decision.restart, decision.generation, decision.outdated, decision.blocked) == (False, 5, (), None)
 
 
-def test_a_tray_that_cannot_be_reached_owes() -> None:
+def test_an_unreachable_tray_is_outdated() -> None:
     decision = decide({tray: row(3, OLD, restart=True) for tray in TRAYS[:3]})
     assert decision.outdated == ("d",)
     assert [(note["code"], note["tray"]) for note in decision.findings] == [("imex_list_outdated", "d")]
 
 
-def test_a_part_of_the_clique_is_not_changed() -> None:
+def test_a_change_of_a_part_of_the_clique_is_blocked() -> None:
     decision = decide({"a": row(3, OLD, restart=True)}, play=["a"])
     assert [note["code"] for note in decision.findings] == ["imex_clique_partial"]
     assert "leaves out b, c, d" in str(decision.blocked)
@@ -88,7 +88,7 @@ def test_a_first_tray_does_not_join_members_of_another_list() -> None:
     assert [note["code"] for note in decision.findings] == ["imex_clique_partial"]
 
 
-def test_a_broken_member_that_runs_holds_a_restart_and_nothing_else() -> None:
+def test_a_failed_member_that_runs_blocks_a_restart_only() -> None:
     broken = {"failed": True, "running": True, "msg": "two owners"}
     rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": broken}
     decision = decide(rows)
@@ -97,13 +97,13 @@ def test_a_broken_member_that_runs_holds_a_restart_and_nothing_else() -> None:
     assert (calm.blocked, calm.restart, calm.outdated) == (None, False, ("d",))
 
 
-def test_a_broken_member_that_does_not_run_owes() -> None:
+def test_a_failed_member_that_does_not_run_is_outdated() -> None:
     rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": {"failed": True, "running": False}}
     decision = decide(rows)
     assert (decision.blocked, decision.outdated) == (None, ("d",))
 
 
-def test_records_of_another_clique_say_nothing_of_this_one() -> None:
+def test_records_of_another_clique_are_ignored() -> None:
     rows = {tray: row(1, NEW) for tray in TRAYS[:3]} | {"d": row(record=record(9, OLD, "r02"))}
     assert decide(rows).generation == 1
 
@@ -123,9 +123,7 @@ ROWS = st.dictionaries(
 
 
 @given(ROWS, st.sets(st.sampled_from(TRAYS)))
-def test_no_member_that_is_given_the_list_keeps_a_record_that_wins_over_it(
-    rows: dict[str, Any], play: set[str]
-) -> None:
+def test_the_new_generation_is_higher_than_that_of_every_older_list(rows: dict[str, Any], play: set[str]) -> None:
     decision = decide(rows, play | set(rows))
     known = [entry["record"] for entry in rows.values() if not entry["failed"] and entry["record"]]
     assert all(decision.generation > other["generation"] for other in known if other["sha256"] == OLD)
@@ -133,20 +131,20 @@ def test_no_member_that_is_given_the_list_keeps_a_record_that_wins_over_it(
     assert not set(decision.outdated) & {tray for tray, entry in rows.items() if not entry["failed"]}
 
 
-def test_only_a_proven_hash_starts() -> None:
+def test_only_trays_with_the_right_hash_start() -> None:
     rows = {"a": {"sha256": NEW}, "b": {"sha256": OLD}, "c": {"failed": True, "sha256": None}}
     verified, findings = imex_clique.startable(CLIQUE, NEW, rows)
     assert verified == ["a"]
     assert [(note["code"], note["tray"]) for note in findings] == [("imex_list_differs", "b")]
 
 
-# Whether there is anything to do, asked before jobs are kept away.
+# Pending changes, reported before trays are drained.
 
 MEMBERS = Clique("r01", ("t0", "t1", "t2"), tuple(addresses(3)))
 
 
 def asked(number: int, **more: Any) -> dict[str, Any]:
-    """A tray on which all is as it should be."""
+    """The row of a tray in the desired state."""
     kept = {**record(4, NEW), "outdated": []}
     return {**row(), "record": kept, "pending": [], "approved": True, "facts": facts(number, 3), **more}
 
@@ -159,7 +157,7 @@ def settled() -> dict[str, Any]:
     return {tray: asked(number) for number, tray in enumerate(MEMBERS.trays)}
 
 
-def test_a_clique_as_it_should_be_has_nothing_to_do() -> None:
+def test_a_clique_in_the_desired_state_has_no_pending_changes() -> None:
     assert [pending(settled(), tray) for tray in MEMBERS.trays] == [[], [], []]
 
 
@@ -176,25 +174,25 @@ def test_a_clique_as_it_should_be_has_nothing_to_do() -> None:
         ({"facts": {**facts(0, 3), "domain_state": "degraded"}}, "wait until it is connected to the other members"),
     ],
 )
-def test_a_tray_that_is_not_as_it_should_be_has(change: dict[str, Any], why: str) -> None:
+def test_a_tray_with_a_difference_has_pending_changes(change: dict[str, Any], why: str) -> None:
     rows = {**settled(), "t0": asked(0, **change)}
     assert pending(rows) == [why]
-    assert pending(rows, "t1") == [], "that it takes its clique with it is up to who keeps the jobs away"
+    assert pending(rows, "t1") == [], "the rollout, not this function, drains the rest of the clique"
 
 
-def test_what_restarts_the_clique_is_to_be_done_on_each_of_its_trays() -> None:
+def test_a_restart_of_the_clique_is_pending_on_each_of_its_trays() -> None:
     rows = {**settled(), "t1": asked(1, restart_clique=["the list of clique r01"])}
     assert [bool(pending(rows, tray)) for tray in MEMBERS.trays] == [True, True, True]
     assert pending({}, "t0") == ["it returned no preview"]
 
 
-def test_a_note_of_who_owes_and_a_boot_drain_nobody() -> None:
-    """The approval is gone after a boot, and written again beside the daemon that runs."""
+def test_records_of_outdated_trays_and_a_boot_are_not_pending() -> None:
+    """The approval is gone after a boot, and is written again while the daemon runs."""
     rows = {**settled(), "t0": asked(0, approved=False, record={**record(4, NEW), "outdated": ["t2"]})}
     assert pending(rows) == []
 
 
-def test_a_tray_that_is_away_does_not_drain_the_others() -> None:
+def test_an_unreachable_tray_is_not_pending_for_the_others() -> None:
     rows = {tray: entry for tray, entry in settled().items() if tray != "t2"}
     for entry in rows.values():
         lost = [
@@ -206,7 +204,7 @@ def test_a_tray_that_is_away_does_not_drain_the_others() -> None:
     assert pending({**rows, "t2": asked(2)}) == ["wait until it is connected to the other members"]
 
 
-def test_a_clique_that_would_be_held_is_told_by_the_change_itself() -> None:
+def test_a_blocked_change_is_pending() -> None:
     rows = {"t0": asked(0, restart_clique=["the list of clique r01"])}
     assert "leaves out t1, t2" in pending(rows, play=["t0"])[0]
 
@@ -226,8 +224,8 @@ def test_a_clique_that_would_be_held_is_told_by_the_change_itself() -> None:
         min_size=1,
     )
 )
-def test_no_daemon_is_stopped_or_started_where_nothing_was_to_be_done(rows: dict[str, Any]) -> None:
-    """Whatever the rows: what the change decides from them touches no daemon of such a tray."""
+def test_no_daemon_is_stopped_or_started_without_pending_changes(rows: dict[str, Any]) -> None:
+    """For any rows, the decision from them restarts no daemon of such a tray."""
     decision = imex_clique.decide(MEMBERS, NEW, rows, MEMBERS.trays, [])
     for tray, entry in rows.items():
         if not pending(rows, tray):
@@ -248,7 +246,7 @@ def test_no_daemon_is_stopped_or_started_where_nothing_was_to_be_done(rows: dict
         (None, ["it returned no preview"]),
     ],
 )
-def test_an_owner_without_a_list_asks_each_tray_alone(decision: Any, why: list[str]) -> None:
+def test_pending_changes_without_a_node_list(decision: Any, why: list[str]) -> None:
     assert imex_clique.pending_without_list(decision) == why
 
 
@@ -265,7 +263,7 @@ def test_long_lists_of_trays_stay_one_sentence(count: int) -> None:
     ("serial", "sizes"),
     [([], [7]), ([3], [3, 3, 1]), ([1, 4], [1, 4, 2]), (["50%"], [3, 3, 1]), (["1%"], [1] * 7), ([0], [7]), ([9], [7])],
 )
-def test_a_play_in_batches_is_cut_as_ansible_cuts_it(serial: list[Any], sizes: list[int]) -> None:
+def test_batches_are_those_of_ansible(serial: list[Any], sizes: list[int]) -> None:
     from ansible.executor.playbook_executor import PlaybookExecutor
 
     hosts = [f"t{number}" for number in range(7)]

@@ -63,7 +63,7 @@ def test_a_clique_without_a_list_is_an_error_of_its_trays_only(tmp_path: Path) -
         imex_run_store.clique_of(str(tmp_path), str(tmp_path / "none.json"), "r01t1")
 
 
-def test_a_fabric_file_that_changes_is_read_anew(tmp_path: Path) -> None:
+def test_a_changed_fabric_file_is_read_again(tmp_path: Path) -> None:
     path = fabric(tmp_path / "fabric.json")
     assert len(imex_run_store.clique_of(str(tmp_path), path, "r01t1").trays) == 3  # type: ignore[union-attr]
     os.utime(fabric(tmp_path / "fabric.json", trays=4), ns=(1, 1))
@@ -76,7 +76,7 @@ def _ask(arguments: tuple[str, str]) -> int:
     return len(found.trays)
 
 
-def test_many_forks_at_once_parse_it_once(tmp_path: Path) -> None:
+def test_concurrent_forks_parse_the_fabric_file_once(tmp_path: Path) -> None:
     path = fabric(tmp_path / "fabric.json", trays=18)
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(_ask, [(str(tmp_path), path)] * 24)) == [18] * 24

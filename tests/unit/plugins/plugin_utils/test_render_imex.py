@@ -10,14 +10,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import ime
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 
-def test_one_list_a_clique_holds_addresses_and_nothing_else() -> None:
+def test_the_list_of_a_clique_has_addresses_only() -> None:
     files = imex.render(fabrics.fabric(), State())
     assert sorted(files) == [f"imex/{clique}/nodes_config.cfg" for clique in ("r01", "r02a", "r02b")]
     assert files["imex/r01/nodes_config.cfg"] == "".join(f"10.0.1.{tray}\n" for tray in range(1, 19))
     assert files["imex/r02b/nodes_config.cfg"] == "".join(f"10.0.2.{tray}\n" for tray in range(10, 19))
 
 
-def test_order_is_the_natural_order_of_names_whatever_the_order_of_the_file() -> None:
+def test_the_order_is_the_natural_order_of_names() -> None:
     fabric = fabrics.fabric(racks=1, trays=12)
     renamed = {name.replace("t0", "t"): tray for name, tray in reversed(fabric.trays.items())}
     shuffled = type(fabric)(fabric.domains, fabric.cliques, renamed, [])
@@ -32,7 +32,7 @@ def test_a_retired_clique_gets_no_list() -> None:
 
 
 @pytest.mark.parametrize(("address", "code"), [(None, "imex_address_missing"), ("10.0.2.1", "imex_address_duplicate")])
-def test_a_list_that_would_be_wrong_is_a_finding_and_not_written(address: str | None, code: str) -> None:
+def test_a_list_with_errors_is_a_finding_and_not_written(address: str | None, code: str) -> None:
     fabric = fabrics.fabric()
     fabric.trays["r02t05"]["imex_address"] = address
     assert sorted(imex.render(fabric, State())) == [f"imex/{clique}/nodes_config.cfg" for clique in ("r01", "r02b")]
@@ -47,5 +47,5 @@ def test_a_list_that_would_be_wrong_is_a_finding_and_not_written(address: str | 
     assert code in CATALOGUE
 
 
-def test_a_sound_fabric_has_no_finding() -> None:
+def test_a_valid_fabric_has_no_finding() -> None:
     assert imex.findings(fabrics.fabric(), State()) == []
