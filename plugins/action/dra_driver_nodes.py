@@ -1,12 +1,12 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lets the DRA driver's plugin onto nodes, from the controller; the module of the same name documents it."""
+"""Enable the DRA driver's plugin on nodes, from the controller; documented by the module of the same name."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -25,12 +25,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster
 
 PAUSE = 2.0
-"""Seconds between two looks."""
+"""Seconds between two snapshots."""
 Result = dict[str, Any]
+LABEL, UNLABEL, DELETE_POD = "label", "unlabel", "delete_pod"
 
 
 class ActionModule(ActionBase):
-    """Labels nodes, deletes old pods, waits. What did not come up is taken back."""
+    """Labels nodes, deletes old pods, waits. Nodes on which the plugin does not become ready are disabled again."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -38,122 +39,134 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
         result: Result = super().run(tmp, task_vars)
         _spec, self.options = self.validate_argument_spec(
-            argument_spec={"state": {"type": "str", "choices": ["present", "kept", "absent"], "required": True}}
+            argument_spec={"state": {"type": "str", "choices": ["present", "adopted", "absent"], "required": True}}
             | arguments.SPEC
         )
         self.options["waves"] = True
         self.trays = arguments.trays(self.options["trays"], (task_vars or {}).get("hostvars") or {})
-        self.opened: set[str] = set()
+        self.enabled: set[str] = set()
         try:
             result.update(getattr(self, f"_{self.options['state']}")())
         except NvlinkError as error:
             sentence = f"{str(error).rstrip('.')}."
             if self.options["state"] != "present":
                 raise AnsibleActionFail(sentence) from None
-            # One speaks for the whole wave here, so it says of each tray what the rollout is to note.
-            result.update(self._outcome(refused=dict.fromkeys(self.trays, sentence)))
+            # One host runs the task for the whole wave, so every tray gets the reason that the rollout records.
+            result.update(self._outcome(failures=dict.fromkeys(self.trays, sentence)))
         return result
 
-    def _look(self) -> tuple[preflight.Seen, preflight.Plan]:
-        """A snapshot; each look has the whole deadline of a client."""
-        seen = Reader(*kubeconfig.client_config(arguments.connection(self.options))).snapshot()
-        return seen, arguments.plan(self.options, versions.pinned(self.options["chart_version"]), seen)
+    def _snapshot(self) -> tuple[preflight.Snapshot, preflight.Plan]:
+        """A snapshot and its plan, by a new client, since a client has one deadline."""
+        snapshot = Reader(*kubeconfig.client_config(arguments.connection(self.options))).snapshot()
+        return snapshot, arguments.plan(self.options, versions.pinned(self.options["chart_version"]), snapshot)
 
-    def _gate(self) -> waves.Gate:
-        return waves.Gate(Cluster(arguments.way(self.options), "dra_driver"))
+    def _rollout(self) -> waves.PluginRollout:
+        return waves.PluginRollout(Cluster(arguments.client_options(self.options), "dra_driver"))
 
     # --- A wave.
 
     def _present(self) -> Result:
         ends = time.monotonic() + self.options["wait"]
-        gate = self._gate()
-        seen, _plan, plugin = self._installed()
-        while (revision := gate.revision(plugin)) is None and time.monotonic() + PAUSE < ends:
+        rollout = self._rollout()
+        snapshot, _plan, plugin = self._installed()
+        while (revision := rollout.revision(plugin)) is None and time.monotonic() + PAUSE < ends:
             time.sleep(PAUSE)
-            seen, _plan, plugin = self._installed()
+            snapshot, _plan, plugin = self._installed()
         names = {tray.node for tray in self.trays.values()}
-        nodes = [node for node in seen["nodes"] if preflight.name_of(node) in names]
-        closed = [node for node in nodes if not waves.is_let_in(node)]
+        nodes = [node for node in snapshot["nodes"] if preflight.name_of(node) in names]
+        disabled = [node for node in nodes if not waves.is_enabled(node)]
         old = [
             pod
-            for name, pod in gate.pods(plugin).items()
+            for name, pod in rollout.pods(plugin).items()
             if name in names and revision and waves.revision_of(pod) != revision
         ]
-        labelled = sorted(preflight.name_of(node) for node in closed)
+        labelled = _names(disabled)
         replaced = sorted(str(pod["spec"]["nodeName"]) for pod in old)
         if self._task.check_mode:
             return self._outcome(labelled, replaced)
         try:
-            gate.open(closed, self.opened)
-            gate.delete(old)
-            refused = self._wait(ends)
+            rollout.enable(disabled, self.enabled)
+            rollout.delete_pods(old)
+            failures = self._wait(ends)
         except BaseException:
-            # Whatever ends this, also a person: what nobody has judged is held back again.
-            gate.close([node for node in closed if preflight.name_of(node) in self.opened])
+            # On any interruption, nodes that were not checked are disabled again.
+            rollout.disable([node for node in disabled if preflight.name_of(node) in self.enabled])
             raise
-        back = [node for node in closed if any(self.trays[name].node == preflight.name_of(node) for name in refused)]
-        gate.close(back)
-        held = {preflight.name_of(node) for node in back}
-        told = {
-            name: f"{why.rstrip('.')}; the node is held back again." if self.trays[name].node in held else why
-            for name, why in refused.items()
+        failed = {self.trays[name].node for name in failures}
+        reverted = [node for node in disabled if preflight.name_of(node) in failed]
+        rollout.disable(reverted)
+        back = _names(reverted)
+        messages = {
+            name: f"{reason.rstrip('.')}; the node is disabled again." if self.trays[name].node in back else reason
+            for name, reason in failures.items()
         }
-        return self._outcome([name for name in labelled if name not in held], replaced, told)
+        return self._outcome([name for name in labelled if name not in back], replaced, messages)
 
-    def _installed(self) -> tuple[preflight.Seen, preflight.Plan, Mapping[str, Any]]:
-        """The look, with the DaemonSet; DraError where no wave can be."""
-        seen, plan = self._look()
-        plugin = checks.plugin(seen, plan)
-        remedy = "run the playbook kubernetes with -e dra_driver_waves=true first"
+    def _installed(self) -> tuple[preflight.Snapshot, preflight.Plan, Mapping[str, Any]]:
+        """(snapshot, plan, DaemonSet); DraError where waves are not possible."""
+        snapshot, plan = self._snapshot()
+        plugin = checks.plugin(snapshot, plan)
+        remedy = "install the driver with waves first"
         if plugin is None:
-            raise DraError(f"There is no DaemonSet of the driver's plugin in namespace {plan.namespace}; {remedy}")
-        if not waves.holds_back(plugin):
+            raise DraError(f"The DaemonSet of the driver's plugin is missing in namespace {plan.namespace}; {remedy}")
+        if not waves.is_restricted(plugin):
             raise DraError(f"The DaemonSet {preflight.name_of(plugin)} runs on all nodes at once; {remedy}")
-        return seen, plan, plugin
+        return snapshot, plan, plugin
 
     def _wait(self, ends: float) -> dict[str, str]:
-        """Tray -> why it is not done, when all are or the time is over."""
+        """Tray -> the reason why it is not done, once all are done or the time is over."""
         while True:
-            gate = self._gate()
-            seen, plan, plugin = self._installed()
-            refused = waves.judge(seen, self.trays, plan, gate.pods(plugin), gate.revision(plugin))
-            if not refused or time.monotonic() + PAUSE > ends:
-                return refused
+            rollout = self._rollout()
+            snapshot, plan, plugin = self._installed()
+            failures = waves.judge(snapshot, self.trays, plan, rollout.pods(plugin), rollout.revision(plugin))
+            if not failures or time.monotonic() + PAUSE > ends:
+                return failures
             time.sleep(PAUSE)
 
     # --- Before the first wave and after the last.
 
-    def _kept(self) -> Result:
-        """A plugin that runs already is not to go only because waves begin."""
-        seen, plan = self._look()
-        plugin = checks.plugin(seen, plan)
-        if plugin is None or waves.holds_back(plugin):
+    def _adopted(self) -> Result:
+        snapshot, plan = self._snapshot()
+        plugin = checks.plugin(snapshot, plan)
+        if plugin is None or waves.is_restricted(plugin):
             return self._outcome()
-        gate = self._gate()
-        there = gate.pods(plugin)
-        nodes = [node for node in seen["nodes"] if preflight.name_of(node) in there and not waves.is_let_in(node)]
+        rollout = self._rollout()
+        running = rollout.pods(plugin)
+        nodes = [
+            node for node in snapshot["nodes"] if preflight.name_of(node) in running and not waves.is_enabled(node)
+        ]
         if not self._task.check_mode:
-            gate.open(nodes, self.opened)
-        return self._outcome(sorted(preflight.name_of(node) for node in nodes))
+            rollout.enable(nodes, self.enabled)
+        return self._outcome(_names(nodes))
 
     def _absent(self) -> Result:
-        gate = self._gate()
-        nodes = gate.ours()
+        rollout = self._rollout()
+        nodes = rollout.labelled_nodes()
         if not self._task.check_mode:
-            gate.close(nodes)
-        names = sorted(preflight.name_of(node) for node in nodes)
-        return {**self._outcome(), "changed": bool(names), **self._diff(names, [])}
+            rollout.disable(nodes)
+        return self._outcome(unlabelled=_names(nodes))
 
     def _outcome(
-        self, labelled: list[str] | None = None, replaced: list[str] | None = None, refused: Any = None
+        self,
+        labelled: Sequence[str] = (),
+        replaced: Sequence[str] = (),
+        failures: Mapping[str, str] | None = None,
+        unlabelled: Sequence[str] = (),
     ) -> Result:
-        labelled, replaced = labelled or [], replaced or []
-        rest = {"labelled": labelled, "replaced": replaced, "refused": refused or {}}
-        return {"changed": bool(labelled or replaced), **rest, **self._diff([], labelled)}
+        rows = ((LABEL, labelled), (UNLABEL, unlabelled), (DELETE_POD, replaced))
+        changes = [{"action": action, "node": node} for action, nodes in rows for node in nodes]
+        result = {"changed": bool(changes), "changes": changes, "findings": [], "failures": dict(failures or {})}
+        return {**result, **self._diff(unlabelled, labelled)}
 
-    def _diff(self, before: list[str], after: list[str]) -> Result:
+    def _diff(self, before: Sequence[str], after: Sequence[str]) -> Result:
         if not self._task.diff or before == after:
             return {}
-        rows = {"before": before, "after": after}
-        told = {key: "".join(f"{name}: {waves.LABEL}={waves.VALUE}\n" for name in names) for key, names in rows.items()}
-        return {"diff": {**told, "before_header": "labels of nodes", "after_header": "labels of nodes"}}
+        sides = {"before": before, "after": after}
+        texts = {
+            key: "".join(f"{name}: {waves.LABEL}={waves.VALUE}\n" for name in names) for key, names in sides.items()
+        }
+        return {"diff": {**texts, "before_header": "labels of nodes", "after_header": "labels of nodes"}}
+
+
+def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    return sorted(preflight.name_of(node) for node in nodes)

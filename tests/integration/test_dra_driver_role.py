@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, versions
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.placing import DEFAULT_LABELS
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.node_selection import DEFAULT_LABELS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig as kubeconfigs
@@ -63,11 +63,11 @@ class Site:
         self.helm = "4"
         self.plugins: Path | None = None
         (folder / "play.yml").write_text(yaml.safe_dump(PLAY))
-        said = {"nvlink_fabric": world.fabric(), "nvlink_imex": world.imex(), "dra_driver_root_found": True}
+        facts = {"nvlink_fabric": world.fabric(), "nvlink_imex": world.imex(), "dra_driver_root_found": True}
         hosts = {}
         for node in nodes.of_scenario(scenario.parse(FOUR), running.version):
             clique = node["metadata"]["labels"][nodes.CLIQUE]
-            hosts[node["metadata"]["name"]] = {**said, "nvlink_fabric": world.fabric(clique=clique)}
+            hosts[node["metadata"]["name"]] = {**facts, "nvlink_fabric": world.fabric(clique=clique)}
         (folder / "inventory.yml").write_text(yaml.safe_dump({"nvlink": {"hosts": hosts}}))
 
     def run(self, *arguments: str, check: bool = True, **variables: Any) -> subprocess.CompletedProcess[str]:
@@ -82,7 +82,7 @@ class Site:
         }
         file = self.folder / f"given-{time.monotonic_ns()}.json"
         file.write_text(json.dumps(given))
-        # kubernetes.core.helm calls one of its own return values deprecated at every use.
+        # kubernetes.core.helm warns about one of its own return values at every use.
         trust = {"SSL_CERT_FILE": str(self.running.authority)}
         quiet = {"ANSIBLE_DEPRECATION_WARNINGS": "false"}
         homes = {f"HELM_{kind}_HOME": str(self.folder / f"helm-{kind}") for kind in ("CACHE", "CONFIG", "DATA")}
@@ -97,12 +97,12 @@ class Site:
         )  # fmt: skip
 
     def install(self) -> None:
-        """The release as the role has it, by Helm alone, which is quicker."""
+        """Install the release of the role by Helm alone, which is faster."""
         values = self.folder / "values.json"
         values.write_text(json.dumps(world.LABELLED))
         common = (NAME, self.chart, "--namespace", NAME, "--create-namespace", "--values", values)
         self.running.helm("install", *common)
-        until("what the driver publishes", lambda: len(self.running.api().items(domains.SLICES)) == len(TRAYS))
+        until("the ResourceSlices", lambda: len(self.running.api().items(domains.SLICES)) == len(TRAYS))
 
     def work(self, *trays: str) -> None:
         """A ComputeDomain whose workload has a channel on these trays."""
@@ -111,7 +111,7 @@ class Site:
         until("the claim template", lambda: self.running.api().find(template))
         self.running.api().create(DEPLOYMENTS, workload(len(trays), list(trays)))
         until("the claims in use", lambda: len(self.claims()) == len(trays))
-        until("the daemons", lambda: not self.judged("dra_domain_unready"))
+        until("the daemons", lambda: not self.findings("dra_domain_unready"))
 
     def claims(self) -> dict[str, bool]:
         """UID -> whether it is allocated and reserved, of the workload's claims; those of the daemons come and go."""
@@ -119,15 +119,17 @@ class Site:
         mine = [row for row in rows if row["metadata"]["namespace"] == "default"]
         return {row["metadata"]["uid"]: {"allocation", "reservedFor"} <= row.get("status", {}).keys() for row in mine}
 
-    def judged(self, *codes: str) -> list[str]:
+    def findings(self, *codes: str) -> list[str]:
         """The findings of the checks with these codes (all of them without any), as sentences."""
         given = {"kubeconfig": str(self.running.outside), "timeout": 20}
         options = Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "test")
-        seen = Reader(*kubeconfigs.way(options)).snapshot()
+        snapshot = Reader(*kubeconfigs.client_config(options)).snapshot()
         inventory = yaml.safe_load((self.folder / "inventory.yml").read_text())["nvlink"]["hosts"]
-        trays = {name: Tray(name, said["nvlink_fabric"], said["nvlink_imex"], True) for name, said in inventory.items()}
+        trays = {
+            name: Tray(name, facts["nvlink_fabric"], facts["nvlink_imex"], True) for name, facts in inventory.items()
+        }
         plan = Plan(world.LABELLED, versions.pinned("0.5.0"), NAME, NAME)
-        found = checks.check(seen, trays, plan)
+        found = checks.check(snapshot, trays, plan)
         return [row["message"] for row in found if not codes or row["code"] in codes]
 
     def release(self) -> dict[str, Any] | None:
@@ -136,7 +138,7 @@ class Site:
         return rows[0] if rows else None
 
     def clear(self) -> None:
-        """Take away what a test made."""
+        """Delete what a test created."""
         api = self.running.api()
         (self.running.directory / driver.FILE).unlink(missing_ok=True)
         for row in api.items(DEPLOYMENTS):
@@ -159,8 +161,8 @@ def site(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Site]:
     made.clear()
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    """All that a run printed, on one line."""
+def printed(done: subprocess.CompletedProcess[str]) -> str:
+    """The output of a run, on one line."""
     return " ".join(f"{done.stdout} {done.stderr}".split())
 
 
@@ -169,13 +171,13 @@ def changed(done: subprocess.CompletedProcess[str]) -> int:
     return int(recap.partition("changed=")[2].split()[0])
 
 
-def test_a_fresh_install_is_looked_at_first_and_done_once(site: Site) -> None:
+def test_a_fresh_install_in_check_mode_then_once(site: Site) -> None:
     virgin = site.run("--check", "--diff")
     assert changed(virgin) > 0
     assert site.release() is None
     assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
 
-    # With a trial in each clique, which leaves nothing.
+    # With a probe in each clique, which leaves nothing.
     done = site.run(dra_driver_probe=True)
     assert changed(done) > 0
     release = site.release()
@@ -192,7 +194,7 @@ def test_a_fresh_install_is_looked_at_first_and_done_once(site: Site) -> None:
 
 @pytest.mark.parametrize("plugin", [False, pytest.param(True, marks=pytest.mark.minutes)], ids=["", "helm-diff"])
 def test_a_value_of_a_live_release_is_changed_once(site: Site, plugin: bool) -> None:
-    """Helm has the plugin diff, or has it not."""
+    """With and without Helm's plugin diff."""
     if plugin:
         site.plugins = site.folder / "plugins"
         shutil.copytree(HELM_DIFF, site.plugins / "diff")
@@ -200,10 +202,10 @@ def test_a_value_of_a_live_release_is_changed_once(site: Site, plugin: bool) -> 
     site.work("r01t01")
     held = site.claims()
     louder = {**LABELLED, "logVerbosity": "6"}
-    looked = site.run("--check", "--diff", "--tags", "release", dra_driver_values=louder)
-    assert changed(looked) == 1
+    checked = site.run("--check", "--diff", "--tags", "release", dra_driver_values=louder)
+    assert changed(checked) == 1
     assert verbosity(site) == "4"
-    assert ('value: "6"' in looked.stdout) is plugin
+    assert ('value: "6"' in checked.stdout) is plugin
     done = site.run("--tags", "release,checks", dra_driver_values=louder)
     assert verbosity(site) == "6"
     assert changed(done) == 1
@@ -224,7 +226,7 @@ def plugins(site: Site) -> list[dict[str, Any]]:
 
 
 @pytest.mark.minutes
-def test_helm_3_does_it_too(site: Site) -> None:
+def test_helm_3_works_too(site: Site) -> None:
     site.helm = "3"
     assert changed(site.run()) > 0
     assert changed(site.run()) == 0
@@ -243,12 +245,12 @@ def test_a_release_of_25_12_is_upgraded_and_keeps_its_names_and_claims(site: Sit
     held = site.claims()
     assert list(held.values()) == [True, True]
     assert "numNodes" in json.dumps(required(site.running.api().get(CRD)))
-    looked = site.run("--check")
-    assert "dra_release_old" in looked.stderr
-    assert "dra_crd_stale" in looked.stderr
-    assert "The old release sets logVerbosity, which is dropped" in said(looked)
-    assert "The upgrade removes ConfigMap/of-the-old-chart" in said(looked)
-    assert "secret" not in said(looked)
+    checked = site.run("--check")
+    assert "dra_release_old" in checked.stderr
+    assert "dra_crd_stale" in checked.stderr
+    assert "The old release sets logVerbosity, which is dropped" in printed(checked)
+    assert "The upgrade removes ConfigMap/of-the-old-chart" in printed(checked)
+    assert "secret" not in printed(checked)
 
     # From a registry, as a mirror has it.
     reference = site.running.publish(site.chart).replace(*addresses(site.running))
@@ -272,22 +274,19 @@ def required(crd: dict[str, Any]) -> Any:
     return spec.get("required")
 
 
-def test_what_stands_against_an_install_stops_it_before_anything_is_changed(site: Site) -> None:
+def test_a_failed_preflight_changes_nothing(site: Site) -> None:
     site.running.kubectl("label", "nodes", "--all", "--overwrite", *[f"{key}-" for key in DEFAULT_LABELS])
     done = site.run(check=False, dra_driver_values={**LABELLED, "nvidiaCtkPath": "/x", "logVerbosty": "4"})
     assert done.returncode != 0
-    told = said(done)
-    assert "The driver would not run on node r01t01: it has none of the labels" in told
-    assert (
-        "dra_driver_values, logVerbosty: the chart has no such key, and Helm would not say so; write logVerbosity."
-        in told
-    )
-    assert "nvidiaCtkPath: the chart refuses it since 25.3" in told
+    output = printed(done)
+    assert "The driver would not run on node r01t01: it has none of the labels" in output
+    assert "values, logVerbosty: the chart has no such key, and Helm would ignore it; write logVerbosity." in output
+    assert "nvidiaCtkPath: the chart rejects it since 25.3" in output
     assert site.release() is None
     assert site.running.kubectl("get", "crd", "--no-headers", check=False).strip() == ""
 
 
-def test_a_second_release_and_a_foreign_manager_are_told_and_left_alone(site: Site) -> None:
+def test_a_second_release_and_another_field_manager_are_reported_and_not_changed(site: Site) -> None:
     site.running.helm(
         "install",
         "other",
@@ -304,24 +303,24 @@ def test_a_second_release_and_a_foreign_manager_are_told_and_left_alone(site: Si
     try:
         done = site.run(check=False)
         assert done.returncode != 0
-        assert "The Helm release other in namespace other has the driver's DeviceClasses" in said(done)
-        assert "is managed by argocd-controller" in said(done)
+        assert "The Helm release other in namespace other owns the driver's DeviceClasses" in printed(done)
+        assert "is managed by argocd-controller" in printed(done)
         assert site.release() is None
     finally:
         site.running.helm("uninstall", "other", "--namespace", "other")
 
 
-def test_the_driver_goes_only_when_nothing_lives_and_comes_back(site: Site) -> None:
+def test_the_driver_is_removed_only_when_unused(site: Site) -> None:
     site.install()
     site.work("r01t01")
     refused = site.run(check=False, dra_driver_state="absent")
     assert refused.returncode != 0
-    assert "ComputeDomains live (default/work)" in said(refused)
-    assert "Pods still use claims of the driver (default/work-" in said(refused)
+    assert "ComputeDomains exist (default/work)" in printed(refused)
+    assert "Pods still use claims of the driver (default/work-" in printed(refused)
     assert site.release() is not None
-    # Nor does IMEX change hands under it.
+    # Nor may the owner of IMEX change.
     changing = site.run("--check", check=False, dra_driver_shape="host_managed")
-    assert "IMEX cannot change hands while ComputeDomains live (default/work)" in said(changing)
+    assert "The owner of IMEX cannot change while ComputeDomains exist (default/work)" in printed(changing)
 
     site.running.kubectl("delete", "deployment", "work", "--timeout=60s")
     site.running.kubectl("delete", "computedomain", "work", "--timeout=60s")
@@ -335,11 +334,11 @@ def fault(site: Site, node: str | None, **settings: str) -> Callable[[], None]:
     return lambda: driver.set_faults(site.running.directory, node, settings)
 
 
-def test_each_thing_that_goes_wrong_in_a_running_driver_is_told_and_untold(site: Site) -> None:
-    """What the driver's stand-in does wrong, as the checks tell it: pods, labels, daemons, what is left behind."""
+def test_each_fault_of_a_running_driver_is_reported_until_it_is_fixed(site: Site) -> None:
+    """Faults of the driver's stand-in: pods, labels, daemons, leftovers."""
     site.install()
     site.work("r01t01", "r01t03")
-    until("nothing but the two cliques", lambda: [row for row in site.judged() if "is in 2 cliques" not in row] == [])
+    until("nothing but the two cliques", lambda: [row for row in site.findings() if "spans 2 cliques" not in row] == [])
     faults = [
         ("r01t02", {"plugin": "crash"}, {"plugin": "ok"}, "dra_plugin_unready", "Of 4 pods"),
         ("r01t04", {"plugin": "silent"}, {"plugin": "ok"}, "dra_slice_missing", "on r01t04"),
@@ -349,34 +348,34 @@ def test_each_thing_that_goes_wrong_in_a_running_driver_is_told_and_untold(site:
         if code == "dra_slice_missing":
             site.running.kubectl("delete", "resourceslice", f"{node}-{domains.DOMAIN_DRIVER}")
         fault(site, node, **wrong)()
-        until(code, lambda code=code, words=words: any(words in row for row in site.judged(code)))
+        until(code, lambda code=code, words=words: any(words in row for row in site.findings(code)))
         fault(site, node, **right)()
-        until(f"no {code}", lambda code=code: not site.judged(code))
-    # --check tells the same, and changes nothing.
+        until(f"no {code}", lambda code=code: not site.findings(code))
+    # --check reports the same and changes nothing.
     site.running.kubectl("label", "node", "r01t02", f"{domains.KEY}=0b1c")
     fault(site, None, gfd="off", paused="true")()
     site.running.kubectl("label", "node", "r01t04", "--overwrite", f"{nodes.CLIQUE}=other.7")
     site.running.kubectl("delete", "deviceclass", "compute-domain-daemon.nvidia.com")
-    looked = site.run("--check", check=False)
-    assert looked.returncode != 0
+    checked = site.run("--check", check=False)
+    assert checked.returncode != 0
     for words in (
-        "The DeviceClass compute-domain-daemon.nvidia.com is not there",
-        f"The label {nodes.CLIQUE} of node r01t04 is other.7 and its GPUs say",
-        "Of ComputeDomain 0b1c, which is gone, the label of node r01t02 is left",
+        "The DeviceClass compute-domain-daemon.nvidia.com is missing",
+        f"The label {nodes.CLIQUE} of node r01t04 is other.7, but its GPUs report",
+        "Leftovers of the deleted ComputeDomain 0b1c block others: the label of node r01t02",
     ):
-        assert words in said(looked), words
+        assert words in printed(checked), words
     assert site.running.kubectl("get", "deviceclass", "compute-domain-daemon.nvidia.com", check=False) == ""
 
 
-def test_what_the_chart_or_the_api_server_refuses_is_told_and_the_next_run_goes_on(site: Site) -> None:
+def test_a_rejection_by_chart_or_api_server_is_reported_and_the_next_run_continues(site: Site) -> None:
     broken = copy_of(site, "broken", '{{ fail "no such luck" }}')
-    looked = site.run("--check", check=False, dra_driver_chart=str(broken))
-    assert looked.returncode != 0
-    assert "no such luck" in said(looked)
+    checked = site.run("--check", check=False, dra_driver_chart=str(broken))
+    assert checked.returncode != 0
+    assert "no such luck" in printed(checked)
     refused = copy_of(site, "refused", yaml.safe_dump({**CONFIG_MAP, "metadata": {"name": "No_Name"}}))
     failed = site.run(check=False, dra_driver_chart=str(refused))
     assert failed.returncode != 0
-    assert "No_Name" in said(failed)
+    assert "No_Name" in printed(failed)
     site.run()
     release = site.release()
     assert release is not None
@@ -394,7 +393,7 @@ def copy_of(site: Site, name: str, template: str) -> Path:
     return made
 
 
-def test_an_api_server_that_stops_under_helm_leaves_a_run_that_can_go_on(site: Site) -> None:
+def test_an_api_server_that_stops_during_helm_leaves_a_run_that_can_continue(site: Site) -> None:
     """It stops when Helm has begun, and comes back later."""
     begun = f"api/v1/namespaces/{NAME}/secrets"
     try:
@@ -407,13 +406,13 @@ def test_an_api_server_that_stops_under_helm_leaves_a_run_that_can_go_on(site: S
         if not site.running.components()["kube-apiserver"]["running"]:
             site.running.start()
     assert cut_off.returncode != 0
-    assert "Traceback" not in said(cut_off)
+    assert "Traceback" not in printed(cut_off)
     again = site.run(check=False)
     remedy = re.search(
-        r"was cut off \(pending-install\), and Helm does nothing more until you run helm (.*?)\.", said(again)
+        r"was interrupted \(pending-install\); Helm rejects every change until you run helm (.*?)\.", printed(again)
     )
     assert again.returncode != 0
-    assert remedy, said(again)
+    assert remedy, printed(again)
     site.running.helm(*remedy.group(1).split())
     site.run()
     release = site.release()
@@ -421,7 +420,7 @@ def test_an_api_server_that_stops_under_helm_leaves_a_run_that_can_go_on(site: S
     assert release["status"] == "deployed"
 
 
-def test_gpu_operators_own_driver_is_judged_and_not_installed(site: Site) -> None:
+def test_the_driver_of_gpu_operator_is_checked_and_not_installed(site: Site) -> None:
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     definition = {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -442,53 +441,53 @@ def test_gpu_operators_own_driver_is_judged_and_not_installed(site: Site) -> Non
     assert changed(done) == 0
     assert site.release() is None
     refused = site.run("--tags", "preflight", check=False)
-    assert "GPU Operator's GPUCluster gpu-cluster brings the driver" in " ".join(refused.stdout.split())
+    assert "GPU Operator's GPUCluster gpu-cluster installs the driver" in " ".join(refused.stdout.split())
 
 
-# Each way to be refused: what its sentence says.
+# Rejected credentials -> the text of the message.
 REFUSED = {
     "expired": "rejects the credentials",
     "unreachable": "refuses the connection",
     "wrong_authority": "certificate that is not accepted",
-    "broken": "is no YAML",
+    "broken": "is not valid YAML",
     "absent": "cannot be read",
 }
 ASK = """
 - hosts: localhost
   gather_facts: false
   tasks:
-    - name: Ask {{ item }}
+    - name: Run the preflight with {{ item }}
       rackscale.nvlink.dra_driver_info: {phase: preflight, kubeconfig: "{{ item }}", timeout: 3}
       loop: "{{ files }}"
       ignore_errors: true
-      register: asked
-    - name: Show the sentences
+      register: preflights
+    - name: Write the messages
       ansible.builtin.copy:
-        content: "{{ asked.results | map(attribute='msg') | to_json }}"
-        dest: "{{ told }}"
+        content: "{{ preflights.results | map(attribute='msg') | to_json }}"
+        dest: "{{ messages }}"
         mode: "0600"
 """
 
 
-def test_credentials_that_do_not_serve_are_one_sentence_without_a_secret(site: Site) -> None:
-    ways: dict[str, Callable[[ControlPlane], Path]] = {
+def test_rejected_credentials_are_one_sentence_without_a_secret(site: Site) -> None:
+    kinds: dict[str, Callable[[ControlPlane], Path]] = {
         name: getattr(users, name, lambda _running: site.folder / "absent.kubeconfig") for name in REFUSED
     }
     files = {}
-    for name, way in ways.items():
-        made = way(site.running)
+    for name, make in kinds.items():
+        made = make(site.running)
         files[name] = made if name in ("absent", "broken") else users.outside(site.running, made)
     (site.folder / "ask.yml").write_text(ASK)
-    given = {"files": [str(path) for path in files.values()], "told": str(site.folder / "told.json")}
+    given = {"files": [str(path) for path in files.values()], "messages": str(site.folder / "messages.json")}
     done = ansible("ansible-playbook", "-vvv", "-e", json.dumps(given), site.folder / "ask.yml")
-    sentences = json.loads((site.folder / "told.json").read_text())
+    sentences = json.loads((site.folder / "messages.json").read_text())
     for (name, words), sentence in zip(REFUSED.items(), sentences, strict=True):
         assert words in sentence, name
         assert "\n" not in sentence.strip()
-    # The role itself, whose first look it is, ends there too.
+    # The role stops at its first read too.
     stopped = site.run("-vvv", check=False, dra_driver_kubeconfig=str(files["expired"]))
-    assert REFUSED["expired"] in said(stopped)
-    assert "Traceback" not in said(done) + said(stopped)
+    assert REFUSED["expired"] in printed(stopped)
+    assert "Traceback" not in printed(done) + printed(stopped)
     for path in (*files.values(), site.running.outside):
         text = path.read_text() if path.exists() else ""
         for secret in re.findall(r"(?m)^\s*(?:token|client-key-data|client-certificate-data): (\S{40})", text):
@@ -503,10 +502,10 @@ def test_a_missing_right_is_named(site: Site) -> None:
     rules = [users.rule("", ["nodes"], ["list"]), users.rule("resource.k8s.io", ["deviceclasses"], ["list"])]
     poor = kubeconfig_of(site, "poor", rules)
     done = site.run("--check", "--tags", "preflight", check=False, dra_driver_kubeconfig=poor)
-    assert "The account may not list daemonsets; allow it the verb list in all namespaces." in said(done)
-    # Who may read everything and write nothing is stopped at the first write.
+    assert "The account may not list daemonsets; give it the verb list in all namespaces." in printed(done)
+    # An account without the right to write stops at the first write.
     reader = kubeconfig_of(site, "reader", [users.rule("*", ["*"], ["get", "list"])])
     refused = site.run("--tags", "crds", check=False, dra_driver_kubeconfig=reader)
     assert refused.returncode != 0
-    assert 'cannot patch resource \\"customresourcedefinitions\\"' in said(refused)
+    assert 'cannot patch resource \\"customresourcedefinitions\\"' in printed(refused)
     assert site.release() is None

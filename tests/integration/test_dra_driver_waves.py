@@ -23,7 +23,7 @@ from nvlab import scenario
 from nvlab.kubernetes import domains, driver, nodes, plane
 from nvlab.kubernetes.plane import ControlPlane
 
-from .test_dra_driver_role import NAME, Site, changed, said, until
+from .test_dra_driver_role import NAME, Site, changed, printed, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
 
@@ -45,9 +45,10 @@ class Fleet(Site):
         (folder / "inventory.yml").write_text(json.dumps({"nvlink": {"hosts": hosts}}))
         self.left_file = folder / "fabric.rollout-dra.json"
 
-    def install_held_back(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    def install_restricted(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
         # The label of cliques is the site's here, for a tray that is no more than a name has no GPUs to compare.
-        return self.run(*arguments, dra_driver_values={}, dra_driver_label_writer="site", dra_driver_waves=True, **more)
+        options = {"dra_driver_values": {}, "dra_driver_external_label_writer": True, "dra_driver_waves": True}
+        return self.run(*arguments, **options, **more)
 
     def rollout(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
         play = self.folder / "play.yml"
@@ -57,7 +58,7 @@ class Fleet(Site):
             # That a site names the trays of the whole driver widens no wave.
             given = {"rollout_name": "dra", "fabric_file": str(self.fabric_file), "dra_driver_wait": 20, **more}
             given["dra_driver_trays"] = sorted(FIRST | SECOND | THIRD)
-            values = {"dra_driver_values": {}, "dra_driver_label_writer": "site", "dra_driver_waves": True}
+            values = {"dra_driver_values": {}, "dra_driver_external_label_writer": True, "dra_driver_waves": True}
             return self.run(*arguments, check=False, **{**values, **given})
         finally:
             play.write_text(kept)
@@ -70,7 +71,7 @@ class Fleet(Site):
 
     @property
     def let_in(self) -> set[str]:
-        return {row["metadata"]["name"] for row in self.running.api().items(nodes.PATH) if waves.is_let_in(row)}
+        return {row["metadata"]["name"] for row in self.running.api().items(nodes.PATH) if waves.is_enabled(row)}
 
     def pods(self) -> dict[str, str]:
         """Node -> UID of the plugin's pod there."""
@@ -91,24 +92,24 @@ def fleet(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Fleet]:
 
 def test_it_goes_out_canary_first_stops_at_a_failed_clique_and_goes_on_with_what_is_left(fleet: Fleet) -> None:
     without = fleet.rollout()
-    assert "run the playbook kubernetes with -e dra_driver_waves=true first" in said(without)
+    assert "install the driver with waves first" in printed(without)
     assert (without.returncode != 0, fleet.let_in) == (True, set())
 
-    assert changed(fleet.install_held_back()) > 0
+    assert changed(fleet.install_restricted()) > 0
     assert (fleet.let_in, fleet.pods(), fleet.published()) == (set(), {}, set())
-    again = fleet.install_held_back()
+    again = fleet.install_restricted()
     assert changed(again) == 0
-    assert "dra_waves_pending" in said(again)
+    assert "dra_waves_pending" in printed(again)
 
     looked = fleet.rollout("--check", "--diff")
-    assert (looked.returncode, fleet.let_in) == (0, set()), said(looked)
+    assert (looked.returncode, fleet.let_in) == (0, set()), printed(looked)
     assert "+r01t01: rackscale.nvlink/dra-driver=true" in looked.stdout
 
     driver.set_faults(fleet.running.directory, "r02t01", {"plugin": "crash"})
     stopped = fleet.rollout(rollout_stop_after=1)
     assert stopped.returncode != 0
     assert fleet.left == {"r02": "failed", "r03": "pending"}
-    assert "is not ready: compute-domains CrashLoopBackOff, ordered; see kubectl" in said(stopped), said(stopped)
+    assert "is not ready: compute-domains CrashLoopBackOff, ordered; see kubectl" in printed(stopped), printed(stopped)
     # What did not come up is held back again, what came up stays, and nothing else was begun.
     until("no plugin on the node that failed", lambda: "r02t01" not in fleet.pods())
     assert fleet.let_in == {*FIRST, "r02t02"}
@@ -117,11 +118,11 @@ def test_it_goes_out_canary_first_stops_at_a_failed_clique_and_goes_on_with_what
     driver.set_faults(fleet.running.directory, "r02t01", {"plugin": "ok"})
     first = {name: uid for name, uid in fleet.pods().items() if name in FIRST}
     on = fleet.rollout(rollout_resume=str(fleet.left_file))
-    assert (on.returncode, fleet.left) == (0, {}), said(on)
+    assert (on.returncode, fleet.left) == (0, {}), printed(on)
     assert fleet.let_in == fleet.published() == {*FIRST, *SECOND, *THIRD}
     assert first.items() <= fleet.pods().items()
     assert "changed=0" in fleet.rollout().stdout
-    assert "dra_waves_pending" not in said(fleet.install_held_back())
+    assert "dra_waves_pending" not in printed(fleet.install_restricted())
 
 
 def test_a_running_release_stays_where_it_is_and_its_next_value_comes_in_waves(fleet: Fleet) -> None:
@@ -131,18 +132,18 @@ def test_a_running_release_stays_where_it_is_and_its_next_value_comes_in_waves(f
     until("what the driver publishes", lambda: len(fleet.published()) == 6)
     before = fleet.pods()
     verbose = {"dra_driver_values": {"logVerbosity": "6"}}
-    fleet.run(dra_driver_label_writer="site", dra_driver_waves=True, **verbose)
+    fleet.run(dra_driver_external_label_writer=True, dra_driver_waves=True, **verbose)
     assert (fleet.let_in, fleet.pods()) == ({*FIRST, *SECOND, *THIRD}, before)
 
     canary = fleet.rollout("--limit", "r01t01,r01t02,localhost", **verbose)
     now = fleet.pods()
-    assert canary.returncode == 0, said(canary)
+    assert canary.returncode == 0, printed(canary)
     assert {name for name, uid in now.items() if uid != before[name]} == FIRST
-    assert "has 4 pods of the old kind" in said(
-        fleet.run(dra_driver_label_writer="site", dra_driver_waves=True, **verbose)
+    assert "has 4 pods of the old revision" in printed(
+        fleet.run(dra_driver_external_label_writer=True, dra_driver_waves=True, **verbose)
     )
     rest = fleet.rollout(**verbose)
-    assert rest.returncode == 0, said(rest)
+    assert rest.returncode == 0, printed(rest)
     assert {name for name, uid in fleet.pods().items() if uid != now[name]} == {*SECOND, *THIRD}
 
     fleet.run(dra_driver_state="absent", dra_driver_waves=True)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What must be true once the DRA driver is installed, and before it goes: pure functions of a snapshot.
+"""Checks of the installed DRA driver and before its removal: pure functions of a snapshot.
 
-Helm waits neither for the pods of a DaemonSet nor for what they publish, and a DaemonSet that wants no pod is content.
+Helm waits neither for the pods of a DaemonSet nor for what they publish, and accepts a DaemonSet without any pod.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import domains, placing
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import domains, node_selection
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import (
     CLASSES,
     Plan,
-    Seen,
+    Snapshot,
     Trays,
     containers,
     expected_nodes,
@@ -30,13 +30,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_
 GPU_DRIVER = "gpu.nvidia.com"
 CLIQUE = "nvidia.com/gpu.clique"
 BANDWIDTH = "nvbandwidth"
-"""How the names of the MPIJobs begin that prove a clique's bandwidth, the collection's examples among them."""
+"""The prefix of the names of MPIJobs that measure a clique's bandwidth, such as the collection's examples."""
 PLUGIN = "-kubelet-plugin"
-"""How the name of the plugin's DaemonSet ends, also GPU Operator's."""
+"""The suffix of the name of the plugin's DaemonSet, also of GPU Operator's."""
 
 
 class Claim(NamedTuple):
-    """A ResourceClaim that one of the driver's devices is allocated to; reserved: whether a pod uses it."""
+    """A ResourceClaim with an allocated device of the driver; reserved: whether a pod uses it."""
 
     namespace: str
     name: str
@@ -44,13 +44,13 @@ class Claim(NamedTuple):
     reserved: bool
 
 
-def claims(seen: Seen) -> list[Claim]:
-    """Every claim with a device of this driver, in order."""
-    return sorted(_claims(seen))
+def claims(snapshot: Snapshot) -> list[Claim]:
+    """All claims with a device of this driver, sorted."""
+    return sorted(_claims(snapshot))
 
 
-def _claims(seen: Seen) -> Iterator[Claim]:
-    for item in seen["claims"]:
+def _claims(snapshot: Snapshot) -> Iterator[Claim]:
+    for item in snapshot["claims"]:
         metadata, status = mapped(item.get("metadata")), mapped(item.get("status"))
         rows = as_list(mapped(mapped(status.get("allocation")).get("devices")).get("results"))
         if any(mapped(row).get("driver") in (domains.DOMAIN_DRIVER, GPU_DRIVER) for row in rows):
@@ -58,56 +58,61 @@ def _claims(seen: Seen) -> Iterator[Claim]:
             yield Claim(*where, bool(as_list(status.get("reservedFor"))))
 
 
-def lost(before: Sequence[Claim], seen: Seen) -> list[Finding]:
-    """Claims that were in use before an upgrade and are still there, but no longer allocated and reserved.
+def lost_claims(before: Sequence[Claim], snapshot: Snapshot) -> list[Finding]:
+    """Findings on claims that were in use before an upgrade and still exist, but are no longer allocated and reserved.
 
-    A claim that is gone altogether went with its pod, which is nobody's fault.
+    A deleted claim was deleted with its pod, which is no fault.
     """
-    there = {str(mapped(item.get("metadata")).get("uid")) for item in seen["claims"]}
-    now = {claim.uid: claim for claim in claims(seen)}
+    existing = {str(mapped(item.get("metadata")).get("uid")) for item in snapshot["claims"]}
+    now = {claim.uid: claim for claim in claims(snapshot)}
     found = []
     for claim in before:
-        held = now.get(claim.uid)
-        if claim.reserved and claim.uid in there and not (held and held.reserved):
-            word = "reserved" if held else "allocated"
-            message = f"The claim {claim.namespace}/{claim.name} was in use before and is no longer {word}; look at its"
-            found.append(finding("dra_claim_lost", f"{message} pod and at the log of the plugin on its node."))
+        current = now.get(claim.uid)
+        if claim.reserved and claim.uid in existing and not (current and current.reserved):
+            state = "reserved" if current else "allocated"
+            message = f"The claim {claim.namespace}/{claim.name} was in use before and is no longer {state}; check its"
+            found.append(finding("dra_claim_lost", f"{message} pod and the log of the plugin on its node."))
     return found
 
 
-def check(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
-    """V1 to V8, in their order. Of ComputeDomains only what lives; probe.py judges those that are made for a trial."""
-    found = [*_pods(seen, trays, plan), *_classes(seen, plan), *_slices(seen, trays, plan)]
+def check(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
+    """V1 to V8, in this order. probe.py checks the ComputeDomains of a probe."""
+    found = [*_pods(snapshot, trays, plan), *_classes(snapshot, plan), *_slices(snapshot, trays, plan)]
     if plan.compute_domains:
-        found += [*_labels(seen, trays, plan), *domains.living(seen, plan), *domains.ending(seen)]
-        found += [*_bandwidth(seen), *_alarms(seen, plan)]
+        found += [
+            *_labels(snapshot, trays, plan),
+            *domains.check_active(snapshot, plan),
+            *domains.check_deleted(snapshot),
+        ]
+        found += [*_bandwidth(snapshot), *_alarms(snapshot, plan)]
     return found
 
 
-def published(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
-    """What these trays' nodes lack of V3 and V4."""
-    return [*_slices(seen, trays, plan), *(_labels(seen, trays, plan) if plan.compute_domains else ())]
+def published(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
+    """Findings of V3 and V4 for the nodes of these trays."""
+    return [*_slices(snapshot, trays, plan), *(_labels(snapshot, trays, plan) if plan.compute_domains else ())]
 
 
-def in_the_way(seen: Seen) -> list[Finding]:
-    """What must go before the driver does: its controller alone can remove the finalizers of ComputeDomains."""
+def blockers(snapshot: Snapshot) -> list[Finding]:
+    """What blocks a removal of the driver: only its controller can remove the finalizers of ComputeDomains."""
     found = []
-    domains = [name_of(item) for item in seen["compute_domains"]]
+    domains = [name_of(item) for item in snapshot["compute_domains"]]
     if domains:
-        message = f"ComputeDomains live ({summarize(sorted(domains))}), and only the running driver can end them; delete them with"
-        found.append(finding("dra_domains_active", f"{message} their workloads, then run this again."))
-    held = [f"{claim.namespace}/{claim.name}" for claim in claims(seen) if claim.reserved]
-    if held:
         message = (
-            f"Pods still use claims of the driver ({summarize(sorted(held))}); delete those pods, then run this again."
+            f"ComputeDomains exist ({summarize(sorted(domains))}), and only the running driver can delete them; delete"
+            " them with their workloads, then run again."
         )
+        found.append(finding("dra_domains_active", message))
+    used = [f"{claim.namespace}/{claim.name}" for claim in claims(snapshot) if claim.reserved]
+    if used:
+        message = f"Pods still use claims of the driver ({summarize(sorted(used))}); delete those pods, then run again."
         found.append(finding("dra_claims_in_use", message))
     return found
 
 
-def plugin(seen: Seen, plan: Plan) -> Mapping[str, Any] | None:
-    """The DaemonSet of the kubelet plugin: our release's, or GPU Operator's."""
-    for item in seen["daemon_sets"]:
+def plugin(snapshot: Snapshot, plan: Plan) -> Mapping[str, Any] | None:
+    """The DaemonSet of the kubelet plugin: the release's, or GPU Operator's."""
+    for item in snapshot["daemon_sets"]:
         if str(mapped(item.get("metadata")).get("name")).endswith(PLUGIN) and (
             owner_of(item) == (plan.namespace, plan.release) if plan.stand_alone else owner_of(item) is None
         ):
@@ -115,49 +120,52 @@ def plugin(seen: Seen, plan: Plan) -> Mapping[str, Any] | None:
     return None
 
 
-def _pods(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
+def _pods(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """V1."""
-    item = plugin(seen, plan)
+    item = plugin(snapshot, plan)
     if item is None:
-        message = f"There is no DaemonSet of the driver's plugin in namespace {plan.namespace}; run the tag release."
+        message = (
+            f"The DaemonSet of the driver's plugin is missing in namespace {plan.namespace}; run the role with the tag"
+            " release."
+        )
         yield finding("dra_plugin_missing", message)
         return
-    expected = expected_nodes(seen, trays)
+    expected = expected_nodes(snapshot, trays)
     status = mapped(item.get("status"))
     metadata = mapped(item.get("metadata"))
     generation, observed = metadata.get("generation"), status.get("observedGeneration")
     desired, ready = _count(status, "desiredNumberScheduled"), _count(status, "numberReady")
     updated = _count(status, "updatedNumberScheduled")
     if observed is None or (generation is not None and observed != generation):
-        message = (
-            f"Kubernetes has not yet looked at the DaemonSet {name_of(item)}; see that the controller manager runs."
-        )
+        message = f"The controller manager has not observed the DaemonSet {name_of(item)}; check that it runs."
         yield finding("dra_plugin_unready", message)
     elif plan.waves and not expected:
-        # The first wave is still to come.
+        # The first wave is pending.
         return
     elif desired == 0:
         yield finding("dra_plugin_unscheduled", _empty(item, expected, plan))
     elif desired < len(expected):
         values = mapped(plan.get("kubeletPlugin", {}))
-        reasons = {name: placing.why_not(node, values) for name, node in expected.items() if node is not None}
+        reasons = {
+            name: node_selection.why_excluded(node, values) for name, node in expected.items() if node is not None
+        }
         first = next((f": node {name}: {reason}" for name, reason in sorted(reasons.items()) if reason), "")
-        message = f"The DaemonSet {name_of(item)} runs on {desired} of {len(expected)} nodes{first}"
-        yield finding("dra_plugin_incomplete", f"{message}; label or untaint the others.")
+        nodes = f"{desired} of {count(len(expected), 'node')}{first}"
+        message = f"The DaemonSet {name_of(item)} runs on {nodes}; label or untaint the others."
+        yield finding("dra_plugin_incomplete", message)
     elif ready < desired or (updated < desired and not plan.waves):
-        message = (
-            f"Of {desired} pods of the DaemonSet {name_of(item)} {ready} are ready and {updated} of the new kind; see"
-        )
-        yield finding("dra_plugin_unready", f"{message} kubectl describe and the log of those that are not.")
+        pods = count(desired, "pod")
+        message = f"Of {pods} of the DaemonSet {name_of(item)} {ready} are ready and {updated} of the new revision; see"
+        yield finding("dra_plugin_unready", f"{message} kubectl describe and the log of the others.")
 
 
 def _empty(item: Mapping[str, Any], expected: Mapping[str, Mapping[str, Any] | None], plan: Plan) -> str:
     values = mapped(plan.get("kubeletPlugin", {}))
     for name, node in sorted(expected.items()):
-        reason = placing.why_not(node, values) if node is not None else None
+        reason = node_selection.why_excluded(node, values) if node is not None else None
         if reason:
-            return f"The DaemonSet {name_of(item)} wants no pod at all; of node {name} the reason is that {reason}."
-    return f"The DaemonSet {name_of(item)} wants no pod at all; compare its nodeSelector with the nodes' labels."
+            return f"The DaemonSet {name_of(item)} is scheduled on no node; node {name} is excluded because {reason}."
+    return f"The DaemonSet {name_of(item)} is scheduled on no node; compare its nodeSelector with the nodes' labels."
 
 
 def _count(status: Mapping[str, Any], key: str) -> int:
@@ -165,7 +173,7 @@ def _count(status: Mapping[str, Any], key: str) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _classes(seen: Seen, plan: Plan) -> Iterator[Finding]:
+def _classes(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
     """V2."""
     wanted: list[str] = []
     if plan.compute_domains:
@@ -173,33 +181,33 @@ def _classes(seen: Seen, plan: Plan) -> Iterator[Finding]:
         wanted += () if plan.host_managed else CLASSES["daemon"]
     if plan.get("resources.gpus.enabled", True) is not False:
         wanted.append(CLASSES["gpus"][0])
-    there = {str(mapped(item.get("metadata")).get("name")) for item in seen["device_classes"]}
-    missing = [name for name in wanted if name not in there]
+    existing = {str(mapped(item.get("metadata")).get("name")) for item in snapshot["device_classes"]}
+    missing = [name for name in wanted if name not in existing]
     if missing:
-        message = f"The DeviceClass {' and '.join(missing)} is not there; run the tag release again."
+        message = f"The DeviceClass {' and '.join(missing)} is missing; run the role with the tag release again."
         yield finding("dra_class_missing", message)
 
 
-def _slices(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """V3: per node a pool of ComputeDomain channels, and one of GPUs where they are by DRA."""
-    published: dict[tuple[str, str], set[str]] = {}
-    for item in seen["slices"]:
+def _slices(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """V3: per node a pool of ComputeDomain channels, and one of GPUs where DRA allocates them."""
+    slices: dict[tuple[str, str], set[str]] = {}
+    for item in snapshot["slices"]:
         spec = mapped(item.get("spec"))
-        devices = published.setdefault((str(spec.get("driver")), str(spec.get("nodeName"))), set())
+        devices = slices.setdefault((str(spec.get("driver")), str(spec.get("nodeName"))), set())
         devices.update(str(mapped(row).get("name")) for row in as_list(spec.get("devices")))
     channels = {"channel-0"} if plan.host_managed else {"channel-0", "daemon-0"}
-    silent, poor, without_gpus = [], [], []
-    for name in expected_nodes(seen, trays):
-        devices = published.get((domains.DOMAIN_DRIVER, name), set())
+    without_slice, incomplete, without_gpus = [], [], []
+    for name in expected_nodes(snapshot, trays):
+        devices = slices.get((domains.DOMAIN_DRIVER, name), set())
         if plan.compute_domains and not devices:
-            silent.append(name)
+            without_slice.append(name)
         elif plan.compute_domains and not channels <= devices:
-            poor.append(name)
-        if plan.get("resources.gpus.enabled", True) is not False and not published.get((GPU_DRIVER, name)):
+            incomplete.append(name)
+        if plan.get("resources.gpus.enabled", True) is not False and not slices.get((GPU_DRIVER, name)):
             without_gpus.append(name)
     for names, what in (
-        (silent, f"no ResourceSlice of {domains.DOMAIN_DRIVER}"),
-        (poor, f"a ResourceSlice without {' and '.join(sorted(channels))}"),
+        (without_slice, f"no ResourceSlice of {domains.DOMAIN_DRIVER}"),
+        (incomplete, f"a ResourceSlice without {' and '.join(sorted(channels))}"),
         (without_gpus, f"no ResourceSlice of {GPU_DRIVER}"),
     ):
         if names:
@@ -207,17 +215,17 @@ def _slices(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
             yield finding("dra_slice_missing", message)
 
 
-def _labels(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """V4: the clique's label of each node against what the GPUs of its tray say.
+def _labels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """V4: the clique label of each node against the clique that the GPUs of its tray report.
 
-    Where the site writes the label itself, as by the role k8s_topology after this one, that writer judges it.
+    An external writer, such as the role k8s_topology after this one, checks its labels itself.
     """
-    if plan.label_writer:
+    if plan.external_label_writer:
         return
     gpus = {tray.node: tray.fabric.get("clique") for tray in trays.values() if tray.fabric is not None}
     missing, wrong = [], []
-    for name, node in expected_nodes(seen, trays).items():
-        label = placing.labels(node or {}).get(CLIQUE)
+    for name, node in expected_nodes(snapshot, trays).items():
+        label = node_selection.labels(node or {}).get(CLIQUE)
         if label == gpus.get(name, label):
             continue
         if label is None:
@@ -225,21 +233,26 @@ def _labels(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         else:
             wrong.append((name, label, gpus[name]))
     if missing:
-        message = f"The label {CLIQUE} is not on {summarize(sorted(missing))}, so no scheduler sees the clique; see the log of the"
-        yield finding("dra_label_missing", f"{message} label's writer there, which may be a minute late.")
+        message = (
+            f"The label {CLIQUE} is missing on {summarize(sorted(missing))}, so no scheduler knows the clique there;"
+            " see the log of the label's writer, which may be a minute late."
+        )
+        yield finding("dra_label_missing", message)
     for name, label, clique in wrong:
-        said = f"say {clique}" if clique else "are in no clique"
-        message = f"The label {CLIQUE} of node {name} is {label} and its GPUs {said}; restart the label's writer there."
+        reported = f"report {clique}" if clique else "are in no clique"
+        message = (
+            f"The label {CLIQUE} of node {name} is {label}, but its GPUs {reported}; restart the label's writer there."
+        )
         yield finding("dra_label_wrong", message, node=name)
 
 
-def _bandwidth(seen: Seen) -> Iterator[Finding]:
-    """V7: the jobs of nvbandwidth that somebody ran. Where nobody ran any, nothing is said."""
-    proven, failed, crossing, tried = set(), {}, [], False
-    for job in seen["mpi_jobs"]:
+def _bandwidth(snapshot: Snapshot) -> Iterator[Finding]:
+    """V7: the jobs of nvbandwidth; no finding without any."""
+    proven, failed, crossing, measured = set(), {}, [], False
+    for job in snapshot["mpi_jobs"]:
         if not str(mapped(job.get("metadata")).get("name")).startswith(BANDWIDTH):
             continue
-        tried = True
+        measured = True
         cliques, ended = _cliques_of(job), _ended(job)
         if len(cliques) > 1:
             crossing += [name_of(job)] if ended == "Succeeded" else []
@@ -249,20 +262,26 @@ def _bandwidth(seen: Seen) -> Iterator[Finding]:
             failed.update(dict.fromkeys(cliques, name_of(job)))
     for clique, name in sorted(failed.items()):
         if clique not in proven:
-            message = f"The bandwidth of clique {clique} is not proven, as {name} failed; see its launcher's log."
+            message = (
+                f"The bandwidth of clique {clique} is not proven, because {name} failed; see the log of its launcher."
+            )
             yield finding("dra_bandwidth_failed", message, clique=clique)
     for name in crossing:
-        message = f"{name} had NVLink between two cliques, which cannot be; compare the label {CLIQUE} with the GPUs."
+        message = (
+            f"{name} succeeded across two cliques, which have no NVLink; compare the label {CLIQUE} with the GPUs."
+        )
         yield finding("dra_bandwidth_failed", message)
-    labels = {str(placing.labels(node)[CLIQUE]) for node in seen["nodes"] if CLIQUE in placing.labels(node)}
-    rest = labels - proven - set(failed)
-    if tried and rest:
-        message = f"No nvbandwidth has ended well in clique {summarize(sorted(rest))}; run one there when it is free."
+    labels = {
+        str(node_selection.labels(node)[CLIQUE]) for node in snapshot["nodes"] if CLIQUE in node_selection.labels(node)
+    }
+    unproven = labels - proven - set(failed)
+    if measured and unproven:
+        message = f"No nvbandwidth job has succeeded in clique {summarize(sorted(unproven))}; run one when it is free."
         yield finding("dra_bandwidth_untested", message)
 
 
 def _cliques_of(job: Mapping[str, Any]) -> list[str]:
-    """The cliques that a job's workers are bound to."""
+    """The cliques to which a job's workers are bound."""
     worker = mapped(mapped(mapped(job.get("spec")).get("mpiReplicaSpecs")).get("Worker"))
     affinity = mapped(mapped(mapped(worker.get("template")).get("spec")).get("affinity"))
     required = mapped(mapped(affinity.get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution"))
@@ -278,15 +297,15 @@ def _cliques_of(job: Mapping[str, Any]) -> list[str]:
 def _ended(job: Mapping[str, Any]) -> str | None:
     rows = map(mapped, as_list(mapped(job.get("status")).get("conditions")))
     true = {str(row.get("type")) for row in rows if row.get("status") == "True"}
-    return next((word for word in ("Succeeded", "Failed") if word in true), None)
+    return next((state for state in ("Succeeded", "Failed") if state in true), None)
 
 
-def _alarms(seen: Seen, plan: Plan) -> Iterator[Finding]:
-    """V8: DCGM looks for nvidia-imex.service, which is off where the driver's own daemons have IMEX."""
+def _alarms(snapshot: Snapshot, plan: Plan) -> Iterator[Finding]:
+    """V8: DCGM monitors nvidia-imex.service, which is masked where the driver's daemons run IMEX."""
     if plan.host_managed:
         return
-    for item in seen["daemon_sets"]:
-        wants = mapped(item.get("status")).get("desiredNumberScheduled")
-        if wants and any("dcgm" in str(row.get("image")) for row in containers(item)):
-            message = f"{name_of(item)} runs DCGM, whose health of IMEX is a false alarm where ComputeDomains own IMEX;"
-            yield finding("dra_dcgm_imex", f"{message} leave that out of what it watches.")
+    for item in snapshot["daemon_sets"]:
+        scheduled = mapped(item.get("status")).get("desiredNumberScheduled")
+        if scheduled and any("dcgm" in str(row.get("image")) for row in containers(item)):
+            message = f"{name_of(item)} runs DCGM, whose IMEX health is a false alarm where ComputeDomains own IMEX;"
+            yield finding("dra_dcgm_imex", f"{message} exclude IMEX from its health watches.")

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's CRDs: whether the live ones are those of the chart, and who else manages them.
+"""The driver's CRDs: whether the live ones equal the chart's, and which field managers own them.
 
-Helm never upgrades CRDs, and GPU Operator 26.7.0 ships ComputeDomains as 25.12 had them (numNodes required), so that
-which comes first wins. The role applies the driver's by server-side apply, after it has looked whose fields they are.
+Helm never upgrades CRDs, and GPU Operator 26.7.0 ships the ComputeDomains of 25.12 (numNodes required), so the CRD that
+is installed first stays. The role applies the driver's by server-side apply after a check of the field managers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_
 DOMAINS = f"computedomains.{GROUP}"
 NAMES = (DOMAINS, f"computedomaincliques.{GROUP}")
 FIELD_MANAGER = "rackscale.nvlink"
-# Who may have written the CRDs without caring for them further: Helm at an install, a person's kubectl, the API server.
-PASSERS_BY = frozenset(
+# Managers that write the CRDs once and do not reconcile them: Helm at an install, kubectl, the API server.
+NEUTRAL_MANAGERS = frozenset(
     (
         FIELD_MANAGER,
         "before-first-apply",
@@ -35,8 +35,10 @@ PASSERS_BY = frozenset(
     )
 )
 
-_APPLY = "run the role with its tag crds, which brings it to the chart's"
-_UPGRADE_OPERATOR = "GPU Operator 26.7.0 brings it so, upgrade that, or apply the driver's own by kubectl --server-side"
+_APPLY = "run the role with its tag crds, which applies the chart's"
+_UPGRADE_OPERATOR = (
+    "GPU Operator 26.7.0 ships this one: upgrade it, or run kubectl apply --server-side with the driver's CRD"
+)
 
 
 def judge(
@@ -45,23 +47,23 @@ def judge(
     managers: Collection[str] = (),
     stand_alone: bool = True,
 ) -> list[Finding]:
-    """Findings on the live CRDs (None: not there, which is no fault).
+    """Findings on the live CRDs (None: not installed, which is no fault).
 
-    wanted: the chart's, by name; without them only the fault that is known is looked for. managers: field managers
-    that a site lets its CRDs be taken from, besides PASSERS_BY. stand_alone: whether the role applies them; otherwise
-    they are GPU Operator's.
+    wanted: the chart's, by name; without them only the known fault is checked. managers: field managers from which the
+    CRDs may be taken over, in addition to NEUTRAL_MANAGERS. stand_alone: whether the role applies them; otherwise they
+    are GPU Operator's.
     """
     found: list[Finding] = []
     for name, crd in live.items():
         if crd is None:
             continue
-        others = sorted(owners(crd) - PASSERS_BY - set(managers))
+        others = sorted(owners(crd) - NEUTRAL_MANAGERS - set(managers))
         if others:
             found.append(
                 finding(
                     "dra_crd_conflict",
-                    f"The CRD {name} is managed by {' and '.join(others)}, which would write its own again; take it out"
-                    " there, or name the manager in dra_driver_crd_managers to take the CRD over.",
+                    f"The CRD {name} is managed by {' and '.join(others)}, which would revert the change; remove it"
+                    " there, or add the manager to crd_managers to take the CRD over.",
                     crd=name,
                 )
             )
@@ -88,10 +90,10 @@ def schema(crd: Mapping[str, Any], version: str = "v1beta1") -> Mapping[str, Any
 
 
 def _stale(name: str, live: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> str | None:
-    """The first place in which a live CRD's schema is another than it should be; None if it is right."""
+    """The first field in which a live CRD's schema is wrong; None if it is right."""
     has = schema(live)
     if has is None:
-        return "its version v1beta1, which it lacks"
+        return "its version v1beta1, which is missing"
     if wanted is not None:
         return difference(has, schema(wanted) or {})
     if name != DOMAINS:
@@ -99,17 +101,17 @@ def _stale(name: str, live: Mapping[str, Any], wanted: Mapping[str, Any] | None)
     spec = mapped(mapped(has.get("properties")).get("spec"))
     number = mapped(mapped(spec.get("properties")).get("numNodes"))
     if "numNodes" in as_list(spec.get("required")):
-        return "spec.required, which demands numNodes"
+        return "spec.required, which contains numNodes"
     if number.get("default") != 0 or number.get("minimum") != 0:
         return "spec.numNodes, whose default and minimum must be 0"
     return None
 
 
 def difference(one: Any, other: Any, path: str = "") -> str | None:
-    """The first place in which two schemas differ; descriptions do not count, nor does the order of `required`."""
+    """The first path at which two schemas differ; descriptions and the order of `required` are ignored."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in sorted({*one, *other}):
-            # A property that is itself called description has a schema, not a text.
+            # A property named description has a schema, not a text.
             if key == "description" and all(isinstance(side.get(key, ""), str) for side in (one, other)):
                 continue
             if key not in one or key not in other:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""ComputeDomains while they live, and what they leave behind: pure functions of a snapshot.
+"""Checks of active and deleted ComputeDomains: pure functions of a snapshot.
 
-A ComputeDomain with numNodes 0 is Ready before it has a node, and a daemon that sees no clique is Ready without IMEX.
-So what the workload's claims say is compared with who has joined, node by node.
+A ComputeDomain with numNodes 0 is Ready before it has a node, and a daemon that finds no clique is Ready without IMEX.
+So the claims of the workload are compared with the daemons that have joined, node by node.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, placing
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Seen, name_of
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, node_selection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Snapshot, name_of
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
 DOMAIN_DRIVER = "compute-domain.nvidia.com"
 KEY = f"{GROUP}/computeDomain"
-"""The label on nodes and on all that belongs to a domain, whose UID is its value; the name of the finalizer too."""
-CLEANUP = datetime.timedelta(minutes=20)
-"""Twice the period in which the driver takes away what is stale."""
+"""The label on nodes and on all objects of a domain, with the domain's UID as value; also the name of its finalizer."""
+CLEANUP_TIME = datetime.timedelta(minutes=20)
+"""Twice the interval of the driver's cleanup."""
 READY = "Ready"
 
 
 class Member(NamedTuple):
-    """A daemon as it entered itself: its clique (empty where it sees none) and its status."""
+    """A daemon's own entry: its clique (empty where it finds none) and its status."""
 
     clique: str
     status: str
 
 
 def domain_of(claim: Mapping[str, Any]) -> str | None:
-    """The UID of the ComputeDomain that a workload's claim has its channel of."""
+    """The UID of the ComputeDomain whose channel a workload's claim requests."""
     spec = mapped(mapped(claim.get("spec")).get("devices"))
     for row in map(mapped, as_list(spec.get("config"))):
         parameters = mapped(mapped(row.get("opaque")).get("parameters"))
@@ -45,39 +45,39 @@ def domain_of(claim: Mapping[str, Any]) -> str | None:
     return None
 
 
-class Served:
-    """Who is to have a channel and who serves it, by the UID of each ComputeDomain; a snapshot is read once for all."""
+class Channels:
+    """The allocated channels and the daemons of each ComputeDomain, by its UID; reads a snapshot once for all."""
 
-    def __init__(self, seen: Seen) -> None:
-        self._labelled = labelled(seen)
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._labelled = labelled(snapshot)
         self._channels: dict[str, dict[str, bool]] = {}
         self._daemons: dict[str, list[Mapping[str, Any]]] = {}
-        for claim in seen["claims"]:
+        for claim in snapshot["claims"]:
             uid, status = domain_of(claim), mapped(claim.get("status"))
             for row in map(mapped, as_list(mapped(mapped(status.get("allocation")).get("devices")).get("results"))):
                 if uid is not None and row.get("driver") == DOMAIN_DRIVER:
                     reserved = bool(as_list(status.get("reservedFor")))
                     self._channels.setdefault(uid, {})[str(row.get("pool"))] = reserved
-        for clique in seen["compute_domain_cliques"]:
+        for clique in snapshot["compute_domain_cliques"]:
             rows = map(mapped, as_list(clique.get("daemons")))
             self._daemons.setdefault(str(_uid_label(clique)), []).extend(rows)
 
-    def channels(self, domain: Mapping[str, Any]) -> dict[str, bool]:
-        """Node -> whether a pod has it reserved, for each node on which a channel of the domain is allocated."""
+    def allocated(self, domain: Mapping[str, Any]) -> dict[str, bool]:
+        """Node -> whether a pod has reserved the channel, for each node on which one of the domain is allocated."""
         return self._channels.get(uid_of(domain), {})
 
     def members(self, domain: Mapping[str, Any]) -> dict[str, Member]:
-        """Node -> its daemon, by the domain's ComputeDomainCliques, else by its own status."""
+        """Node -> its daemon, from the domain's ComputeDomainCliques, else from its own status."""
         rows = [(row, row.get("name")) for row in map(mapped, as_list(mapped(domain.get("status")).get("nodes")))]
         rows += [(row, row.get("nodeName")) for row in self._daemons.get(uid_of(domain), [])]
         return {str(name): Member(str(row.get("cliqueID") or ""), str(row.get("status"))) for row, name in rows}
 
-    def waiting(self, domain: Mapping[str, Any]) -> dict[str, str]:
-        """Node -> why the domain's daemon does not serve there, for those with a channel on which it does not."""
+    def pending(self, domain: Mapping[str, Any]) -> dict[str, str]:
+        """Node -> the reason why the domain's daemon is not ready there, for nodes with a channel."""
         joined = self.members(domain)
         return {
             node: _why(self._labelled.get(node), uid_of(domain), joined.get(node))
-            for node in self.channels(domain)
+            for node in self.allocated(domain)
             if node not in joined or joined[node].status != READY
         }
 
@@ -86,31 +86,32 @@ def uid_of(item: Mapping[str, Any]) -> str:
     return str(mapped(item.get("metadata")).get("uid"))
 
 
-def living(seen: Seen, plan: Plan) -> list[Finding]:
-    """V5: what stands between the workloads of the domains and their channels."""
+def check_active(snapshot: Snapshot, plan: Plan) -> list[Finding]:
+    """V5: reasons why workloads of the domains do not get their channels."""
     if plan.host_managed:
-        # There the driver runs no daemons, and says nothing of IMEX.
+        # With host_managed the driver runs no daemons.
         return []
-    here = [item for item in seen["compute_domains"] if "deletionTimestamp" not in mapped(item.get("metadata"))]
-    served = Served(seen)
-    return [row for domain in here for row in _judged(served, domain)]
+    active = [item for item in snapshot["compute_domains"] if "deletionTimestamp" not in mapped(item.get("metadata"))]
+    channels = Channels(snapshot)
+    return [row for domain in active for row in _check(channels, domain)]
 
 
-def _judged(served: Served, domain: Mapping[str, Any]) -> Iterator[Finding]:
-    name, joined = name_of(domain), served.members(domain)
-    wanted, missing = served.channels(domain), served.waiting(domain)
+def _check(channels: Channels, domain: Mapping[str, Any]) -> Iterator[Finding]:
+    name, joined = name_of(domain), channels.members(domain)
+    allocated, missing = channels.allocated(domain), channels.pending(domain)
     if missing:
-        count = f"{len(wanted) - len(missing)} of {len(wanted)}"
+        ready = f"{len(allocated) - len(missing)} of {count(len(allocated), 'daemon')}"
         node, reason = min(missing.items())
-        message = f"ComputeDomain {name} has {count} daemons ready: on node {node} {reason}; see kubectl describe"
+        message = f"ComputeDomain {name} has {ready} ready: on node {node} {reason}; see kubectl describe"
         yield finding("dra_domain_unready", f"{message} and the log of the driver's pods there.", domain=name)
-    blind = [node for node, member in joined.items() if not member.clique]
-    if blind:
-        message = f"The daemons of ComputeDomain {name} on {summarize(sorted(blind))} see no clique, so its workload has no IMEX"
+    without = [node for node, member in joined.items() if not member.clique]
+    if without:
+        nodes = summarize(sorted(without))
+        message = f"The daemons of ComputeDomain {name} find no clique on {nodes}, so its workload has no IMEX"
         yield finding("dra_domain_without_imex", f"{message} there; repair the fabric of those trays.", domain=name)
     cliques = {member.clique for member in joined.values()} - {""}
     if len(cliques) > 1:
-        message = f"ComputeDomain {name} is in {len(cliques)} cliques, and no NVLink joins them; bind its workload to"
+        message = f"ComputeDomain {name} spans {len(cliques)} cliques without NVLink between them; bind its workload to"
         yield finding("dra_domain_spans", f"{message} one by affinity to nvidia.com/gpu.clique.", domain=name)
 
 
@@ -120,31 +121,34 @@ def _why(label: str | None, uid: str, member: Member | None) -> str:
     if label is None:
         return f"the plugin has not set the label {KEY}"
     if label != uid:
-        return f"the label {KEY} is of another ComputeDomain ({label}), and a node has one at a time"
+        return f"the label {KEY} names another ComputeDomain ({label}), and a node can have only one"
     return "no daemon has joined"
 
 
-def labelled(seen: Seen) -> dict[str, str]:
+def labelled(snapshot: Snapshot) -> dict[str, str]:
     """Node -> the UID in its label."""
-    rows = {str(mapped(node.get("metadata")).get("name")): placing.labels(node).get(KEY) for node in seen["nodes"]}
+    rows = {
+        str(mapped(node.get("metadata")).get("name")): node_selection.labels(node).get(KEY)
+        for node in snapshot["nodes"]
+    }
     return {name: str(uid) for name, uid in rows.items() if uid is not None}
 
 
-def remains(seen: Seen) -> dict[str, list[str]]:
-    """UID -> everything that bears it, in words; the ComputeDomain itself not among them."""
+def leftovers(snapshot: Snapshot) -> dict[str, list[str]]:
+    """UID -> the objects that carry it, as kind and name, without the ComputeDomain itself."""
     found: dict[str, list[str]] = {}
-    for node, uid in labelled(seen).items():
+    for node, uid in labelled(snapshot).items():
         found.setdefault(uid, []).append(f"the label of node {node}")
     for key, kind in (
         ("claim_templates", "ResourceClaimTemplate"),
         ("daemon_sets", "DaemonSet"),
         ("compute_domain_cliques", "ComputeDomainClique"),
     ):
-        for item in seen[key]:
+        for item in snapshot[key]:
             label = _uid_label(item)
             if label is not None:
                 found.setdefault(label, []).append(f"{kind} {name_of(item)}")
-    for claim in seen["claims"]:
+    for claim in snapshot["claims"]:
         domain = domain_of(claim)
         if domain is not None:
             found.setdefault(domain, []).append(f"ResourceClaim {name_of(claim)}")
@@ -152,32 +156,32 @@ def remains(seen: Seen) -> dict[str, list[str]]:
 
 
 def _uid_label(item: Mapping[str, Any]) -> str | None:
-    label = placing.labels(item).get(KEY)
+    label = node_selection.labels(item).get(KEY)
     return None if label is None else str(label)
 
 
-def ending(seen: Seen) -> list[Finding]:
-    """V6: domains that do not end, and what those that are gone have left.
+def check_deleted(snapshot: Snapshot) -> list[Finding]:
+    """V6: domains whose deletion does not finish, and leftovers of deleted ones.
 
-    Nothing is said where the account may not list ComputeDomains: then everything would look left over.
+    No findings where the account may not list ComputeDomains, since everything would appear to be a leftover.
     """
-    if any("computedomains;" in sentence for sentence in seen["not_seen"]):
+    if any("computedomains;" in sentence for sentence in snapshot["not_readable"]):
         return []
-    found, left = [], remains(seen)
-    for domain in seen["compute_domains"]:
-        held = left.pop(uid_of(domain), [])
+    found, remaining = [], leftovers(snapshot)
+    for domain in snapshot["compute_domains"]:
+        objects = remaining.pop(uid_of(domain), [])
         since = _time(mapped(domain.get("metadata")).get("deletionTimestamp"))
-        if since is not None and seen["read_at"] - since > CLEANUP:
-            still = f" ({summarize(sorted(held))} still there)" if held else ""
-            message = f"ComputeDomain {name_of(domain)} is being deleted since {since:%H:%M} UTC{still}; only the"
-            more = "driver's controller takes its finalizer away, so see that it runs and that no pod uses its claims."
+        if since is not None and snapshot["read_at"] - since > CLEANUP_TIME:
+            still = f" (remaining: {summarize(sorted(objects))})" if objects else ""
+            message = f"ComputeDomain {name_of(domain)} has been in deletion since {since:%H:%M} UTC{still}; only the"
+            more = "driver's controller removes its finalizer, so check that it runs and that no pod uses its claims."
             found.append(finding("dra_domain_stuck", f"{message} {more}", domain=name_of(domain)))
-    for uid, rows in sorted(left.items()):
-        message = (
-            f"Of ComputeDomain {uid}, which is gone, {summarize(sorted(rows))} is left and keeps others off; the driver"
-        )
+    for uid, rows in sorted(remaining.items()):
+        message = f"Leftovers of the deleted ComputeDomain {uid} block others: {summarize(sorted(rows))}; the driver"
         found.append(
-            finding("dra_domain_leftovers", f"{message} cleans up every 10 minutes, remove it if it stays longer.")
+            finding(
+                "dra_domain_leftovers", f"{message} cleans up every 10 minutes, so remove them if they stay longer."
+            )
         )
     return found
 

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Everything that can be told before the DRA driver is installed, as findings: a pure function of what was seen.
+"""The preflight of the DRA driver: findings before it is installed, as a pure function of a snapshot and tray facts.
 
-The checks are P1 to P17 of the collection's list; each function names its own. What the driver, the chart or Kubernetes
-would fail on, or silently do nothing for, is an error; what somebody should look at is a warning.
+The checks are P1 to P17 of docs/dra-driver.md; each function names its own. A cause for which the driver, the chart or
+Kubernetes would fail, or silently do nothing, is an error; what needs a review is a warning.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, placing, snapshot
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, lint, value
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import OLD_CHART, crds, node_selection
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import api_version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, check_values, value
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version, parse
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
@@ -26,26 +27,26 @@ CHART_FLOOR, RECOMMENDED = (1, 32), (1, 34, 2)
 DRIVER_FLOOR = (570, 158, 1)
 DRIVER_FLOOR_TEXT = "570.158.01"
 RUNTIME_FLOORS = {"containerd": (2, 0), "cri-o": (1, 27)}
-LARGEST_DOMAIN = 18
-"""Nodes in one IMEX domain, unless the controller is told MAX_NODES_PER_IMEX_DOMAIN."""
+MAX_DOMAIN_NODES = 18
+"""Nodes in one IMEX domain, unless the controller has MAX_NODES_PER_IMEX_DOMAIN."""
 CLASSES = {
     "compute_domains": ("compute-domain-default-channel.nvidia.com",),
     "daemon": ("compute-domain-daemon.nvidia.com",),
     "gpus": ("gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
 }
-OUR_CLASSES = frozenset(name for names in CLASSES.values() for name in names)
+DRIVER_CLASSES = frozenset(name for names in CLASSES.values() for name in names)
 DAEMONS = "computedomain-daemon-"
-"""How the names of the DaemonSets begin that the driver's own controller makes."""
+"""The prefix of the DaemonSets that the driver's controller creates."""
 PLUGIN_CONTAINER = "compute-domains"
-"""The container of the kubelet plugin that has to do with IMEX, in every chart."""
-HELD = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
+"""The container of the kubelet plugin that handles IMEX, in every chart."""
+INTERRUPTED = ("pending-install", "pending-upgrade", "pending-rollback", "uninstalling")
 
 
 @dataclass(frozen=True)
 class Tray:
-    """What one tray's own modules said: the node that it is, nvlink_fabric and nvlink_imex (None: not asked).
+    """One tray: the name of its node and the facts nvlink_fabric and nvlink_imex (None: not gathered).
 
-    root: whether nvidia-smi and libnvidia-ml.so.1 are below the driver root; None where nobody looked.
+    root: whether nvidia-smi and libnvidia-ml.so.1 are below the driver root; None where it was not checked.
     """
 
     node: str
@@ -56,11 +57,11 @@ class Tray:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be installed. values is None for GPU Operator's GPUCluster, which brings the driver by itself.
+    """The installation. values is None for GPU Operator's GPUCluster, which installs the driver itself.
 
-    label_writer: who else is to write the label nvidia.com/gpu.clique, as site (the role k8s_topology), or nobody.
-    imex_follows: whether the imex role is still to give IMEX to its owner, so that nobody need say it is not there yet.
-    waves: whether the plugin comes onto nodes in waves, so that some may still be without it, or have an old one.
+    external_label_writer: whether another program, such as the role k8s_topology, writes the label
+    nvidia.com/gpu.clique. imex_pending: whether the role imex will configure IMEX later in this run, so that its state
+    is not checked. waves: whether the plugin is enabled in waves, so that nodes may lack it or have an old one.
     """
 
     values: Mapping[str, Any] | None
@@ -69,11 +70,11 @@ class Plan:
     release: str
     kubelet_root: str = "/var/lib/kubelet"
     cdi_enabled: bool = False
-    label_writer: str = ""
+    external_label_writer: bool = False
     extra_keys: Sequence[str] = ()
     crd_managers: Sequence[str] = ()
-    wanted_crds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    imex_follows: bool = False
+    chart_crds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    imex_pending: bool = False
     waves: bool = False
 
     def get(self, path: str, default: Any) -> Any:
@@ -92,85 +93,90 @@ class Plan:
         return self.values is not None
 
 
-Seen = Mapping[str, Any]
-"""A snapshot, as snapshot.py describes it."""
+Snapshot = Mapping[str, Any]
+"""A snapshot, see snapshot.py."""
 Trays = Mapping[str, Tray]
 
 
-def preflight(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
+def preflight(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
     """All findings, in the order of the checks."""
-    return [row for check in CHECKS for row in check(seen, trays, plan)]
+    return [row for check in CHECKS for row in check(snapshot, trays, plan)]
 
 
-def imex_change(seen: Seen, trays: Trays, plan: Plan) -> list[Finding]:
-    """What stands against giving IMEX to the plan's owner; what could not be seen stands against it too."""
-    return [*unseen(seen), *_domains_live(seen, trays, plan)]
+def imex_change(snapshot: Snapshot, trays: Trays, plan: Plan) -> list[Finding]:
+    """Findings that prevent a change of the owner of IMEX; missing permissions prevent it too."""
+    return [*missing_permissions(snapshot), *_domains_active(snapshot, trays, plan)]
 
 
-def unseen(seen: Seen) -> list[Finding]:
-    """An error for each thing that must be known before something is taken away, and that the account may not see."""
+def missing_permissions(snapshot: Snapshot) -> list[Finding]:
+    """An error for each list that is needed before a removal and that the account may not read."""
     needed = ("computedomains;", "resourceclaims;")
     return [
-        finding("dra_insufficient_permissions", f"{sentence}, for without it nobody knows what still lives.")
-        for sentence in seen["not_seen"]
-        if any(word in sentence for word in needed)
+        finding("dra_insufficient_permissions", f"{sentence}, which is needed to know what is still in use.")
+        for sentence in snapshot["not_readable"]
+        if any(resource in sentence for resource in needed)
     ]
 
 
-def expected_nodes(seen: Seen, trays: Trays) -> dict[str, Mapping[str, Any] | None]:
-    """Name -> object of the nodes that the driver is to run on: the trays', else those that a label says GPUs of."""
-    known = {str(mapped(node.get("metadata")).get("name")): node for node in seen["nodes"]}
+def expected_nodes(snapshot: Snapshot, trays: Trays) -> dict[str, Mapping[str, Any] | None]:
+    """Name -> object of the nodes that need the driver: those of the trays, else those with a GPU label."""
+    known = {str(mapped(node.get("metadata")).get("name")): node for node in snapshot["nodes"]}
     if trays:
         return {tray.node: known.get(tray.node) for tray in trays.values()}
-    return {name: node for name, node in known.items() if any(key in placing.labels(node) for key in _GPU_LABELS)}
+    return {
+        name: node for name, node in known.items() if any(key in node_selection.labels(node) for key in _GPU_LABELS)
+    }
 
 
-_GPU_LABELS = (*placing.DEFAULT_LABELS, "nvidia.com/gpu.clique", "nvidia.com/gpu.count")
+_GPU_LABELS = (*node_selection.DEFAULT_LABELS, "nvidia.com/gpu.clique", "nvidia.com/gpu.count")
 
 
 def owner_of(item: Mapping[str, Any]) -> tuple[str, str] | None:
-    """(namespace, name) of the Helm release that an object belongs to."""
-    notes = mapped(mapped(item.get("metadata")).get("annotations"))
-    name, namespace = notes.get("meta.helm.sh/release-name"), notes.get("meta.helm.sh/release-namespace")
+    """(namespace, name) of the Helm release of an object; None without one."""
+    annotations = mapped(mapped(item.get("metadata")).get("annotations"))
+    name, namespace = annotations.get("meta.helm.sh/release-name"), annotations.get("meta.helm.sh/release-namespace")
     return (str(namespace), str(name)) if name and namespace else None
 
 
 def name_of(item: Mapping[str, Any]) -> str:
-    """namespace/name, or the name alone of what has no namespace."""
+    """namespace/name, or the name of an object without a namespace."""
     metadata = mapped(item.get("metadata"))
     return "/".join(str(metadata[key]) for key in ("namespace", "name") if key in metadata)
 
 
-def release_version(seen: Seen, plan: Plan) -> Version | None:
-    """The version of the chart that our release is of now, by the label of its DaemonSet; None if there is none."""
-    for item in seen["daemon_sets"]:
+def release_version(snapshot: Snapshot, plan: Plan) -> Version | None:
+    """The chart version of the installed release, from the label of its DaemonSet; None without one."""
+    for item in snapshot["daemon_sets"]:
         if owner_of(item) == (plan.namespace, plan.release):
-            chart = str(placing.labels(item).get("helm.sh/chart", ""))
+            chart = str(node_selection.labels(item).get("helm.sh/chart", ""))
             match = re.fullmatch(r".*?-(v?[0-9]+\.[0-9]+\.[0-9]+.*)", chart)
             if match:
                 return parse(match.group(1).replace("_", "+"))
     return None
 
 
-def keeps_old_name(seen: Seen, plan: Plan) -> bool:
-    """Whether our release began as a 25.x chart: its objects are named after that chart, and stay so."""
-    for item in seen["daemon_sets"]:
+def keeps_old_name(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether the release began as a 25.x chart, so that its objects keep the names of that chart."""
+    for item in snapshot["daemon_sets"]:
         if owner_of(item) == (plan.namespace, plan.release):
-            chart = str(placing.labels(item).get("helm.sh/chart", ""))
-            return chart.startswith(f"{OLD_CHART}-") or placing.labels(item).get("app.kubernetes.io/name") == OLD_CHART
+            chart = str(node_selection.labels(item).get("helm.sh/chart", ""))
+            return (
+                chart.startswith(f"{OLD_CHART}-")
+                or node_selection.labels(item).get("app.kubernetes.io/name") == OLD_CHART
+            )
     return False
 
 
-def live_host_managed(seen: Seen) -> bool | None:
-    """Whether the installed driver leaves IMEX to the host; None if none is installed.
+def live_host_managed(snapshot: Snapshot) -> bool | None:
+    """Whether the installed driver leaves IMEX to the host; None if no driver is installed.
 
-    Its plugin says so itself; where that is gone, the DeviceClasses do.
+    Read from the environment of its plugin, else from the DeviceClasses.
     """
-    for row in (row for item in seen["daemon_sets"] for row in containers(item)):
+    for row in (row for item in snapshot["daemon_sets"] for row in containers(item)):
         if row.get("name") == PLUGIN_CONTAINER:
             env = {mapped(pair).get("name"): mapped(pair).get("value") for pair in as_list(row.get("env"))}
             return env.get("IMEX_MODE") == "hostManaged"
-    names = {str(mapped(item.get("metadata")).get("name")) for item in seen["device_classes"]}
+    names = {str(mapped(item.get("metadata")).get("name")) for item in snapshot["device_classes"]}
     if not names.intersection(CLASSES["compute_domains"]):
         return None
     return not names.intersection(CLASSES["daemon"])
@@ -179,47 +185,52 @@ def live_host_managed(seen: Seen) -> bool | None:
 # --- The cluster.
 
 
-def _kubernetes(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P1: the chart's kubeVersion, and what its documents recommend."""
-    match = re.match(r"v?([0-9]+)\.([0-9]+)\.([0-9]+)", str(seen["version"]))
+def _kubernetes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P1: the chart's kubeVersion, and the version that its documentation recommends."""
+    match = re.match(r"v?([0-9]+)\.([0-9]+)\.([0-9]+)", str(snapshot["version"]))
     if match is None:
         return
     version = tuple(int(part) for part in match.groups())
     if version < CHART_FLOOR:
-        message = f"Kubernetes is {seen['version']} and the chart needs 1.32; upgrade it, best to 1.34.2 or later."
+        message = (
+            f"Kubernetes is {snapshot['version']} and the chart needs 1.32; upgrade it, preferably to 1.34.2 or later."
+        )
         yield finding("dra_kubernetes_too_old", message)
     elif version < RECOMMENDED:
-        message = f"Kubernetes is {seen['version']}; plan an upgrade to 1.34.2 or later, which the driver recommends."
+        message = (
+            f"Kubernetes is {snapshot['version']}; plan an upgrade to 1.34.2 or later, which the driver recommends."
+        )
         yield finding("dra_kubernetes_old", message)
 
 
-def _api(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P2."""
-    best = snapshot.api_version(seen)
-    wanted = str(plan.get("resourceApiVersion", "")).rpartition("/")[2]
-    served = seen["groups"].get(API_GROUP, [])
+def _api(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P2: resource.k8s.io is served."""
+    best = api_version(snapshot)
+    configured = str(plan.get("resourceApiVersion", "")).rpartition("/")[2]
+    served = snapshot["groups"].get(API_GROUP, [])
     if best is None:
-        message = "The API server serves no resource.k8s.io; upgrade to 1.34, or switch DynamicResourceAllocation on"
-        yield finding("dra_api_missing", f"{message} and its version in --runtime-config.")
-    elif wanted and wanted not in served:
-        message = f"dra_driver_values, resourceApiVersion: the API server does not serve {wanted}; leave it out to use"
+        message = "The API server does not serve resource.k8s.io; upgrade to 1.34, or enable DynamicResourceAllocation"
+        yield finding("dra_api_missing", f"{message} and its API version in --runtime-config.")
+    elif configured and configured not in served:
+        message = f"values, resourceApiVersion: the API server does not serve {configured}; remove it to use"
         yield finding("dra_api_missing", f"{message} {best}.")
 
 
-def _not_seen(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    for sentence in seen["not_seen"]:
+def _not_readable(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    for sentence in snapshot["not_readable"]:
         yield finding("dra_not_readable", f"{sentence}.")
     silent = [name for name, tray in trays.items() if tray.fabric is None]
     if silent:
         message = (
-            f"{summarize(sorted(silent))} did not say what its GPUs are; run the play on the trays too, or repair them."
+            f"There are no GPU facts of {summarize(sorted(silent))}; run fabric_facts on the trays first, or repair"
+            " them."
         )
         yield finding("dra_not_readable", message)
 
 
-def _runtime(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P3: without CDI the driver prepares devices that no container gets."""
-    for name, node in expected_nodes(seen, trays).items():
+def _runtime(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P3: without CDI no container gets the devices that the driver prepares."""
+    for name, node in expected_nodes(snapshot, trays).items():
         text = str(mapped(mapped(mapped(node).get("status")).get("nodeInfo")).get("containerRuntimeVersion", ""))
         match = re.fullmatch(r"([a-z0-9.-]+)://v?([0-9]+)\.([0-9]+).*", text)
         if node is None or match is None:
@@ -230,45 +241,47 @@ def _runtime(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
             continue
         if runtime == "containerd" and version >= (1, 7):
             if not plan.cdi_enabled:
-                message = f"Node {name} runs {text}, which has CDI only by enable_cdi; set it there and"
-                yield finding("dra_runtime_cdi", f"{message} dra_driver_cdi_enabled: true, or use 2.0.", node=name)
+                message = f"Node {name} runs {text}, which has CDI only with enable_cdi; set it there and"
+                yield finding("dra_runtime_cdi", f"{message} cdi_enabled: true, or use 2.0.", node=name)
             continue
-        message = f"Node {name} runs {text}, which has no CDI; use containerd 2.0 or CRI-O 1.27, or later ones."
+        message = f"Node {name} runs {text}, which has no CDI; use containerd 2.0 or CRI-O 1.27, or later."
         yield finding("dra_runtime_cdi", message, node=name)
 
 
-def _nodes(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P9, and that every tray is a node."""
-    known = expected_nodes(seen, {})
-    every = {str(mapped(node.get("metadata")).get("name")) for node in seen["nodes"]}
+def _nodes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P9: every tray is a node, and the plugin may run there."""
+    known = expected_nodes(snapshot, {})
+    every = {str(mapped(node.get("metadata")).get("name")) for node in snapshot["nodes"]}
     for name, tray in trays.items():
         if tray.node not in every:
-            message = f"Tray {name} should be node {tray.node}, which the cluster lacks; join it, or correct"
+            message = f"Tray {name} should be node {tray.node}, which the cluster does not have; join it, or correct"
             yield finding("dra_node_missing", f"{message} its kubernetes_node in the fabric file.", tray=name)
     if not trays and not known:
-        message = "No node has a label that says GPUs; label them nvidia.com/gpu.present=true, or name the trays."
+        message = "No node has a GPU label; label the nodes nvidia.com/gpu.present=true, or set trays."
         yield finding("dra_node_not_selected", message)
     if not plan.stand_alone:
         return
-    for name, node in expected_nodes(seen, trays).items():
-        reason = placing.why_not(node, mapped(plan.get("kubeletPlugin", {}))) if node is not None else None
+    for name, node in expected_nodes(snapshot, trays).items():
+        reason = node_selection.why_excluded(node, mapped(plan.get("kubeletPlugin", {}))) if node is not None else None
         if reason:
             yield finding("dra_node_not_selected", f"The driver would not run on node {name}: {reason}.", node=name)
 
 
-def _label_writers(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
+def _label_writers(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P11: exactly one writer of nvidia.com/gpu.clique."""
-    writers = [f"GPU Feature Discovery ({name_of(item)})" for item in seen["daemon_sets"] if _is_gfd(item)]
+    writers = [f"GPU Feature Discovery ({name_of(item)})" for item in snapshot["daemon_sets"] if _is_gfd(item)]
     label = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled"
     if not plan.stand_alone or plan.get(label, False) is True:
         writers.append("the DRA driver")
-    if plan.label_writer:
-        writers.append(f"dra_driver_label_writer ({plan.label_writer})")
+    if plan.external_label_writer:
+        writers.append("an external writer (external_label_writer)")
     if len(writers) > 1:
-        message = f"The label nvidia.com/gpu.clique would be written by {' and '.join(writers)}; leave it to one."
+        message = f"The label nvidia.com/gpu.clique would be written by {' and '.join(writers)}; keep one of them."
         yield finding("dra_label_multiple_writers", message)
     elif not writers:
-        message = f"Nobody writes the label nvidia.com/gpu.clique; set {label}: true (chart 0.5.0 or later), or deploy"
+        message = (
+            f"No program writes the label nvidia.com/gpu.clique; set {label}: true (chart 0.5.0 or later), or deploy"
+        )
         yield finding("dra_label_no_writer", f"{message} GPU Feature Discovery.")
 
 
@@ -283,76 +296,77 @@ def containers(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [mapped(row) for row in as_list(pod.get("containers"))]
 
 
-def _other_installs(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P12: DeviceClasses have fixed names, so there can be one install."""
-    ours = (plan.namespace, plan.release)
-    for cluster in seen["gpu_clusters"]:
+def _other_installs(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P12: DeviceClasses have fixed names, so only one installation is possible."""
+    release = (plan.namespace, plan.release)
+    for cluster in snapshot["gpu_clusters"]:
         if plan.stand_alone:
-            message = (
-                f"GPU Operator's GPUCluster {name_of(cluster)} brings the driver; set dra_driver_shape: gpu_cluster,"
-            )
+            message = f"GPU Operator's GPUCluster {name_of(cluster)} installs the driver; set shape: gpu_cluster,"
             yield finding("dra_other_install", f"{message} or delete it.")
-    if not plan.stand_alone and not seen["gpu_clusters"]:
-        message = "dra_driver_shape is gpu_cluster, and there is no GPUCluster; deploy GPU Operator with"
+    if not plan.stand_alone and not snapshot["gpu_clusters"]:
+        message = "shape is gpu_cluster, but the cluster has no GPUCluster; deploy GPU Operator with"
         yield finding("dra_other_install", f"{message} gpuCluster.deployCR=true.")
     others: dict[str, list[str]] = {}
-    for item in seen["device_classes"]:
-        if name_of(item) not in OUR_CLASSES:
+    for item in snapshot["device_classes"]:
+        if name_of(item) not in DRIVER_CLASSES:
             continue
         owner = owner_of(item)
-        if owner is not None and (owner != ours or not plan.stand_alone):
+        if owner is not None and (owner != release or not plan.stand_alone):
             others.setdefault(f"the Helm release {owner[1]} in namespace {owner[0]}", []).append(name_of(item))
-        elif owner is None and plan.stand_alone and not seen["gpu_clusters"]:
-            others.setdefault("something other than Helm", []).append(name_of(item))
+        elif owner is None and plan.stand_alone and not snapshot["gpu_clusters"]:
+            others.setdefault("a program other than Helm", []).append(name_of(item))
     for owner_text, names in others.items():
-        message = f"{owner_text[0].upper()}{owner_text[1:]} has the driver's DeviceClasses ({summarize(sorted(names))}); uninstall it,"
-        yield finding("dra_other_install", f"{message} or name it in dra_driver_release and dra_driver_namespace.")
+        owner_text = f"{owner_text[0].upper()}{owner_text[1:]}"
+        message = f"{owner_text} owns the driver's DeviceClasses ({summarize(sorted(names))}); uninstall it,"
+        yield finding("dra_other_install", f"{message} or set release and namespace to it.")
 
 
-def _release(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    newest: dict[str, tuple[int, str]] = {}
-    for item in seen["releases"]:
-        has = placing.labels(item)
+def _release(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    newest_revision: dict[str, tuple[int, str]] = {}
+    for item in snapshot["releases"]:
+        has = node_selection.labels(item)
         if mapped(item.get("metadata")).get("namespace") == plan.namespace and has.get("name") == plan.release:
             number = int(has.get("version", 0)) if str(has.get("version", 0)).isdecimal() else 0
-            newest[plan.release] = max(newest.get(plan.release, (0, "")), (number, str(has.get("status"))))
-    number, status = newest.get(plan.release, (0, ""))
-    if status in HELD:
+            newest_revision[plan.release] = max(
+                newest_revision.get(plan.release, (0, "")), (number, str(has.get("status")))
+            )
+    number, status = newest_revision.get(plan.release, (0, ""))
+    if status in INTERRUPTED:
         remedy = (
             f"helm uninstall {plan.release}"
             if number <= 1 or status == "uninstalling"
             else f"helm rollback {plan.release}"
         )
         message = (
-            f"Revision {number} of release {plan.release} was cut off ({status}), and Helm does nothing more until"
+            f"Revision {number} of release {plan.release} was interrupted ({status}); Helm rejects every change until"
         )
         yield finding("dra_release_pending", f"{message} you run {remedy} -n {plan.namespace}.")
-    live = release_version(seen, plan)
+    live = release_version(snapshot, plan)
     if live is not None and plan.stand_alone:
         if live.is_old_chart:
-            message = f"Release {plan.release} is of the chart {OLD_CHART}; it is upgraded for good, keeps its objects'"
-            yield finding("dra_release_old", f"{message} names by nameOverride, and cannot go back.")
+            message = f"Release {plan.release} is of the chart {OLD_CHART}; its upgrade cannot be reverted and keeps"
+            yield finding("dra_release_old", f"{message} the names of its objects by nameOverride.")
         elif live > plan.version:
             message = (
-                f"dra_driver_chart_version: release {plan.release} is of a newer chart, and its nodes' checkpoints"
+                f"chart_version: release {plan.release} is of a newer chart, and an older driver cannot read its nodes'"
             )
-            yield finding("dra_downgrade", f"{message} cannot be read by an older one; write that version or a later.")
+            yield finding("dra_downgrade", f"{message} checkpoints; set the installed version or a later one.")
 
 
-def _crds(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P13."""
+def _crds(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P13: the CRDs."""
     if plan.compute_domains or not plan.stand_alone:
-        yield from crds.judge(seen["crds"], plan.wanted_crds, plan.crd_managers, plan.stand_alone)
+        yield from crds.judge(snapshot["crds"], plan.chart_crds, plan.crd_managers, plan.stand_alone)
 
 
-def _values(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P14."""
+def _values(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P14: the values."""
     if plan.values is not None:
-        yield from lint(plan.values, plan.version, plan.namespace, plan.extra_keys)
+        yield from check_values(plan.values, plan.version, plan.namespace, plan.extra_keys)
 
 
-def _kubelet_root(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P16."""
+def _kubelet_root(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P16: the kubelet's folder."""
     root = plan.kubelet_root.rstrip("/")
     for key, below in (
         ("kubeletRegistrarDirectoryPath", "plugins_registry"),
@@ -360,30 +374,31 @@ def _kubelet_root(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
     ):
         path = plan.get(f"kubeletPlugin.{key}", f"/var/lib/kubelet/{below}")
         if plan.stand_alone and isinstance(path, str) and path.rstrip("/") != f"{root}/{below}":
-            message = f"dra_driver_values, kubeletPlugin.{key}: is {path}, and the kubelet's folder is"
+            message = f"values, kubeletPlugin.{key}: is {path}, but the kubelet's folder is"
             yield finding("dra_kubelet_root", f"{message} {root}; write {root}/{below}.")
 
 
-def _network(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P17: daemons of one domain talk to each other on TCP 50000 and 50005."""
+def _network(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P17: the daemons of one domain communicate on TCP 50000 and 50005."""
     if plan.host_managed or not plan.compute_domains:
         return
-    ours = (plan.namespace, plan.release)
-    for item in seen["network_policies"]:
-        if mapped(item.get("metadata")).get("namespace") == plan.namespace and owner_of(item) != ours:
+    release = (plan.namespace, plan.release)
+    for item in snapshot["network_policies"]:
+        if mapped(item.get("metadata")).get("namespace") == plan.namespace and owner_of(item) != release:
             message = (
-                f"The NetworkPolicy {name_of(item)} may keep IMEX daemons apart; see that it lets pods of its namespace"
+                f"The NetworkPolicy {name_of(item)} may block IMEX daemons; check that it allows traffic between pods"
             )
-            yield finding("dra_network_policy", f"{message} reach each other on TCP 50000 and 50005.")
+            yield finding("dra_network_policy", f"{message} of its namespace on TCP 50000 and 50005.")
 
 
-def _domains_live(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """A change of the mode of IMEX is not supported while ComputeDomains live."""
-    live = live_host_managed(seen)
-    if plan.stand_alone and live is not None and live != plan.host_managed and seen["compute_domains"]:
-        names = summarize(sorted([name_of(item) for item in seen["compute_domains"]]))
+def _domains_active(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """The mode of IMEX cannot change while ComputeDomains exist."""
+    live = live_host_managed(snapshot)
+    if plan.stand_alone and live is not None and live != plan.host_managed and snapshot["compute_domains"]:
+        names = summarize(sorted([name_of(item) for item in snapshot["compute_domains"]]))
         message = (
-            f"IMEX cannot change hands while ComputeDomains live ({names}); delete them and their workloads first."
+            f"The owner of IMEX cannot change while ComputeDomains exist ({names}); delete them and their workloads"
+            " first."
         )
         yield finding("dra_domains_active", message)
 
@@ -391,8 +406,8 @@ def _domains_live(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
 # --- The trays.
 
 
-def _drivers(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P4."""
+def _drivers(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P4: versions of the NVIDIA driver and of IMEX."""
     cliques: dict[str, dict[str, list[str]]] = {}
     for name, tray in trays.items():
         text = mapped(tray.fabric).get("driver_version")
@@ -411,110 +426,108 @@ def _drivers(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
             yield finding("dra_imex_version", message, tray=name)
     for clique, versions in cliques.items():
         if len(versions) > 1:
-            told = ", ".join(f"{text} on {summarize(sorted(names))}" for text, names in sorted(versions.items()))
-            message = f"The trays of clique {clique} have several drivers ({told}); bring them to one."
+            listing = ", ".join(f"{text} on {summarize(sorted(names))}" for text, names in sorted(versions.items()))
+            message = f"The trays of clique {clique} have several driver versions ({listing}); install one version."
             yield finding("dra_driver_versions", message, clique=clique)
 
 
-def _channels(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P5."""
+def _channels(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P5: IMEX channels of the kernel."""
     for name, tray in trays.items():
         if plan.compute_domains and tray.imex is not None and mapped(tray.imex.get("channels")).get("major") is None:
-            message = f"Tray {name} has no nvidia-caps-imex-channels in /proc/devices, without which the driver ends;"
+            message = f"Tray {name} has no nvidia-caps-imex-channels in /proc/devices, without which the driver exits;"
             yield finding(
-                "dra_channels_missing", f"{message} load the nvidia module of a driver that has them.", tray=name
+                "dra_channels_missing", f"{message} load the nvidia module of a driver with IMEX channels.", tray=name
             )
 
 
-def _fabric(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P6: what the driver reads of each GPU, and the health that neither it nor GPU Feature Discovery reads."""
+def _fabric(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P6: the clique that the driver reads, and the fabric health that neither it nor GPU Feature Discovery reads."""
     for name, tray in trays.items():
         if tray.fabric is None or not plan.compute_domains:
             continue
         if not tray.fabric.get("attached"):
-            why = next((str(row.get("message")) for row in map(mapped, as_list(tray.fabric.get("findings")))), "")
-            message = f"Tray {name} has no clique by its GPUs, so the driver ends there, or runs jobs without IMEX"
-            yield finding("dra_clique_unknown", f"{message}: {why or 'see fabric_facts.'}", tray=name)
-        bad = []
+            reason = next((str(row.get("message")) for row in map(mapped, as_list(tray.fabric.get("findings")))), "")
+            message = f"The GPUs of tray {name} report no clique, so the driver exits there, or runs jobs without IMEX"
+            yield finding("dra_clique_unknown", f"{message}: {reason or 'see fabric_facts.'}", tray=name)
+        unhealthy = []
         for gpu in map(mapped, as_list(tray.fabric.get("gpus"))):
             health = mapped(mapped(gpu.get("fabric")).get("health"))
             if health.get("summary") == "unhealthy" or health.get("route_unhealthy") is True:
-                bad.append(str(gpu.get("index")))
-        if bad:
-            message = (
-                f"The fabric health of GPU {', '.join(bad)} of tray {name} is unhealthy, which the driver does not"
-            )
-            yield finding("dra_fabric_unhealthy", f"{message} look at; drain the tray and repair it.", tray=name)
+                unhealthy.append(str(gpu.get("index")))
+        if unhealthy:
+            message = f"The fabric health of GPU {', '.join(unhealthy)} of tray {name} is unhealthy, which the driver"
+            yield finding("dra_fabric_unhealthy", f"{message} does not check; drain the tray and repair it.", tray=name)
 
 
-def _unit(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P7: the kernel has one IMEX session a node."""
+def _unit(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P7: the kernel has one IMEX session per node."""
     for name, tray in trays.items():
-        if tray.imex is None or not plan.compute_domains or plan.imex_follows:
+        if tray.imex is None or not plan.compute_domains or plan.imex_pending:
             continue
         unit = mapped(tray.imex.get("unit"))
-        trouble = _host_trouble(tray.imex, unit, plan) if plan.host_managed else _driver_trouble(unit)
-        if trouble:
+        problem = _host_managed_problem(tray.imex, unit, plan) if plan.host_managed else _driver_managed_problem(unit)
+        if problem:
             owner = "host_managed" if plan.host_managed else "driver_managed"
-            message = f"On tray {name} {trouble}; run the imex role with imex_owner: {owner}."
+            message = f"On tray {name} {problem}; run the role imex with imex_owner: {owner}."
             yield finding("dra_imex_unit", message, tray=name)
 
 
-def _driver_trouble(unit: Mapping[str, Any]) -> str | None:
+def _driver_managed_problem(unit: Mapping[str, Any]) -> str | None:
     if unit.get("active") in ("active", "activating"):
-        return "nvidia-imex.service runs, and the driver's daemons would never get the session"
+        return "nvidia-imex.service runs, so the driver's daemons cannot get the session"
     if unit.get("load") not in (None, "masked", "not-found"):
         return "nvidia-imex.service is not masked, so a reboot or an upgrade may start it"
     return None
 
 
-def _host_trouble(imex: Mapping[str, Any], unit: Mapping[str, Any], plan: Plan) -> str | None:
+def _host_managed_problem(imex: Mapping[str, Any], unit: Mapping[str, Any], plan: Plan) -> str | None:
     if unit.get("active") != "active":
-        return f"nvidia-imex.service is {unit.get('active') or 'not there'}, and the driver waits for it"
+        return f"nvidia-imex.service is {unit.get('active') or 'not installed'}, and the driver waits for it"
     settings = mapped(mapped(imex.get("config")).get("settings"))
     socket = plan.get("resources.computeDomains.imex.hostSocketPath", "/etc/nvidia-imex/imex_ctrl.sock")
     if str(settings.get("IMEX_CMD_ENABLED")) not in ("1", "true", "True"):
-        return "config.cfg has no IMEX_CMD_ENABLED=1"
+        return "config.cfg lacks IMEX_CMD_ENABLED=1"
     if settings.get("IMEX_CMD_UNIX_DOMAIN_PATH") != socket:
-        return f"config.cfg has not IMEX_CMD_UNIX_DOMAIN_PATH={socket}"
+        return f"config.cfg lacks IMEX_CMD_UNIX_DOMAIN_PATH={socket}"
     return None if imex.get("ready") else "nvidia-imex is not READY"
 
 
-def _imex_owners(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
+def _imex_owners(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
     """P8: no other owner of IMEX, on the trays or as a pod."""
     allowed = {"service"} if plan.host_managed else {"driver", "service"}
     for name, tray in trays.items():
-        # A running service where the driver is the owner is told by the check of the unit.
+        # The check of the unit reports a running service where the driver is the owner.
         for row in map(mapped, as_list(mapped(tray.imex).get("owners"))):
-            if plan.compute_domains and not plan.imex_follows and str(row.get("owner")) not in allowed:
-                message = f"Tray {name} has another owner of IMEX ({row.get('why')}); run the imex role with another"
-                yield finding("dra_imex_owner", f"{message} imex_owner, or end it.", tray=name)
-    for item in seen["daemon_sets"]:
+            if plan.compute_domains and not plan.imex_pending and str(row.get("owner")) not in allowed:
+                message = f"Tray {name} has another owner of IMEX ({row.get('why')}); run the role imex with another"
+                yield finding("dra_imex_owner", f"{message} imex_owner, or stop that owner.", tray=name)
+    for item in snapshot["daemon_sets"]:
         metadata = mapped(item.get("metadata"))
         if str(metadata.get("name")).startswith(DAEMONS) or owner_of(item) == (plan.namespace, plan.release):
             continue
         for row in containers(item):
             static = {mapped(pair).get("name"): mapped(pair).get("value") for pair in as_list(row.get("env"))}
             if static.get("IMEX_CHANNEL_IDS"):
-                message = f"The device plugin {name_of(item)} gives out IMEX channels (IMEX_CHANNEL_IDS); set"
+                message = f"The device plugin {name_of(item)} injects IMEX channels (IMEX_CHANNEL_IDS); set"
                 yield finding("dra_imex_owner", f"{message} imex.channelIDs to [] there.")
             elif "nvidia-imex" in str(row.get("image")) or str(metadata.get("name")).endswith("imex"):
-                message = f"The DaemonSet {name_of(item)} runs IMEX of its own; delete it."
+                message = f"The DaemonSet {name_of(item)} runs its own IMEX; delete it."
                 yield finding("dra_imex_owner", message)
 
 
-def _driver_root(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P10: the plugin's first container waits for them for ever."""
+def _driver_root(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P10: the driver's programs, for which the plugin's init container waits without a limit."""
     for name, tray in trays.items():
         if tray.root is False and plan.stand_alone:
             root = plan.get("nvidiaDriverRoot", "/")
             message = f"Tray {name} has no nvidia-smi and libnvidia-ml.so.1 below {root}; correct nvidiaDriverRoot in"
-            yield finding("dra_driver_root", f"{message} dra_driver_values, or install the driver there.", tray=name)
+            yield finding("dra_driver_root", f"{message} values, or install the driver there.", tray=name)
 
 
-def _clique_sizes(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
-    """P15."""
-    limit = LARGEST_DOMAIN
+def _clique_sizes(snapshot: Snapshot, trays: Trays, plan: Plan) -> Iterator[Finding]:
+    """P15: the size of cliques."""
+    limit = MAX_DOMAIN_NODES
     for row in map(mapped, as_list(plan.get("controller.containers.computeDomain.env", []))):
         if row.get("name") == "MAX_NODES_PER_IMEX_DOMAIN" and str(row.get("value")).isdecimal():
             limit = int(str(row.get("value")))
@@ -523,17 +536,17 @@ def _clique_sizes(seen: Seen, trays: Trays, plan: Plan) -> Iterator[Finding]:
         clique = mapped(tray.fabric).get("clique")
         if clique:
             cliques[str(clique)] = cliques.get(str(clique), 0) + 1
-    for clique, count in cliques.items():
-        if count > limit and plan.compute_domains and not plan.host_managed:
-            message = f"Clique {clique} has {count} trays and an IMEX domain at most {limit}; set"
+    for clique, size in cliques.items():
+        if size > limit and plan.compute_domains and not plan.host_managed:
+            message = f"Clique {clique} has {size} trays and an IMEX domain at most {limit}; set"
             more = "MAX_NODES_PER_IMEX_DOMAIN in controller.containers.computeDomain.env."
             yield finding("dra_clique_size", f"{message} {more}", clique=clique)
 
 
-CHECKS: tuple[Callable[[Seen, Trays, Plan], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Snapshot, Trays, Plan], Iterator[Finding]], ...] = (
     _kubernetes,
     _api,
-    _not_seen,
+    _not_readable,
     _runtime,
     _drivers,
     _channels,
@@ -550,5 +563,5 @@ CHECKS: tuple[Callable[[Seen, Trays, Plan], Iterator[Finding]], ...] = (
     _clique_sizes,
     _kubelet_root,
     _network,
-    _domains_live,
+    _domains_active,
 )

@@ -1,18 +1,18 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a cluster says of itself before, and after, the DRA driver is installed: plain lists and mappings, read by GET.
+"""A snapshot of a cluster for the checks of the DRA driver: plain lists and mappings, read by GET.
 
 A snapshot is a mapping::
 
     {"version": "v1.34.4", "groups": {"resource.k8s.io": ["v1"]}, "nodes": [...], "crds": {name: object or None},
-     "releases": [...], "not_seen": [sentence, ...], "read_at": when it was begun,
+     "releases": [...], "not_readable": [sentence, ...], "read_at": the start time,
      and a list of objects for each key of LISTS}
 
-Objects are as the API server gives them, without what nobody here reads and large clusters have most of: the record of
-fields, and of a node's status all but nodeInfo. Of Helm's Secrets only the metadata is asked for, so no secret comes
-here. What the account may not list is an empty list and a row in not_seen; without nodes there is nothing to judge, so
-that is an error.
+Objects are those of the API server without the fields that no check needs and that are most of the data in large
+clusters: managedFields, and all of a node's status except nodeInfo. Of Helm's Secrets only the metadata is requested,
+so no secret is read. A list that the account may not read is empty and adds a row to not_readable; nodes that cannot be
+listed are an error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def api_version(snapshot: Mapping[str, Any]) -> str | None:
 
 
 def _slim(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An object of a list without its record of fields and, of a node, what only its kubelet cares for."""
+    """An object of a list without managedFields and, for a node, without its status except nodeInfo."""
     metadata = {key: value for key, value in mapped(item.get("metadata")).items() if key != "managedFields"}
     slim = {**item, "metadata": metadata}
     status = mapped(item.get("status"))
@@ -63,16 +63,16 @@ def _slim(item: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Reader:
-    """Reads one API server."""
+    """Reads snapshots of one API server."""
 
-    def __init__(self, server: str, way: http.ClientConfig) -> None:
+    def __init__(self, server: str, config: http.ClientConfig) -> None:
         self._server = server.rstrip("/")
-        self._client = http.Client("dra_driver", way)
-        self._not_seen: list[str] = []
+        self._client = http.Client("dra_driver", config)
+        self._not_readable: list[str] = []
 
     def snapshot(self) -> dict[str, Any]:
-        """As the module says; HttpError if the server does not answer as one, or lets no nodes be listed."""
-        self._not_seen = []
+        """A snapshot, see the module; HttpError if the server is no API server or nodes cannot be listed."""
+        self._not_readable = []
         read_at = datetime.datetime.now(datetime.timezone.utc)
         version = self._object("/version").get("gitVersion")
         groups = {
@@ -81,7 +81,7 @@ class Reader:
             if isinstance(group.get("name"), str)
         }
         if not isinstance(version, str) or not groups:
-            self._client.fail(self._server, "does not answer as Kubernetes does", "write an API server's address")
+            self._client.fail(self._server, "is no Kubernetes API server", "write the address of one")
         found: dict[str, Any] = {
             "version": version,
             "read_at": read_at,
@@ -94,7 +94,7 @@ class Reader:
             served = wanted and wanted in groups.get(group, [])
             found[key] = self._listed(f"/apis/{group}/{wanted}/{resource}") if served else []
         found["releases"] = self._listed("/api/v1/secrets", {"labelSelector": "owner=helm"}, _METADATA)
-        found["not_seen"] = self._not_seen
+        found["not_readable"] = self._not_readable
         return found
 
     def _object(self, path: str) -> Mapping[str, Any]:
@@ -104,7 +104,9 @@ class Reader:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
         answer = self._client.get(self._server + path, allowed=(403, 404))
         if answer.status == 403:
-            self._not_seen.append(f"The account may not get customresourcedefinitions; allow it the verb get on {name}")
+            self._not_readable.append(
+                f"The account may not get customresourcedefinitions; give it the verb get on {name}"
+            )
         return mapped(self._client.json(answer)) if answer.status == 200 else None
 
     def _listed(
@@ -114,15 +116,15 @@ class Reader:
         accept: str = "application/json",
         needed: bool = False,
     ) -> list[Mapping[str, Any]]:
-        """All objects of a list, page by page; begun anew, once, where the server forgets a list that is being read."""
+        """All objects of a list, page by page; restarted once if the continue token expires."""
         url = self._server + path
         passed = (404, 410) if needed else (403, 404, 410)
         for _attempt in (1, 2):
             found: list[Mapping[str, Any]] = []
             token = ""
             for _page in range(MAX_PAGES):
-                asked = {"limit": str(PAGE), **(query or {}), **({"continue": token} if token else {})}
-                answer = self._client.get(f"{url}?{urllib.parse.urlencode(asked)}", passed, accept)
+                parameters = {"limit": str(PAGE), **(query or {}), **({"continue": token} if token else {})}
+                answer = self._client.get(f"{url}?{urllib.parse.urlencode(parameters)}", passed, accept)
                 if answer.status != 200:
                     break
                 page = mapped(self._client.json(answer))
@@ -131,12 +133,14 @@ class Reader:
                 if not token:
                     return found
             else:
-                self._client.fail(url, f"gives more than {MAX_PAGES} pages", "look at what answers there")
+                self._client.fail(url, f"returns more than {MAX_PAGES} pages", "check which server answers there")
             if answer.status == 403:
                 resource = path.rpartition("/")[2]
-                self._not_seen.append(f"The account may not list {resource}; allow it the verb list in all namespaces")
+                self._not_readable.append(
+                    f"The account may not list {resource}; give it the verb list in all namespaces"
+                )
                 return []
             if answer.status == 404:
-                # A group that is gone since it was listed.
+                # An API group that was removed meanwhile.
                 return []
-        self._client.fail(url, "lets its list expire while it is read (HTTP 410)", "run it again")
+        self._client.fail(url, "expires its list while it is read (HTTP 410)", "run it again")

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an upgrade of a 25.x release drops: a pure comparison of that release with what will take its place.
+"""Values and objects that an upgrade of a 25.x release drops: a pure comparison of the old and the new release.
 
-Values that somebody gave the old release are not taken over, since keys have moved; and Helm deletes the objects that
-the new chart no longer has. Only keys and names are told, never a value.
+The values of the old release are not carried over, since keys have moved, and Helm deletes objects that the new chart
+no longer has. Findings contain only keys and names, never a value.
 """
 
 from __future__ import annotations
@@ -21,34 +21,33 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import map
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NOTHING = object()
-_OF_THE_IMAGE = ("image.repository", "image.tag")
+_IMAGE_KEYS = ("image.repository", "image.tag")
 
 
-def drops(
+def compare(
     old_values: Mapping[str, Any], new_values: Mapping[str, Any], old_manifest: str, new_manifest: str
 ) -> list[Finding]:
-    """One finding for each key of the old values that is lost or another, and one for all objects that will go.
+    """One finding for each key of the old values that is lost or changed, and one for all objects that are removed.
 
-    old_values: what was given to the old release (helm get values). Manifests: YAML as Helm has them; DraError if one
-    is none.
+    old_values: the values of the old release (helm get values). Manifests: Helm's YAML; DraError for invalid YAML.
     """
     found = []
     for key, old in _leaves(old_values):
         new = value(new_values, key, _NOTHING)
         if new != old:
-            message = f"The old release sets {key}, which is {'dropped' if new is _NOTHING else 'another value now'}"
+            message = f"The old release sets {key}, which {'is dropped' if new is _NOTHING else 'gets another value'}"
             found.append(finding("dra_upgrade_drops", f"{message}; {_remedy(key)}.", key=key))
     gone = sorted(_objects(old_manifest, "old") - _objects(new_manifest, "new"))
     if gone:
-        message = f"The upgrade removes {', '.join(gone)}; see that nothing else names them."
+        message = f"The upgrade removes {', '.join(gone)}; check that nothing else names them."
         found.append(finding("dra_upgrade_drops", message))
     return found
 
 
 def _remedy(key: str) -> str:
-    if key in _OF_THE_IMAGE:
-        return "leave it out, unless a mirror has the new image there"
-    return "write it into dra_driver_values if you need it" if is_known(key) else "the new chart has no such key"
+    if key in _IMAGE_KEYS:
+        return "remove it, unless a mirror has the new image there"
+    return "add it to values if you need it" if is_known(key) else "the new chart has no such key"
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -60,10 +59,12 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _objects(manifest: str, which: str) -> set[str]:
-    """Kind/name of every object; the namespace is the release's."""
+    """Kind/name of every object in the namespace of the release."""
     try:
         rows: Iterable[Any] = list(yaml.load_all(manifest, Loader=_Loader))
     except yaml.YAMLError:
-        raise DraError(f"The manifest of the {which} release is no YAML; see what helm get manifest prints") from None
+        raise DraError(
+            f"The manifest of the {which} release is not valid YAML; run helm get manifest to see it"
+        ) from None
     found = map(mapped, rows)
     return {f"{row.get('kind')}/{mapped(row.get('metadata')).get('name')}" for row in found if row.get("kind")}

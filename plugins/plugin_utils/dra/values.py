@@ -1,11 +1,11 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Values of the DRA driver's chart: the usual shapes, and a linter.
+"""Values of the DRA driver's chart: the usual shapes, and a check.
 
-The chart has no schema, so Helm takes every misspelt key without a word, and rules that the driver's processes check at
-their start pass Helm and end in a crash loop. What is known of keys, kinds and rules is from the chart 0.5.0
-(values.yaml, templates/validation.yaml) and the driver's feature gates (pkg/featuregates) of that release.
+The chart has no schema, so Helm accepts every misspelt key, and values that the driver's processes reject at their
+start pass Helm and end in a crash loop. Keys, kinds and rules are those of the chart 0.5.0 (values.yaml,
+templates/validation.yaml) and of the driver's feature gates (pkg/featuregates) of that release.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import sh
 
 API_GROUP = "resource.k8s.io"
 API_VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""Best first."""
+"""Preferred first."""
 HOST_SOCKET = "/etc/nvidia-imex/imex_ctrl.sock"
 
 TEXT, FLAG, WHOLE, LIST, MAP, LEVEL, PATH = "text", "flag", "whole", "list", "map", "level", "path"
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    TEXT: ("a text", lambda value: isinstance(value, str)),
+    TEXT: ("a string", lambda value: isinstance(value, str)),
     PATH: ("an absolute path", lambda value: isinstance(value, str) and value.startswith("/")),
     FLAG: ("true or false", lambda value: isinstance(value, bool)),
-    WHOLE: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    WHOLE: ("an integer", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     LIST: ("a list", lambda value: isinstance(value, list)),
     MAP: ("a mapping", lambda value: isinstance(value, Mapping)),
-    LEVEL: ("a whole number from 0 on", lambda value: re.fullmatch(r"[0-9]{1,2}", _number(value)) is not None),
+    LEVEL: ("an integer from 0 on", lambda value: re.fullmatch(r"[0-9]{1,2}", _number(value)) is not None),
 }
 
 
 class Key(NamedTuple):
-    """A key of the chart: what its value must be, and the first version that has it (None: 0.4.0 has it)."""
+    """A key of the chart: the kind of its value, and the first version with it (None: 0.4.0)."""
 
     kind: str
     since: Version | None = None
@@ -53,7 +53,7 @@ def _keys(prefix: str, kind: str, *names: str, since: Version | None = None) -> 
 
 _CONTAINER = ("securityContext", "resources")
 
-# Dotted path -> key. What lies below a map is free, but for the feature gates.
+# Dotted path -> key. Keys below a map are free, except feature gates.
 KEYS: dict[str, Key] = {
     **_keys("", PATH, "nvidiaDriverRoot"),
     **_keys("", TEXT, "nvidiaCDIHookPath", "altProcDevices", "nameOverride", "fullnameOverride", "namespaceOverride"),
@@ -116,37 +116,37 @@ KEYS: dict[str, Key] = {
     **_keys("kubeletPlugin.containers.gpus.", LIST, "env"),
     **_keys("kubeletPlugin.containers.gpus.", WHOLE, "healthcheckPort"),
     "kubeletPlugin.networkPolicy.enabled": Key(FLAG),
-    # No document has it; templates read it, for clusters of nvkind.
+    # Undocumented; templates read it for nvkind clusters.
     "maskNvidiaDriverParams": Key(FLAG),
 }
 _INNER = frozenset(path.rsplit(".", depth)[0] for path in KEYS for depth in range(1, path.count(".") + 1))
 
 
-class Gate(NamedTuple):
-    """A feature gate: whether it is on by itself, and the first version that has it."""
+class PluginRollout(NamedTuple):
+    """A feature gate: its default, and the first version with it (None: 0.4.0)."""
 
     default: bool
     since: Version | None = None
 
 
-GATES: dict[str, Gate] = {
-    "IMEXDaemonsWithDNSNames": Gate(True),
-    "ComputeDomainCliques": Gate(True),
-    "CrashOnNVLinkFabricErrors": Gate(True),
-    "TimeSlicingSettings": Gate(False),
-    "MPSSupport": Gate(False),
-    "PassthroughSupport": Gate(False),
-    "DynamicMIG": Gate(False),
-    "NVMLDeviceHealthCheck": Gate(False),
-    "DeviceMetadata": Gate(False),
-    "FabricManagerPartitioning": Gate(False, HOST_MANAGED),
-    "HostManagedIMEXDaemon": Gate(False, HOST_MANAGED),
-    "ConsumableShares": Gate(False, HOST_MANAGED),
-    "DRAListTypeAttributes": Gate(False, HOST_MANAGED),
-    # Of Kubernetes' logging.
-    "ContextualLogging": Gate(True),
-    "LoggingAlphaOptions": Gate(False),
-    "LoggingBetaOptions": Gate(True),
+GATES: dict[str, PluginRollout] = {
+    "IMEXDaemonsWithDNSNames": PluginRollout(True),
+    "ComputeDomainCliques": PluginRollout(True),
+    "CrashOnNVLinkFabricErrors": PluginRollout(True),
+    "TimeSlicingSettings": PluginRollout(False),
+    "MPSSupport": PluginRollout(False),
+    "PassthroughSupport": PluginRollout(False),
+    "DynamicMIG": PluginRollout(False),
+    "NVMLDeviceHealthCheck": PluginRollout(False),
+    "DeviceMetadata": PluginRollout(False),
+    "FabricManagerPartitioning": PluginRollout(False, HOST_MANAGED),
+    "HostManagedIMEXDaemon": PluginRollout(False, HOST_MANAGED),
+    "ConsumableShares": PluginRollout(False, HOST_MANAGED),
+    "DRAListTypeAttributes": PluginRollout(False, HOST_MANAGED),
+    # Logging gates of Kubernetes.
+    "ContextualLogging": PluginRollout(True),
+    "LoggingAlphaOptions": PluginRollout(False),
+    "LoggingBetaOptions": PluginRollout(True),
 }
 NEEDS = (("ComputeDomainCliques", "IMEXDaemonsWithDNSNames"), ("DeviceMetadata", "PassthroughSupport"))
 """The first gate needs the second."""
@@ -157,11 +157,11 @@ EXCLUDES = (
     ("PassthroughSupport", "NVMLDeviceHealthCheck"),
 )
 
-_BESIDE_DEVICE_PLUGIN = {"resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}}
+_WITH_DEVICE_PLUGIN = {"resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}}
 _MOCK = "/var/lib/nvml-mock"
-# The shapes of a cluster -> the values that make it; gpu_cluster has none, for there GPU Operator installs the driver.
+# Shape of a cluster -> its values; gpu_cluster has none, since GPU Operator installs the driver.
 SHAPES: dict[str, dict[str, Any]] = {
-    "compute_domains": _BESIDE_DEVICE_PLUGIN,
+    "compute_domains": _WITH_DEVICE_PLUGIN,
     "all_dra": {
         "gpuResourcesEnabledOverride": True,
         "resources": {"gpus": {"enabled": True}, "computeDomains": {"enabled": True}},
@@ -174,9 +174,9 @@ SHAPES: dict[str, dict[str, Any]] = {
         },
     },
     "gpu_cluster": {},
-    "upgrade": {**_BESIDE_DEVICE_PLUGIN, "nameOverride": OLD_CHART},
+    "upgrade": {**_WITH_DEVICE_PLUGIN, "nameOverride": OLD_CHART},
     "mock": {
-        **_BESIDE_DEVICE_PLUGIN,
+        **_WITH_DEVICE_PLUGIN,
         "nvidiaDriverRoot": f"{_MOCK}/driver",
         "altProcDevices": f"{_MOCK}/imex/proc-devices",
     },
@@ -184,7 +184,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both mappings, of which the second wins, as Helm merges values: mappings key by key, all else whole."""
+    """Both mappings merged as Helm merges values: mappings key by key, everything else replaced by `over`."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
@@ -193,18 +193,18 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(shape: str, own: Any, api_version: str | None = None, keep_name: bool = False) -> dict[str, Any]:
-    """The values of a shape, with a person's own over them.
+    """The values of a shape, overridden by a site's own.
 
-    api_version: the version of resource.k8s.io to write down, as v1, because the chart would guess it from Helm's
-    build where it is rendered offline. keep_name: whether the release began as a 25.x chart, whose objects keep their
-    names only by nameOverride. DraError if the shape is unknown or the values are no mapping.
+    api_version: the version of resource.k8s.io to set (v1), since the chart would derive it from Helm's build when
+    rendered offline. keep_name: whether the release began as a 25.x chart, whose objects keep their names only with
+    nameOverride. DraError if the shape is unknown or the values are no mapping.
     """
     if shape not in SHAPES:
-        raise DraError(f"dra_driver_shape: {shown(shape)} is none of {', '.join(SHAPES)}; choose one of them")
+        raise DraError(f"shape: {shown(shape)} is none of {', '.join(SHAPES)}; choose one of them")
     if own is None:
         own = {}
     if not isinstance(own, Mapping):
-        raise DraError(f"dra_driver_values: {shown(own)} is no mapping; write the chart's keys under it")
+        raise DraError(f"values: {shown(own)} is not a mapping; write the chart's keys under it")
     result = merged(
         copy.deepcopy(SHAPES[shape]), {"resourceApiVersion": f"{API_GROUP}/{api_version}"} if api_version else {}
     )
@@ -214,13 +214,13 @@ def build(shape: str, own: Any, api_version: str | None = None, keep_name: bool 
 
 
 def is_known(path: str) -> bool:
-    """Whether the chart has a key at this dotted path, or a free mapping above it."""
+    """Whether the chart has this dotted path, or a free mapping above it."""
     above = (path.rsplit(".", depth)[0] for depth in range(1, path.count(".") + 1))
-    return path in KEYS or any(KEYS[place].kind == MAP for place in above if place in KEYS)
+    return path in KEYS or any(KEYS[parent].kind == MAP for parent in above if parent in KEYS)
 
 
 def value(values: Any, path: str, default: Any = None) -> Any:
-    """What stands at a dotted path; the default where there is nothing, or no mapping on the way."""
+    """The value at a dotted path; the default where the path does not exist."""
     for part in path.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return default
@@ -228,10 +228,12 @@ def value(values: Any, path: str, default: Any = None) -> Any:
     return values
 
 
-def lint(values: Mapping[str, Any], version: Version, namespace: str, extra_keys: Sequence[str] = ()) -> list[Finding]:
-    """Every fault of values for a chart of this version in this namespace: one finding, one sentence each.
+def check_values(
+    values: Mapping[str, Any], version: Version, namespace: str, extra_keys: Sequence[str] = ()
+) -> list[Finding]:
+    """All faults of the values for this chart version and namespace, one finding each.
 
-    extra_keys: dotted paths that a site's chart has besides, as a newer release may.
+    extra_keys: further dotted paths of a site's chart, for example of a newer release.
     """
     extra = frozenset(extra_keys)
     found = [*_refused(values, namespace), *_unknown(values, version, extra), *_gates(values, version)]
@@ -239,60 +241,58 @@ def lint(values: Mapping[str, Any], version: Version, namespace: str, extra_keys
 
 
 def _fault(code: str, key: str, what: str, remedy: str) -> Finding:
-    return finding(code, f"dra_driver_values, {key}: {what}; {remedy}.", key=key)
+    return finding(code, f"values, {key}: {what}; {remedy}.", key=key)
 
 
 def _unknown(values: Mapping[str, Any], version: Version, extra: frozenset[str], prefix: str = "") -> Iterator[Finding]:
     for name, item in values.items():
         path = f"{prefix}{name}"
-        if path in extra or path in _TOLD_APART:
+        if path in extra or path in _REJECTED_KEYS:
             continue
         if path in KEYS:
-            yield from _judged(path, item, version)
+            yield from _check_key(path, item, version)
         elif path in _INNER or any(known.startswith(f"{path}.") for known in extra):
             if isinstance(item, Mapping):
                 yield from _unknown(item, version, extra, f"{path}.")
             else:
                 yield _fault("dra_value_wrong", path, f"{shown(item)} is no mapping", "write keys under it")
         else:
-            yield _fault(
-                "dra_value_unknown", path, "the chart has no such key, and Helm would not say so", _guess(path)
-            )
+            yield _fault("dra_value_unknown", path, "the chart has no such key, and Helm would ignore it", _guess(path))
 
 
 def _guess(path: str) -> str:
-    """The remedy for an unknown key: the nearest known one at its place, or else anywhere."""
-    places = {*KEYS, *_INNER}
+    """The remedy for an unknown key: the closest known one under the same parent, else anywhere."""
+    paths = {*KEYS, *_INNER}
     parent, _dot, name = path.rpartition(".")
-    beside = [known for known in places if known.rpartition(".")[0] == parent]
-    nearest = difflib.get_close_matches(path, beside, 1, 0.75)
+    siblings = [known for known in paths if known.rpartition(".")[0] == parent]
+    nearest = difflib.get_close_matches(path, siblings, 1, 0.75)
     if not nearest:
-        elsewhere = {known: known.rpartition(".")[2] for known in places}
-        same = sorted(known for known, last in elsewhere.items() if last == name)
-        nearest = same[:1] if len(same) == 1 else difflib.get_close_matches(path, places, 1, 0.75)
+        last_names = {known: known.rpartition(".")[2] for known in paths}
+        same = sorted(known for known, last in last_names.items() if last == name)
+        nearest = same[:1] if len(same) == 1 else difflib.get_close_matches(path, paths, 1, 0.75)
     if nearest:
         return f"write {nearest[0]}"
-    return "take it out, or name it in dra_driver_extra_keys if your chart has it"
+    return "remove it, or add it to extra_keys if your chart has it"
 
 
-def _judged(path: str, item: Any, version: Version) -> Iterator[Finding]:
+def _check_key(path: str, item: Any, version: Version) -> Iterator[Finding]:
     key = KEYS[path]
     if key.since and version < key.since:
-        remedy = "take it out, or set dra_driver_chart_version to 0.5.0 or later"
+        remedy = "remove it, or set chart_version to 0.5.0 or later"
         yield _fault("dra_value_unknown", path, "charts before 0.5.0 have no such key", remedy)
         return
     if item is None:
-        # Helm takes a null for "without the chart's default", which no key of this chart can be without.
-        yield _fault("dra_value_wrong", path, "is null, which takes the chart's default away", "leave it out")
+        # For Helm null removes the chart's default, which every key of this chart needs.
+        yield _fault("dra_value_wrong", path, "is null, which removes the chart's default", "remove it")
     elif key.kind == "shares":
         if not (item in ("", "disabled", "memory", "unlimited") or re.fullmatch(r"[1-9][0-9]*", _number(item))):
-            remedy = "write disabled, memory, unlimited or a whole number from 1 on"
-            yield _fault("dra_value_wrong", path, f"{shown(item)} is no such share", remedy)
+            remedy = "write disabled, memory, unlimited or an integer from 1 on"
+            yield _fault("dra_value_wrong", path, f"{shown(item)} is no valid share", remedy)
     elif not _KINDS[key.kind][1](item):
         yield _fault("dra_value_wrong", path, f"{shown(item)} is not {_KINDS[key.kind][0]}", "correct it")
     elif key.choices and item not in key.choices:
-        words = [choice for choice in key.choices if choice]
-        remedy = f"write {words[0]}" if len(words) == 1 else f"write {', '.join(words[:-1])} or {words[-1]}"
+        choices = [choice for choice in key.choices if choice]
+        remedy = f"write {' or '.join(filter(None, [', '.join(choices[:-1]), choices[-1]]))}"
         yield _fault("dra_value_wrong", path, f"{shown(item)} is not supported", remedy)
 
 
@@ -300,24 +300,24 @@ def _number(item: Any) -> str:
     return str(item) if isinstance(item, (str, int)) and not isinstance(item, bool) else ""
 
 
-# Keys that the chart itself refuses, with its reason and the remedy.
-_TOLD_APART = {
-    "namespace": ("the chart refuses it", "set dra_driver_namespace and take it out"),
-    "nvidiaCtkPath": ("the chart refuses it since 25.3", "take it out, nothing needs it any more"),
+# Keys that the chart itself rejects, with the reason and the remedy.
+_REJECTED_KEYS = {
+    "namespace": ("the chart rejects it", "set namespace instead and remove it"),
+    "nvidiaCtkPath": ("the chart rejects it since 25.3", "remove it, it is no longer needed"),
 }
 
 
 def _refused(values: Mapping[str, Any], namespace: str) -> Iterator[Finding]:
-    """What the chart's own templates fail on (templates/validation.yaml and _helpers.tpl)."""
-    for key, (what, remedy) in _TOLD_APART.items():
+    """The rules of the chart's own templates (templates/validation.yaml and _helpers.tpl)."""
+    for key, (what, remedy) in _REJECTED_KEYS.items():
         if key in values:
             yield _fault("dra_value_refused", key, what, remedy)
-    place = value(values, "namespaceOverride") or namespace
-    if place == "default" and value(values, "allowDefaultNamespace") is not True:
+    target = value(values, "namespaceOverride") or namespace
+    if target == "default" and value(values, "allowDefaultNamespace") is not True:
         yield finding(
             "dra_value_refused",
-            "dra_driver_namespace: the chart refuses the namespace default; use another, or set"
-            " allowDefaultNamespace: true in dra_driver_values.",
+            "namespace: the chart rejects the namespace default; use another one, or set allowDefaultNamespace: true in"
+            " values.",
             key="namespace",
         )
     if value(values, "resources.gpus.enabled", True) is True:
@@ -325,11 +325,11 @@ def _refused(values: Mapping[str, Any], namespace: str) -> Iterator[Finding]:
             yield _fault(
                 "dra_value_refused",
                 "resources.gpus.enabled",
-                "is true, as by default, and the chart refuses GPUs by DRA beside a device plugin",
-                "set it to false, or gpuResourcesEnabledOverride: true where no device plugin runs",
+                "is true, which is the default, and the chart rejects GPUs by DRA next to a device plugin",
+                "set it to false, or set gpuResourcesEnabledOverride: true where no device plugin runs",
             )
     elif value(values, "resources.computeDomains.enabled", True) is False:
-        remedy = "switch one of the two on"
+        remedy = "enable one of them"
         yield _fault("dra_value_wrong", "resources", "neither gpus nor computeDomains is enabled", remedy)
     yield from _host_managed(values)
     if value(values, "webhook.enabled") is True:
@@ -344,12 +344,15 @@ def _host_managed(values: Mapping[str, Any]) -> Iterator[Finding]:
         yield _fault(
             "dra_value_refused",
             f"{imex}.mode",
-            "the chart refuses hostManaged without its gate",
-            "set featureGates.HostManagedIMEXDaemon: true, or dra_driver_shape: host_managed",
+            "the chart rejects hostManaged without its feature gate",
+            "set featureGates.HostManagedIMEXDaemon: true, or shape: host_managed",
         )
     if value(values, "resources.computeDomains.enabled", True) is False:
         yield _fault(
-            "dra_value_wrong", f"{imex}.mode", "is hostManaged without ComputeDomains", "enable them, or leave it out"
+            "dra_value_wrong",
+            f"{imex}.mode",
+            "is hostManaged without ComputeDomains",
+            "enable them, or remove the mode",
         )
 
 
@@ -368,7 +371,7 @@ def _webhook(values: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
-    """Unknown gates, and pairs on which the driver's processes end at their start, long after Helm was content."""
+    """Unknown gates, and pairs with which the driver's processes exit at their start, after Helm has succeeded."""
     gates = values.get("featureGates")
     if not isinstance(gates, Mapping):
         return
@@ -376,10 +379,10 @@ def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
         key, known = f"featureGates.{name}", GATES.get(str(name))
         if known is None:
             nearest = difflib.get_close_matches(str(name), GATES, 1, 0.6)
-            remedy = f"write {nearest[0]}" if nearest else "take it out"
-            yield _fault("dra_value_unknown", key, "the driver has no such gate and would end at its start", remedy)
+            remedy = f"write {nearest[0]}" if nearest else "remove it"
+            yield _fault("dra_value_unknown", key, "the driver has no such gate and would exit at its start", remedy)
         elif known.since and version < known.since:
-            remedy = "take it out, or set dra_driver_chart_version to 0.5.0 or later"
+            remedy = "remove it, or set chart_version to 0.5.0 or later"
             yield _fault("dra_value_unknown", key, "drivers before 0.5.0 have no such gate", remedy)
         elif not isinstance(on, bool):
             yield _fault("dra_value_wrong", key, f"{shown(on)} is not true or false", "correct it")
@@ -390,9 +393,11 @@ def _gates(values: Mapping[str, Any], version: Version) -> Iterator[Finding]:
 
     for name, other in NEEDS:
         if is_on(name) and not is_on(other):
-            remedy = f"switch {name} off too, or {other} on"
-            yield _fault("dra_gate_conflict", f"featureGates.{name}", f"is on and needs {other}, which is off", remedy)
+            remedy = f"disable {name} too, or enable {other}"
+            yield _fault(
+                "dra_gate_conflict", f"featureGates.{name}", f"is enabled and needs {other}, which is disabled", remedy
+            )
     for name, other in EXCLUDES:
         if is_on(name) and is_on(other):
-            remedy = "switch one of the two off"
-            yield _fault("dra_gate_conflict", f"featureGates.{name}", f"is on together with {other}", remedy)
+            remedy = "disable one of them"
+            yield _fault("dra_gate_conflict", f"featureGates.{name}", f"is enabled together with {other}", remedy)

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The order of the DRA driver's chart versions, which is not that of SemVer.
+"""The order of the DRA driver's chart versions, which is not SemVer.
 
-Until 25.12 versions were a calendar's; then the chart moved and began at 0.4.0. So 0.4.0 is newer than 25.12.0.
+Until 25.12 versions were calendar versions; then the chart moved and began at 0.4.0. So 0.4.0 is newer than 25.12.0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIRST_CALENDAR_YEAR = 25
 
 
 class Version(NamedTuple):
-    """Compares by age. era is 0 for calendar versions; released is False for what has a suffix, as 0.5.0-dev."""
+    """A version that compares by age. era is 0 for calendar versions; released is False with a suffix (0.5.0-dev)."""
 
     era: int
     major: int
@@ -39,7 +39,7 @@ HOST_MANAGED = Version(1, 0, 5, 0, False)
 
 
 def parse(text: str) -> Version | None:
-    """A chart's version, as 0.5.0 or v25.12.0-rc.1; None for what is none."""
+    """A chart's version, such as 0.5.0 or v25.12.0-rc.1; None for other texts."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None
@@ -48,13 +48,13 @@ def parse(text: str) -> Version | None:
 
 
 def pinned(text: object) -> Version:
-    """The version that a person wants installed: one exactly, from 0.4.0 on; DraError otherwise."""
+    """The exact version to install, from 0.4.0 on; DraError for others."""
     version = parse(text) if isinstance(text, str) else None
     if version is None:
-        raise DraError(f"dra_driver_chart_version: {shown(text)} is no exact version; write one, as 0.5.0")
+        raise DraError(f"chart_version: {shown(text)} is no exact version; write one, such as 0.5.0")
     if version < MOVED:
         raise DraError(
-            f"dra_driver_chart_version: {text} is of a chart that ended with 25.12; write 0.4.0 or a later one, which"
+            f"chart_version: {text} is a version of the old chart, which ended with 25.12; write 0.4.0 or later, which"
             " are newer although their numbers are lower"
         )
     return version

@@ -15,7 +15,7 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 
-LARGEST_DOMAIN = 18
+MAX_DOMAIN_NODES = 18
 """What the driver's controller allows in one IMEX domain unless it is told otherwise."""
 
 
@@ -26,7 +26,7 @@ def values(topology: schedulers.Topology) -> dict[str, Any]:
         "resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}},
     }
     largest = max((len(clique.nodes) for clique in topology.cliques), default=0)
-    if largest > LARGEST_DOMAIN:
+    if largest > MAX_DOMAIN_NODES:
         limit = {"name": "MAX_NODES_PER_IMEX_DOMAIN", "value": str(largest)}
         made["controller"] = {"containers": {"computeDomain": {"env": [limit]}}}
     return made

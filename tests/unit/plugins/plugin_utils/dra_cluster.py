@@ -111,12 +111,12 @@ def members(of: str = "cd", clique: str = CLIQUE, **statuses: str) -> dict[str, 
 
 def working() -> dict[str, Any]:
     """A cluster with a ComputeDomain over both its nodes that serves its workload."""
-    seen = installed()
-    for row in seen["nodes"]:
+    cluster = installed()
+    for row in cluster["nodes"]:
         row["metadata"]["labels"][KEY] = "uid-cd"
     claims = [claim(f"work-{name}", node=name) for name in names()]
     cliques = [members(**dict.fromkeys(names(), "Ready"))]
-    return {**seen, "compute_domains": [domain()], "compute_domain_cliques": cliques, "claims": claims}
+    return {**cluster, "compute_domains": [domain()], "compute_domain_cliques": cliques, "claims": claims}
 
 
 def mpi_job(name: str, ended: str | None, *cliques: str) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def virgin() -> dict[str, Any]:
         "crds": {f"{kind}.resource.nvidia.com": None for kind in ("computedomains", "computedomaincliques")},
         "read_at": NOW,
         **{key: [] for key in (*lists, "gpu_clusters", "daemon_sets", "mpi_jobs")},
-        **{key: [] for key in ("network_policies", "releases", "not_seen")},
+        **{key: [] for key in ("network_policies", "releases", "not_readable")},
     }
 
 

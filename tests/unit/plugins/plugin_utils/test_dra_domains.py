@@ -20,20 +20,20 @@ CLIQUE = "nvidia.com/gpu.clique"
 Change = Callable[[dict[str, Any]], Any]
 
 
-def told(seen: dict[str, Any], trays: Any = None, **more: Any) -> list[tuple[str, str]]:
-    found = checks.check(seen, world.trays() if trays is None else trays, world.plan(**more))
+def told(cluster: dict[str, Any], trays: Any = None, **more: Any) -> list[tuple[str, str]]:
+    found = checks.check(cluster, world.trays() if trays is None else trays, world.plan(**more))
     assert all(row["message"].endswith(".") and "\n" not in row["message"] for row in found)
     return [(row["code"], row["message"]) for row in found]
 
 
 def spoilt(change: Change, base: dict[str, Any]) -> dict[str, Any]:
-    seen = copy.deepcopy(base)
-    change(seen)
-    return seen
+    cluster = copy.deepcopy(base)
+    change(cluster)
+    return cluster
 
 
-def label(seen: dict[str, Any], key: str, value: str | None, node: int = 0) -> None:
-    labels = seen["nodes"][node]["metadata"]["labels"]
+def label(cluster: dict[str, Any], key: str, value: str | None, node: int = 0) -> None:
+    labels = cluster["nodes"][node]["metadata"]["labels"]
     labels.pop(key, None)
     labels.update({key: value} if value else {})
 
@@ -51,67 +51,71 @@ def test_a_domain_that_serves_its_workload_has_no_finding() -> None:
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (lambda seen: label(seen, CLIQUE, None), "dra_label_missing", "is not on r01t01"),
-        (lambda seen: label(seen, CLIQUE, OTHER), "dra_label_wrong", f"is {OTHER} and its GPUs say {world.CLIQUE}"),
+        (lambda cluster: label(cluster, CLIQUE, None), "dra_label_missing", "is missing on r01t01"),
         (
-            lambda seen: seen["compute_domain_cliques"][0]["daemons"].pop(0),
+            lambda cluster: label(cluster, CLIQUE, OTHER),
+            "dra_label_wrong",
+            f"is {OTHER}, but its GPUs report {world.CLIQUE}",
+        ),
+        (
+            lambda cluster: cluster["compute_domain_cliques"][0]["daemons"].pop(0),
             "dra_domain_unready",
             "jobs/cd has 1 of 2 daemons ready: on node r01t01 no daemon has joined",
         ),
         (
-            lambda seen: (seen["compute_domain_cliques"].clear(), label(seen, world.KEY, None)),
+            lambda cluster: (cluster["compute_domain_cliques"].clear(), label(cluster, world.KEY, None)),
             "dra_domain_unready",
             "has 0 of 2 daemons ready: on node r01t01 the plugin has not set the label",
         ),
         (
-            lambda seen: (seen["compute_domain_cliques"].clear(), label(seen, world.KEY, "uid-of-another")),
+            lambda cluster: (cluster["compute_domain_cliques"].clear(), label(cluster, world.KEY, "uid-of-another")),
             "dra_domain_unready",
-            "is of another ComputeDomain (uid-of-another)",
+            "names another ComputeDomain (uid-of-another)",
         ),
         (
-            lambda seen: seen.update(compute_domain_cliques=[world.members(r01t01="NotReady", r01t02="Ready")]),
+            lambda cluster: cluster.update(compute_domain_cliques=[world.members(r01t01="NotReady", r01t02="Ready")]),
             "dra_domain_unready",
             "on node r01t01 the daemon is NotReady",
         ),
         (
-            lambda seen: seen.update(
+            lambda cluster: cluster.update(
                 compute_domain_cliques=[world.members(r01t01="Ready"), world.members(clique=OTHER, r01t02="Ready")]
             ),
             "dra_domain_spans",
-            "is in 2 cliques",
+            "spans 2 cliques",
         ),
         (
-            lambda seen: seen["compute_domain_cliques"][0]["daemons"][1].update(cliqueID=""),
+            lambda cluster: cluster["compute_domain_cliques"][0]["daemons"][1].update(cliqueID=""),
             "dra_domain_without_imex",
-            "on r01t02 see no clique",
+            "find no clique on r01t02",
         ),
         (
-            lambda seen: (seen.update(compute_domains=[], claims=[]), label(seen, world.KEY, None, 1)),
+            lambda cluster: (cluster.update(compute_domains=[], claims=[]), label(cluster, world.KEY, None, 1)),
             "dra_domain_leftovers",
-            "Of ComputeDomain uid-cd, which is gone, ComputeDomainClique",
+            "Leftovers of the deleted ComputeDomain uid-cd block others: ComputeDomainClique",
         ),
         (
-            lambda seen: seen.update(compute_domains=[world.domain(deleted="2026-11-21T11:30:00Z")]),
+            lambda cluster: cluster.update(compute_domains=[world.domain(deleted="2026-11-21T11:30:00Z")]),
             "dra_domain_stuck",
-            "being deleted since 11:30 UTC (ComputeDomainClique",
+            "in deletion since 11:30 UTC (remaining: ComputeDomainClique",
         ),
         (
-            lambda seen: seen.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Failed", world.CLIQUE)]),
+            lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Failed", world.CLIQUE)]),
             "dra_bandwidth_failed",
-            "as default/nvbandwidth-r01 failed",
+            "because default/nvbandwidth-r01 failed",
         ),
         (
-            lambda seen: seen.update(mpi_jobs=[world.mpi_job("nvbandwidth-x", "Succeeded", world.CLIQUE, OTHER)]),
+            lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-x", "Succeeded", world.CLIQUE, OTHER)]),
             "dra_bandwidth_failed",
-            "had NVLink between two cliques",
+            "succeeded across two cliques",
         ),
         (
-            lambda seen: seen.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", None, world.CLIQUE)]),
+            lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", None, world.CLIQUE)]),
             "dra_bandwidth_untested",
             f"in clique {world.CLIQUE}; run one",
         ),
         (
-            lambda seen: seen["daemon_sets"].append(dcgm()),
+            lambda cluster: cluster["daemon_sets"].append(dcgm()),
             "dra_dcgm_imex",
             "gpu-operator/nvidia-dcgm-exporter runs DCGM",
         ),
@@ -128,20 +132,22 @@ def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> No
 @pytest.mark.parametrize(
     "change",
     [
-        lambda seen: seen["daemon_sets"].append(dcgm(count=0)),
-        lambda seen: seen.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Succeeded", world.CLIQUE)]),
+        lambda cluster: cluster["daemon_sets"].append(dcgm(count=0)),
+        lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("nvbandwidth-r01", "Succeeded", world.CLIQUE)]),
         # Between two cliques it must fail.
-        lambda seen: seen.update(
+        lambda cluster: cluster.update(
             mpi_jobs=[
                 world.mpi_job("nvbandwidth-two", "Failed", world.CLIQUE, OTHER),
                 world.mpi_job("nvbandwidth-r01", "Succeeded", world.CLIQUE),
             ]
         ),
-        lambda seen: seen.update(mpi_jobs=[world.mpi_job("pi", "Failed", world.CLIQUE)]),
+        lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("pi", "Failed", world.CLIQUE)]),
         # It is being deleted for a minute only.
-        lambda seen: seen.update(compute_domains=[world.domain(deleted="2026-11-21T11:59:00Z")]),
+        lambda cluster: cluster.update(compute_domains=[world.domain(deleted="2026-11-21T11:59:00Z")]),
         # Without ComputeDomains in sight everything would look left over.
-        lambda seen: seen.update(compute_domains=[], not_seen=["The account may not list computedomains; allow it"]),
+        lambda cluster: cluster.update(
+            compute_domains=[], not_readable=["The account may not list computedomains; allow it"]
+        ),
     ],
 )
 def test_what_is_as_it_should_be_is_not_told(change: Change) -> None:
@@ -149,17 +155,17 @@ def test_what_is_as_it_should_be_is_not_told(change: Change) -> None:
 
 
 def test_a_label_is_compared_only_with_trays_that_were_asked_and_where_no_other_role_judges_it() -> None:
-    wrong = spoilt(lambda seen: label(seen, CLIQUE, OTHER), world.installed())
+    wrong = spoilt(lambda cluster: label(cluster, CLIQUE, OTHER), world.installed())
     assert told(wrong, {}) == []
-    assert told(wrong, label_writer="site") == []
+    assert told(wrong, external_label_writer="site") == []
     found = told(world.installed(), world.trays(fabric=world.fabric(attached=False, clique=None)))
     assert [code for code, _words in found] == ["dra_label_wrong"] * 2
     assert "its GPUs are in no clique" in found[0][1]
 
 
 def test_nothing_is_said_of_daemons_that_the_host_has() -> None:
-    seen = {**world.working(), "compute_domain_cliques": []}
-    found = checks.check(seen, world.trays(), world.plan(shape="host_managed"))
+    cluster = {**world.working(), "compute_domain_cliques": []}
+    found = checks.check(cluster, world.trays(), world.plan(shape="host_managed"))
     assert not [row for row in found if row["code"].startswith("dra_domain")]
 
 
@@ -167,27 +173,27 @@ def test_nothing_is_said_of_daemons_that_the_host_has() -> None:
 
 
 def test_a_trial_has_a_domain_and_pods_in_each_clique_and_leaves_taken_nodes_alone() -> None:
-    seen = world.installed()
-    label(seen, CLIQUE, OTHER, 1)
-    made = probe.objects(seen, world.trays(), "default", "busybox")
+    cluster = world.installed()
+    label(cluster, CLIQUE, OTHER, 1)
+    made = probe.objects(cluster, world.trays(), "default", "busybox")
     assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"] * 2
     assert all(len(row["metadata"]["name"]) <= 63 and "." not in row["metadata"]["name"] for row in made)
     assert [json.dumps(row).count('"r01t0') for row in made] == [0, 1, 0, 1]
     assert made[0]["spec"]["numNodes"] == 0
-    label(seen, world.KEY, "uid-other")
-    assert len(probe.objects(seen, world.trays(), "default", "busybox")) == 2
+    label(cluster, world.KEY, "uid-other")
+    assert len(probe.objects(cluster, world.trays(), "default", "busybox")) == 2
     trays = {"r09t01": replace(world.trays()["r01t01"], node="r09t01")}
-    assert probe.objects(seen, trays, "default", "busybox") == []
+    assert probe.objects(cluster, trays, "default", "busybox") == []
 
 
 def trial() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A cluster with the trial under way, and its objects."""
     made = probe.objects(world.installed(), world.trays(), "default", "busybox")
-    seen = world.working()
+    cluster = world.working()
     name = made[0]["metadata"]["name"]
-    seen["compute_domains"] = [{"metadata": {"name": name, "namespace": "default", "uid": "uid-cd"}}]
-    seen["daemon_sets"].append({**made[1], "status": {"desiredNumberScheduled": 2, "numberReady": 2}})
-    return seen, made
+    cluster["compute_domains"] = [{"metadata": {"name": name, "namespace": "default", "uid": "uid-cd"}}]
+    cluster["daemon_sets"].append({**made[1], "status": {"desiredNumberScheduled": 2, "numberReady": 2}})
+    return cluster, made
 
 
 def test_a_trial_that_got_through_has_no_finding() -> None:
@@ -197,37 +203,40 @@ def test_a_trial_that_got_through_has_no_finding() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda seen: seen["compute_domains"].clear(), "ComputeDomain is not there"),
-        (lambda seen: seen["daemon_sets"][-1].update(status={}), "wants no pod"),
-        (lambda seen: seen["claims"].pop(), "1 of 2 claims are allocated"),
-        (lambda seen: seen["claims"][0]["status"].update(reservedFor=[]), "claims on r01t01 are allocated and not res"),
-        (lambda seen: seen["compute_domain_cliques"].clear(), "on node r01t01 no daemon has joined"),
-        (lambda seen: seen["daemon_sets"][-1]["status"].update(numberReady=1), "channel0 is seen in 1 of 2 pods"),
+        (lambda cluster: cluster["compute_domains"].clear(), "ComputeDomain does not exist"),
+        (lambda cluster: cluster["daemon_sets"][-1].update(status={}), "is scheduled on no node"),
+        (lambda cluster: cluster["claims"].pop(), "1 of 2 claims allocated"),
+        (
+            lambda cluster: cluster["claims"][0]["status"].update(reservedFor=[]),
+            "claims on r01t01 are allocated and not res",
+        ),
+        (lambda cluster: cluster["compute_domain_cliques"].clear(), "on node r01t01 no daemon has joined"),
+        (lambda cluster: cluster["daemon_sets"][-1]["status"].update(numberReady=1), "channel0 exists in 1 of 2 pods"),
     ],
 )
 def test_a_trial_names_the_first_thing_that_does_not_work(change: Change, words: str) -> None:
-    seen, made = trial()
-    change(seen)
-    found = probe.judge(seen, made, world.plan())
+    cluster, made = trial()
+    change(cluster)
+    found = probe.judge(cluster, made, world.plan())
     assert [row["code"] for row in found] == ["dra_probe_failed"]
     assert words in found[0]["message"]
     assert found[0]["message"].endswith(".")
 
 
 def test_what_a_trial_leaves_is_named_until_nothing_is_left() -> None:
-    seen, _made = trial()
-    found = probe.left(seen, ["uid-cd"])
+    cluster, _made = trial()
+    found = probe.find_leftovers(cluster, ["uid-cd"])
     assert [row["code"] for row in found] == ["dra_probe_leftovers"]
     assert "ComputeDomain default/nvlink-probe-" in found[0]["message"]
-    assert probe.left(world.installed(), ["uid-cd"]) == []
-    assert probe.left(seen, ["uid-other"]) == []
+    assert probe.find_leftovers(world.installed(), ["uid-cd"]) == []
+    assert probe.find_leftovers(cluster, ["uid-other"]) == []
 
 
 def crossing() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A cluster of two cliques with the negative trial under way, as it should be."""
-    seen = world.installed()
-    label(seen, CLIQUE, OTHER, 1)
-    made = probe.objects(seen, world.trays(), "default", "busybox", across=True)
+    cluster = world.installed()
+    label(cluster, CLIQUE, OTHER, 1)
+    made = probe.objects(cluster, world.trays(), "default", "busybox", across=True)
     working = world.working()
     label(working, CLIQUE, OTHER, 1)
     name = made[0]["metadata"]["name"]
@@ -241,36 +250,36 @@ def crossing() -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def test_a_trial_across_two_cliques_comes_up_and_stays_two() -> None:
-    seen, made = crossing()
+    cluster, made = crossing()
     assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"]
     assert json.dumps(made[1]).count('"r01t0') == 2
-    assert probe.judge(seen, made, world.plan()) == []
+    assert probe.judge(cluster, made, world.plan()) == []
     assert probe.objects(world.installed(), world.trays(), "default", "busybox", across=True) == [], "one clique alone"
-    late = {**seen, "compute_domain_cliques": seen["compute_domain_cliques"][:1]}
+    late = {**cluster, "compute_domain_cliques": cluster["compute_domain_cliques"][:1]}
     assert [row["code"] for row in probe.judge(late, made, world.plan())] == ["dra_probe_failed"]
 
 
 @pytest.mark.parametrize(
     ("joined", "words"),
     [
-        ([world.members(r01t01="Ready", r01t02="Ready")], "the daemon of node r01t02 in 9f3c"),
-        ([world.members(r01t01="Ready"), world.members(clique="", r01t02="Ready")], "of node r01t02 in no clique"),
+        ([world.members(r01t01="Ready", r01t02="Ready")], "the daemon of node r01t02 is in 9f3c"),
+        ([world.members(r01t01="Ready"), world.members(clique="", r01t02="Ready")], "of node r01t02 is in no clique"),
     ],
 )
 def test_a_trial_across_two_cliques_that_became_one_is_told(joined: list[Any], words: str) -> None:
-    seen, made = crossing()
-    found = probe.judge({**seen, "compute_domain_cliques": joined}, made, world.plan())
+    cluster, made = crossing()
+    found = probe.judge({**cluster, "compute_domain_cliques": joined}, made, world.plan())
     assert [row["code"] for row in found] == ["dra_probe_cliques_merged"]
     assert words in found[0]["message"]
 
 
 def test_two_nodes_whose_labels_have_become_one_clique_are_told() -> None:
-    seen, made = crossing()
-    label(seen, CLIQUE, world.CLIQUE, 1)
-    seen["compute_domain_cliques"] = [world.members(r01t01="Ready", r01t02="Ready")]
-    found = probe.judge(seen, made, world.plan())
+    cluster, made = crossing()
+    label(cluster, CLIQUE, world.CLIQUE, 1)
+    cluster["compute_domain_cliques"] = [world.members(r01t01="Ready", r01t02="Ready")]
+    found = probe.judge(cluster, made, world.plan())
     assert [row["code"] for row in found] == ["dra_probe_cliques_merged"]
-    assert "have joined one clique" in found[0]["message"]
+    assert "joined one clique" in found[0]["message"]
 
 
 # The upgrade from 25.x.
@@ -280,7 +289,7 @@ OLD = f"{NEW}---\nkind: ConfigMap\nmetadata: {{name: mps-script}}\n---\n"
 
 
 def drops(old: Any, own: Any = None, manifest: str = NEW) -> list[str]:
-    found = upgrade.drops(old, values.build("compute_domains", own or {}, "v1", True), manifest, NEW)
+    found = upgrade.compare(old, values.build("compute_domains", own or {}, "v1", True), manifest, NEW)
     assert {row["code"] for row in found} <= {"dra_upgrade_drops"}
     return [row["message"] for row in found]
 
@@ -294,11 +303,11 @@ def test_what_is_written_anew_is_not_dropped() -> None:
 @pytest.mark.parametrize(
     ("old", "words"),
     [
-        ({"logVerbosity": "6"}, "sets logVerbosity, which is dropped; write it into dra_driver_values"),
-        ({"controller": {"affinity": {"x": "secret"}}}, "sets controller.affinity.x, which is dropped; write it"),
-        ({"resources": {"gpus": {"enabled": True}}}, "sets resources.gpus.enabled, which is another value now"),
+        ({"logVerbosity": "6"}, "sets logVerbosity, which is dropped; add it to values"),
+        ({"controller": {"affinity": {"x": "secret"}}}, "sets controller.affinity.x, which is dropped; add it"),
+        ({"resources": {"gpus": {"enabled": True}}}, "sets resources.gpus.enabled, which gets another value"),
         ({"kubeletPlugin": {"priority": 1}}, "sets kubeletPlugin.priority, which is dropped; the new chart has no"),
-        ({"image": {"tag": "v25.12.0"}}, "sets image.tag, which is dropped; leave it out"),
+        ({"image": {"tag": "v25.12.0"}}, "sets image.tag, which is dropped; remove it"),
     ],
 )
 def test_each_value_that_is_lost_is_named_without_what_it_was(old: Any, words: str) -> None:
@@ -310,6 +319,6 @@ def test_each_value_that_is_lost_is_named_without_what_it_was(old: Any, words: s
 
 
 def test_objects_that_go_are_named() -> None:
-    assert drops({}, manifest=OLD) == ["The upgrade removes ConfigMap/mps-script; see that nothing else names them."]
-    with pytest.raises(DraError, match="old release is no YAML"):
+    assert drops({}, manifest=OLD) == ["The upgrade removes ConfigMap/mps-script; check that nothing else names them."]
+    with pytest.raises(DraError, match="old release is not valid YAML"):
         drops({}, manifest="a: [")

@@ -31,17 +31,17 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
 class Cluster:
     """Answers from a snapshot, two objects a page; statuses: path -> the HTTP status to refuse it with."""
 
-    def __init__(self, seen: dict[str, Any], statuses: dict[str, int] | None = None) -> None:
+    def __init__(self, snapshot: dict[str, Any], statuses: dict[str, int] | None = None) -> None:
         self.statuses = statuses or {}
-        self.objects: dict[str, Any] = {"/version": {"gitVersion": seen["version"]}}
-        groups = {**seen["groups"], "networking.k8s.io": ["v1"], "resource.nvidia.com": ["v1beta1"]}
+        self.objects: dict[str, Any] = {"/version": {"gitVersion": snapshot["version"]}}
+        groups = {**snapshot["groups"], "networking.k8s.io": ["v1"], "resource.nvidia.com": ["v1beta1"]}
         rows = [{"name": name, "versions": [{"version": word} for word in words]} for name, words in groups.items()]
         self.objects["/apis"] = {"groups": rows}
-        for name, crd in seen["crds"].items():
+        for name, crd in snapshot["crds"].items():
             self.objects[f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"] = crd
-        self.lists = {"/api/v1/nodes": seen["nodes"], "/api/v1/secrets": seen["releases"]}
+        self.lists = {"/api/v1/nodes": snapshot["nodes"], "/api/v1/secrets": snapshot["releases"]}
         for key, (group, version, resource) in LISTS.items():
-            self.lists[f"/apis/{group}/{version or groups[group][0]}/{resource}"] = seen[key]
+            self.lists[f"/apis/{group}/{version or groups[group][0]}/{resource}"] = snapshot[key]
         self.expire = 0
 
     def __call__(self, asked: Asked, reply: Reply) -> None:
@@ -72,11 +72,11 @@ def read(cluster: Cluster) -> tuple[dict[str, Any], list[Asked]]:
 
 def test_a_snapshot_is_the_cluster() -> None:
     world_ = {**world.installed(), "nodes": [world.node(name) for name in world.names(5)]}
-    seen, asked = read(Cluster(world_))
+    snapshot, asked = read(Cluster(world_))
     for key in ("version", "nodes", "crds", "releases", *LISTS):
-        assert seen[key] == world_[key], key
-    assert api_version(seen) == "v1"
-    assert preflight.preflight(seen, world.trays(), world.plan()) == []
+        assert snapshot[key] == world_[key], key
+    assert api_version(snapshot) == "v1"
+    assert preflight.preflight(snapshot, world.trays(), world.plan()) == []
     assert {request.method for request in asked} == {"GET"}
 
 
@@ -90,7 +90,7 @@ def test_of_helms_secrets_only_the_metadata_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("/apis/resource.nvidia.com/v1beta1/computedomains", "may not list computedomains; allow it the verb list"),
+        ("/apis/resource.nvidia.com/v1beta1/computedomains", "may not list computedomains; give it the verb list"),
         ("/api/v1/secrets", "may not list secrets"),
         (
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/computedomains.resource.nvidia.com",
@@ -99,8 +99,8 @@ def test_of_helms_secrets_only_the_metadata_is_asked_for() -> None:
     ],
 )
 def test_a_missing_right_is_named(path: str, told: str) -> None:
-    seen, _asked = read(Cluster(world.installed(), {path: 403}))
-    found = preflight.preflight(seen, world.trays(), world.plan())
+    snapshot, _asked = read(Cluster(world.installed(), {path: 403}))
+    found = preflight.preflight(snapshot, world.trays(), world.plan())
     assert [row["code"] for row in found] == ["dra_not_readable"]
     assert told in found[0]["message"]
 
@@ -133,7 +133,7 @@ def test_what_is_no_api_server_is_told() -> None:
     def answer(_asked: Asked, reply: Reply) -> None:
         reply.json({"hello": "world"})
 
-    with served(answer) as server, pytest.raises(http.HttpError, match="does not answer as Kubernetes does"):
+    with served(answer) as server, pytest.raises(http.HttpError, match="is no Kubernetes API server"):
         Reader(server.url, http.ClientConfig(timeout=5, deadline=10)).snapshot()
 
 

@@ -26,9 +26,9 @@ GOOD = values.build("compute_domains", {}, "v1")
 shared = pytest.mark.skipif(not SAMPLES.is_dir(), reason="shared/samples is not beside the checkout")
 
 
-def lint(own: Mapping[str, Any], shape: str = "compute_domains", **more: Any) -> list[dict[str, Any]]:
+def check_values(own: Mapping[str, Any], shape: str = "compute_domains", **more: Any) -> list[dict[str, Any]]:
     made = values.build(shape, own, "v1")
-    return values.lint(made, more.pop("version", NEW), more.pop("namespace", NAMESPACE), **more)
+    return values.check_values(made, more.pop("version", NEW), more.pop("namespace", NAMESPACE), **more)
 
 
 def nested(path: str, item: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
 
 @pytest.mark.parametrize("shape", [name for name in values.SHAPES if name != "gpu_cluster"])
 def test_a_shape_by_itself_has_no_fault(shape: str) -> None:
-    assert lint({}, shape) == []
+    assert check_values({}, shape) == []
 
 
 def test_the_shapes_differ_as_they_should() -> None:
@@ -77,15 +77,15 @@ def test_a_release_of_a_25_chart_keeps_its_names() -> None:
 def test_a_shape_is_not_changed_by_its_use() -> None:
     values.build("compute_domains", {"resources": {"gpus": {"enabled": True}}})["resources"]["gpus"]["enabled"] = 7
     values.build("host_managed", {})["featureGates"]["X"] = True
-    assert lint({}) == []
-    assert lint({}, "host_managed") == []
+    assert check_values({}) == []
+    assert check_values({}, "host_managed") == []
 
 
 @pytest.mark.parametrize(
     ("shape", "own", "told"),
     [
-        ("compute_domain", {}, "dra_driver_shape: 'compute_domain' is none of"),
-        ("compute_domains", ["x"], "dra_driver_values: ['x'] is not a mapping"),
+        ("compute_domain", {}, "shape: 'compute_domain' is none of"),
+        ("compute_domains", ["x"], "values: ['x'] is not a mapping"),
     ],
 )
 def test_what_is_no_shape_or_no_mapping_is_told(shape: str, own: Any, told: str) -> None:
@@ -102,7 +102,7 @@ def test_what_is_no_shape_or_no_mapping_is_told(shape: str, own: Any, told: str)
         ({"nvidiaDriverroot": "/"}, "dra_value_unknown", "nvidiaDriverroot", "write nvidiaDriverRoot"),
         ({"gpuCliqueLabelEnabled": True}, "dra_value_unknown", "gpuCliqueLabelEnabled",
          "write kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled"),
-        ({"zzz": 1}, "dra_value_unknown", "zzz", "take it out, or name it in dra_driver_extra_keys"),
+        ({"zzz": 1}, "dra_value_unknown", "zzz", "remove it, or add it to extra_keys"),
         ({"featureGates": {"IMEXDaemonWithDNSNames": False}}, "dra_value_unknown",
          "featureGates.IMEXDaemonWithDNSNames", "write IMEXDaemonsWithDNSNames"),
         ({"featureGates": {"DynamicMIG": "true"}}, "dra_value_wrong", "featureGates.DynamicMIG", "true or false"),
@@ -117,9 +117,9 @@ def test_what_is_no_shape_or_no_mapping_is_told(shape: str, own: Any, told: str)
         ({"resources": {"gpus": {"enabled": "false"}}}, "dra_value_wrong", "resources.gpus.enabled", "true or false"),
         ({"resources": {"computeDomains": {"enabled": False}}}, "dra_value_wrong", "resources", "neither"),
         ({"controller": "all"}, "dra_value_wrong", "controller", "no mapping"),
-        ({"namespace": "x"}, "dra_value_refused", "namespace", "dra_driver_namespace"),
+        ({"namespace": "x"}, "dra_value_refused", "namespace", "namespace: the chart rejects"),
         ({"namespaceOverride": "default"}, "dra_value_refused", "namespace", "allowDefaultNamespace"),
-        ({"nvidiaCtkPath": "/usr/bin/nvidia-ctk"}, "dra_value_refused", "nvidiaCtkPath", "take it out"),
+        ({"nvidiaCtkPath": "/usr/bin/nvidia-ctk"}, "dra_value_refused", "nvidiaCtkPath", "remove it"),
         ({"resources": {"computeDomains": {"imex": {"mode": "hostManaged"}}}}, "dra_value_refused",
          "resources.computeDomains.imex.mode", "featureGates.HostManagedIMEXDaemon: true"),
         ({"resources": {"computeDomains": {"imex": {"isolation": "channel"}}}}, "dra_value_wrong",
@@ -133,15 +133,15 @@ def test_what_is_no_shape_or_no_mapping_is_told(shape: str, own: Any, told: str)
         ({"webhook": {"enabled": True, "tls": {"certManager": {"issuerType": "issuer"}}}}, "dra_value_refused",
          "webhook.tls.certManager.issuerName", "name the issuer"),
         ({"resourceApiVersion": "v1"}, "dra_value_wrong", "resourceApiVersion", "resource.k8s.io/v1,"),
-        ({"logVerbosity": "loud"}, "dra_value_wrong", "logVerbosity", "whole number"),
+        ({"logVerbosity": "loud"}, "dra_value_wrong", "logVerbosity", "an integer"),
         ({"consumableShares": 0}, "dra_value_wrong", "consumableShares", "from 1 on"),
         ({"nvidiaDriverRoot": "run/nvidia/driver"}, "dra_value_wrong", "nvidiaDriverRoot", "absolute path"),
         ({"image": None}, "dra_value_wrong", "image", "no mapping"),
-        ({"image": {"tag": None}}, "dra_value_wrong", "image.tag", "leave it out"),
+        ({"image": {"tag": None}}, "dra_value_wrong", "image.tag", "remove it"),
     ],
 )  # fmt: skip
 def test_each_fault_is_one_sentence_with_its_remedy(own: dict[str, Any], code: str, key: str, told: str) -> None:
-    found = lint(own)
+    found = check_values(own)
     assert [(row["code"], row["key"]) for row in found] == [(code, key)]
     assert told in found[0]["message"]
     assert found[0]["message"].endswith(".")
@@ -149,17 +149,17 @@ def test_each_fault_is_one_sentence_with_its_remedy(own: dict[str, Any], code: s
 
 
 def test_several_faults_are_told_together() -> None:
-    found = lint({"namespace": "x", "zzz": 1, "logVerbosity": True})
+    found = check_values({"namespace": "x", "zzz": 1, "logVerbosity": True})
     assert [row["key"] for row in found] == ["logVerbosity", "namespace", "zzz"]
 
 
 def test_the_default_namespace_is_allowed_only_by_name() -> None:
-    assert [row["key"] for row in lint({}, namespace="default")] == ["namespace"]
-    assert lint({"allowDefaultNamespace": True}, namespace="default") == []
+    assert [row["key"] for row in check_values({}, namespace="default")] == ["namespace"]
+    assert check_values({"allowDefaultNamespace": True}, namespace="default") == []
 
 
 def test_what_0_5_brought_is_unknown_before() -> None:
-    found = values.lint(values.build("host_managed", {"consumableShares": "memory"}, "v1"), BEFORE, NAMESPACE)
+    found = values.check_values(values.build("host_managed", {"consumableShares": "memory"}, "v1"), BEFORE, NAMESPACE)
     told = [row["key"] for row in found if row["code"] == "dra_value_unknown"]
     assert told == [
         "consumableShares",
@@ -167,13 +167,13 @@ def test_what_0_5_brought_is_unknown_before() -> None:
         "resources.computeDomains.imex.hostSocketPath",
         "resources.computeDomains.imex.mode",
     ]
-    assert values.lint(GOOD, BEFORE, NAMESPACE) == []
+    assert values.check_values(GOOD, BEFORE, NAMESPACE) == []
 
 
 def test_extra_keys_of_a_newer_chart_are_let_pass() -> None:
     own = {"kubeletPlugin": {"newKey": 1}, "brandNew": {"deep": {"x": 1}}}
-    assert {row["key"] for row in lint(own)} == {"kubeletPlugin.newKey", "brandNew"}
-    assert lint(own, extra_keys=["kubeletPlugin.newKey", "brandNew.deep"]) == []
+    assert {row["key"] for row in check_values(own)} == {"kubeletPlugin.newKey", "brandNew"}
+    assert check_values(own, extra_keys=["kubeletPlugin.newKey", "brandNew.deep"]) == []
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_extra_keys_of_a_newer_chart_are_let_pass() -> None:
         (">=0.4", "no exact version"),
         ("latest", "no exact version"),
         (0.5, "no exact version"),
-        ("0.3.9", "write 0.4.0 or a later one"),
+        ("0.3.9", "write 0.4.0 or later"),
     ],
 )
 def test_only_one_exact_version_from_0_4_on_is_taken(text: Any, told: str) -> None:
@@ -222,7 +222,7 @@ known_trees = st.dictionaries(st.sampled_from(sorted({path.split(".")[0] for pat
 
 @given(st.dictionaries(keys, trees, max_size=5) | known_trees)
 def test_whatever_is_written_is_judged_and_never_breaks(own: dict[str, Any]) -> None:
-    for row in values.lint(values.build("compute_domains", own, "v1"), NEW, NAMESPACE):
+    for row in values.check_values(values.build("compute_domains", own, "v1"), NEW, NAMESPACE):
         assert row["severity"] == "error"
         assert row["message"].endswith(".")
         assert "\n" not in row["message"]
@@ -243,7 +243,7 @@ def test_a_key_that_lost_a_letter_is_never_accepted(path: str, data: st.DataObje
     parent, dot, name = path.rpartition(".")
     at = data.draw(st.integers(0, len(name) - 1))
     typo = parent + dot + name[:at] + name[at + 1 :]
-    found = values.lint(nested(typo, {}), NEW, NAMESPACE)
+    found = values.check_values(nested(typo, {}), NEW, NAMESPACE)
     assert [row["key"] for row in found if row["code"] == "dra_value_unknown"] == [typo]
 
 
@@ -256,7 +256,7 @@ def test_the_known_keys_are_those_of_the_real_chart() -> None:
 
 @shared
 def test_the_real_charts_own_defaults_are_of_the_known_kinds() -> None:
-    found = values.lint(yaml.safe_load((SAMPLES / "values.yaml").read_text()), NEW, NAMESPACE)
+    found = values.check_values(yaml.safe_load((SAMPLES / "values.yaml").read_text()), NEW, NAMESPACE)
     # The chart refuses its own default, see the first case of refusals.txt.
     assert [(row["code"], row["key"]) for row in found] == [("dra_value_refused", "resources.gpus.enabled")]
 
@@ -288,4 +288,4 @@ def test_every_case_of_the_real_refusals_is_here() -> None:
 def test_what_the_real_chart_refuses_is_told_before_helm(case: str) -> None:
     given_ = REFUSALS[case]
     made = given_.get("values", values.build("compute_domains", given_.get("own", {}), "v1"))
-    assert len(values.lint(made, NEW, given_.get("namespace", NAMESPACE))) == 1
+    assert len(values.check_values(made, NEW, given_.get("namespace", NAMESPACE))) == 1

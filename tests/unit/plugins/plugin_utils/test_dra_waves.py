@@ -26,8 +26,8 @@ OWNED = [{"uid": UID, "kind": "DaemonSet"}]
 Change = Callable[[dict[str, Any]], Any]
 
 
-def held_back(**more: Any) -> Any:
-    return world.plan(waves.held_back(world.LABELLED), waves=True, **more)
+def restricted(**more: Any) -> Any:
+    return world.plan(waves.restricted(world.LABELLED), waves=True, **more)
 
 
 def plugin() -> dict[str, Any]:
@@ -45,23 +45,23 @@ def pod(node: str, revision: str = "new", **status: Any) -> dict[str, Any]:
 
 def world_of_two() -> dict[str, Any]:
     """Both nodes let in, each with its pod of the newest kind."""
-    seen = world.installed()
-    for node in seen["nodes"]:
+    cluster = world.installed()
+    for node in cluster["nodes"]:
         node["metadata"]["labels"][waves.LABEL] = waves.VALUE
-    return {"seen": seen, "pods": [pod(name) for name in world.names()]}
+    return {"seen": cluster, "pods": [pod(name) for name in world.names()]}
 
 
 def judged(given: dict[str, Any], revision: str | None = "new") -> dict[str, str]:
-    pods = waves.on_nodes(plugin(), given["pods"])
-    return waves.judge(given["seen"], world.trays(), held_back(), pods, revision)
+    pods = waves.pods_by_node(plugin(), given["pods"])
+    return waves.judge(given["seen"], world.trays(), restricted(), pods, revision)
 
 
 def test_a_persons_own_values_stay_but_for_the_way_of_updates() -> None:
     own = {"kubeletPlugin": {"nodeSelector": {"site": "x"}, "updateStrategy": {"type": "RollingUpdate"}}}
-    made = waves.held_back(own)["kubeletPlugin"]
+    made = waves.restricted(own)["kubeletPlugin"]
     assert made["nodeSelector"] == {"site": "x", waves.LABEL: waves.VALUE}
     assert made["updateStrategy"]["type"] == "OnDelete"
-    assert values.lint(waves.held_back(world.LABELLED), versions.pinned("0.5.0"), world.NAMESPACE) == []
+    assert values.check_values(waves.restricted(world.LABELLED), versions.pinned("0.5.0"), world.NAMESPACE) == []
 
 
 def test_a_wave_that_came_up_has_no_complaint() -> None:
@@ -71,13 +71,13 @@ def test_a_wave_that_came_up_has_no_complaint() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda given: given["seen"]["nodes"].pop(0), "It should be node r01t01, which the cluster lacks"),
+        (lambda given: given["seen"]["nodes"].pop(0), "The cluster has no node r01t01"),
         (lambda given: given["pods"].pop(0), "No pod of the driver's plugin is on node r01t01."),
         (
             lambda given: (given["pods"].pop(0), given["seen"]["nodes"][0]["metadata"]["labels"].pop(waves.LABEL)),
             f"on node r01t01: it lacks the label {waves.LABEL}=true",
         ),
-        (lambda given: given["pods"].__setitem__(0, pod("r01t01", "old")), "is not of the new kind"),
+        (lambda given: given["pods"].__setitem__(0, pod("r01t01", "old")), "is of an old revision"),
         (
             lambda given: given["pods"].__setitem__(
                 0,
@@ -105,7 +105,7 @@ def test_a_wave_that_came_up_has_no_complaint() -> None:
         (lambda given: given["seen"]["slices"].pop(0), "no ResourceSlice of compute-domain.nvidia.com on r01t01"),
         (
             lambda given: given["seen"]["nodes"][0]["metadata"]["labels"].pop("nvidia.com/gpu.clique"),
-            "The label nvidia.com/gpu.clique is not on r01t01",
+            "The label nvidia.com/gpu.clique is missing on r01t01",
         ),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_pod_that_is_about_to_go_counts_no_more_and_one_of_another_set_never_d
     given = world_of_two()
     given["pods"][0]["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
     given["pods"][1]["metadata"]["ownerReferences"] = [{"uid": "uid-other"}]
-    assert waves.on_nodes(plugin(), given["pods"]) == {}
+    assert waves.pods_by_node(plugin(), given["pods"]) == {}
 
 
 def test_the_newest_revision_is_that_of_the_highest_number_once_the_controller_has_looked() -> None:
@@ -131,32 +131,32 @@ def test_the_newest_revision_is_that_of_the_highest_number_once_the_controller_h
         return {"metadata": metadata, "revision": number}
 
     rows = [row(2, "rolled-back-to"), row(1, "first"), row(9, "other", "uid-other")]
-    assert waves.newest(plugin(), rows) == "rolled-back-to"
+    assert waves.newest_revision(plugin(), rows) == "rolled-back-to"
     late = plugin()
     late["metadata"]["generation"] = 2
-    assert waves.newest(late, rows) is None
+    assert waves.newest_revision(late, rows) is None
     assert judged(world_of_two(), None).keys() == set(world.names())
 
 
 def test_before_the_first_wave_nothing_is_missing_and_the_preflight_sees_the_end() -> None:
-    seen, plan = world.installed(), held_back()
-    seen["daemon_sets"][0]["status"].update(dict.fromkeys(("desiredNumberScheduled", "numberReady"), 0))
-    assert checks.check(*waves.let_in(seen, world.trays()), plan) == []
-    assert waves.waiting(seen, world.trays()) == world.names()
-    assert [row["code"] for row in waves.to_come(seen, world.trays(), plan)] == ["dra_waves_pending"]
+    cluster, plan = world.installed(), restricted()
+    cluster["daemon_sets"][0]["status"].update(dict.fromkeys(("desiredNumberScheduled", "numberReady"), 0))
+    assert checks.check(*waves.enabled_only(cluster, world.trays()), plan) == []
+    assert waves.pending(cluster, world.trays()) == world.names()
+    assert [row["code"] for row in waves.report_pending(cluster, world.trays(), plan)] == ["dra_waves_pending"]
     codes = {row["code"] for row in preflight(world.virgin(), world.trays(), plan)}
     assert "dra_node_not_selected" in codes
     assert "dra_node_not_selected" not in {
-        row["code"] for row in preflight(waves.all_let_in(world.virgin()), world.trays(), plan)
+        row["code"] for row in preflight(waves.with_all_enabled(world.virgin()), world.trays(), plan)
     }
 
 
 def test_old_pods_are_told_and_are_no_error_between_waves() -> None:
-    given, plan = world_of_two(), held_back()
+    given, plan = world_of_two(), restricted()
     given["seen"]["daemon_sets"][0]["status"]["updatedNumberScheduled"] = 1
-    assert checks.check(*waves.let_in(given["seen"], world.trays()), plan) == []
-    (told,) = waves.to_come(given["seen"], world.trays(), plan)
-    assert "has 1 pods of the old kind" in told["message"]
+    assert checks.check(*waves.enabled_only(given["seen"], world.trays()), plan) == []
+    (told,) = waves.report_pending(given["seen"], world.trays(), plan)
+    assert "has 1 pod of the old revision" in told["message"]
 
 
 def test_gpu_operators_driver_is_none_for_waves() -> None:
@@ -168,5 +168,5 @@ def test_gpu_operators_driver_is_none_for_waves() -> None:
         "release": "x",
         "label_writer": "",
     }
-    with pytest.raises(DraError, match="GPU Operator rolls its own driver out"):
+    with pytest.raises(DraError, match="GPU Operator rolls out its own driver"):
         arguments.plan(options, versions.pinned("0.5.0"), world.virgin())

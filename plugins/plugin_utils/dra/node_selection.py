@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which nodes a pod's affinity, selector and tolerations let it run on, and the sentence for those that they do not.
+"""Whether a pod's affinity, selector and tolerations let it run on a node, and the reason if not.
 
-A DaemonSet whose affinity no node satisfies is no error to Helm or Kubernetes: it wants 0 pods and has them.
+A DaemonSet whose affinity no node satisfies is no error for Helm or Kubernetes: it is scheduled on 0 nodes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped
 
-# What the chart looks for by itself: any one of them (values.yaml, kubeletPlugin.affinity).
+# The labels of the chart's default affinity; a node needs any one of them (values.yaml, kubeletPlugin.affinity).
 DEFAULT_LABELS: dict[str, str] = {
     "feature.node.kubernetes.io/pci-10de.present": "true",
     "feature.node.kubernetes.io/pci-0302_10de.present": "true",
@@ -25,20 +25,20 @@ DEFAULT_TERMS = [
     {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]} for key, value in DEFAULT_LABELS.items()
 ]
 DEFAULT_TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
-# Kubernetes gives these tolerations to every pod of a DaemonSet.
+# Kubernetes adds these tolerations to every pod of a DaemonSet.
 _ALWAYS_TOLERATED = frozenset(
     f"node.kubernetes.io/{word}"
     for word in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
 )
-_STOPPING = ("NoSchedule", "NoExecute")
+_BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def labels(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapped(mapped(node.get("metadata")).get("labels"))
 
 
-def why_not(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | None:
-    """What keeps the kubelet plugin from a node, with its remedy; None if it would run there.
+def why_excluded(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | None:
+    """The reason why the kubelet plugin would not run on a node, with the remedy; None if it would.
 
     plugin: the values below kubeletPlugin.
     """
@@ -47,32 +47,32 @@ def why_not(node: Mapping[str, Any], plugin: Mapping[str, Any]) -> str | None:
         if has.get(key) != wanted:
             return f"it lacks the label {key}={wanted} of kubeletPlugin.nodeSelector; set that label"
     affinity = plugin.get("affinity")
-    # As Helm merges: the chart's own terms stay unless the list of terms itself is replaced.
+    # Helm merges mappings: the chart's own terms stay unless the list of terms itself is replaced.
     required = mapped(
         mapped(mapped(affinity).get("nodeAffinity")).get("requiredDuringSchedulingIgnoredDuringExecution")
     )
     terms = as_list(required.get("nodeSelectorTerms")) if "nodeSelectorTerms" in required else DEFAULT_TERMS
     if not any(_matches(has, mapped(term)) for term in terms):
         if terms is DEFAULT_TERMS:
-            names = "nvidia.com/gpu.present=true, or have node-feature-discovery set one of its own"
-            return f"it has none of the labels that the chart looks for; label it {names}"
+            names = "nvidia.com/gpu.present=true, or let node-feature-discovery set one of the others"
+            return f"it has none of the labels of the chart's affinity; label it {names}"
         return "its labels satisfy no term of kubeletPlugin.affinity; correct one of the two"
     tolerations = plugin.get("tolerations", DEFAULT_TOLERATIONS)
     for taint in map(mapped, as_list(mapped(node.get("spec")).get("taints"))):
-        stops = taint.get("effect") in _STOPPING and str(taint.get("key")) not in _ALWAYS_TOLERATED
-        if stops and not any(_tolerates(mapped(row), taint) for row in as_list(tolerations)):
-            told = f"{taint.get('key')}:{taint.get('effect')}"
-            return f"its taint {told} is not tolerated; add it to kubeletPlugin.tolerations"
+        blocks = taint.get("effect") in _BLOCKING_EFFECTS and str(taint.get("key")) not in _ALWAYS_TOLERATED
+        if blocks and not any(_tolerates(mapped(row), taint) for row in as_list(tolerations)):
+            text = f"{taint.get('key')}:{taint.get('effect')}"
+            return f"its taint {text} is not tolerated; add it to kubeletPlugin.tolerations"
     return None
 
 
 def _matches(has: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
-    """Whether labels satisfy all expressions of one term; a term without any is satisfied by nothing."""
+    """Whether labels satisfy all expressions of one term; an empty term matches no node."""
     rows = as_list(term.get("matchExpressions"))
-    return bool(rows) and all(_holds(has, mapped(row)) for row in rows)
+    return bool(rows) and all(_satisfies(has, mapped(row)) for row in rows)
 
 
-def _holds(has: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+def _satisfies(has: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     value, wanted = has.get(str(row.get("key"))), as_list(row.get("values"))
     operator = row.get("operator")
     if operator == "In":
