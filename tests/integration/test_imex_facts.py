@@ -32,11 +32,11 @@ TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
 ADDRESSES = [f"198.51.100.{number}" for number in (11, 12, 13, 14)]
 MEMBERS = list(zip(TRAYS, ADDRESSES))
 LIST = files.render_nodes(ADDRESSES)
-Ask = Callable[..., dict[str, dict[str, Any]]]
+Read = Callable[..., dict[str, dict[str, Any]]]
 
 
 def install(name: str = "nvidia-imex", version: int = 0) -> str:
-    """The command that brings a tray to that package, from the lab's own repository."""
+    """The command that installs that package on a tray, from the lab's own repository."""
     apt = "DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Options::=--force-confold"
     return f"{apt} update && {apt} -y --allow-downgrades install {name}={imex.versions()[version]}-1"
 
@@ -48,7 +48,7 @@ def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 
 
 @pytest.fixture(scope="module")
-def ask(racks: RunningLab) -> Ask:
+def read(racks: RunningLab) -> Read:
     """The facts nvlink_imex of trays: name -> facts."""
 
     def run(*trays: str, **options: Any) -> dict[str, dict[str, Any]]:
@@ -61,10 +61,10 @@ def ask(racks: RunningLab) -> Ask:
             "--forks",
             "4",
         ]
-        said = ansible("ansible", *arguments, "-a", json.dumps({"gather_subset": ["imex"], **options})).stdout
+        output = ansible("ansible", *arguments, "-a", json.dumps({"gather_subset": ["imex"], **options})).stdout
         results = {}
-        for found in re.finditer(r"(?m)^(\S+) \| SUCCESS => (?=\{)", said):
-            result = json.JSONDecoder().raw_decode(said, found.end())[0]
+        for found in re.finditer(r"(?m)^(\S+) \| SUCCESS => (?=\{)", output):
+            result = json.JSONDecoder().raw_decode(output, found.end())[0]
             assert result["changed"] is False
             results[found.group(1)] = result["ansible_facts"]["nvlink_imex"]
         return results
@@ -87,8 +87,8 @@ def on(racks: RunningLab, trays: list[str], script: str) -> None:
     """A script on several trays at once."""
     running = [inside(racks, tray, "sh", "-c", script) for tray in trays]
     for process in running:
-        said = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+        output = process.communicate(timeout=120)
+        assert process.returncode == 0, output
 
 
 def ctl(racks: RunningLab, tray: str, *options: str) -> str:
@@ -101,14 +101,14 @@ def order(racks: RunningLab, tray: str, **hooks: str) -> None:
 
 
 def is_up(racks: RunningLab) -> bool:
-    """Every member's own view is whole."""
+    """Every member reports an up domain."""
     return all(ctl(racks, tray, "-N", "-j").endswith('"status": "UP"}\n') for tray in TRAYS)
 
 
 @pytest.fixture(scope="module")
-def bare(ask: Ask) -> dict[str, dict[str, Any]]:
-    """What the trays say before anything is installed."""
-    return ask(TRAYS[0])
+def bare(read: Read) -> dict[str, dict[str, Any]]:
+    """The facts of trays before anything is installed."""
+    return read(TRAYS[0])
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def up(domain: RunningLab) -> RunningLab:
         rm -rf /run/nvidia-imex /var/log/nvidia-imex.log {files.RECORD_FILE} /etc/slurm/prolog.d
         sed -i s/^IMEX_CMD_ENABLED=.*/IMEX_CMD_ENABLED=1/ {files.CONFIG_FILE}
         printf '%s' '{LIST}' > {files.NODES_FILE}"""
-    # All are stopped before the first starts: a member that has seen another list stays apart for ever.
+    # All are stopped before the first starts: a member that has received another list never connects.
     on(domain, TRAYS, stop)
     on(domain, TRAYS, "systemctl enable --quiet --now nvidia-imex")
     wait_until(lambda: is_up(domain), "the domain is up")
@@ -147,8 +147,8 @@ def test_a_tray_without_imex(bare: dict[str, dict[str, Any]]) -> None:
     assert codes(facts) == {"imex_missing"}
 
 
-def test_a_whole_domain(up: RunningLab, ask: Ask) -> None:
-    answers = ask()
+def test_a_whole_domain(up: RunningLab, read: Read) -> None:
+    answers = read()
     for number, tray in enumerate(TRAYS):
         facts = answers[tray]
         assert codes(facts) == set()
@@ -169,33 +169,33 @@ def test_a_whole_domain(up: RunningLab, ask: Ask) -> None:
     assert (judged.ok, judged.blind, judged.findings) == (True, (), ())
 
 
-def test_a_ctl_that_hangs_ends_in_time_with_a_finding(up: RunningLab, ask: Ask) -> None:
+def test_a_ctl_that_hangs_ends_in_time_with_a_finding(up: RunningLab, read: Read) -> None:
     order(up, TRAYS[1], imex="hang")
-    facts = ask(TRAYS[1], imex_timeout=1)[TRAYS[1]]
+    facts = read(TRAYS[1], imex_timeout=1)[TRAYS[1]]
     assert codes(facts) == {"imex_timeout"}
     assert (facts["running"], facts["state"], facts["ready"], facts["peers"]) == (True, None, False, [])
     assert "reboot" in facts["reason"]
 
 
-def test_garbage_from_the_ctl(up: RunningLab, ask: Ask) -> None:
+def test_invalid_output_of_the_ctl_is_a_finding(up: RunningLab, read: Read) -> None:
     order(up, TRAYS[1], imex="garbage")
-    facts = ask(TRAYS[1])[TRAYS[1]]
+    facts = read(TRAYS[1])[TRAYS[1]]
     assert codes(facts) == {"imex_ctl_failed"}
     assert "terminate called" in facts["reason"]
 
 
-def test_the_command_service_switched_off(up: RunningLab, ask: Ask) -> None:
+def test_the_command_service_switched_off(up: RunningLab, read: Read) -> None:
     on(
         up,
         TRAYS[:1],
         f"sed -i s/^IMEX_CMD_ENABLED=1/IMEX_CMD_ENABLED=0/ {files.CONFIG_FILE}; systemctl restart nvidia-imex",
     )
-    assert "imex_cmd_disabled" in codes(ask(TRAYS[0])[TRAYS[0]])
+    assert "imex_cmd_disabled" in codes(read(TRAYS[0])[TRAYS[0]])
 
 
-def test_a_member_that_is_down_is_the_one_finding_of_the_clique(up: RunningLab, ask: Ask) -> None:
+def test_a_member_that_is_down_is_the_one_finding_of_the_clique(up: RunningLab, read: Read) -> None:
     on(up, TRAYS[3:], "systemctl stop nvidia-imex")
-    answers = ask()
+    answers = read()
     assert codes(answers[TRAYS[3]]) == {"imex_unit_down"}
     assert codes(answers[TRAYS[0]]) == {"imex_peer_lost"}
     assert answers[TRAYS[0]]["peers"][2] == {"id": 3, "host": ADDRESSES[3], "connection": "disconnected"}
@@ -204,45 +204,45 @@ def test_a_member_that_is_down_is_the_one_finding_of_the_clique(up: RunningLab, 
     assert [(found["code"], found["tray"]) for found in judged.findings] == [("imex_unit_down", TRAYS[3])]
 
 
-def test_a_list_that_differs(up: RunningLab, ask: Ask) -> None:
+def test_a_list_that_differs(up: RunningLab, read: Read) -> None:
     other = files.render_nodes(ADDRESSES[::-1])
     on(up, TRAYS[2:3], f"printf '%s' '{other}' > {files.NODES_FILE}; systemctl restart nvidia-imex")
 
-    def seen() -> bool:
+    def differs() -> bool:
         return " !M!" in ctl(up, TRAYS[0], "-N").partition("Nodes:")[2]
 
-    wait_until(seen, "the difference is seen")
-    answers = ask()
+    wait_until(differs, "the difference is reported")
+    answers = read()
     assert "imex_list_differs" in codes(answers[TRAYS[0]])
     assert "imex_list_differs" in codes(answers[TRAYS[2]])
     judged = verdict.judge("r01", MEMBERS, answers)
     assert [(found["code"], found["tray"]) for found in judged.findings] == [("imex_list_differs", TRAYS[2])]
 
 
-def test_a_list_written_beside_a_running_daemon_and_a_record_that_it_is_not(up: RunningLab, ask: Ask) -> None:
+def test_a_list_written_while_the_daemon_runs_and_not_recorded(up: RunningLab, read: Read) -> None:
     record = files.render_record(files.Record("r01", 4, files.digest(LIST), "domain"))
     on(
         up,
         TRAYS[:1],
         f"sleep 3; printf '%s' '{record}' > {files.RECORD_FILE}; echo 198.51.100.15 >> {files.NODES_FILE}",
     )
-    facts = ask(TRAYS[0])[TRAYS[0]]
+    facts = read(TRAYS[0])[TRAYS[0]]
     assert codes(facts) >= {"imex_list_edited", "imex_list_not_running"}
     nodes = facts["nodes"]
     assert (nodes["generation"], nodes["clique"], nodes["recorded_owner"]) == (4, "r01", "domain")
 
 
-def test_a_tray_that_is_not_in_its_list(up: RunningLab, ask: Ask) -> None:
+def test_a_tray_that_is_not_in_its_list(up: RunningLab, read: Read) -> None:
     other = files.render_nodes(ADDRESSES[1:])
     on(up, TRAYS[:1], f"printf '%s' '{other}' > {files.NODES_FILE}; systemctl restart nvidia-imex")
-    facts = ask(TRAYS[0])[TRAYS[0]]
+    facts = read(TRAYS[0])[TRAYS[0]]
     assert codes(facts) == {"imex_no_own_address", "imex_not_ready"}
     assert (facts["state"], facts["nodes"]["own_id"]) == ("initializing", None)
 
 
-def test_without_a_list(up: RunningLab, ask: Ask) -> None:
+def test_without_a_list(up: RunningLab, read: Read) -> None:
     on(up, TRAYS[:1], f"rm {files.NODES_FILE}; systemctl restart nvidia-imex || true")
-    facts = ask(TRAYS[0])[TRAYS[0]]
+    facts = read(TRAYS[0])[TRAYS[0]]
     assert "imex_not_configured" in codes(facts)
     assert not facts["ready"]
 
@@ -251,21 +251,23 @@ def test_without_a_list(up: RunningLab, ask: Ask) -> None:
     ("fault", "expected"),
     [({"imex": "in_use"}, "imex_in_use"), ({"driver_version": "570.172.08"}, "imex_version_mismatch")],
 )
-def test_a_daemon_that_does_not_start_says_why(up: RunningLab, ask: Ask, fault: dict[str, str], expected: str) -> None:
+def test_a_daemon_that_does_not_start_has_a_finding_with_the_reason(
+    up: RunningLab, read: Read, fault: dict[str, str], expected: str
+) -> None:
     try:
         order(up, TRAYS[0], **fault)
         on(up, TRAYS[:1], "systemctl restart nvidia-imex || true")
-        facts = ask(TRAYS[0])[TRAYS[0]]
+        facts = read(TRAYS[0])[TRAYS[0]]
         assert expected in codes(facts)
         assert (facts["state"], facts["ready"], facts["peers"]) == (None, False, [])
     finally:
         order(up, TRAYS[0], driver_version=imex.versions()[0])
 
 
-def test_an_unclean_stop(up: RunningLab, ask: Ask) -> None:
+def test_an_unclean_stop(up: RunningLab, read: Read) -> None:
     order(up, TRAYS[0], imex_imports="true")
     on(up, TRAYS[:1], f"for i in $(seq 300); do test -e {files.PERSIST_FILE} && exit; sleep 0.1; done; exit 1")
-    assert ask(TRAYS[0])[TRAYS[0]]["persist_file"]
+    assert read(TRAYS[0])[TRAYS[0]]["persist_file"]
     on(up, TRAYS[3:], "systemctl stop nvidia-imex")
     on(up, TRAYS[:1], "systemctl kill --signal=KILL nvidia-imex")
 
@@ -273,7 +275,7 @@ def test_an_unclean_stop(up: RunningLab, ask: Ask) -> None:
         return ctl(up, TRAYS[0], "-q") == "WAITING_FOR_RECOVERY\n"
 
     wait_until(waits, "systemd starts it again, and it waits")
-    answers = ask()
+    answers = read()
     assert "imex_waiting_for_recovery" in codes(answers[TRAYS[0]])
     assert ADDRESSES[3] in answers[TRAYS[0]]["reason"]
     judged = verdict.judge("r01", MEMBERS, answers)
@@ -284,7 +286,7 @@ def test_an_unclean_stop(up: RunningLab, ask: Ask) -> None:
     wait_until(lambda: is_up(up), "all are there again")
 
 
-def test_two_owners(up: RunningLab, ask: Ask) -> None:
+def test_two_owners(up: RunningLab, read: Read) -> None:
     on(up, TRAYS[:1], "mkdir -p /etc/slurm/prolog.d; echo 'nvidia-imex -c job.cfg' > /etc/slurm/prolog.d/50-imex.sh")
     # A daemon like that of the DRA driver: in a container of its own, by a configuration of its own.
     on(
@@ -293,37 +295,37 @@ def test_two_owners(up: RunningLab, ask: Ask) -> None:
         "mkdir -p /imexd && cp /etc/nvidia-imex/config.cfg /imexd/imexd.cfg && systemctl stop nvidia-imex",
     )
     on(up, TRAYS[1:2], "systemd-run --quiet --unit=imexd --property=Type=forking nvidia-imex -c /imexd/imexd.cfg")
-    answers = ask(*TRAYS[:2])
+    answers = read(*TRAYS[:2])
     assert {entry["owner"] for entry in answers[TRAYS[0]]["owners"]} == {"service", "prolog"}
     assert {entry["owner"] for entry in answers[TRAYS[1]]["owners"]} == {"service", "driver"}
     assert all("imex_two_owners" in codes(facts) for facts in answers.values())
     on(up, TRAYS[1:2], "systemctl stop imexd")
 
 
-def test_a_foreign_daemon_and_a_masked_unit(up: RunningLab, ask: Ask) -> None:
+def test_a_foreign_daemon_and_a_masked_unit(up: RunningLab, read: Read) -> None:
     on(up, TRAYS[:1], "systemctl disable --quiet --now nvidia-imex; systemctl mask --quiet nvidia-imex")
-    facts = ask(TRAYS[0])[TRAYS[0]]
+    facts = read(TRAYS[0])[TRAYS[0]]
     assert (facts["unit"]["load"], facts["unit"]["enabled"], facts["owners"]) == ("masked", "masked", [])
     assert codes(facts) == set()
     on(up, TRAYS[:1], f"systemd-run --quiet --unit=other --property=Type=forking nvidia-imex -c {files.CONFIG_FILE}")
-    facts = ask(TRAYS[0])[TRAYS[0]]
+    facts = read(TRAYS[0])[TRAYS[0]]
     assert [entry["owner"] for entry in facts["owners"]] == ["foreign"]
     assert "imex_foreign_daemon" in codes(facts)
     on(up, TRAYS[:1], "systemctl stop other")
 
 
-def test_channels(up: RunningLab, ask: Ask) -> None:
+def test_channels(up: RunningLab, read: Read) -> None:
     folder = "/dev/nvidia-caps-imex-channels"
     # The lab's kernel has no such line, so the test gives one of the terminals', which containers may have.
     on(up, TRAYS[:1], "printf 'Character devices:\\n  1 mem\\n  4 nvidia-caps-imex-channels\\n' > /root/devices")
-    facts = ask(TRAYS[0], proc_devices="/root/devices")[TRAYS[0]]
+    facts = read(TRAYS[0], proc_devices="/root/devices")[TRAYS[0]]
     assert (facts["channels"], codes(facts)) == ({"major": 4, "devices": []}, {"imex_channel_missing"})
     on(
         up,
         TRAYS[:1],
         f"mkdir -p {folder}; mknod -m 0666 {folder}/channel0 c 4 0; mknod -m 0600 {folder}/channel1 c 5 1",
     )
-    facts = ask(TRAYS[0], proc_devices="/root/devices")[TRAYS[0]]
+    facts = read(TRAYS[0], proc_devices="/root/devices")[TRAYS[0]]
     assert facts["channels"]["devices"] == [
         {"name": "channel0", "major": 4, "minor": 0, "mode": "0666"},
         {"name": "channel1", "major": 5, "minor": 1, "mode": "0600"},
@@ -331,18 +333,18 @@ def test_channels(up: RunningLab, ask: Ask) -> None:
     assert codes(facts) == {"imex_channel_stale"}
 
 
-def test_members_of_two_versions(up: RunningLab, ask: Ask) -> None:
+def test_members_of_two_versions(up: RunningLab, read: Read) -> None:
     """And an upgrade by package that keeps the site's configuration."""
     try:
         order(up, TRAYS[3], driver_version=imex.versions()[2])
         on(up, TRAYS[3:], install(version=2))
         on(up, TRAYS[3:], "systemctl restart nvidia-imex")
 
-        def seen() -> bool:
+        def differs() -> bool:
             return " !V!" in ctl(up, TRAYS[0], "-N").partition("Nodes:")[2]
 
-        wait_until(seen, "the other version is seen")
-        answers = ask()
+        wait_until(differs, "the other version is reported")
+        answers = read()
         assert codes(answers[TRAYS[0]]) == {"imex_peer_version"}
         assert answers[TRAYS[3]]["package"]["version"] == f"{imex.versions()[2]}-1"
         judged = verdict.judge("r01", MEMBERS, answers)
@@ -353,12 +355,12 @@ def test_members_of_two_versions(up: RunningLab, ask: Ask) -> None:
 
 
 def test_the_package_of_the_branch_takes_the_plain_one_s_place_and_keeps_the_configuration(
-    up: RunningLab, ask: Ask
+    up: RunningLab, read: Read
 ) -> None:
     try:
         on(up, TRAYS[:1], f"echo IMEX_FUTURE_KEY=1 >> {files.CONFIG_FILE}")
         on(up, TRAYS[:1], install("nvidia-imex-580"))
-        facts = ask(TRAYS[0])[TRAYS[0]]
+        facts = read(TRAYS[0])[TRAYS[0]]
         assert facts["package"] == {"name": "nvidia-imex-580", "version": f"{imex.versions()[0]}-1"}
         assert facts["config"]["unknown_keys"] == ["IMEX_FUTURE_KEY"]
         assert facts["nodes"]["entries"] == ADDRESSES
@@ -367,8 +369,8 @@ def test_the_package_of_the_branch_takes_the_plain_one_s_place_and_keeps_the_con
         on(up, TRAYS[:1], f"sed -i /^IMEX_FUTURE_KEY/d {files.CONFIG_FILE}; {install()}")
 
 
-def test_a_tray_that_cannot_be_asked(up: RunningLab, ask: Ask) -> None:
-    answers: dict[str, Any] = {**ask(*TRAYS[:3]), TRAYS[3]: None}
+def test_a_tray_that_cannot_be_read(up: RunningLab, read: Read) -> None:
+    answers: dict[str, Any] = {**read(*TRAYS[:3]), TRAYS[3]: None}
     judged = verdict.judge("r01", MEMBERS, answers)
     assert (judged.ok, [(found["code"], found["tray"]) for found in judged.findings]) == (
         False,

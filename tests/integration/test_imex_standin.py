@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How nvidia-imex and nvidia-imex-ctl behave, stated once for whichever daemon is there.
+"""How nvidia-imex and nvidia-imex-ctl behave, defined once for the stand-in and the real daemon.
 
 By default for the stand-in of tests/lab/imex, as its package installs it. With LAB_IMEX=real the same scenarios run on
 the installed `nvidia-imex --nogpu`; what needs a GPU's driver or a fault to order is then left out, with its reason.
@@ -104,10 +104,10 @@ def status_is(node: Any, status: str) -> None:
     wait_until(lambda: node.domain()["status"] == status, f"the domain is {status}", PATIENCE)
 
 
-def cell_is(nodes: Fleet, seer: int, seen: int, status: str) -> None:
+def cell_is(nodes: Fleet, reporter: int, peer: int, status: str) -> None:
     wait_until(
-        lambda: nodes[seer].row(seer)[str(seen)] == status,
-        f"node {seer} shows {seen} as {status}, not {nodes[seer].row(seer)}",
+        lambda: nodes[reporter].row(reporter)[str(peer)] == status,
+        f"node {reporter} reports {peer} as {status}, not {nodes[reporter].row(reporter)}",
         PATIENCE,
     )
 
@@ -115,7 +115,7 @@ def cell_is(nodes: Fleet, seer: int, seen: int, status: str) -> None:
 # The start.
 
 
-def test_the_programs_tell_their_version(nodes: Fleet) -> None:
+def test_the_programs_print_their_version(nodes: Fleet) -> None:
     done = nodes[0].run(str(nodes[0].programs / "nvidia-imex"), "--version")
     assert done.returncode == 0
     assert re.search(r"\b\d{3}\.\d+(\.\d+)?\b", done.stdout), done.stdout
@@ -129,7 +129,7 @@ def test_the_start_forks_and_returns(nodes: Fleet) -> None:
     wait_until(lambda: nodes[0].state() == "READY", "READY with two members down", PATIENCE)
 
 
-def test_in_the_foreground_it_stays_and_stops_with_0(nodes: Fleet) -> None:
+def test_in_the_foreground_it_runs_and_exits_with_0(nodes: Fleet) -> None:
     nodes[0].configure(nodes.addresses, DAEMONIZE=0)
     with pytest.raises(subprocess.TimeoutExpired):
         nodes[0].start(timeout=2)
@@ -137,7 +137,7 @@ def test_in_the_foreground_it_stays_and_stops_with_0(nodes: Fleet) -> None:
     nodes[0].stop()
 
 
-def test_a_whole_domain_is_up_and_every_member_says_so(nodes: Fleet) -> None:
+def test_a_complete_domain_is_up_on_every_member(nodes: Fleet) -> None:
     start_all(nodes)
     for number, node in enumerate(nodes.all):
         status_is(node, "UP")
@@ -161,11 +161,13 @@ def test_a_node_is_the_line_that_is_its_address(nodes: Fleet) -> None:
     assert "Identified this node as ID 2" in nodes[0].read("/run/imex/log")
 
 
-def test_without_an_own_line_it_is_never_ready(nodes: Fleet) -> None:
+def test_a_daemon_without_its_own_line_is_never_ready(nodes: Fleet) -> None:
     nodes[0].configure(nodes.addresses[1:])
     nodes[0].start()
     wait_until(
-        lambda: "No matching network interface found" in nodes[0].read("/run/imex/log"), "the log says why", PATIENCE
+        lambda: "No matching network interface found" in nodes[0].read("/run/imex/log"),
+        "the log has the reason",
+        PATIENCE,
     )
     assert nodes[0].state() != "READY"
 
@@ -183,7 +185,7 @@ def test_the_port_can_be_set_for_one_start(nodes: Fleet) -> None:
     wait_until(lambda: ":50123 " in nodes[0].run("ss", "-Hltn").stdout + " ", "it listens on the port of -p")
 
 
-# What the ctl says.
+# Output of the ctl.
 
 
 def test_a_domain_with_a_member_down_is_degraded_and_the_ready_one_is_ready(nodes: Fleet) -> None:
@@ -206,7 +208,7 @@ def test_without_a_daemon_there_is_no_ready(nodes: Fleet) -> None:
         assert json.loads(done.stdout)["status"] != "UP"
 
 
-def test_the_table_says_what_the_json_says(nodes: Fleet) -> None:
+def test_table_and_json_agree(nodes: Fleet) -> None:
     nodes[0].start()
     nodes[1].start()
     cell_is(nodes, 0, 1, "CONNECTED")
@@ -220,7 +222,7 @@ def test_the_table_says_what_the_json_says(nodes: Fleet) -> None:
     assert text.rstrip().endswith("Domain State: DEGRADED")
 
 
-def test_host_names_are_shown_where_asked_for(nodes: Fleet) -> None:
+def test_h_prints_host_names(nodes: Fleet) -> None:
     start_all(nodes)
     status_is(nodes[0], "UP")
     domain = json.loads(nodes[0].ctl("-N", "-j", "-H").stdout)
@@ -233,7 +235,7 @@ def test_the_command_service_has_a_socket_where_one_is_named(nodes: Fleet) -> No
     wait_until(lambda: nodes[0].ctl("--u=/run/imex/ctrl.sock", "-q").stdout == "READY\n", "READY by socket", PATIENCE)
 
 
-def test_without_the_command_service_there_is_no_view(nodes: Fleet) -> None:
+def test_without_the_command_service_the_ctl_fails(nodes: Fleet) -> None:
     nodes[0].configure(nodes.addresses, IMEX_CMD_ENABLED=0)
     nodes[0].start()
     assert nodes[0].state() != "READY"
@@ -252,8 +254,10 @@ def test_a_list_that_differs_blocks_the_pair_on_both_sides(nodes: Fleet) -> None
     assert nodes[0].domain()["status"] == "DEGRADED"
 
 
-def cell_is_not_connected(nodes: Fleet, seer: int, seen: int) -> None:
-    wait_until(lambda: nodes[seer].row(seer)[str(seen)] not in ("CONNECTED", "NEVER_CONNECTED"), "blocked", PATIENCE)
+def cell_is_not_connected(nodes: Fleet, reporter: int, peer: int) -> None:
+    wait_until(
+        lambda: nodes[reporter].row(reporter)[str(peer)] not in ("CONNECTED", "NEVER_CONNECTED"), "blocked", PATIENCE
+    )
 
 
 def test_the_right_list_on_the_wrong_member_alone_does_not_help(nodes: Fleet) -> None:
@@ -284,7 +288,7 @@ def test_a_list_is_read_at_the_start_only(nodes: Fleet) -> None:
     assert nodes[0].row(0)["2"] == "CONNECTED"
 
 
-def test_addresses_that_nobody_has_only_degrade(nodes: Fleet) -> None:
+def test_unused_addresses_only_degrade_the_domain(nodes: Fleet) -> None:
     for node in nodes.all:
         node.configure([*nodes.addresses, "198.51.100.99"])
     start_all(nodes)
@@ -314,11 +318,11 @@ def test_a_member_that_stops_leaves_the_others_ready(nodes: Fleet) -> None:
     status_is(nodes[0], "UP")
 
 
-def test_a_member_that_dies_is_lost_and_its_return_is_seen(nodes: Fleet) -> None:
+def test_a_member_that_dies_is_lost_and_reconnects(nodes: Fleet) -> None:
     start_all(nodes)
     status_is(nodes[0], "UP")
     nodes[1].stop("KILL")
-    wait_until(lambda: nodes[0].row(0)["1"] != "CONNECTED", "the loss is seen", PATIENCE)
+    wait_until(lambda: nodes[0].row(0)["1"] != "CONNECTED", "the loss is reported", PATIENCE)
     assert "Connection lost to node 1" in nodes[0].read("/run/imex/log")
     nodes[1].start()
     status_is(nodes[0], "UP")
@@ -335,7 +339,7 @@ def test_a_lost_member_is_cleaned_up_after_the_grace_time(nodes: Fleet, grace: i
 
 
 @standin_only
-def test_a_cut_cable_is_noticed(nodes: Fleet) -> None:
+def test_a_cut_cable_is_detected(nodes: Fleet) -> None:
     start_all(nodes)
     status_is(nodes[0], "UP")
     nodes.cut(2)
@@ -349,7 +353,7 @@ def test_a_cut_cable_is_noticed(nodes: Fleet) -> None:
 
 @standin_only
 def test_closed_ports(nodes: Fleet) -> None:
-    """50000 closed is seen by the others' rows; 50005 closed only makes the member unreadable."""
+    """Closed 50000 shows in the rows of the others; closed 50005 only makes the member unreadable."""
     start_all(nodes)
     status_is(nodes[0], "UP")
     nodes[1].hook(imex_block="cmd")
@@ -386,7 +390,7 @@ def test_the_signals_of_a_clean_stop(nodes: Fleet, name: str) -> None:
     assert nodes[0].run("test", "-e", "/var/run/nvidia-imex/persist.dat").returncode != 0
 
 
-def test_sighup_dumps_the_log_and_usr1_calls_the_peers_anew(nodes: Fleet) -> None:
+def test_sighup_dumps_the_log_and_usr1_reconnects_the_peers(nodes: Fleet) -> None:
     start_all(nodes)
     status_is(nodes[0], "UP")
     nodes[0].signal("HUP")
@@ -438,7 +442,7 @@ def test_members_with_certificates_of_one_authority_connect(nodes: Fleet, tmp_pa
     start_all(nodes)
     status_is(nodes[0], "UP")
     # Whoever speaks without TLS hears nothing that is not TLS; without encryption there is an answer.
-    ask = """
+    script = """
 import socket
 link = socket.create_connection(("%s", 50000), 5)
 link.sendall(b'{"hello": {}}\\n')
@@ -448,14 +452,14 @@ try:
 except OSError as error:
     print(error)
 """
-    question = ["python3", "-c", ask % nodes[0].address]
-    assert "refused" not in nodes[1].run(*question).stdout
+    command = ["python3", "-c", script % nodes[0].address]
+    assert "refused" not in nodes[1].run(*command).stdout
     if not REAL:
         for node in nodes.all:
             node.stop()
         nodes.configure()
         nodes[0].start()
-        assert '"refused": "map"' in nodes[1].run(*question).stdout
+        assert '"refused": "map"' in nodes[1].run(*command).stdout
 
 
 def test_a_member_of_another_authority_stays_out_until_its_files_change_and_usr1(nodes: Fleet, tmp_path: Path) -> None:
@@ -507,7 +511,7 @@ def test_another_driver_version_does_not_start(gpu_nodes: Fleet) -> None:
 
 
 @standin_only
-def test_members_of_two_versions_do_not_talk_until_one_is_brought_in_line(gpu_nodes: Fleet, packages: Path) -> None:
+def test_members_of_two_versions_do_not_connect_until_one_is_changed(gpu_nodes: Fleet, packages: Path) -> None:
     ours = gpu_nodes[1].programs
     gpu_nodes[1].programs = packages / f"tree-{build.VERSIONS[2]}" / "usr" / "bin"
     try:
@@ -537,15 +541,15 @@ def test_after_an_unclean_stop_it_waits_for_its_importers(gpu_nodes: Fleet) -> N
 
 
 @standin_only
-@pytest.mark.parametrize("way", ["changed list", "NONE"])
-def test_the_wait_ends_with_a_changed_list_or_without_a_quorum(gpu_nodes: Fleet, way: str) -> None:
+@pytest.mark.parametrize("remedy", ["changed list", "NONE"])
+def test_the_wait_ends_with_a_changed_list_or_without_a_quorum(gpu_nodes: Fleet, remedy: str) -> None:
     gpu_nodes[0].hook(imex_imports=True)
     start_all(gpu_nodes)
     status_is(gpu_nodes[0], "UP")
     wait_until(lambda: gpu_nodes[0].read("/var/run/nvidia-imex/persist.dat"), "the importers are on disk")
     gpu_nodes[1].stop()
     gpu_nodes[0].stop("KILL")
-    if way == "NONE":
+    if remedy == "NONE":
         gpu_nodes[0].configure(gpu_nodes.addresses, IMEX_WAIT_FOR_QUORUM="NONE")
     else:
         gpu_nodes[0].configure(gpu_nodes.addresses[:1])
@@ -603,16 +607,16 @@ def test_a_start_without_end_and_a_stop_without_end(nodes: Fleet) -> None:
 
 @standin_only
 def test_the_packages_are_named_as_in_both_archives_and_stand_in_for_each_other(packages: Path) -> None:
-    def said(*question: str) -> str:
-        return subprocess.run(["dpkg-deb", *question], capture_output=True, text=True, check=True).stdout
+    def dpkg_deb(*options: str) -> str:
+        return subprocess.run(["dpkg-deb", *options], capture_output=True, text=True, check=True).stdout
 
     for version in build.VERSIONS:
         for name in ("nvidia-imex", f"nvidia-imex-{version[:3]}"):
             deb = packages / f"{name}_{build.package_version(version)}_all.deb"
-            assert said("-f", str(deb), "Package", "Version") == f"Package: {name}\nVersion: {version}-1\n"
-            conflicts = said("-f", str(deb), "Conflicts").strip()
+            assert dpkg_deb("-f", str(deb), "Package", "Version") == f"Package: {name}\nVersion: {version}-1\n"
+            conflicts = dpkg_deb("-f", str(deb), "Conflicts").strip()
             assert conflicts == ("" if name == "nvidia-imex" else "nvidia-imex")
-            files = said("-c", str(deb))
+            files = dpkg_deb("-c", str(deb))
             assert "./etc/nvidia-imex/config.cfg" in files
             assert "nodes_config" not in files
             assert "root/root" in files
@@ -627,8 +631,8 @@ def test_the_packages_are_built_once(packages: Path, tmp_path: Path) -> None:
 
 
 @standin_only
-def test_it_is_cheap(nodes: Fleet) -> None:
-    """36 of them share two cores: at rest each uses next to no time, and about 20 MB."""
+def test_an_idle_daemon_uses_little_cpu_and_memory(nodes: Fleet) -> None:
+    """36 of them share two cores: at rest each uses almost no time, and about 20 MB."""
     start_all(nodes)
     status_is(nodes[0], "UP")
     pid = nodes[0].pids()[0]

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The source ssh against real trays: what it sees, why it does not see the others, and the way through a gateway."""
+"""The source ssh against trays of the lab: facts, reasons for missing facts, and gateways."""
 
 from __future__ import annotations
 
@@ -55,60 +55,66 @@ def test_the_graph_is_a_live_query(own_four_trays: RunningLab, config: Path, tmp
     done = ansible("ansible-inventory", "-i", inventory(tmp_path, config), "--graph", "-v")
     assert "ssh: 4 of 4 trays done, 4 returned facts" in done.stdout + done.stderr
     assert done.stdout.count("_1:") == done.stdout.count("_2:") == 1
-    seen, errors = hosts(inventory(tmp_path, config))
+    listed, errors = hosts(inventory(tmp_path, config))
     assert errors == ""
-    cliques = {name: variables["nvlink_clique"].rpartition(".")[2] for name, variables in seen.items()}
+    cliques = {name: variables["nvlink_clique"].rpartition(".")[2] for name, variables in listed.items()}
     assert cliques == {"r01t01": "1", "r01t02": "1", "r01t03": "2", "r01t04": "2"}
 
 
-def test_ansibles_cache_answers_in_the_trays_stead(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+def test_ansibles_cache_replaces_the_query(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
     file = inventory(tmp_path, config)
     kept = {"cache": True, "cache_plugin": "ansible.builtin.jsonfile", "cache_connection": str(tmp_path / "cache")}
     file.write_text(json.dumps({**json.loads(file.read_text()), **kept}))
-    asked = "ssh: 4 of 4 trays done"
+    progress = "ssh: 4 of 4 trays done"
     first, again, flushed = (
         ansible("ansible-inventory", "-i", file, "--graph", "-v", *more) for more in ((), (), ("--flush-cache",))
     )
-    assert [asked in done.stdout + done.stderr for done in (first, again, flushed)] == [True, False, True]
+    assert [progress in done.stdout + done.stderr for done in (first, again, flushed)] == [True, False, True]
     graphs = [done.stdout[done.stdout.index("@all:") :] for done in (first, again, flushed)]
     assert graphs[0].count("r01t0") == 8
     assert graphs == [graphs[0]] * 3
 
 
 @pytest.mark.parametrize("setting", ["nvml=ok", "nvml=no_library", "health=unhealthy", "gpu1.lost=true"])
-def test_the_probe_says_what_the_module_says(own_four_trays: RunningLab, config: Path, setting: str) -> None:
+def test_the_probe_and_the_module_return_the_same(own_four_trays: RunningLab, config: Path, setting: str) -> None:
     own_four_trays.set("r01t02", setting)
     try:
         argv = ["/usr/bin/ssh", "-F", str(config), "r01t02"]
         command = f"exec /usr/bin/python3 {' '.join(probe.FLAGS)} -c '{probe.BOOTSTRAP}'"
         sent = probe.packed("auto", "nvidia-smi", 20.0, 60)
-        said = probe.facts_in(subprocess.run([*argv, command], input=sent, stdout=subprocess.PIPE, check=True).stdout)
+        printed = probe.facts_in(
+            subprocess.run([*argv, command], input=sent, stdout=subprocess.PIPE, check=True).stdout
+        )
         module = ansible(
             "ansible", "-i", own_four_trays.inventory, "r01t02", "-m", "rackscale.nvlink.fabric_facts"
         ).stdout
     finally:
         own_four_trays.set("r01t02", "nvml=ok", "health=healthy", "gpu1.lost=false")
-    assert said is not None
+    assert printed is not None
     gathered = json.loads(module.partition("=>")[2])["ansible_facts"]["nvlink_fabric"]
-    assert said.pop("observed_at") <= gathered.pop("observed_at")
-    assert said == gathered
+    assert printed.pop("observed_at") <= gathered.pop("observed_at")
+    assert printed == gathered
 
 
-def test_trays_in_trouble_are_told_and_hold_up_nobody(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+def test_faulty_trays_are_reported_and_do_not_delay_others(
+    own_four_trays: RunningLab, config: Path, tmp_path: Path
+) -> None:
     own_four_trays.set("r01t02", "nvml=hang", "smi=hang")
     own_four_trays.stop("r01t03")
     try:
-        seen, errors = hosts(inventory(tmp_path, config, timeout=1, connect_timeout=3, command_timeout=20))
+        listed, errors = hosts(inventory(tmp_path, config, timeout=1, connect_timeout=3, command_timeout=20))
     finally:
         own_four_trays.set("r01t02", "nvml=ok", "smi=ok")
         own_four_trays.start("r01t03")
-    states = {name: variables["nvlink_state"] for name, variables in seen.items()}
+    states = {name: variables["nvlink_state"] for name, variables in listed.items()}
     assert (states["r01t01"], states["r01t03"], states["r01t04"]) == ("present", "unplaced", "present")
     assert "ssh: 1 of 4 trays returned no facts" in errors
     assert "r01t03" in errors
 
 
-def test_a_wrong_key_and_a_closed_port_are_told_apart(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+def test_a_wrong_key_and_a_closed_port_have_different_reasons(
+    own_four_trays: RunningLab, config: Path, tmp_path: Path
+) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     lines = [line for line in config.read_text().splitlines() if "IdentityFile" not in line]
@@ -120,7 +126,7 @@ def test_a_wrong_key_and_a_closed_port_are_told_apart(own_four_trays: RunningLab
     assert "4 of 4 trays returned no facts" in errors_of(inventory(tmp_path, config, port=2222, connect_timeout=3))
 
 
-def test_the_fabric_file_s_trays_are_asked(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
+def test_trays_of_the_fabric_file_are_read(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> None:
     """One run of the controller's own, one with a tray down: nothing is lost."""
     fabric = tmp_path / "fabric.json"
     more = ["-e", f"fabric_file={fabric}", "-e", "fabric_hosts=trays", "-e", "fabric_accept=gates"]
@@ -130,10 +136,10 @@ def test_the_fabric_file_s_trays_are_asked(own_four_trays: RunningLab, config: P
     file.write_text(json.dumps({**options, "ssh": {"ssh_options": f"-F {config}", "connect_timeout": 3}}))
     own_four_trays.stop("r01t04")
     try:
-        seen, errors = hosts(file)
+        listed, errors = hosts(file)
     finally:
         own_four_trays.start("r01t04")
-    assert {name: variables["nvlink_state"] for name, variables in seen.items()} == {
+    assert {name: variables["nvlink_state"] for name, variables in listed.items()} == {
         "r01t01": "present",
         "r01t02": "present",
         "r01t03": "present",
@@ -144,7 +150,7 @@ def test_the_fabric_file_s_trays_are_asked(own_four_trays: RunningLab, config: P
 
 @pytest.fixture
 def topology(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> Iterator[Path]:
-    """A topology in which ctl leads to the trays, and on ctl what it needs to reach them, but no ClusterShell."""
+    """A topology in which ctl leads to the trays, and on ctl the keys to reach them, but no ClusterShell."""
     directory = config.parent
     file = tmp_path / "topology.conf"
     file.write_text(f"[routes]\n{socket.gethostname().partition('.')[0]}: ctl\nctl: r01t[01-04]\n")
@@ -186,7 +192,7 @@ def test_a_gateway_needs_the_same_clustershell(
     assert f"gateway ctl has ClusterShell 1.8.4 and this controller {own}" in errors_of(file)
 
 
-def test_trays_are_asked_through_a_gateway(
+def test_trays_are_read_through_a_gateway(
     own_four_trays: RunningLab, config: Path, topology: Path, tmp_path: Path
 ) -> None:
     _install_clustershell(config, ClusterShell.__version__)

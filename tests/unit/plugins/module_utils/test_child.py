@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 
 
 def _gone(pid: int) -> bool:
-    """Whether a process has ended; a zombie that nobody has reaped yet has."""
+    """Whether a process has ended; a zombie that is not reaped yet has."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
     except FileNotFoundError:
@@ -33,9 +33,12 @@ def _wait_until_gone(pid: int) -> bool:
 
 def test_output_input_environment_and_exit_code_of_a_program() -> None:
     result = child.run(
-        ["sh", "-c", 'cat; echo "$WORD"; echo bad >&2; exit 3'], 10, input="given\n", env={**os.environ, "WORD": "said"}
+        ["sh", "-c", 'cat; echo "$WORD"; echo bad >&2; exit 3'],
+        10,
+        input="given\n",
+        env={**os.environ, "WORD": "given"},
     )
-    assert (result.rc, result.stdout, result.stderr) == (3, "given\nsaid\n", "bad\n")
+    assert (result.rc, result.stdout, result.stderr) == (3, "given\ngiven\n", "bad\n")
     assert (result.timed_out, result.survivor_pid, result.error) == (False, None, None)
 
 
@@ -43,14 +46,14 @@ def test_without_input_standard_input_is_empty() -> None:
     assert child.run(["cat"], 10).stdout == ""
 
 
-def test_output_that_is_no_utf_8_is_replaced() -> None:
+def test_invalid_utf_8_in_output_is_replaced() -> None:
     assert child.run(["printf", r"a\377b"], 10).stdout == "a\ufffdb"
 
 
 @pytest.mark.parametrize(
     ("program", "why"), [("/nowhere/program", "No such file or directory"), ("/etc/passwd", "Permission denied")]
 )
-def test_a_program_that_cannot_be_started_is_said(program: str, why: str) -> None:
+def test_a_program_that_cannot_be_started_is_an_error_of_the_result(program: str, why: str) -> None:
     result = child.run([program], 10)
     assert result.error == why
     assert not result.timed_out
@@ -70,7 +73,7 @@ def test_a_hanging_program_ends_at_the_timeout_with_all_its_children(tmp_path: P
     assert _wait_until_gone(int(pids.read_text()))
 
 
-def test_what_a_finished_program_leaves_running_ends_with_it_and_does_not_hold_the_caller(tmp_path: Path) -> None:
+def test_processes_left_by_a_finished_program_end_and_do_not_block_the_caller(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     began = time.monotonic()
     result = child.run(["sh", "-c", f"sleep 60 & echo $! > {pids}; echo done"], 30)
@@ -79,8 +82,8 @@ def test_what_a_finished_program_leaves_running_ends_with_it_and_does_not_hold_t
     assert _wait_until_gone(int(pids.read_text()))
 
 
-def test_a_child_that_survives_its_killing_is_named_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process in state D cannot be made at will: here the killing is left out, which looks the same from outside."""
+def test_a_child_that_survives_sigkill_is_reported_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in state D cannot be created on demand: here the kill is left out, which has the same effect."""
     monkeypatch.setattr(child, "_kill_group", lambda pid: None)
     monkeypatch.setattr(child, "GRACE", 0.2)
     began = time.monotonic()
@@ -130,25 +133,25 @@ def test_endless_output_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(result.stdout) == 100_000
 
 
-def test_a_caller_may_expect_more_output() -> None:
+def test_a_caller_may_raise_the_output_limit() -> None:
     size = child.MAX_OUTPUT + 1000
     command = ["head", "-c", str(size), "/dev/zero"]
     assert child.run(command, 30).rc == -signal.SIGXFSZ
-    told = child.run(command, 30, max_output=2 * size)
-    assert (told.rc, len(told.stdout)) == (0, size)
+    result = child.run(command, 30, max_output=2 * size)
+    assert (result.rc, len(result.stdout)) == (0, size)
 
 
-def test_programs_run_side_by_side_but_no_more_than_so_many(tmp_path: Path) -> None:
-    """Each leaves a file while it runs and says how many there were; the answers come in the order of the commands."""
+def test_programs_run_concurrently_up_to_the_limit(tmp_path: Path) -> None:
+    """Each leaves a file while it runs and prints how many there were; results are in the order of commands."""
     script = 'touch "$1/$2"; sleep 0.4; ls "$1" | wc -l; rm "$1/$2"; exit "$2"'
     commands = [["sh", "-c", script, "sh", str(tmp_path), str(number)] for number in range(7)]
     results = child.run_each(commands, 30, at_once=3)
     assert [result.rc for result in results] == list(range(7))
-    seen = [int(result.stdout) for result in results]
-    assert max(seen) in (2, 3)
+    counts = [int(result.stdout) for result in results]
+    assert max(counts) in (2, 3)
 
 
-def test_one_that_hangs_or_is_not_there_keeps_no_other_of_many_from_its_end(tmp_path: Path) -> None:
+def test_a_hanging_or_missing_program_does_not_block_the_others(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     hangs = ["sh", "-c", f"echo $$ > {pid}; echo begun; exec sleep 60"]
     results = child.run_each([hangs, ["no-such-program"], ["echo", "done"]], 3, at_once=3)
@@ -163,14 +166,14 @@ def test_one_that_hangs_or_is_not_there_keeps_no_other_of_many_from_its_end(tmp_
     assert child.run_each([], 2, at_once=1) == []
 
 
-def test_what_runs_side_by_side_ends_with_its_caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_concurrent_programs_end_with_their_caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = f"echo $$ > {tmp_path}/$0; exec sleep 60"
-    asked = 0
+    calls = 0
 
     def interrupted(_seconds: float) -> None:
-        nonlocal asked
-        asked += all((tmp_path / name).exists() for name in "ab")
-        if asked:
+        nonlocal calls
+        calls += all((tmp_path / name).exists() for name in "ab")
+        if calls:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(child.time, "sleep", interrupted)
@@ -181,7 +184,7 @@ def test_what_runs_side_by_side_ends_with_its_caller(monkeypatch: pytest.MonkeyP
             os.kill(int((tmp_path / name).read_text()), 0)
 
 
-def test_a_function_is_called_in_a_child_and_its_value_comes_back() -> None:
+def test_a_function_is_called_in_a_child_and_its_value_is_returned() -> None:
     def double(value: int) -> dict[str, Any]:
         return {"twice": value * 2, "pid": os.getpid()}
 
@@ -191,7 +194,7 @@ def test_a_function_is_called_in_a_child_and_its_value_comes_back() -> None:
     assert reply.result.rc == 0
 
 
-def test_a_function_that_hangs_ends_at_the_timeout_and_says_how_far_it_came() -> None:
+def test_a_hanging_function_ends_at_the_timeout_and_its_progress_is_reported() -> None:
     def hang() -> None:
         os.write(2, b"first\nsecond\n")
         time.sleep(60)
@@ -203,17 +206,19 @@ def test_a_function_that_hangs_ends_at_the_timeout_and_says_how_far_it_came() ->
 
 
 @pytest.mark.parametrize(
-    ("failing", "said"),
+    ("failing", "error"),
     [
         (lambda: 1 // 0, "ZeroDivisionError: integer division or modulo by zero"),
         (lambda: sys.exit(5), "SystemExit: 5"),
         (object, "ValueError: unmarshallable object"),
     ],
 )
-def test_a_function_that_fails_is_said_and_never_unwinds_into_the_caller(failing: Any, said: str) -> None:
+def test_a_failing_function_is_an_error_of_the_result_and_does_not_raise_in_the_caller(
+    failing: Any, error: str
+) -> None:
     reply = child.call(failing, 10)
     assert reply.value is None
-    assert reply.result.error == said
+    assert reply.result.error == error
 
 
 def test_a_function_that_crashes_its_process_is_a_signal() -> None:
@@ -228,17 +233,17 @@ def test_a_function_that_crashes_its_process_is_a_signal() -> None:
         (lambda: os.kill(os.getpid(), signal.SIGSEGV), (-signal.SIGSEGV, False, None)),
     ],
 )
-def test_what_functions_of_one_child_said_before_another_failed_counts(last: Any, ended: tuple[Any, ...]) -> None:
+def test_replies_before_a_failed_function_of_the_same_child_are_kept(last: Any, ended: tuple[Any, ...]) -> None:
     replies = child.calls([os.getpid, lambda: None, last, os.getpid], 0.5)
-    said, nothing, failed, never = replies
-    assert (said.value, said.result.rc, said.result.timed_out) == (said.value, 0, False)
-    assert said.value not in (None, os.getpid())
+    first, nothing, failed, never = replies
+    assert (first.value, first.result.rc, first.result.timed_out) == (first.value, 0, False)
+    assert first.value not in (None, os.getpid())
     assert (nothing.value, nothing.result.rc) == (None, 0)
     assert (failed.value, failed.result.rc, failed.result.timed_out, failed.result.error) == (None, *ended)
     assert never == failed
 
 
-def test_a_system_without_files_in_memory_serves_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_memory_files_works_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: Any) -> int:
         raise PermissionError
 
@@ -249,7 +254,7 @@ def test_a_system_without_files_in_memory_serves_as_well(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("argv", "timeout"), [([], 1), ([""], 1), (["a\0b"], 1), (["true"], 0), (["true"], -1), (["true"], float("nan"))]
 )
-def test_a_call_that_makes_no_sense_is_refused(argv: list[str], timeout: float) -> None:
+def test_an_invalid_call_raises_child_error(argv: list[str], timeout: float) -> None:
     with pytest.raises(child.ChildError):
         child.run(argv, timeout)
 

@@ -74,7 +74,7 @@ def _place(facts: dict[str, Any]) -> tuple[Any, ...]:
 # --- The judgement of a tray.
 
 
-def test_an_attached_tray_has_its_place_and_no_finding() -> None:
+def test_an_attached_tray_has_its_clique_and_no_finding() -> None:
     facts = _assemble(nvidia_smi.parse_xml(trays.fixture("gb200")))
     assert list(facts) == KEYS
     uuid = "7b1d4c52-90fe-4a6d-b3c8-2f5a6e7d8091"
@@ -108,14 +108,14 @@ def test_clique_0_is_a_clique() -> None:
         ("in_progress", ["fabric_in_progress"] * 4),
     ],
 )
-def test_a_tray_that_is_not_attached_says_why(name: str, expected: list[str]) -> None:
+def test_a_tray_that_is_not_attached_has_a_finding_with_the_reason(name: str, expected: list[str]) -> None:
     facts = _assemble(nvidia_smi.parse_xml(trays.fixture(name)))
     assert trays.codes(facts) == expected
     assert _place(facts) == NOWHERE
     assert facts["gpu_count"] == len(facts["gpus"]) > 0
 
 
-def test_an_unhealthy_gpu_is_named_with_every_bad_row_and_stays_in_its_clique() -> None:
+def test_an_unhealthy_gpu_has_a_finding_for_each_bad_row_and_stays_in_its_clique() -> None:
     facts = _assemble(nvidia_smi.parse_xml(trays.fixture("degraded")))
     assert facts["attached"]
     assert [(found["code"], found["gpu"]) for found in facts["findings"]] == [
@@ -219,14 +219,14 @@ def _all(**fabric: Any) -> dict[str, Any]:
         pytest.param(_change(1, "mig_enabled", value=True), ["mig_enabled"], id="MIG: no NVLink between GPUs"),
     ],
 )
-def test_what_breaks_in_racks_is_seen_from_the_tray(facts: dict[str, Any], expected: list[str]) -> None:
+def test_known_faults_of_racks_are_reported(facts: dict[str, Any], expected: list[str]) -> None:
     """Faults that operators have reported, as NVML shows them; none of them may leave the tray attached by mistake."""
     found = _of_xml(facts)
     assert trays.codes(found) == expected
     assert found["attached"] is ({*expected} <= {"recovery_action", "mig_enabled"})
 
 
-def test_health_that_reads_bad_and_is_not() -> None:
+def test_healthy_masks_are_no_finding() -> None:
     """0xaa and 0x1aa are healthy (test_nvml decodes them); no health at all, as older drivers give, is no finding."""
     unknown = unknown_gpu(0)["fabric"]["health"]
     facts = _of_xml(_all(health=unknown))
@@ -243,18 +243,18 @@ def test_gpus_of_one_tray_in_different_chassis_leave_it_unknown() -> None:
     assert facts["attached"]
 
 
-def test_no_gpu_is_a_count_of_0_and_a_finding() -> None:
+def test_without_gpus_the_count_is_0_with_a_finding() -> None:
     facts = _assemble(Readings(driver_version="580.1"))
     assert (facts["gpu_count"], trays.codes(facts), _place(facts)) == (0, ["no_gpu"], NOWHERE)
 
 
-def test_nothing_read_is_unknown_everywhere() -> None:
+def test_without_readings_every_fact_is_unknown() -> None:
     facts = _assemble(None, backend=None)
     assert list(facts) == KEYS
     assert (facts["gpu_count"], facts["gpus"], _place(facts)) == (None, [], NOWHERE)
 
 
-def test_gpus_stand_by_index() -> None:
+def test_gpus_are_sorted_by_index() -> None:
     readings = nvidia_smi.parse_xml(trays.fixture("gb200"))
     readings.gpus.reverse()
     assert [gpu["index"] for gpu in _assemble(readings)["gpus"]] == [0, 1, 2, 3]
@@ -339,7 +339,7 @@ def _trays(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, ...]]:
 
 
 def _expected(facts: dict[str, Any], lost: tuple[int, ...]) -> dict[str, Any]:
-    """What the contract says of that tray, in the plainest words."""
+    """The facts of that tray by the contract, in the simplest form."""
     nothing = {key: value for key, value in unknown_gpu(0).items() if key != "platform"}
     gpus = [{**nothing, "index": gpu["index"]} if gpu["index"] in lost else gpu for gpu in facts["gpus"]]
     fabrics = [gpu["fabric"] for gpu in gpus]
@@ -355,7 +355,7 @@ def _expected(facts: dict[str, Any], lost: tuple[int, ...]) -> dict[str, Any]:
     for key in ("cluster_uuid", "clique_id"):
         expected[key] = fabrics[0][key] if attached else None
     expected["clique"] = f"{expected['cluster_uuid']}.{expected['clique_id']}" if attached else None
-    if len(lost) == len(gpus):  # nobody is left to say where the tray stands
+    if len(lost) == len(gpus):  # no GPU is left that reports the clique
         expected.update(dict.fromkeys(("chassis_serial", "slot_number", "tray_index", "host_id")))
     return expected
 
@@ -380,7 +380,7 @@ def test_both_backends_give_the_same_facts(
             assert by_smi[key] == expected[key], key
 
 
-# --- Which backend is asked.
+# --- The choice of the backend.
 
 
 @pytest.fixture
@@ -421,14 +421,14 @@ def test_auto_prefers_nvml(tools: Callable[..., str]) -> None:
         ("only_v1", "version 1"),
     ],
 )
-def test_auto_falls_back_and_says_why(tools: Callable[..., str], fault: str, why: str) -> None:
+def test_auto_falls_back_with_the_reason(tools: Callable[..., str], fault: str, why: str) -> None:
     facts = fabric_facts.gather("auto", tools(fault), 20)
     assert (facts["backend"], facts["attached"]) == ("nvidia_smi", True)
     assert [(found["code"], found["severity"]) for found in facts["findings"]] == [("backend_fallback", "info")]
     assert why in facts["findings"][0]["message"]
 
 
-def test_auto_names_a_hang_even_where_nvidia_smi_answers(tools: Callable[..., str]) -> None:
+def test_auto_reports_a_hang_of_nvml_where_nvidia_smi_responds(tools: Callable[..., str]) -> None:
     began = time.monotonic()
     facts = fabric_facts.gather("auto", tools("hang"), 0.6)
     assert time.monotonic() - began < 6
@@ -436,7 +436,7 @@ def test_auto_names_a_hang_even_where_nvidia_smi_answers(tools: Callable[..., st
     assert trays.codes(facts) == ["nvml_timeout", "backend_fallback"]
 
 
-def test_where_both_hang_it_still_ends(tools: Callable[..., str]) -> None:
+def test_reading_ends_where_both_backends_hang(tools: Callable[..., str]) -> None:
     began = time.monotonic()
     facts = fabric_facts.gather("auto", tools("hang", "exec sleep 60"), 0.6)
     assert time.monotonic() - began < 6
@@ -444,20 +444,20 @@ def test_where_both_hang_it_still_ends(tools: Callable[..., str]) -> None:
     assert trays.codes(facts) == ["nvml_timeout", "backend_fallback", "smi_timeout"]
 
 
-def test_where_both_fail_for_one_reason_it_is_said_once(tools: Callable[..., str]) -> None:
-    said = "echo NVIDIA-SMI has failed because it couldn\\'t communicate with the NVIDIA driver.; exit 9"
-    facts = fabric_facts.gather("auto", tools("no_driver", said), 20)
+def test_one_reason_of_both_backends_is_reported_once(tools: Callable[..., str]) -> None:
+    script = "echo NVIDIA-SMI has failed because it couldn\\'t communicate with the NVIDIA driver.; exit 9"
+    facts = fabric_facts.gather("auto", tools("no_driver", script), 20)
     assert trays.codes(facts) == ["driver_missing", "backend_fallback"]
 
 
-def test_an_old_driver_without_nvidia_smi_keeps_what_nvml_knows(tools: Callable[..., str]) -> None:
+def test_an_old_driver_without_nvidia_smi_keeps_the_readings_of_nvml(tools: Callable[..., str]) -> None:
     facts = fabric_facts.gather("auto", tools("only_v1", None), 20)
     assert (facts["backend"], facts["attached"], facts["gpu_count"]) == ("nvml", False, 4)
     assert trays.codes(facts) == ["backend_fallback", "smi_missing", "nvml_too_old"]
 
 
 @pytest.mark.parametrize("backend", ["nvml", "nvidia_smi"])
-def test_a_chosen_backend_is_the_only_one_asked(tools: Callable[..., str], backend: str) -> None:
+def test_a_chosen_backend_is_the_only_one_read(tools: Callable[..., str], backend: str) -> None:
     broken = tools("no_driver") if backend == "nvml" else tools(None, "exit 3")
     facts = fabric_facts.gather(backend, broken, 20)
     assert facts["backend"] is None
@@ -466,7 +466,7 @@ def test_a_chosen_backend_is_the_only_one_asked(tools: Callable[..., str], backe
     assert fabric_facts.gather(other, broken, 20)["backend"] == other
 
 
-def test_one_child_asks_nvml_and_the_addresses(tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_child_reads_nvml_and_the_addresses(tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     forks: list[int] = []
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: forks.append(0) or fork())
@@ -476,13 +476,13 @@ def test_one_child_asks_nvml_and_the_addresses(tools: Callable[..., str], monkey
 
 
 @pytest.mark.parametrize("fault", ["hang", "crash"])
-def test_the_addresses_are_told_although_nvml_takes_the_child_with_it(tools: Callable[..., str], fault: str) -> None:
+def test_addresses_are_read_although_nvml_kills_the_child(tools: Callable[..., str], fault: str) -> None:
     facts = fabric_facts.gather("nvml", tools(fault), 0.6)
     assert (facts["backend"], facts["addresses"]) == (None, interfaces.read())
 
 
 @pytest.mark.parametrize("broken", [lambda: time.sleep(60), os.abort], ids=["hang", "crash"])
-def test_addresses_that_are_not_told_take_nothing_of_nvml_with_them(
+def test_unreadable_addresses_leave_the_readings_of_nvml(
     tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch, broken: Callable[[], None]
 ) -> None:
     monkeypatch.setattr(interfaces, "read", broken)
@@ -493,7 +493,7 @@ def test_addresses_that_are_not_told_take_nothing_of_nvml_with_them(
 
 
 @pytest.mark.parametrize("backend", ["nvml", "nvidia_smi"])
-def test_a_child_stuck_in_the_kernel_is_named(
+def test_a_child_stuck_in_the_kernel_is_reported(
     tools: Callable[..., str], monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     stuck = child.Result(None, "", "nvmlInitWithFlags\n", timed_out=True, survivor_pid=4242)
@@ -505,7 +505,7 @@ def test_a_child_stuck_in_the_kernel_is_named(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("best", "nvidia-smi", 20), "backend"),
         (("auto", "", 20), "nvidia_smi"),
@@ -518,8 +518,8 @@ def test_a_child_stuck_in_the_kernel_is_named(
         (("auto", "nvidia-smi", 1e6), "timeout is 1e+06"),
     ],
 )
-def test_a_wrong_option_is_one_sentence(options: tuple[Any, ...], said: str) -> None:
-    with pytest.raises(fabric_facts.FabricFactsError, match=re.escape(said)) as caught:
+def test_a_wrong_option_is_one_sentence(options: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(fabric_facts.FabricFactsError, match=re.escape(message)) as caught:
         fabric_facts.gather(*options)
     assert str(caught.value).endswith(".")
 
@@ -542,7 +542,7 @@ def test_addresses_are_those_that_ip_shows() -> None:
 
 
 @pytest.mark.skipif(shutil.which("ip") is None, reason="iproute2, to compare with, is not installed")
-def test_a_program_that_is_named_is_asked_instead(tmp_path: Path) -> None:
+def test_the_option_ip_replaces_the_c_library(tmp_path: Path) -> None:
     assert fabric_facts.addresses("ip") == fabric_facts.addresses()
     own = tmp_path / "own ip"
     link = {
@@ -568,13 +568,13 @@ _JSON = st.recursive(
 
 
 @given(st.text() | _JSON.map(json.dumps) | st.just("[" * 100000))
-def test_no_answer_of_a_named_program_is_too_odd(text: str) -> None:
+def test_invalid_output_of_the_program_ip_gives_no_address(text: str) -> None:
     for row in interfaces.parse(text):
         ipaddress.ip_interface(f"{row['address']}/{row['prefix']}")
 
 
 @pytest.mark.parametrize("interface", ["", "e" * 65, "eth 0", "eth{0}", "eth\u00e40"])
-def test_an_interface_that_cannot_be_one_is_left_out(interface: str) -> None:
+def test_an_invalid_interface_name_is_left_out(interface: str) -> None:
     assert interfaces.usable(interface, bytes([198, 51, 100, 7]), 24) == []
 
 
@@ -591,7 +591,7 @@ def test_an_interface_that_cannot_be_one_is_left_out(interface: str) -> None:
         ),
     )
 )
-def test_addresses_leave_out_what_reaches_nobody(raw: bytes) -> None:
+def test_loopback_link_local_and_multicast_addresses_are_left_out(raw: bytes) -> None:
     """And are written as the standard library writes them."""
     address = ipaddress.ip_address(raw)
     idle = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified

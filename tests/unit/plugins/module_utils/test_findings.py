@@ -54,7 +54,7 @@ def test_a_finding_has_its_severity_from_the_catalogue_and_its_subjects() -> Non
     }
 
 
-def test_a_code_without_a_row_is_a_mistake() -> None:
+def test_an_unknown_code_raises_key_error() -> None:
     with pytest.raises(KeyError):
         finding("no_such_code", "x")
 

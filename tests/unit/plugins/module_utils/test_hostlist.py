@@ -34,7 +34,7 @@ from hypothesis import strategies as st
         ("a,a", ["a", "a"]),
     ],
 )
-def test_it_expands_as_slurm_does(text: str, names: list[str]) -> None:
+def test_hostlists_expand_as_in_slurm(text: str, names: list[str]) -> None:
     assert expand(text) == names
 
 
@@ -56,7 +56,7 @@ def test_it_expands_as_slurm_does(text: str, names: list[str]) -> None:
         ("a[\u0661-\u0663]", "the range"),
     ],
 )
-def test_what_slurm_calls_invalid_is_one_sentence(text: str, why: str) -> None:
+def test_an_invalid_hostlist_raises_one_sentence(text: str, why: str) -> None:
     with pytest.raises(HostlistError, match=why) as caught:
         expand(text)
     assert isinstance(caught.value, NvlinkError)
@@ -64,7 +64,7 @@ def test_what_slurm_calls_invalid_is_one_sentence(text: str, why: str) -> None:
 
 
 @given(st.text(alphabet="ab01-,[] \t\x00\U0001f600", max_size=40))
-def test_any_text_is_names_or_the_own_error(text: str) -> None:
+def test_any_text_expands_or_raises_the_own_error(text: str) -> None:
     try:
         names = expand(text)
     except HostlistError:
@@ -79,12 +79,12 @@ names = st.builds(
 
 
 @given(st.lists(names, min_size=1, max_size=40, unique=True))
-def test_what_clustershell_folds_slurm_reads_back(nodes: list[str]) -> None:
+def test_slurm_expands_what_clustershell_folds(nodes: list[str]) -> None:
     assert sorted(expand(fold(nodes))) == sorted(nodes)
 
 
 @given(st.lists(names, min_size=1, max_size=20, unique=True))
-def test_it_reads_clustershell_as_clustershell_does(nodes: list[str]) -> None:
+def test_clustershell_hostlists_expand_as_in_clustershell(nodes: list[str]) -> None:
     folded = NodeSet.fromlist(nodes, resolver=RESOLVER_NOGROUP)
     assert sorted(expand(str(folded))) == sorted(folded)
 

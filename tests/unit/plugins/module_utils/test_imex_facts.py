@@ -26,7 +26,7 @@ STOPPED = {"processes": [], "answers": {}, "unit": unit(active="inactive", enabl
 RUNS = "[Nov 21 2026 05:00:00] [INFO] [tid 8] IMEX version 580.173.02 is running with the following\n"
 
 
-def said(*lines: str, **cells: Any) -> dict[str, Any]:
+def answers(*lines: str, **cells: Any) -> dict[str, Any]:
     return {"state": answer("READY\n"), "domain": answer(domain_json(addresses(3), **cells))}
 
 
@@ -43,15 +43,15 @@ def test_a_healthy_tray() -> None:
     assert facts["owners"] == [{"owner": "service", "why": "process 812 belongs to nvidia-imex.service", "pid": 812}]
 
 
-def test_only_the_own_row_is_a_witness() -> None:
+def test_only_the_own_row_is_used() -> None:
     cells = {(1, 0): "INVALID", (1, 2): "NODE_MAP_MISMATCH", (2, 0): "RECOVERING"}
-    facts = tray(0, answers=said(cells=cells, states={1: "UNAVAILABLE"}, status="DEGRADED"))
+    facts = tray(0, answers=answers(cells=cells, states={1: "UNAVAILABLE"}, status="DEGRADED"))
     assert {peer["connection"] for peer in facts["peers"]} == {"connected"}
     assert codes(facts) == ["imex_domain_degraded"]
 
 
-def test_an_own_row_that_is_made_up_is_no_witness_either() -> None:
-    gone = said(cells={(0, 1): "INVALID"}, states={0: "UNAVAILABLE"}, status="DOWN")
+def test_an_own_row_that_was_filled_in_is_not_used() -> None:
+    gone = answers(cells={(0, 1): "INVALID"}, states={0: "UNAVAILABLE"}, status="DOWN")
     facts = tray(0, answers={**gone, "state": answer("Query Status returned error code: 14\n", 1)})
     assert (facts["state"], facts["peers"]) == (None, [])
     assert codes(facts) == ["imex_ctl_failed"]
@@ -68,7 +68,7 @@ def test_an_own_row_that_is_made_up_is_no_witness_either() -> None:
     ],
 )
 def test_each_kind_of_a_lost_peer(word: str, code: str) -> None:
-    facts = tray(answers=said(cells={(0, 2): word}, status="DEGRADED"))
+    facts = tray(answers=answers(cells={(0, 2): word}, status="DEGRADED"))
     assert codes(facts) == [code]
     assert "198.51.100.13" in facts["findings"][0]["message"]
     assert "198.51.100.12" not in facts["findings"][0]["message"]
@@ -128,8 +128,8 @@ def test_each_finding(changes: dict[str, Any], expected: list[str]) -> None:
     assert codes(tray(**changes)) == expected
 
 
-def test_waiting_for_recovery_names_who_is_waited_for() -> None:
-    cells = said(cells={(0, 1): "NEVER_CONNECTED"}, status="DEGRADED")
+def test_waiting_for_recovery_names_the_missing_peers() -> None:
+    cells = answers(cells={(0, 1): "NEVER_CONNECTED"}, status="DEGRADED")
     facts = tray(answers={**cells, "state": answer("WAITING_FOR_RECOVERY\n")})
     assert codes(facts) == ["imex_peer_lost", "imex_waiting_for_recovery"]
     assert "(198.51.100.12 not connected)" in facts["reason"]
@@ -144,7 +144,7 @@ def test_waiting_for_recovery_names_who_is_waited_for() -> None:
         ("No matching network interface found for any IP addresses", "imex_no_own_address"),
     ],
 )
-def test_the_log_says_why_it_does_not_start_until_the_next_start(line: str, code: str) -> None:
+def test_a_cause_in_the_log_counts_until_the_next_start(line: str, code: str) -> None:
     failed = {"processes": [], "answers": {}, "unit": unit(active="failed", main_pid=None)}
     assert codes(tray(**failed, log=f"{RUNS}{line}\n")) == sorted([code, "imex_unit_failed"])
     assert codes(tray(**failed, log=f"{line}\n{RUNS}")) == ["imex_unit_failed"]
@@ -161,7 +161,7 @@ def test_a_list_with_a_wrong_line_and_one_that_was_edited() -> None:
     assert "generation 7 of clique r01" in facts["findings"][1]["message"]
 
 
-def test_an_unreadable_list_is_told_once() -> None:
+def test_an_unreadable_list_is_reported_once() -> None:
     refused = child.Result(255, "Failed to read node configuration file /n", "")
     nodes = {"path": "/n", "text": None, "changed_at": None}
     assert (
@@ -181,7 +181,7 @@ def test_a_key_pasted_into_the_configuration_is_not_shown() -> None:
 
 
 def test_a_gpuless_daemon_has_no_version_to_compare() -> None:
-    facts = tray(answers=said(version="NO_GPU"), version=None)
+    facts = tray(answers=answers(version="NO_GPU"), version=None)
     assert facts["version"] is None
     assert codes(facts) == []
 
@@ -196,7 +196,7 @@ def test_a_gpuless_daemon_has_no_version_to_compare() -> None:
     record=st.text(max_size=60),
     log=st.text(max_size=60),
 )
-def test_whatever_a_tray_says_gives_facts(**texts: Any) -> None:
+def test_any_readings_of_a_tray_give_facts(**texts: Any) -> None:
     facts = tray(
         answers={"state": answer(texts["state"], texts["rc"]), "domain": answer(texts["domain"], texts["rc"])},
         nodes={"path": "/n", "text": texts["nodes"], "changed_at": 1.0},

@@ -86,7 +86,7 @@ def test_a_table_with_names_marks_the_local_node() -> None:
     }
 
 
-def test_json_of_today_in_any_order() -> None:
+def test_json_of_current_releases_in_any_order() -> None:
     text = imex_fleet.domain_json(imex_fleet.addresses(3), {(1, 2): "INVALID"}, status="DEGRADED")
     data = json.loads(text)
     data["nodes"] = dict(reversed(data["nodes"].items()))
@@ -102,7 +102,7 @@ def test_json_of_today_in_any_order() -> None:
     )
 
 
-def test_json_of_early_releases_and_of_members_that_are_away() -> None:
+def test_json_of_early_releases_and_of_absent_members() -> None:
     """Ids with gaps, no version, no hostName, no connections, tabs and all."""
     nodes = {
         "3": {
@@ -121,7 +121,7 @@ def test_json_of_early_releases_and_of_members_that_are_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "word"),
+    ("printed", "word"),
     [
         ("CONNECTED", "connected"),
         ("NODE_MAP_MISMATCH", "map_mismatch"),
@@ -131,8 +131,8 @@ def test_json_of_early_releases_and_of_members_that_are_away() -> None:
         ("SOMETHING_NEW", "something_new"),
     ],
 )
-def test_words_for_connections(said: str, word: str) -> None:
-    text = imex_fleet.domain_json(imex_fleet.addresses(2), {(0, 1): said})
+def test_words_for_connections(printed: str, word: str) -> None:
+    text = imex_fleet.domain_json(imex_fleet.addresses(2), {(0, 1): printed})
     assert status.parse_json(text).nodes[0].connections[1] == word
 
 
@@ -140,7 +140,7 @@ def test_words_for_connections(said: str, word: str) -> None:
     "text",
     ["", "READY\n", "{", "[]", "{}", '{"nodes": []}', "terminate called after throwing", "Nodes:\n", "{" * 100_000],
 )
-def test_no_answer(text: str) -> None:
+def test_output_without_structure_is_an_error(text: str) -> None:
     with pytest.raises(status.StatusError, match="nvidia-imex-ctl"):
         status.parse_domain(text)
 
@@ -157,7 +157,7 @@ def test_no_answer(text: str) -> None:
         ("READY READY", None),
     ],
 )
-def test_the_word_of_q(text: str, state: str | None) -> None:
+def test_the_state_that_q_prints(text: str, state: str | None) -> None:
     assert status.parse_state(text) == state
 
 
@@ -185,7 +185,7 @@ def _is_clean(value: Any) -> bool:
 
 @settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 5000).map(str) | st.text(max_size=3), NODE | JSON, max_size=4), JSON, JSON)
-def test_whatever_json_says_is_null_or_clean(nodes: dict[str, Any], state: Any, timestamp: Any) -> None:
+def test_any_json_value_is_null_or_clean(nodes: dict[str, Any], state: Any, timestamp: Any) -> None:
     text = json.dumps({"nodes": nodes, "status": state, "timestamp": timestamp})
     found = status.parse_domain(text)
     assert all(map(_is_clean, (found.status, found.timestamp)))
@@ -199,7 +199,7 @@ def test_whatever_json_says_is_null_or_clean(nodes: dict[str, Any], state: Any, 
 
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=30) | st.sampled_from(TABLE_570.splitlines() + TABLE_OF_NAMES.splitlines())))
-def test_whatever_a_table_holds_is_null_clean_or_no_answer(lines: list[str]) -> None:
+def test_any_table_value_is_null_or_clean_or_an_error(lines: list[str]) -> None:
     try:
         found = status.parse_table("\n".join(lines))
     except status.StatusError:
@@ -218,7 +218,7 @@ MATRIX = st.integers(1, 7).flatmap(
 
 @settings(deadline=None)
 @given(MATRIX)
-def test_table_and_json_of_one_domain_say_the_same(matrix: list[list[str]]) -> None:
+def test_table_and_json_of_one_domain_agree(matrix: list[list[str]]) -> None:
     entries = imex_fleet.addresses(len(matrix))
     lines = [f"Node #{n!s:<3} - {host:<15} - READY        - Version: 580.173.02" for n, host in enumerate(entries)]
     lines += ["", " Nodes From\\To  " + "".join(f"{n!s:<4}" for n in range(len(matrix)))]
@@ -230,7 +230,7 @@ def test_table_and_json_of_one_domain_say_the_same(matrix: list[list[str]]) -> N
     assert rows == [*((node.state, node.connections) for node in table.nodes.values()), None]
 
 
-def test_a_row_of_a_table_and_of_what_is_no_answer() -> None:
+def test_one_row_of_a_table_and_of_other_output() -> None:
     assert status.parse_row(TABLE_570, 0) == ("ready", {0: "connected", 1: "version_mismatch", 2: "never_connected"})
     assert status.parse_row(TABLE_570, 9) is None
     for text in ("", "{", "[]", '{"nodes": 1}', "terminate called"):

@@ -81,7 +81,7 @@ def test_the_package_from_rpm(program: Program, tmp_path: Path) -> None:
     assert read(tmp_path)["package"] == {"name": "nvidia-imex", "version": "580.95.05-1"}
 
 
-def test_the_unit_as_systemd_says(program: Program, tmp_path: Path) -> None:
+def test_the_state_of_the_unit_is_read_from_systemd(program: Program, tmp_path: Path) -> None:
     program(
         "systemctl",
         "printf 'MainPID=0\nResult=success\nLoadState=masked\nActiveState=inactive\nUnitFileState=masked\n'",
@@ -98,7 +98,7 @@ def test_the_unit_as_systemd_says(program: Program, tmp_path: Path) -> None:
     assert read(tmp_path)["unit"] is None
 
 
-def test_the_list_and_the_log_are_where_the_configuration_says(program: Program, tmp_path: Path) -> None:
+def test_the_paths_of_list_and_log_are_read_from_the_configuration(program: Program, tmp_path: Path) -> None:
     (tmp_path / "config.cfg").write_text(f"IMEX_NODE_CONFIG_FILE={tmp_path}/list\nLOG_FILE_NAME={tmp_path}/log\n")
     (tmp_path / "list").write_text("198.51.100.11\n")
     (tmp_path / "log").write_text("old\n" * 100_000 + "last\n")
@@ -111,7 +111,9 @@ def test_the_list_and_the_log_are_where_the_configuration_says(program: Program,
     assert read(tmp_path)["nodes"]["path"] == files.NODES_FILE
 
 
-def test_a_daemon_is_found_and_asked(program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]) -> None:
+def test_a_running_daemon_is_found_and_queried(
+    program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]
+) -> None:
     program("nvidia-imex-ctl", 'echo "$*"')
     found = read(tmp_path)
     ours = [entry for entry in found["processes"] if entry["pid"] == daemon.pid]
@@ -121,7 +123,7 @@ def test_a_daemon_is_found_and_asked(program: Program, tmp_path: Path, daemon: s
     assert found["answers"]["domain"].stdout == f"-c {tmp_path}/config.cfg -N -j\n"
 
 
-def test_after_a_first_answer_that_hangs_there_is_no_second(
+def test_after_a_first_call_that_hangs_there_is_no_second(
     program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]
 ) -> None:
     program("nvidia-imex-ctl", "exec sleep 60")
@@ -131,7 +133,7 @@ def test_after_a_first_answer_that_hangs_there_is_no_second(
     assert time.monotonic() - began < 15
 
 
-def test_the_channels_major_and_prologs_that_speak_of_imex(tmp_path: Path, program: Program) -> None:
+def test_the_channel_major_and_the_prologs_that_mention_imex(tmp_path: Path, program: Program) -> None:
     (tmp_path / "devices").write_text("Character devices:\n  1 mem\n234 nvidia-caps-imex-channels\n")
     for name, text in (("a.sh", "exec nvidia-imex -c x"), ("b.sh", "true")):
         (tmp_path / name).write_text(text)

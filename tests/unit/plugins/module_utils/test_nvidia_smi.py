@@ -89,7 +89,7 @@ def test_a_pcie_gpu_has_no_fabric() -> None:
     assert readings.gpus[0]["mig_enabled"] is None
 
 
-def test_a_degraded_gpu_shows_every_row() -> None:
+def test_every_health_row_of_a_degraded_gpu_is_read() -> None:
     readings = nvidia_smi.parse_xml(trays.fixture("degraded"))
     assert readings.findings == []
     assert readings.gpus[0]["fabric"]["health"] == {**HEALTHY, "incorrect_configuration": "none"}
@@ -105,19 +105,19 @@ def test_a_degraded_gpu_shows_every_row() -> None:
     assert [gpu["recovery_action"] for gpu in readings.gpus] == [None, "drain_and_reset"]
 
 
-def test_a_lost_gpu_is_named_and_the_others_are_read() -> None:
+def test_a_lost_gpu_is_reported_and_the_others_are_read() -> None:
     readings = nvidia_smi.parse_xml(trays.fixture("lost"))
     assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_lost", 1)]
     assert readings.gpus[1] == unknown_gpu(1)
     assert [gpu["fabric"]["state"] for gpu in readings.gpus] == ["completed", None, "completed", "completed"]
 
 
-def test_a_gpu_that_needs_a_reset_is_named() -> None:
+def test_a_gpu_that_needs_a_reset_is_reported() -> None:
     readings = nvidia_smi.parse_xml(trays.fixture("lost").replace("GPU is lost", "GPU requires reset"))
     assert [(found["code"], found["gpu"]) for found in readings.findings] == [("gpu_reset_required", 1)]
 
 
-def test_a_refused_gpu_keeps_its_status() -> None:
+def test_a_rejected_gpu_keeps_its_status() -> None:
     readings = nvidia_smi.parse_xml(trays.fixture("refused"))
     fabric = readings.gpus[0]["fabric"]
     assert (fabric["status"], fabric["cluster_uuid"], fabric["clique_id"]) == ("insufficient_resources", None, 0)
@@ -137,7 +137,7 @@ def test_an_r570_driver_has_no_summary() -> None:
     assert readings.gpus[0]["fabric"]["health"] == {**HEALTHY, "summary": None}
 
 
-def test_a_driver_from_before_the_fabric_says_nothing_of_it() -> None:
+def test_a_driver_without_the_fabric_section_gives_an_unknown_fabric() -> None:
     text = "<nvidia_smi_log><attached_gpus>1</attached_gpus><gpu><uuid>N/A</uuid></gpu></nvidia_smi_log>"
     readings = nvidia_smi.parse_xml(text)
     assert readings.findings == []
@@ -166,7 +166,7 @@ def test_a_driver_from_before_the_fabric_says_nothing_of_it() -> None:
         ("+------+\n| {{ 7 * 7 }} [x] |\n", "smi_not_xml"),
     ],
 )
-def test_text_in_place_of_xml_is_understood_or_quoted_harmlessly(text: str, code: str) -> None:
+def test_text_instead_of_xml_is_recognized_or_quoted_safely(text: str, code: str) -> None:
     found = _failure(text)
     assert found["code"] == code
     assert "{" not in found["message"]
@@ -174,7 +174,7 @@ def test_text_in_place_of_xml_is_understood_or_quoted_harmlessly(text: str, code
 
 
 @pytest.mark.parametrize("part", [1, 2, 3, 5, 8, 9])
-def test_xml_that_is_cut_off_is_broken(part: int) -> None:
+def test_truncated_xml_is_broken_xml(part: int) -> None:
     text = trays.fixture("gb200")
     assert _failure(text[: len(text) * part // 10])["code"] == "smi_broken_xml"
 
@@ -194,7 +194,7 @@ def test_entities_are_refused_not_expanded(declaration: str) -> None:
     assert _failure(text)["code"] == "smi_refused_xml"
 
 
-def test_an_undeclared_entity_is_refused_although_the_dtd_is_not_read() -> None:
+def test_an_undeclared_entity_is_refused_without_reading_the_dtd() -> None:
     text = trays.fixture("gb200").replace("<driver_version>580", "<driver_version>&fromdtd;580")
     assert _failure(text)["code"] == "smi_refused_xml"
 
@@ -209,7 +209,7 @@ def test_an_undeclared_entity_is_refused_although_the_dtd_is_not_read() -> None:
     ],
     ids=["deep", "many", "long", "other"],
 )
-def test_documents_beyond_all_limits_are_refused(text: str) -> None:
+def test_documents_beyond_the_limits_are_refused(text: str) -> None:
     assert _failure(text)["code"] == "smi_refused_xml"
 
 
@@ -248,7 +248,7 @@ def test_character_references_and_predefined_entities_are_data() -> None:
         ("<pci_bus_id>00000000:29:00.0<", "<pci_bus_id>somewhere<", ("pci_bus_id",)),
     ],
 )
-def test_a_value_that_cannot_be_one_is_null_and_a_finding(old: str, new: str, where: tuple[str, ...]) -> None:
+def test_an_invalid_value_is_null_and_a_finding(old: str, new: str, where: tuple[str, ...]) -> None:
     text = trays.fixture("gb200")
     assert old in text
     readings = nvidia_smi.parse_xml(text.replace(old, new, 1))
@@ -289,7 +289,7 @@ def test_the_program_is_run_with_q_and_x(tmp_path: Path) -> None:
     assert readings.findings == []
 
 
-def test_a_bad_exit_code_with_a_good_answer_is_noted(tmp_path: Path) -> None:
+def test_an_exit_code_other_than_0_with_valid_output_is_a_finding(tmp_path: Path) -> None:
     readings = nvidia_smi.read(_program(tmp_path, f"cat {trays.FIXTURES / 'gb200.xml'}; exit 14"), 20)
     assert len(readings.gpus) == 4
     assert [found["code"] for found in readings.findings] == ["smi_exit"]
@@ -306,7 +306,7 @@ def test_a_bad_exit_code_with_a_good_answer_is_noted(tmp_path: Path) -> None:
         ("echo '<nvidia_smi_log><gpu>'; exit 1", "smi_broken_xml"),
     ],
 )
-def test_a_program_in_trouble_is_a_finding_in_time(tmp_path: Path, script: str, code: str) -> None:
+def test_a_failing_program_is_a_finding_within_the_timeout(tmp_path: Path, script: str, code: str) -> None:
     began = time.monotonic()
     with pytest.raises(nvidia_smi.NvidiaSmiError) as caught:
         nvidia_smi.read(_program(tmp_path, script), 0.7)
@@ -342,17 +342,17 @@ def _only_own_errors(text: str) -> None:
 @example("\x00")
 @example("<\ud800>")
 @example("\ufeff<nvidia_smi_log/>")
-def test_any_text_gives_readings_or_the_own_error(text: str) -> None:
+def test_any_text_returns_readings_or_raises_the_own_error(text: str) -> None:
     _only_own_errors(text)
 
 
 @given(_NODES)
-def test_any_tree_gives_readings_or_the_own_error(node: Any) -> None:
+def test_any_tree_returns_readings_or_raises_the_own_error(node: Any) -> None:
     _only_own_errors(f"<nvidia_smi_log>{_xml(node)}</nvidia_smi_log>")
 
 
 @given(st.data())
-def test_any_damage_to_real_output_gives_readings_or_the_own_error(data: st.DataObject) -> None:
+def test_any_damaged_output_returns_readings_or_raises_the_own_error(data: st.DataObject) -> None:
     text = trays.fixture("lost")
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 200)))

@@ -55,7 +55,7 @@ def test_version_words_are_those_of_the_header() -> None:
     assert nvml.version_word(nvml.PlatformInfo, 2) == 0x0200002C
 
 
-def test_a_healthy_tray_is_read_whole(standin: Tray) -> None:
+def test_all_values_of_a_healthy_tray_are_read(standin: Tray) -> None:
     facts = trays.tray()
     standin(facts)
     readings = nvml.read(20)
@@ -83,14 +83,14 @@ def test_a_broken_driver_is_a_finding_of_its_own(standin: Tray, fault: str, code
     assert found["gpu"] is None
 
 
-def test_a_missing_library_is_a_finding_that_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_a_finding_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "LIBRARY", "/nowhere/libnvidia-ml.so.1")
     found = _failure()
     assert found["code"] == "library_missing"
     assert "No such file or directory" in found["message"]
 
 
-def test_a_library_that_is_none_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_library_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
     monkeypatch.setattr(nvml, "LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
     assert _failure()["code"] == "library_missing"
@@ -99,7 +99,7 @@ def test_a_library_that_is_none_is_a_finding(monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.parametrize(
     ("fault", "where"), [("hang", "nvmlInitWithFlags"), ("hang_fabric", "nvmlDeviceGetGpuFabricInfoV of GPU 0")]
 )
-def test_a_hang_ends_at_the_timeout_and_names_the_call(standin: Tray, fault: str, where: str) -> None:
+def test_a_hang_ends_at_the_timeout_and_the_call_is_reported(standin: Tray, fault: str, where: str) -> None:
     standin(trays.tray(), fault)
     began = time.monotonic()
     found = _failure(0.7)
@@ -108,13 +108,13 @@ def test_a_hang_ends_at_the_timeout_and_names_the_call(standin: Tray, fault: str
     assert f'"{where}"' in found["message"]
 
 
-def test_a_tray_without_a_gpu_is_read_as_such(standin: Tray) -> None:
+def test_a_tray_without_gpus_has_no_readings_of_gpus(standin: Tray) -> None:
     standin(trays.tray(), "no_gpu")
     readings = nvml.read(20)
     assert (readings.gpus, readings.complete) == ([], True)
 
 
-def test_a_lost_gpu_is_named_and_the_others_are_read(standin: Tray) -> None:
+def test_a_lost_gpu_is_reported_and_the_others_are_read(standin: Tray) -> None:
     facts = trays.tray()
     standin(facts, lost=(2,))
     readings = nvml.read(20)
@@ -125,7 +125,7 @@ def test_a_lost_gpu_is_named_and_the_others_are_read(standin: Tray) -> None:
 
 
 @pytest.mark.parametrize("fault", ["only_v4", "only_v2"])
-def test_older_and_newer_versions_of_the_fabric_call_give_the_same_place(standin: Tray, fault: str) -> None:
+def test_older_and_newer_versions_of_the_fabric_call_return_the_same_clique(standin: Tray, fault: str) -> None:
     facts = trays.tray()
     standin(facts, fault)
     fabric = nvml.read(20).gpus[0]["fabric"]
@@ -139,7 +139,7 @@ def test_older_and_newer_versions_of_the_fabric_call_give_the_same_place(standin
 
 
 @pytest.mark.parametrize(("fault", "noted"), [("only_v1", ["nvml_too_old"]), ("no_fabric", [])])
-def test_the_first_version_is_never_trusted(standin: Tray, fault: str, noted: list[str]) -> None:
+def test_version_1_of_the_fabric_call_is_never_used(standin: Tray, fault: str, noted: list[str]) -> None:
     standin(trays.tray(), fault)
     readings = nvml.read(20)
     assert [found["code"] for found in readings.findings] == noted
@@ -155,7 +155,7 @@ def test_gpus_without_a_fabric_are_not_supported(standin: Tray) -> None:
     assert nvml.read(20).gpus[0]["fabric"]["state"] == "not_supported"
 
 
-def test_a_state_before_completed_has_no_status_and_place(standin: Tray) -> None:
+def test_a_state_before_completed_has_no_status_and_clique(standin: Tray) -> None:
     facts = trays.tray(gpus_per_tray=1)
     facts["gpus"][0]["fabric"]["state"] = "in_progress"
     standin(facts)
@@ -186,7 +186,7 @@ def test_hostile_text_is_null_and_a_finding(standin: Tray) -> None:
     assert all("{" not in found["message"] and "[" not in found["message"] for found in readings.findings)
 
 
-def test_through_pynvml_and_without_it_the_answer_is_the_same(standin: Tray, tmp_path: Path) -> None:
+def test_readings_with_and_without_pynvml_are_the_same(standin: Tray, tmp_path: Path) -> None:
     standin(trays.tray())
     script = (
         "import json, sys; from {} import nvml; sys.stdout.write(json.dumps([nvml.query(), 'pynvml' in sys.modules]))"
@@ -212,7 +212,7 @@ def test_through_pynvml_and_without_it_the_answer_is_the_same(standin: Tray, tmp
     ("mask", "summary", "expected"),
     [
         (0, 0, {}),
-        # What a real GB200 and a real GB300 say when all is well; 0xaa is not "4 of 8 paths down".
+        # The masks of a healthy real GB200 and GB300; 0xaa is not "4 of 8 paths down".
         (0xAA, 1, {"summary": "healthy", **dict.fromkeys(("degraded_bandwidth", "route_unhealthy"), False)}),
         (0x1AA, 1, {"summary": "healthy", "incorrect_configuration": "none"}),
         (0x1, 0, {"degraded_bandwidth": True}),
@@ -289,5 +289,5 @@ _SCALAR = st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=40) | st.b
         }
     )
 )
-def test_whatever_nvml_says_becomes_readings(raw: dict[str, Any]) -> None:
+def test_any_result_of_nvml_becomes_readings(raw: dict[str, Any]) -> None:
     assert isinstance(nvml.interpret(raw), Readings)

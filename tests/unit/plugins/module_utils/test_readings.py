@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The forms of values, held against the regular expressions that say them shorter and would load slower on a tray."""
+"""The forms of values, compared with the equivalent regular expressions, which would load slower on a tray."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ FORMS = [
 
 @pytest.mark.parametrize(("is_one", "form"), FORMS)
 @given(data=st.data())
-def test_a_form_takes_what_its_expression_takes(is_one: Callable[[str], bool], form: str, data: st.DataObject) -> None:
+def test_a_form_accepts_what_its_regular_expression_accepts(
+    is_one: Callable[[str], bool], form: str, data: st.DataObject
+) -> None:
     right = st.from_regex(form, fullmatch=True)
     # One letter taken out, put in or replaced, and texts out of nearly the right letters.
     nearly = st.tuples(right, st.integers(0, 40), st.integers(0, 1), st.text(max_size=1)).map(
@@ -37,6 +39,6 @@ def test_a_form_takes_what_its_expression_takes(is_one: Callable[[str], bool], f
 
 
 @given(st.text() | st.text("a{}' \0\n", max_size=500))
-def test_a_quoted_value_is_short_and_holds_nothing_that_a_template_reads(value: str) -> None:
+def test_a_quoted_value_is_short_and_has_no_template_syntax(value: str) -> None:
     plain = re.sub(r"[^A-Za-z0-9 ._:+/@#,()'=-]+", "?", value[:400]).strip()
     assert readings.quoted(value) == (f'"{plain}"' if len(plain) <= 160 else f'"{plain[:157]}..."')

@@ -28,7 +28,7 @@ def test_a_rack_has_one_domain_and_the_default_partition() -> None:
     assert [gpu["module_id"] for gpu in first[0]["gpus"]] == [2, 1, 4, 3]
 
 
-def test_the_same_seed_gives_the_same_fleet_and_another_another() -> None:
+def test_the_fleet_depends_on_the_seed_alone() -> None:
     assert simulation.fleet(seed=7) == simulation.fleet(seed=7)
     uuids = [
         {gpu["uuid"] for facts in simulation.fleet(seed=seed).values() for gpu in facts["gpus"]} for seed in (7, 8)
@@ -36,7 +36,7 @@ def test_the_same_seed_gives_the_same_fleet_and_another_another() -> None:
     assert not uuids[0] & uuids[1]
 
 
-def test_no_two_gpus_have_one_uuid() -> None:
+def test_gpu_uuids_are_unique() -> None:
     fleet = simulation.fleet(racks=20, gpus_per_tray=9)
     uuids = [gpu["uuid"] for facts in fleet.values() for gpu in facts["gpus"]]
     assert len(set(uuids)) == len(uuids) == 20 * 18 * 9
@@ -49,7 +49,7 @@ def test_a_rack_is_split_into_equal_cliques() -> None:
     assert simulation.fleet(racks=2, split={2: 2}) == fleet
 
 
-def test_a_split_that_does_not_divide_is_as_equal_as_it_can_be() -> None:
+def test_an_uneven_split_is_as_equal_as_possible() -> None:
     counted = collections.Counter(place.clique_id for place in simulation.places(split={1: 4}))
     assert sorted(counted.values()) == [4, 4, 5, 5]
     assert simulation.fleet(cliques_per_rack=18)["r01t18"]["clique_id"] == 18
@@ -58,13 +58,13 @@ def test_a_split_that_does_not_divide_is_as_equal_as_it_can_be() -> None:
 @pytest.mark.parametrize(
     ("racks", "trays_per_rack", "last"), [(1, 1, "r01t01"), (576, 18, "r576t18"), (2, 120, "r02t120")]
 )
-def test_names_are_as_wide_as_they_must_be(racks: int, trays_per_rack: int, last: str) -> None:
+def test_numbers_in_names_are_padded_to_the_largest(racks: int, trays_per_rack: int, last: str) -> None:
     *_others, place = simulation.places(racks, trays_per_rack)
     assert place.name == last
     assert len({place.name for place in simulation.places(racks, trays_per_rack)}) == racks * trays_per_rack
 
 
-def test_places_are_those_of_the_fleet() -> None:
+def test_places_and_fleet_agree() -> None:
     options: dict[str, Any] = {"racks": 3, "trays_per_rack": 9, "gpus_per_tray": 2, "split": {"3": 3}, "seed": 5}
     for place, (name, facts) in itertools.zip_longest(
         simulation.places(**options), simulation.fleet(**options).items()
@@ -78,13 +78,13 @@ def test_places_are_those_of_the_fleet() -> None:
         )
 
 
-def test_trays_share_nothing_that_can_be_changed() -> None:
-    seen: set[int] = set()
+def test_trays_share_no_mutable_value() -> None:
+    ids: set[int] = set()
 
     def walk(value: Any) -> None:
         if isinstance(value, (dict, list)):
-            assert id(value) not in seen
-            seen.add(id(value))
+            assert id(value) not in ids
+            ids.add(id(value))
             for inner in value.values() if isinstance(value, dict) else value:
                 walk(inner)
 
@@ -93,7 +93,7 @@ def test_trays_share_nothing_that_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"racks": 0}, "racks is 0"),
         ({"racks": "2"}, "racks is '2'"),
@@ -115,11 +115,11 @@ def test_trays_share_nothing_that_can_be_changed() -> None:
         ({"split": {"1": 19}}, "split of rack 1 is 19"),
     ],
 )
-def test_a_wrong_option_is_one_sentence_at_once(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_raises_one_sentence_immediately(options: dict[str, Any], expected: str) -> None:
     with pytest.raises(simulation.SimulationError) as caught:
         simulation.places(**options)
     message = str(caught.value)
-    assert said in message
+    assert expected in message
     assert message.endswith(".")
     assert "\n" not in message
     assert len(message) < 200
@@ -128,7 +128,7 @@ def test_a_wrong_option_is_one_sentence_at_once(options: dict[str, Any], said: s
 @pytest.mark.parametrize(
     ("field", "value"), [("state", "odd"), ("status", "odd"), ("summary", "odd"), ("recovery_action", "odd")]
 )
-def test_a_word_that_no_gpu_says_cannot_be_written(field: str, value: str) -> None:
+def test_an_unknown_word_cannot_be_rendered(field: str, value: str) -> None:
     facts = trays.tray()
     gpu = facts["gpus"][0]
     target = {"summary": gpu["fabric"]["health"], "recovery_action": gpu}.get(field, gpu["fabric"])
@@ -138,12 +138,12 @@ def test_a_word_that_no_gpu_says_cannot_be_written(field: str, value: str) -> No
             write(facts)
 
 
-def test_a_fault_that_the_standin_does_not_know_cannot_be_written() -> None:
+def test_an_unknown_fault_of_the_standin_is_an_error() -> None:
     with pytest.raises(simulation.SimulationError, match="nvml_fault is 'odd'"):
         simulation.nvml_standin_text(trays.tray(), "odd")
 
 
-def test_a_lost_gpu_may_stand_in_the_findings_too() -> None:
+def test_a_finding_gpu_lost_renders_a_lost_gpu() -> None:
     facts = trays.tray()
     facts["findings"] = [{"code": "gpu_lost", "severity": "error", "message": "x", "gpu": 1}]
     assert simulation.nvidia_smi_xml(facts) == simulation.nvidia_smi_xml(trays.tray(), lost=[1])

@@ -54,18 +54,18 @@ def run(sent: bytes, python: str = sys.executable) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize("backend", fabric_facts.BACKENDS)
 @pytest.mark.parametrize("same_version", [True, False])
-def test_the_probe_says_what_the_module_says(
+def test_the_probe_and_the_module_return_the_same(
     backend: str, same_version: bool, nvidia_smi: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its byte code, and with the source that another version of Python compiles."""
     if not same_version:
         monkeypatch.setattr(importlib.util, "MAGIC_NUMBER", b"none")
-    said = probe.facts_in(run(probe.packed(backend, nvidia_smi, 20.0, 60)).stdout)
-    assert said is not None
+    printed = probe.facts_in(run(probe.packed(backend, nvidia_smi, 20.0, 60)).stdout)
+    assert printed is not None
     gathered = fabric_facts.gather(backend, nvidia_smi, 20.0)
-    assert said.pop("observed_at") <= gathered.pop("observed_at")
-    assert said == gathered
-    assert said["attached"] is (backend != "nvml")
+    assert printed.pop("observed_at") <= gathered.pop("observed_at")
+    assert printed == gathered
+    assert printed["attached"] is (backend != "nvml")
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -94,32 +94,32 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 @pytest.mark.parametrize("guarded", [True, False])
 @pytest.mark.parametrize("fault", [None, "only_v4"])
 @pytest.mark.parametrize("python", PYTHONS)
-def test_nvml_says_the_probe_on_every_python_what_it_says_the_module(
+def test_probe_and_module_read_the_same_from_nvml_on_every_python(
     python: str, fault: str | None, guarded: bool, driver: Callable[..., None]
 ) -> None:
     """The probe brings its own ctypes, so every struct and call of NVML counts, not only that there is an answer."""
     driver(fault, (2,))
     done = run(probe.packed("nvml", "nvidia-smi", 20.0, 60, guarded), python)
-    said = probe.facts_in(done.stdout)
-    assert said, done.stderr
+    printed = probe.facts_in(done.stdout)
+    assert printed, done.stderr
     assert done.stderr == b""
     gathered = fabric_facts.gather("nvml", "nvidia-smi", 20.0)
-    assert said.pop("observed_at") <= gathered.pop("observed_at")
-    assert said == gathered
-    assert [found["code"] for found in said["findings"]] == ["gpu_lost"]
+    assert printed.pop("observed_at") <= gathered.pop("observed_at")
+    assert printed == gathered
+    assert [found["code"] for found in printed["findings"]] == ["gpu_lost"]
 
 
 @pytest.mark.parametrize("fault", [*simulation.NVML_FAULTS, None])
-def test_a_plain_probe_says_what_the_guarded_one_says_or_nothing(
+def test_a_plain_probe_returns_the_facts_of_the_guarded_one_or_none(
     fault: str | None, driver: Callable[..., None]
 ) -> None:
-    """Whoever gets nothing from it asks the guarded one, so no fault may make it say something else."""
+    """Without facts the guarded one is run, so no fault may make the plain one return other facts."""
     driver(fault)
     hangs = fault in ("hang", "hang_fabric")
     plain = probe.facts_in(run(probe.packed("auto", "nvidia-smi", 1.0, 1 if hangs else 60, guarded=False)).stdout)
     guarded = probe.facts_in(run(probe.packed("auto", "nvidia-smi", 1.0 if hangs else 20.0, 60)).stdout)
     assert guarded
-    # only_v1: nvidia-smi was asked before NVML's answer was taken all the same.
+    # only_v1: nvidia-smi was read before NVML's result was used all the same.
     assert (plain is None) == (guarded["backend"] != "nvml" or fault == "only_v1")
     if plain:
         assert plain.pop("observed_at") <= guarded.pop("observed_at")
@@ -128,10 +128,10 @@ def test_a_plain_probe_says_what_the_guarded_one_says_or_nothing(
 
 def test_a_python_whose_ctypes_is_another_imports_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_PROGRAM", probe._PROGRAM.replace("_ctypes._SimpleCData,", "_ctypes.Gone,"))
-    said = probe.facts_in(run(probe.packed("nvml", "nvidia-smi", 20.0, 60)).stdout)
-    assert said is not None
-    assert said["addresses"] == interfaces.read()
-    assert [found["code"] for found in said["findings"]] == ["library_missing"]
+    printed = probe.facts_in(run(probe.packed("nvml", "nvidia-smi", 20.0, 60)).stdout)
+    assert printed is not None
+    assert printed["addresses"] == interfaces.read()
+    assert [found["code"] for found in printed["findings"]] == ["library_missing"]
 
 
 def test_equal_calls_give_equal_bytes() -> None:
@@ -142,13 +142,13 @@ def test_equal_calls_give_equal_bytes() -> None:
     assert len(probe.packed("auto", "nvidia-smi", 20.0, 60, guarded=False)) < len(first) < 100_000
 
 
-def test_the_probe_holds_what_fabric_facts_imports_and_nothing_else() -> None:
+def test_the_probe_packs_exactly_the_imports_of_fabric_facts() -> None:
     files = {"constants", "errors", "fabric_facts", "findings", "interfaces", "nvml", "readings", "text"}
     for guarded, names in ((True, files | set(probe.GUARD)), (False, files)):
         assert {name.rpartition(".")[2] for name, _code in probe.parts(guarded)} == names
 
 
-def test_the_command_needs_no_quoting_of_its_own() -> None:
+def test_the_bootstrap_needs_no_further_quoting() -> None:
     assert not set(probe.BOOTSTRAP) & set("'\\!$`\n")
 
 
@@ -160,14 +160,14 @@ def test_a_probe_that_takes_too_long_ends_itself(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (-14, b"")
 
 
-def test_facts_are_found_among_noise() -> None:
+def test_facts_are_found_in_other_output() -> None:
     noise = b"Last login: today\n\xff\x00 nvlink-facts-1: is not this\n"
     facts = f"{probe.BEGIN}{json.dumps({'attached': True})}{probe.END}".encode()
     assert probe.facts_in(noise + facts + b"\nlogout\n") == {"attached": True}
 
 
 @pytest.mark.parametrize(
-    "said",
+    "printed",
     [
         "",
         probe.BEGIN,
@@ -179,8 +179,8 @@ def test_facts_are_found_among_noise() -> None:
         f"{probe.BEGIN}{{'a': 1}}{probe.END}",
     ],
 )
-def test_what_are_no_facts_is_none(said: str) -> None:
-    assert probe.facts_in(said.encode()) is None
+def test_output_without_facts_is_none(printed: str) -> None:
+    assert probe.facts_in(printed.encode()) is None
 
 
 @given(st.binary())

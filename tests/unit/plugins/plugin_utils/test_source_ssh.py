@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""With a program in place of ssh that does what the host's name says; real ones are met in the integration tests."""
+"""With a stand-in of ssh whose behaviour the host name selects; the integration tests use real hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW = "2026-11-21T05:00:00Z"
 # The last two of its arguments are the host and the command.
 SSH = """#!/bin/sh
 for command in "$@"; do host=$last; last=$command; done
-echo "$host" >> "$SCRATCH/asked"
+echo "$host" >> "$SCRATCH/calls"
 case $host in
 driver-*) NVLINK_STANDIN_GPUS=$SCRATCH/$host exec /bin/sh -c "$command" ;;
 stuck*) [ -e "$SCRATCH/$host" ] && exec /bin/sh -c "$command"; touch "$SCRATCH/$host"; exec sleep 60 ;;
@@ -45,31 +45,31 @@ garbage*) echo 'nvlink-facts-1:{"attached": tru:nvlink-facts-end' ;;
 flood*) exec cat /dev/zero ;;
 angry*) exec cat /dev/zero >&2 ;;
 hang*) exec sleep 60 ;;
-password*) read -r answer < /dev/tty || { echo "no terminal to ask at" >&2; exit 255; } ;;
+password*) read -r answer < /dev/tty || { echo "no terminal to prompt at" >&2; exit 255; } ;;
 arguments*) echo "$@" > "$SCRATCH/arguments"; exit 255 ;;
 esac
 """
 
-Ask = Callable[..., dict[str, Observation]]
+Observe = Callable[..., dict[str, Observation]]
 
 
-class Listener:
-    """Keeps what it is told."""
+class Recorder:
+    """Keeps the messages of a run."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.messages: list[str] = []
         self.warned: list[str] = []
 
     def v(self, msg: str) -> None:
-        self.heard.append(msg)
+        self.messages.append(msg)
 
     def warning(self, msg: str) -> None:
         self.warned.append(msg)
 
 
 @pytest.fixture
-def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Ask hosts with more options of the source; tray -> its observation."""
+def observe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observe:
+    """Observe hosts with more options of the source; tray -> its observation."""
     for name, text in {
         "ssh": SSH,
         "nvidia-smi": f"#!/bin/sh\nexec cat '{tmp_path}/answer.xml'\n",
@@ -81,20 +81,20 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     own = {"ssh": str(tmp_path / "ssh"), "python": sys.executable, "backend": "nvidia_smi"}
     own["nvidia_smi"] = str(tmp_path / "nvidia-smi")
 
-    def asked(
-        hosts: Any, known: dict[str, str] | None = None, voice: sources.Reporter | None = None, **options: Any
+    def run(
+        hosts: Any, known: dict[str, str] | None = None, reporter: sources.Reporter | None = None, **options: Any
     ) -> dict[str, Observation]:
         given = {**own, "command_timeout": 30, **({"hosts": hosts} if hosts else {}), **options}
-        return {row.tray: row for row in sources.observe("ssh", given, NOW, known, voice).observations}
+        return {row.tray: row for row in sources.observe("ssh", given, NOW, known, reporter).observations}
 
-    return asked
+    return run
 
 
-def test_trays_are_asked_and_say_where_they_are(ask: Ask) -> None:
+def test_trays_are_read_and_report_their_clique(observe: Observe) -> None:
     facts = next(iter(simulation.fleet().values()))
-    seen = ask("tray[1-5]", fanout=2)
-    assert list(seen) == ["tray1", "tray2", "tray3", "tray4", "tray5"]
-    for row in seen.values():
+    observed = observe("tray[1-5]", fanout=2)
+    assert list(observed) == ["tray1", "tray2", "tray3", "tray4", "tray5"]
+    for row in observed.values():
         assert (row.source, row.reachable, row.problem) == ("ssh", True, "")
         assert row.identity == (facts["cluster_uuid"], facts["clique_id"])
         assert len(row.gpu_uuids) == facts["gpu_count"]
@@ -111,43 +111,46 @@ def drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("drivers")
-def test_who_gave_no_facts_is_asked_again_and_says_what_a_guarded_probe_alone_is_told(
-    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_trays_without_facts_are_read_again_with_a_guarded_probe(
+    observe: Observe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = [f"driver-{fault or 'none'}" for fault in (*simulation.NVML_FAULTS, None)]
-    listener = Listener()
-    seen = ask(hosts, backend="auto", timeout=1, voice=listener)
-    asked = (tmp_path / "asked").read_text().split()
+    recorder = Recorder()
+    observed = observe(hosts, backend="auto", timeout=1, reporter=recorder)
+    calls = (tmp_path / "calls").read_text().split()
     again = {"hang", "hang_fabric", "crash", "no_driver", "no_permission", "version_mismatch", "only_v1"}
-    assert {host.partition("-")[2] for host in asked if asked.count(host) > 1} == again
-    assert "ssh: 5 of 12 trays done, 5 returned facts; the others are read again, with a longer time limit" in listener.heard
+    assert {host.partition("-")[2] for host in calls if calls.count(host) > 1} == again
+    assert (
+        "ssh: 5 of 12 trays done, 5 returned facts; the others are read again, with a longer time limit"
+        in recorder.messages
+    )
     both = ssh._rounds
     monkeypatch.setattr(ssh, "_rounds", lambda *given: both(*given)[1:])
-    alone = ask(hosts, backend="auto", timeout=1)
-    assert list(seen) == list(alone)
-    for name, row in seen.items():
+    alone = observe(hosts, backend="auto", timeout=1)
+    assert list(observed) == list(alone)
+    for name, row in observed.items():
         assert row.reachable
         assert row == replace(alone[name], observed_at=row.observed_at)
 
 
 @pytest.mark.usefixtures("drivers")
-def test_who_cannot_be_reached_is_asked_once_and_who_was_stuck_again(ask: Ask, tmp_path: Path) -> None:
+def test_an_unreachable_tray_is_read_once_and_a_hanging_one_twice(observe: Observe, tmp_path: Path) -> None:
     hosts = ["refused1", "bare1", "flood1", "mute1", "garbage1", "stuck1"]
-    seen = ask(hosts, backend="auto", connect_timeout=1)
-    asked = (tmp_path / "asked").read_text().split()
-    assert {host: asked.count(host) for host in hosts} == dict(zip(hosts, (1, 1, 1, 2, 2, 2), strict=True))
-    assert [host for host in hosts if seen[host].reachable] == ["stuck1"]
-    assert seen["stuck1"].identity
+    observed = observe(hosts, backend="auto", connect_timeout=1)
+    calls = (tmp_path / "calls").read_text().split()
+    assert {host: calls.count(host) for host in hosts} == dict(zip(hosts, (1, 1, 1, 2, 2, 2), strict=True))
+    assert [host for host in hosts if observed[host].reachable] == ["stuck1"]
+    assert observed["stuck1"].identity
 
 
-def test_shell_noise_does_no_harm(ask: Ask) -> None:
-    assert ask("noisy1")["noisy1"].identity
+def test_output_of_the_login_shell_is_ignored(observe: Observe) -> None:
+    assert observe("noisy1")["noisy1"].identity
 
 
-def test_the_fabric_file_s_trays_are_asked_at_their_addresses(ask: Ask) -> None:
-    seen = ask(None, known={"r01t01": "tray1", "r01t02": "refused1"})
-    assert {name: row.reachable for name, row in seen.items()} == {"r01t01": True, "r01t02": False}
-    assert list(ask(["r01t01", "tray2"], known={"r01t01": "tray1", "r01t02": "refused1"})) == ["r01t01", "tray2"]
+def test_trays_of_the_fabric_file_are_reached_at_their_addresses(observe: Observe) -> None:
+    observed = observe(None, known={"r01t01": "tray1", "r01t02": "refused1"})
+    assert {name: row.reachable for name, row in observed.items()} == {"r01t01": True, "r01t02": False}
+    assert list(observe(["r01t01", "tray2"], known={"r01t01": "tray1", "r01t02": "refused1"})) == ["r01t01", "tray2"]
 
 
 @pytest.mark.parametrize(
@@ -163,61 +166,61 @@ def test_the_fabric_file_s_trays_are_asked_at_their_addresses(ask: Ask) -> None:
         ("empty", "it printed no facts (exit status 0)"),
         ("garbage", "it printed no facts (exit status 0)"),
         ("flood", "it prints more than 1024 KiB"),
-        ("password", "no terminal to ask at"),
+        ("password", "no terminal to prompt at"),
     ],
 )
-def test_a_tray_without_facts_says_why(ask: Ask, host: str, problem: str) -> None:
-    seen = ask([host, "tray1"])
-    assert (seen[host].reachable, seen[host].problem) == (False, problem)
-    assert seen["tray1"].reachable
+def test_a_tray_without_facts_has_a_reason(observe: Observe, host: str, problem: str) -> None:
+    observed = observe([host, "tray1"])
+    assert (observed[host].reachable, observed[host].problem) == (False, problem)
+    assert observed["tray1"].reachable
 
 
-def test_a_hostile_reason_is_made_harmless(ask: Ask) -> None:
-    problem = ask("odd")["odd"].problem
+def test_a_hostile_reason_is_sanitized(observe: Observe) -> None:
+    problem = observe("odd")["odd"].problem
     assert "something new" in problem
     assert "{{" not in problem
     assert problem.isprintable()
 
 
-def test_trays_that_hang_or_flood_hold_up_nobody(ask: Ask) -> None:
+def test_trays_that_hang_or_flood_do_not_delay_others(observe: Observe) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.monotonic()
-    seen = ask("hang[1-3],angry1,flood[1-5],tray1", connect_timeout=1, command_timeout=3, timeout=2)
+    observed = observe("hang[1-3],angry1,flood[1-5],tray1", connect_timeout=1, command_timeout=3, timeout=2)
     assert time.monotonic() - started < 15
-    assert [name for name, row in seen.items() if row.reachable] == ["tray1"]
-    assert {seen[name].problem for name in ("hang1", "hang2", "hang3", "angry1")} == {"no response within 4 s"}
+    assert [name for name, row in observed.items() if row.reachable] == ["tray1"]
+    assert {observed[name].problem for name in ("hang1", "hang2", "hang3", "angry1")} == {"no response within 4 s"}
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
-def test_ssh_is_told_to_ask_nobody(ask: Ask, tmp_path: Path) -> None:
-    ask("arguments", user="nobody", port=2222, ssh_options=["-o", "BatchMode=no", "-i", "a b"], connect_timeout=7)
+def test_ssh_runs_without_prompts(observe: Observe, tmp_path: Path) -> None:
+    observe("arguments", user="nobody", port=2222, ssh_options=["-o", "BatchMode=no", "-i", "a b"], connect_timeout=7)
     words = (tmp_path / "arguments").read_text().split()
     assert words.index("-oBatchMode=yes") < words.index("BatchMode=no")
     for word in ("-T", "-oConnectTimeout=7", "-oPort=2222", "nobody"):
         assert word in words
 
 
-def test_no_task_of_clustershell_is_left_behind_or_used(ask: Ask) -> None:
+def test_no_task_of_clustershell_is_left_behind_or_used(observe: Observe) -> None:
     task = task_self()
     task.set_info("ssh_user", "somebody")
-    assert ask("tray1")["tray1"].reachable
+    assert observe("tray1")["tray1"].reachable
     assert task_self() is not task
     task_terminate()
 
 
-def test_progress_is_told_on_the_way(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = Listener()
+def test_progress_is_reported_during_the_run(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = Recorder()
     monkeypatch.setattr(ssh, "_SECONDS_BETWEEN_PROGRESS", 0.0)
-    ask("refused1,mute1,tray1", voice=listener, fanout=1)
-    told = listener.heard
-    assert [line.partition(" of 3 trays done")[0] for line in told] == ["ssh: 1", "ssh: 2", "ssh: 3", "ssh: 3"]
-    assert told[-1] == "ssh: 3 of 3 trays done, 1 returned facts"
+    observe("refused1,mute1,tray1", reporter=recorder, fanout=1)
+    lines = recorder.messages
+    assert [line.partition(" of 3 trays done")[0] for line in lines] == ["ssh: 1", "ssh: 2", "ssh: 3", "ssh: 3"]
+    assert lines[-1] == "ssh: 3 of 3 trays done, 1 returned facts"
 
 
-def test_one_warning_folds_the_silent_trays(ask: Ask) -> None:
-    listener = Listener()
-    ask("refused[1-3],mute1,tray1", voice=listener)
-    assert listener.warned == [
+def test_one_warning_lists_the_trays_without_facts_by_reason(observe: Observe) -> None:
+    recorder = Recorder()
+    observe("refused[1-3],mute1,tray1", reporter=recorder)
+    assert recorder.warned == [
         "ssh: 4 of 5 trays returned no facts (connection refused: refused[1-3]; ssh failed without a message: mute1)"
     ]
 
@@ -257,7 +260,7 @@ def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) 
     "text", ["", "[routes]\n", "[routes]\nelsewhere: gw\ngw: tray1\n", "no ini file", "[a]\nb: c\n"]
 )
 @pytest.mark.filterwarnings("ignore:topology. .Main. section:DeprecationWarning")
-def test_a_topology_that_starts_elsewhere_is_told(tmp_path: Path, text: str) -> None:
+def test_a_topology_of_another_controller_is_an_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "topology.conf"
     file.write_text(text)
     with pytest.raises(SourceError, match=f"^ssh: topology {file} is not a tree that starts at this controller"):

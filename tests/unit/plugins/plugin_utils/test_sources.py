@@ -20,19 +20,19 @@ NOW = "2026-11-21T05:00:00Z"
 
 
 @pytest.mark.parametrize("known", sources.LIVE)
-def test_every_live_source_in_the_table_can_be_asked(known: str) -> None:
-    """Without an option it answers, or says which one it needs."""
+def test_every_live_source_of_the_table_can_be_read(known: str) -> None:
+    """Without options it returns a result, or reports which option it needs."""
     try:
-        said: object = sources.observe(known, None, NOW)
+        result: object = sources.observe(known, None, NOW)
     except NvlinkError as error:
-        said = str(error)
-    assert isinstance(said, sources.SourceResult) or re.fullmatch(rf"{known}: .*[^.]", str(said))
+        result = str(error)
+    assert isinstance(result, sources.SourceResult) or re.fullmatch(rf"{known}: .*[^.]", str(result))
 
 
 @pytest.mark.parametrize(
     "names", [None, "simulation", [], ["simulatoin"], ["simulation"] * 2, [None], [["simulation"]]]
 )
-def test_wrong_lists_of_sources_are_told(names: object) -> None:
+def test_a_wrong_list_of_sources_is_an_error(names: object) -> None:
     with pytest.raises(sources.SourceError, match=r"^sources: .*[^.]$"):
         sources.check_names(names)
 
@@ -62,7 +62,7 @@ def test_a_fabric_file_needs_no_state(tmp_path: Path) -> None:
         }
     )
 )
-def test_simulated_trays_are_seen_as_fabric_facts_would_see_them(shape: dict[str, int]) -> None:
+def test_simulated_trays_are_observed_as_by_fabric_facts(shape: dict[str, int]) -> None:
     split = {1: 1 + shape["trays_per_rack"] // 2}
     facts = racks.fleet(**shape, split=split, observed_at=NOW)
     assert simulation.discover({**shape, "split": split}, NOW).observations == [
@@ -70,7 +70,7 @@ def test_simulated_trays_are_seen_as_fabric_facts_would_see_them(shape: dict[str
     ]
 
 
-def test_named_faults_strike_their_trays_alone() -> None:
+def test_named_faults_affect_their_trays_only() -> None:
     faults = {"down": ["r01t01"], "detached": ["r01t02"], "unhealthy": ["r01t03"], "degraded": ["r01t04", "r01t01"]}
     found = {row.tray: row for row in simulation.discover({"faults": faults}, NOW).observations}
     assert not found["r01t01"].reachable
@@ -79,7 +79,7 @@ def test_named_faults_strike_their_trays_alone() -> None:
 
 
 @pytest.mark.parametrize(("rate", "least", "most"), [(0, 0, 0), (0.0, 0, 0), (0.1, 60, 120), (1, 900, 900)])
-def test_faults_strike_at_about_their_rate(rate: float, least: int, most: int) -> None:
+def test_random_faults_occur_at_about_their_rate(rate: float, least: int, most: int) -> None:
     struck = simulation.discover({"racks": 50, "faults": {"unhealthy": rate}}, NOW).observations
     assert least <= sum(row.health == "unhealthy" for row in struck) <= most
 
