@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: imex_domain_phase
-short_description: "[INTERNAL] Run one phase of M(rackscale.nvlink.imex_domain) on a tray"
+short_description: "[INTERNAL] Run one phase of imex_domain on a tray"
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)

@@ -300,9 +300,9 @@ class Tray:
             return
         if self.check:
             missing = [n for n in self.desired.channels if not _is_channel(f"{CHANNELS}/channel{n}", major, n)]
-            self.changes.done += [f"make channel{minor}" for minor in missing]
+            self.changes.done += [f"create channel{minor}" for minor in missing]
         else:
-            self.changes.done += [f"make {name}" for name in boot.make_channels(list(self.desired.channels), major)]
+            self.changes.done += [f"create {name}" for name in boot.make_channels(list(self.desired.channels), major)]
 
     def _rebuild_initramfs(self) -> None:
         """Rebuild the initramfs, because the driver may be loaded from there with its old options."""

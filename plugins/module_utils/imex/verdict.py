@@ -172,7 +172,7 @@ def _judge_state(
         "imex_not_ready",
         clique,
         tray,
-        f"IMEX on {tray} is {word}, not ready; see journalctl -u nvidia-imex there.",
+        f"IMEX on {tray} is {word}, not ready; see journalctl -u nvidia-imex on that tray.",
     )
 
 

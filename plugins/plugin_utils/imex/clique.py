@@ -57,24 +57,26 @@ def decide(
     ``sha256``: of the desired node list. ``play``: the hosts of this run, reached or not. ``allow_outdated``: trays
     that may keep an outdated list.
     """
-    here = {tray: rows[tray] for tray in clique.trays if tray in rows}
-    sound = {tray: row for tray, row in here.items() if not row.get("failed")}
-    broken = {tray: row for tray, row in here.items() if row.get("failed")}
-    restart = any(row["restart_clique"] for row in sound.values())
-    away = [tray for tray in clique.trays if tray not in here]
-    outside = [tray for tray in away if tray not in play]
-    records = _records(clique, sound, outside)
-    generation = _generation(sha256, [*records.values(), *(row.get("record") for row in sound.values())], clique.name)
+    reached = {tray: rows[tray] for tray in clique.trays if tray in rows}
+    inspected = {tray: row for tray, row in reached.items() if not row.get("failed")}
+    failed = {tray: row for tray, row in reached.items() if row.get("failed")}
+    restart = any(row["restart_clique"] for row in inspected.values())
+    unreached = [tray for tray in clique.trays if tray not in reached]
+    outside = [tray for tray in unreached if tray not in play]
+    records = _records(clique, inspected, outside)
+    generation = _generation(
+        sha256, [*records.values(), *(row.get("record") for row in inspected.values())], clique.name
+    )
     if restart:
         # A daemon that keeps running with another list would stay disconnected until all restart.
-        running = sorted(tray for tray, row in broken.items() if row.get("running"))
+        running = sorted(tray for tray, row in failed.items() if row.get("running"))
         if running:
             return _blocked(
                 clique,
                 generation,
                 "imex_change_blocked",
                 f"IMEX of clique {clique.name} must restart as a whole, but {running[0]} failed"
-                f" ({broken[running[0]].get('msg', 'no reason')}) while its daemon runs; fix that first, or stop its"
+                f" ({failed[running[0]].get('msg', 'no reason')}) while its daemon runs; fix that first, or stop its"
                 " daemon.",
                 running[0],
             )
@@ -106,9 +108,9 @@ def decide(
     outdated = tuple(
         tray
         for tray in clique.trays
-        if tray in broken
+        if tray in failed
         or (
-            (tray in away and (tray in play or tray in allow_outdated))
+            (tray in unreached and (tray in play or tray in allow_outdated))
             and not (tray in records and records[tray]["sha256"] == sha256)
         )
     )
