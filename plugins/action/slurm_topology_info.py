@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of slurm_topology_info: what jobs may span, from the running topology and the trays' health."""
+"""The controller's half of slurm_topology_info: computes job_spans from the running topology and the trays' health."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ActionModule(ActionBase):
         path = arguments.pop("fabric_file", None)
         sizes = arguments.pop("job_sizes", None) or []
         if not isinstance(sizes, list) or not all(str(size).isdecimal() and int(size) > 0 for size in sizes):
-            raise AnsibleActionFail("slurm_topology_info, option job_sizes: is not a list of counts of nodes from 1.")
+            raise AnsibleActionFail("slurm_topology_info, option job_sizes: is not a list of numbers of nodes from 1.")
         if path in (None, ""):
             fabric, state = None, State()
         elif isinstance(path, str):
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
                 raise AnsibleActionFail(str(error)) from None
         else:
             raise AnsibleActionFail(
-                f"slurm_topology_info, option fabric_file: {path!r} is not a path, name the fabric file."
+                f"slurm_topology_info, option fabric_file: {path!r} is not a path: name the fabric file."
             )
         result: dict[str, Any] = self._execute_module(
             module_name="rackscale.nvlink.slurm_topology_info", module_args=arguments, task_vars=task_vars
@@ -45,9 +45,9 @@ class ActionModule(ActionBase):
 
 
 def job_spans(topology: dict[str, Any], fabric: Fabric, state: State, sizes: list[int]) -> list[dict[str, Any]]:
-    """The rows of job_spans for the topology that slurm_topology_info tells; empty where no tray of it can work.
+    """The rows of job_spans for the running topology; empty where no tray of it works.
 
-    The blocks are those that run; the fabric file and its state only say which of their nodes can work.
+    The blocks are the running ones; the fabric file and its state have the health of their nodes.
     """
     name_of = {tray["slurm_node"]: name for name, tray in fabric.trays.items()}
     counts = [

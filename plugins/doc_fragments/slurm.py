@@ -11,11 +11,11 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   conf_dir:
-    description: The folder of C(slurm.conf).
+    description: Folder of C(slurm.conf).
     type: path
     default: /etc/slurm
   bin_dir:
-    description: The folder of Slurm's programs, where they are not in C(PATH) or a usual place.
+    description: Folder of Slurm's programs. By default they are searched in C(PATH) and the usual folders.
     type: path
 """
 

@@ -12,25 +12,25 @@ class ModuleDocFragment:
 options:
   slurm:
     description:
-      - The running Slurm whose block topology the source V(slurm) reads, to adopt one that was made by hand.
-      - Slurm knows no clique, so this source places no tray. When a clique that another source has seen gets its first
-        place, it takes the name and the position of the block that most of its trays stand in. A tray whose block is
-        not the one of its clique is a finding, and so is a block that belongs to no tray that is placed or attached.
-        Such a block, and one without nodes, keeps its name and its position in the fabric file.
-      - A tray is found by its NodeName, or by its NodeHostName where Slurm calls the node otherwise than its host; a
-        new tray then takes the NodeName as its C(nvlink_slurm_node). What the site says of a name wins.
+      - The running Slurm whose block topology the source V(slurm) reads, to adopt existing blocks.
+      - Slurm has no cliques, so this source places no tray. When a clique of another source gets its first place, it
+        takes the name and the position of the block that has most of its trays. A tray in another block than that of
+        its clique is a finding, and so is a block without any placed or attached tray. Such a block, and one without
+        nodes, keeps its name and its position in the fabric file.
+      - A tray is matched by its NodeName, or by its NodeHostName where that differs; a new tray then takes the NodeName
+        as its C(nvlink_slurm_node). A name that the site sets has precedence.
     type: dict
     suboptions:
       command:
         description:
-          - The command that runs scontrol, as a list of arguments or a text, as in V(ssh ctl scontrol).
-            C(show topoconf), C(show topology) or C(-o show nodes) is added to it.
+          - The command that runs scontrol, as a list of arguments or a text, such as V(ssh ctl scontrol).
+            C(show topoconf), C(show topology) or C(-o show nodes) is appended.
         type: raw
         default: scontrol
       topology:
         description:
-          - The topology to read where C(topology.yaml) holds several. Without it, the default one is, or the only one
-            of blocks.
+          - The topology to read where C(topology.yaml) has several. By default the cluster's default topology, or the
+            only block topology.
         type: str
       timeout:
         description: Seconds that the command may take.
@@ -38,7 +38,7 @@ options:
         default: 30
       slurm_cluster:
         description:
-          - The name that the fabric file gives this Slurm in C(clusters), where several share it. The trays in its
-            blocks are then in that cluster, unless the site says otherwise.
+          - The name of this Slurm cluster in C(clusters) of the fabric file, where several share it. The trays in its
+            blocks are then in that cluster, unless the site sets another.
         type: str
 """

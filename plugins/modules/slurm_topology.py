@@ -7,21 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_topology
-short_description: Give the cliques of a fabric to a running slurmctld as topology blocks
+short_description: Configure Slurm block topology from the cliques of a fabric
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
   - Writes one block for each clique of the fabric file, in the order of their positions, into C(topology.yaml) (Slurm
-    25.05 and later) or C(topology.conf) (24.05 and 24.11), has slurmctld load it and compares what runs with what was
-    written.
-  - Before anything is written, every rule that this version of Slurm has for such a file is checked. A finding of
-    severity C(error) stops the module.
-  - If slurmctld refuses the file, stops answering or runs something else afterwards, the old file is put back and
-    loaded, and the module fails with one sentence that says what failed and what was restored.
-  - If file and running topology are already right, nothing is touched. If only the running one is not, slurmctld is
-    told to reconfigure.
-  - Jobs go on running meanwhile. A job that was placed by the old blocks stays where it is.
+    25.05 and later) or C(topology.conf) (24.05 and 24.11), has slurmctld load it and compares the running topology with
+    the written one.
+  - Before anything is written, the topology is checked against every rule of this version of Slurm. A finding of
+    severity C(error) fails the module.
+  - If slurmctld refuses the file, stops answering or runs another topology afterwards, the old file is restored and
+    loaded, and the module fails with one sentence that names the cause and what was restored.
+  - If the file and the running topology are as desired, nothing changes. If only the running topology differs, the
+    module runs C(scontrol reconfigure).
+  - Jobs continue meanwhile. A job that was placed by the old blocks keeps its trays.
+  - Run it on the host of slurmctld, as a user that may write next to C(slurm.conf).
 options:
   state:
     description:
@@ -49,12 +50,12 @@ options:
         type: str
         required: true
       nodes:
-        description: The NodeNames of the block's trays, one by one. Empty for a placeholder.
+        description: The NodeNames of the block's trays. Empty for a placeholder.
         type: list
         elements: str
         default: []
       folded:
-        description: The same nodes as one hostlist, to be written into the file. Empty to list them one by one.
+        description: The same nodes as one hostlist for the file. If empty, the file lists them one by one.
         type: str
         default: ""
   clusters:
@@ -79,7 +80,7 @@ options:
             type: str
             required: true
           nodes:
-            description: The NodeNames of the block's trays, one by one.
+            description: The NodeNames of the block's trays.
             type: list
             elements: str
             default: []
@@ -89,41 +90,39 @@ options:
             default: ""
   block_sizes:
     description:
-      - The block sizes in nodes, the base size first, every other one a power of two times the base.
-      - Chosen from the fabric file if empty. From 25.05 on it is the size of the largest clique. Before, where a
+      - The block sizes in nodes. The first is the base block size, every other one is the base times a power of two.
+      - If empty, only the base block size is set. From 25.05 on it is the size of the largest clique. Before, where a
         block below the base size is fatal, it is the size of the smallest clique.
     type: list
     elements: int
     default: []
   topology_name:
-    description: Name of the topology in C(topology.yaml), as partitions write it in C(Topology=). No other topology
-      there is touched.
+    description: Name of the topology in C(topology.yaml), which partitions use in C(Topology=).
     type: str
     default: nvlink
   format:
     description:
       - The file to write. V(yaml) is C(topology.yaml), V(conf) is C(topology.conf).
-      - V(auto) takes what the version of Slurm prefers.
+      - V(auto) is V(yaml) from Slurm 25.05 on, V(conf) before.
     type: str
     choices: [auto, yaml, conf]
     default: auto
   other_topologies:
     description:
-      - Topologies beside that of the blocks, in C(topology.yaml) (Slurm 25.05 and later), as partitions choose them
-        with C(Topology=). One of kind V(flat) is for nodes without GPUs, which a block topology gives no job. One of
-        kind V(tree) is the scale-out network.
-      - The file's head names those of the list. One that an earlier run has made and the list no longer has is removed.
-        Any other topology of the file stays as it is.
+      - Further topologies in C(topology.yaml) (Slurm 25.05 and later), which partitions select with C(Topology=). Kind
+        V(flat) is for nodes without GPUs, which get no jobs in a block topology. Kind V(tree) is the scale-out network.
+      - The header of the file lists them. One that an earlier run has written and that is no longer listed here is
+        removed. Any other topology of the file stays unchanged.
     type: list
     elements: dict
     default: []
     suboptions:
       name:
-        description: Its name.
+        description: Name of the topology.
         type: str
         required: true
       kind:
-        description: Its kind.
+        description: Kind of the topology.
         type: str
         choices: [flat, tree]
         required: true
@@ -142,57 +141,56 @@ options:
             type: str
             default: ""
           nodes:
-            description: The nodes at it, as a hostlist. Only a switch without children has some.
+            description: The nodes at it, as a hostlist, for a switch without children.
             type: str
             default: ""
       leaf_variable:
         description:
-          - Instead of O(other_topologies[].switches), the host variable that names a tray's leaf switch, as
-            C(nvlink_leaf_switch). The action plugin makes the tree of it.
+          - The name of a host variable with a tray's leaf switch, such as C(nvlink_leaf_switch), instead of
+            O(other_topologies[].switches).
         type: str
       spine_variable:
         description:
-          - The host variable that names the spine switch above the leaf. Without it one switch joins all leaves.
+          - The name of a host variable with the spine switch above the leaf. Without it one switch connects all leaves.
         type: str
   cluster_default:
     description:
-      - Name of the topology that partitions without C(Topology=) use, in C(topology.yaml). That of the blocks if
-        empty.
+      - Name of the topology in C(topology.yaml) that partitions without C(Topology=) use. The block topology if empty.
     type: str
     default: ""
   allow_moving_jobs:
     description:
-      - Whether trays may change their block while jobs run on them. The jobs run on where they are, but the nodes of
-        one may then stand in several blocks.
-      - If V(false), such jobs stop the module.
+      - Whether trays may change their block while jobs run on them. The jobs keep their trays, which may then be in
+        several blocks.
+      - If V(false), such jobs fail the module.
     type: bool
     default: false
   live_update:
     description:
-      - Whether one tray that moves between two blocks, with nothing else changed, goes by C(scontrol update) (Slurm
-        25.05 and later) rather than by a reconfigure. The file is written too.
-      - Until the next reconfigure slurmd then tells the jobs on that tray its old place in C(SLURM_TOPOLOGY_ADDR).
+      - Whether to move a single tray between two blocks with C(scontrol update) (Slurm 25.05 and later) rather than
+        with a reconfigure, if nothing else changes. The file is written too.
+      - Until the next reconfigure, jobs on that tray have its old block in C(SLURM_TOPOLOGY_ADDR).
     type: bool
     default: true
   standby:
     description:
-      - What to do on a SlurmctldHost that stands by for the one in charge. With V(write) it gets the same files, once
-        the one in charge runs them. With V(skip) nothing is done there, and RV(standby_of) says so.
+      - What to do on a standby SlurmctldHost. V(write) writes the same files, once the active controller runs them.
+        V(skip) does nothing and returns RV(standby_of).
       - For controllers without a shared folder run the module with V(skip) on all of them, then with V(write).
     type: str
     choices: [write, skip]
     default: write
   manage_conf:
     description:
-      - Whether to set what C(slurm.conf) leaves unset of C(TopologyPlugin), C(SelectType) and C(PrologFlags), and of
-        C(TopologyParam=BlockAsNodeRank) where the blocks are the cluster's default (Slurm 25.11 and later), in the
-        file C(nvlink_topology.conf) that C(slurm.conf) then includes.
-      - The plugin is only set together with a topology that has nodes. Lines of C(slurm.conf) itself are never
-        changed, and one that contradicts stops the module.
+      - Whether to set C(TopologyPlugin), C(SelectType), C(PrologFlags) and, where the blocks are the cluster's default
+        (Slurm 25.11 and later), C(TopologyParam=BlockAsNodeRank), where C(slurm.conf) does not set them. They are
+        written to the file C(nvlink_topology.conf), and C(slurm.conf) gets an Include line for it.
+      - The plugin is only set together with a topology that has nodes. Other lines of C(slurm.conf) are never changed,
+        and an inconsistent one fails the module.
     type: bool
     default: false
   segments:
-    description: Values of C(--segment) that jobs use. Each is checked against what Slurm accepts with these blocks.
+    description: Values of C(--segment) that jobs use, to check that Slurm accepts them with these blocks.
     type: list
     elements: int
     default: []
@@ -213,7 +211,7 @@ attributes:
   diff_mode:
     support: full
     details:
-      - A line for every tray that moves, every block that is new or retired, and every size that changes.
+      - One line for each tray that moves, each new or retired block, and each changed block size.
   idempotent:
     support: full
   platform:
@@ -230,7 +228,7 @@ EXAMPLES = r"""
   check_mode: true
   diff: true
 
-- name: Give the blocks to Slurm
+- name: Configure the blocks
   rackscale.nvlink.slurm_topology:
     fabric_file: "{{ inventory_dir }}/fabric.json"
     block_sizes: [18, 36]
@@ -242,17 +240,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 version:
-  description: The version of Slurm.
+  description: Version of Slurm.
   returned: when O(state=present)
   type: str
   sample: 26.05.5
 path:
-  description: The topology file.
+  description: Path of the topology file.
   returned: when O(state=present)
   type: str
   sample: /etc/slurm/topology.yaml
 topology_name:
-  description: The name of the topology, C(default) with topology.conf.
+  description: Name of the topology. Slurm calls that of a topology.conf C(default).
   returned: success
   type: str
   sample: nvlink
@@ -273,42 +271,44 @@ moves:
       description: The node.
       type: str
     from:
-      description: The block that it leaves, null if it was in none.
+      description: Its old block, null if it was in none.
       type: str
     to:
-      description: The block that it comes to, null if it comes to none.
+      description: Its new block, null if it is in none.
       type: str
 changes:
-  description: What changes, a line each, as C(--diff) shows it.
+  description: What changed, or would change in check mode, one line each.
   returned: success
   type: list
   elements: str
   sample: ["r01t03: r01 -> r02a"]
 written:
-  description: The files that were written, or would be in check mode. The one before stays beside each as C(.previous).
+  description:
+    - The files that were written, or would be in check mode. The previous content is kept next to each as C(.previous).
+    - With O(state=absent) the files that were removed or changed.
   returned: success
   type: list
   elements: str
 reconfigured:
-  description: Whether slurmctld was told to reconfigure, or would be in check mode.
+  description: Whether slurmctld was reconfigured, or would be in check mode.
   returned: success
   type: bool
 live:
   description: The node that was moved without a reconfigure, or would be in check mode, else null.
-  returned: success
+  returned: when O(state=present)
   type: str
 jobs:
   description: The jobs on trays that change their block.
-  returned: success
+  returned: when O(state=present)
   type: list
   elements: dict
   sample: [{job: "12", user: alice, partition: gpu, nodes: [r01t03]}]
   contains:
     job:
-      description: The job's number.
+      description: The job ID.
       type: str
     user:
-      description: Whose job it is.
+      description: Owner of the job.
       type: str
     partition:
       description: Its partition.
@@ -318,40 +318,40 @@ jobs:
       type: list
       elements: str
 standby_of:
-  description: The controller in charge, where this host stands by for it, else null.
+  description: The active controller, where this host is a standby, else null.
   returned: success
   type: str
 rehearsal:
-  description: What the rehearsal showed, null where none was to be held.
-  returned: success
+  description: Result of the rehearsal, null where it was not requested.
+  returned: when O(state=present)
   type: dict
   contains:
     ran:
-      description: Whether it could be held.
+      description: Whether it ran.
       type: bool
     why:
-      description: Why it could not.
+      description: Why it did not run.
       type: str
     loaded:
-      description: Whether slurmctld took the files.
+      description: Whether slurmctld loaded the files.
       type: bool
     fatal:
-      description: Its words where it did not.
+      description: The fatal message of slurmctld where it did not.
       type: str
     version:
       description: The version of slurmctld.
       type: str
     seconds:
-      description: How long it took.
+      description: Duration in seconds.
       type: float
     complete:
-      description: Whether every test job was answered.
+      description: Whether slurmctld answered for every test job.
       type: bool
     placed:
-      description: How many test jobs would run.
+      description: Number of test jobs that would run.
       type: int
     refused:
-      description: How many would wait for ever.
+      description: Number of test jobs that would stay pending.
       type: int
     outcomes:
       description:
@@ -373,28 +373,28 @@ rehearsal:
           user: ""
       contains:
         kind:
-          description: What the job asks.
+          description: Kind of the test job.
           type: str
         nodes:
-          description: How many trays it wants.
+          description: Number of trays that it requests.
           type: int
         partition:
-          description: Its partition. V(nvlink_rehearsal) is one of the rehearsal alone, over all blocks and unlimited.
+          description: Its partition. V(nvlink_rehearsal) exists only in the rehearsal, with all blocks and no limits.
           type: str
         segment:
-          description: Its segment, V(0) for none.
+          description: Its C(--segment), V(0) for none.
           type: int
         block:
-          description: The block that it is about, or empty.
+          description: The block that it tests, or empty.
           type: str
         outcome:
           description: placed, refused or unanswered.
           type: str
         "on":
-          description: The trays that it would get, as a hostlist.
+          description: The trays that Slurm would allocate, as a hostlist.
           type: str
         blocks:
-          description: The blocks that they are in.
+          description: The blocks of these trays.
           type: list
           elements: str
         reason:
@@ -404,10 +404,10 @@ rehearsal:
           description: Whether the site requires it to run.
           type: bool
         user:
-          description: Whose job it is, empty where it meets no accounting records.
+          description: User of the job, empty where no accounting records apply.
           type: str
     left_out:
-      description: What the rehearsal left out of the site's settings, so that nobody takes it for more than it is.
+      description: Settings of the site that the rehearsal does not apply.
       type: list
       elements: dict
       contains:
@@ -415,17 +415,17 @@ rehearsal:
           description: The setting.
           type: str
         where:
-          description: Where it stands.
+          description: File and line of the setting.
           type: str
         why:
-          description: Why it was left out.
+          description: Why it is not applied.
           type: str
     added:
-      description: What the rehearsal added to them.
+      description: Settings that the rehearsal adds.
       type: list
       elements: str
 findings:
-  description: What is wrong, or worth knowing, each with its remedy.
+  description: Errors, warnings and notes, each with its remedy.
   returned: always
   type: list
   elements: dict
@@ -440,10 +440,10 @@ findings:
       description: One sentence with the remedy.
       type: str
     block:
-      description: The block that it is about.
+      description: Name of the block, if it is about one.
       type: str
     tray:
-      description: The tray that it is about.
+      description: Name of the tray, if it is about one.
       type: str
 """
 
@@ -551,10 +551,10 @@ def remove(module: AnsibleModule, _findings: Findings) -> dict[str, Any]:
 
 
 def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
-    """Survey, plan, apply; findings are filled on the way, so that they are told even where an error ends it."""
+    """Survey, plan and apply; findings are appended meanwhile, so that they are returned on an error too."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    wish = planning.DesiredState(
+    desired = planning.DesiredState(
         blocks=tuple(Block(block["name"], tuple(block["nodes"]), block["folded"]) for block in _blocks(params, slurm)),
         block_sizes=tuple(params["block_sizes"]),
         name=params["topology_name"],
@@ -566,13 +566,13 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         live_update=params["live_update"],
     )
     if module.check_mode:
-        plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
-        held = _rehearsed(plan, params)
+        plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), desired)
+        rehearsed = _rehearse(plan, params)
         findings.extend(plan.findings)
     else:
         with transaction.locked(params["conf_dir"], params["timeout"]):
-            plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), wish)
-            held = _rehearsed(plan, params)
+            plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), desired)
+            rehearsed = _rehearse(plan, params)
             findings.extend(plan.findings)
             if not plan.stopped_by() and not _skipped(plan, params):
                 applying.apply(plan)
@@ -590,7 +590,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         "live": plan.live.node if plan.live is not None and not stopped else None,
         "jobs": plan.jobs,
         "standby_of": plan.survey.acting or None,
-        "rehearsal": None if held is None else held.result(),
+        "rehearsal": None if rehearsed is None else rehearsed.result(),
         "findings": findings,
     }
     if module._diff and plan.difference and not _skipped(plan, params):
@@ -598,19 +598,19 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     return result
 
 
-def _rehearsed(plan: planning.Plan, params: dict[str, Any]) -> rehearsal.Rehearsal | None:
-    """The rehearsal of a plan that nothing else forbids; its findings are among the plan's."""
+def _rehearse(plan: planning.Plan, params: dict[str, Any]) -> rehearsal.Rehearsal | None:
+    """Rehearse a plan that no finding blocks; appends to its findings."""
     if plan.stopped_by() or _skipped(plan, params):
         return None
     return rehearsal.rehearse_topology(plan, params)
 
 
 def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any]]:
-    """The blocks that were given, or those of the cluster that runs here; SlurmError where that is none of them."""
+    """The given blocks, or those of the cluster that runs here; SlurmError where its name is not given."""
     if params["blocks"] is not None:
         return list(params["blocks"])
     here = slurm.config().get("clustername", "")
-    # Slurm keeps a ClusterName in lower case.
+    # Slurm stores a ClusterName in lower case.
     found = [cluster["blocks"] for cluster in params["clusters"] if cluster["name"].lower() == here.lower()]
     if not found:
         names = ", ".join(cluster["name"] for cluster in params["clusters"][:5])
@@ -622,12 +622,12 @@ def _blocks(params: dict[str, Any], slurm: programs.Slurm) -> list[dict[str, Any
 
 
 def _skipped(plan: planning.Plan, params: dict[str, Any]) -> bool:
-    """Whether this host stands by and is left for a later run."""
+    """Whether this host is a standby that is skipped."""
     return bool(plan.survey.acting) and params["standby"] == "skip"
 
 
 def _other(entry: dict[str, Any]) -> Topology:
-    """A topology beside that of the blocks, its body as topology.yaml has it."""
+    """Another topology, with the body that topology.yaml has."""
     if entry["kind"] == "flat":
         return Topology(entry["name"], "flat", False, body="true")
     switches = [

@@ -7,29 +7,28 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_topology_info
-short_description: Read the block topology that a slurmctld runs
+short_description: Read the running block topology of Slurm
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Returns the blocks that slurmctld runs, the state of its topology file, and the findings of the linter about what
-    runs.
-  - Reads only, through scontrol and the files beside slurm.conf. Run it on the host of slurmctld.
-  - With a fabric file it also tells, for jobs of several sizes, over how many blocks Slurm may spread them, how many
+  - Returns the blocks that slurmctld runs, the state of its topology file, and findings about both.
+  - Reads only, with scontrol and the files next to C(slurm.conf). Run it on the host of slurmctld.
+  - With a fabric file it also returns, for jobs of several sizes, over how many blocks Slurm may spread them, how many
     they need with the trays that work now, and which C(--segment) to use.
 options:
   fabric_file:
     description:
-      - Path of the fabric file on the Ansible controller, for RV(job_spans). The state file beside it tells which trays
-        work; without one all do.
+      - Path of the fabric file on the Ansible controller, for RV(job_spans). Its state file has the trays' health;
+        without one all trays count as working.
     type: path
   job_sizes:
-    description: Sizes of jobs in nodes that RV(job_spans) has beside powers of two and multiples of the base size.
+    description: Job sizes in nodes to add to RV(job_spans), which has powers of two and doubles of the base size.
     type: list
     elements: int
     default: []
   topology_name:
-    description: The topology to return where there are several. The first block topology if there is none of that name.
+    description: The topology to return where there are several. The first block topology if none has this name.
     type: str
     default: nvlink
   timeout:
@@ -62,17 +61,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 version:
-  description: The version of Slurm.
+  description: Version of Slurm.
   returned: success
   type: str
   sample: 26.05.5
 cluster:
-  description: ClusterName as slurmctld has it.
+  description: ClusterName of slurmctld.
   returned: success
   type: str
   sample: alps
 plugin:
-  description: TopologyPlugin as slurmctld runs it. It has no effect where there is a C(topology.yaml).
+  description: Running TopologyPlugin. It has no effect where there is a C(topology.yaml).
   returned: success
   type: str
   sample: topology/block
@@ -82,13 +81,13 @@ topology:
   type: dict
   contains:
     name:
-      description: Its name, C(default) with topology.conf.
+      description: Its name. Slurm calls that of a topology.conf C(default).
       type: str
     cluster_default:
       description: Whether partitions without C(Topology=) use it.
       type: bool
     block_sizes:
-      description: The block sizes in nodes. With topology.conf those of which a block exists.
+      description: The block sizes in nodes. With topology.conf those that a block has.
       type: list
       elements: int
     blocks:
@@ -104,12 +103,12 @@ topology:
           type: list
           elements: str
 others:
-  description: Names of the other topologies that run beside it.
+  description: Names of the other running topologies.
   returned: success
   type: list
   elements: str
 file:
-  description: The topology file that this version prefers, or the older one where only that is there.
+  description: The topology file that this version prefers, or C(topology.conf) where only that exists.
   returned: success
   type: dict
   contains:
@@ -117,17 +116,17 @@ file:
       description: Its path.
       type: str
     exists:
-      description: Whether it is there.
+      description: Whether it exists.
       type: bool
     running:
-      description: Whether slurmctld runs what it says, null if it cannot be read.
+      description: Whether slurmctld runs its content, null if it cannot be parsed.
       type: bool
 segment_max:
   description: The largest C(--segment) that Slurm accepts, null if there is no limit.
   returned: success
   type: int
 job_spans:
-  description: What a job may span on the idle cluster, a row for each size.
+  description: What a job may span on the idle cluster, one row for each size.
   returned: when a fabric file is given
   type: list
   elements: dict
@@ -140,18 +139,23 @@ job_spans:
       description: The number of base blocks over which Slurm may spread it without C(--segment).
       type: int
     needed:
-      description: The fewest blocks that have as many working trays, null where all together have not.
+      description: The fewest blocks with enough working trays, null where all blocks have too few.
       type: int
     starts:
-      description: Whether Slurm finds a place for it without C(--segment). If not, it waits until trays come back.
+      description: Whether Slurm can place it without C(--segment). If not, it stays pending until more trays work.
       type: bool
     segment:
       description:
-        - The largest C(--segment) with which it finds a place, so that so many nodes at a time share a clique.
-        - Null where one block holds the whole job, or where no segment above 1 fits.
+        - The largest C(--segment) with which Slurm can place it, so that groups of this size share a clique.
+        - Null where one block can hold the whole job, or where no segment above 1 fits.
       type: int
+changes:
+  description: Always empty; the module changes nothing.
+  returned: success
+  type: list
+  elements: str
 findings:
-  description: What is wrong, or worth knowing, each with its remedy.
+  description: Errors, warnings and notes, each with its remedy.
   returned: always
   type: list
   elements: dict
@@ -166,10 +170,10 @@ findings:
       description: One sentence with the remedy.
       type: str
     block:
-      description: The block that it is about.
+      description: Name of the block, if it is about one.
       type: str
     tray:
-      description: The tray that it is about.
+      description: Name of the tray, if it is about one.
       type: str
 """
 
@@ -180,7 +184,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import info, programs
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    # Taken by the action plugin, which adds job_spans.
+    # The action plugin uses them on the Ansible controller, for job_spans.
     "fabric_file": {"type": "path"},
     "job_sizes": {"type": "list", "elements": "int", "default": []},
     "topology_name": {"type": "str", "default": "nvlink"},
@@ -198,7 +202,7 @@ def main() -> None:
         result = info.report(slurm, params["conf_dir"], params["topology_name"])
     except NvlinkError as error:
         module.fail_json(msg=str(error), findings=[])
-    module.exit_json(changed=False, **result)
+    module.exit_json(changed=False, changes=[], **result)
 
 
 if __name__ == "__main__":

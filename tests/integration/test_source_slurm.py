@@ -142,7 +142,10 @@ def test_a_node_in_two_blocks_is_told(slurmctld: Slurmctld) -> None:
     told = slurm.discover(options(slurmctld), NOW)
     assert places(told)["r02t04"] == ("west", 0)
     assert [(row["code"], row["message"]) for row in told.findings] == [
-        ("tray_listed_twice", "Slurm has node r02t04 in the blocks west and east; the first counts, take one out.")
+        (
+            "tray_listed_twice",
+            "Slurm has node r02t04 in the blocks west and east; remove it from one (the first is used).",
+        )
     ]
 
 

@@ -1,12 +1,12 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's block topology: one block a clique, in the order of their positions.
+"""Render Slurm's block topology: one block for each clique, in the order of their positions.
 
 Pure: a fabric becomes blocks, blocks become the text of topology.yaml (25.05 and later) and topology.conf (before).
 Blocks, their order and their sizes come from the fabric file alone; a retired clique and a reserved block have no
-nodes. What a version of Slurm cannot load is decided by module_utils/slurm/rules.py, which also runs on the
-controller's host.
+nodes. module_utils/slurm/rules.py decides what a version of Slurm can load; it also runs on the controller's
+host.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ except ImportError:
     NodeSet = None
 
 TOPOLOGY_NAME = "nvlink"
-# What ClusterShell's node sets and Slurm's hostlists do not read alike.
+# Characters that ClusterShell's node sets and Slurm's hostlists read differently.
 _ODD = frozenset("[],!&^@%*?:/# \t\n")
-# Rendered away from a cluster, no version can be asked: each file is for the newest Slurm that reads it and is tested.
+# Without a cluster the version is unknown: each file is for the newest tested Slurm that reads it.
 RENDERED_FOR: dict[str, rules.Version] = {YAML: (26, 5, 5), CONF: (24, 11, 5)}
 
 
@@ -52,7 +52,7 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
 
 
 def text(made: Sequence[Block], style: str) -> str:
-    """One file of these blocks; empty where Slurm would not load it."""
+    """The text of one file; empty where Slurm would not load it."""
     candidate, found = _checked(made, style)
     if any(finding["severity"] == "error" for finding in found):
         return ""
@@ -60,14 +60,14 @@ def text(made: Sequence[Block], style: str) -> str:
 
 
 def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
-    """What Slurm would make of the files: the linter's findings, said once where both styles have them."""
+    """The linter's findings about the files, once where both formats have them."""
     found: list[model.Finding] = []
     for cluster in _clusters(fabric):
         of_one: list[model.Finding] = []
         made = blocks(fabric, cluster)
         for style in RENDERED_FOR:
             of_one.extend(finding for finding in _checked(made, style)[1] if finding not in of_one)
-        # Blocks of two clusters may have one name.
+        # Blocks of two clusters may have the same name.
         where = f"Slurm cluster {cluster}: " if cluster else ""
         found.extend({**row, "message": where + row["message"]} for row in of_one)
     return found
@@ -77,8 +77,8 @@ def _clusters(fabric: model.Fabric) -> list[str | None]:
     """The Slurm clusters that have trays; None for the one that a fabric file without clusters is for."""
     if not fabric.slurm_clusters:
         return [None]
-    inhabited = {tray.get("slurm_cluster") for tray in fabric.trays.values()}
-    return [name for name in fabric.slurm_clusters if name in inhabited]
+    with_trays = {tray.get("slurm_cluster") for tray in fabric.trays.values()}
+    return [name for name in fabric.slurm_clusters if name in with_trays]
 
 
 def _checked(made: Sequence[Block], style: str) -> tuple[rules.Candidate, list[model.Finding]]:
@@ -94,9 +94,9 @@ def _checked(made: Sequence[Block], style: str) -> tuple[rules.Candidate, list[m
 
 
 def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...]:
-    """One block a clique, in a cluster where there are several, by position; nodes are the trays' names in Slurm.
+    """One block for each clique of a cluster, by position; nodes are the trays' NodeNames.
 
-    Reserved blocks stand among them without nodes.
+    Reserved blocks are included without nodes.
     """
     made = []
     for view in fabric.slurm_blocks(cluster):
@@ -108,8 +108,8 @@ def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...
 def switches(name: str, places: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:
     """The switches of the tree ``name`` from node -> (leaf, spine or ""); SlurmError where a leaf has two spines.
 
-    Where several switches would stand at the top, one named ``<name>-core`` joins them: Slurm starts no job over
-    switches that nothing joins.
+    Several switches at the top get a common switch ``<name>-core``, since Slurm starts no job across switches that are
+    not connected.
     """
     nodes: dict[str, list[str]] = {}
     spine_of: dict[str, str] = {}
@@ -118,8 +118,8 @@ def switches(name: str, places: Mapping[str, tuple[str, str]]) -> list[dict[str,
         known = spine_of.setdefault(leaf, spine)
         if known != spine:
             raise SlurmError(
-                f"The leaf switch {leaf} has the spines {known or 'none'} and {spine or 'none'} (at {node}): give all"
-                " its trays one."
+                f"The leaf switch {leaf} has the spines {known or 'none'} and {spine or 'none'} (at {node}): set the"
+                " same spine on all its trays."
             )
     below: dict[str, list[str]] = {}
     for leaf, spine in spine_of.items():
@@ -135,18 +135,18 @@ def switches(name: str, places: Mapping[str, tuple[str, str]]) -> list[dict[str,
 
 
 def fold(nodes: Iterable[str]) -> str:
-    """A hostlist that Slurm's own reader takes for exactly these nodes: ``r01t[01-18]``; empty for no node.
+    """A hostlist that Slurm expands to exactly these nodes, such as ``r01t[01-18]``; empty for no node.
 
-    ClusterShell folds; where its syntax and Slurm's part (steps, groups, odd characters) the names are listed one by
-    one. It takes 6 times as long as a whole topology.yaml, so names that differ in their last number alone, as those of
-    a rack do, are folded here, to the same text.
+    ClusterShell folds; where its syntax differs from Slurm's (steps, groups, special characters) the names are listed
+    one by one. Since it takes 6 times as long as a whole topology.yaml, names that differ only in their last number, as
+    those of a rack do, are folded here, to the same text.
     """
     if NodeSet is None:
         raise SlurmError(
             "Folding node names needs ClusterShell: install the Python package clustershell on the controller."
         )
     names = list(nodes)
-    # Doubles and names that the linter refuses must reach it as they are.
+    # Duplicates and invalid names must reach the linter unchanged.
     if len(set(names)) != len(names) or "" in names or not _ODD.isdisjoint("".join(names)):
         return ""
     if _differ_at_the_end(names):
@@ -156,7 +156,7 @@ def fold(nodes: Iterable[str]) -> str:
 
 
 def _differ_at_the_end(names: Sequence[str]) -> bool:
-    """Whether all have one stem, and after it equally many digits."""
+    """Whether all have the same stem, followed by the same number of digits."""
     if len(set(map(len, names))) != 1:
         return False
     stems = set(map(hostlist.stem_of, names))

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How large a job can be: what segments of each size reach with the trays that work now. Pure.
+"""Compute how large a job can be with segments of each size and the trays that work now. Pure.
 
 Slurm places a job with ``--segment=S`` in groups of S trays, each group inside one block, so a block with one tray less
-than S holds none. ``spans`` says what a job may span; this says how many trays jobs can have at all.
+than S has none. ``spans`` computes what a job may span, this module how many trays jobs can use at all.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
 
 
 @dataclass(frozen=True)
 class Reach:
-    """What segments of ``segment`` trays reach: how many blocks hold one, and the trays of the largest job of them."""
+    """How many blocks have a segment of ``segment`` trays, and how many trays the largest job of such segments has."""
 
     segment: int
     blocks: int
@@ -27,10 +28,10 @@ class Reach:
 
 @dataclass(frozen=True)
 class Capacity:
-    """Of one Slurm cluster (its name is empty where there is but one).
+    """The capacity of one Slurm cluster; its name is empty where there is only one.
 
     working: the trays that work now; largest: the most in one block; reaches: by segment, rising; advice: which segment
-    to ask for, a sentence, or nothing where there is no choice; jobs: what jobs may span.
+    to use, empty where there is no choice; jobs: what jobs may span.
     """
 
     cluster: str
@@ -42,7 +43,7 @@ class Capacity:
 
 
 def capacities(fabric: model.Fabric, state: model.State) -> list[Capacity]:
-    """One for each Slurm cluster in which a tray works."""
+    """The capacity of each Slurm cluster with a working tray."""
     found = []
     for name in fabric.slurm_clusters or [""]:
         counts = spans.usable(fabric, state, name or None)
@@ -56,28 +57,28 @@ def capacities(fabric: model.Fabric, state: model.State) -> list[Capacity]:
 
 
 def reach(counts: Sequence[int], segment: int) -> Reach:
-    """What segments of a size reach; counts: working trays a block."""
-    held = [count // segment for count in counts]
-    return Reach(segment, sum(number > 0 for number in held), sum(held) * segment)
+    """The Reach of one segment size. counts: working trays of each block."""
+    segments = [number // segment for number in counts]
+    return Reach(segment, sum(number > 0 for number in segments), sum(segments) * segment)
 
 
 def advice(counts: Sequence[int], size: int) -> str:
-    """Whether to ask for whole blocks of ``size`` trays or for the power of two below, as 18 or 16 of an NVL72 rack."""
+    """Whether to use segments of whole blocks or of the power of two below, such as 18 or 16 of an NVL72 rack."""
     smaller = _power_below(size)
     if smaller in (0, size):
         return ""
     whole, even = reach(counts, size), reach(counts, smaller)
     numbers = (
-        f"Segments of {size} reach {whole.trays} trays in {whole.blocks} blocks, "
-        f"segments of {smaller} reach {even.trays} in {even.blocks}"
+        f"Segments of {size} use up to {count(whole.trays, 'tray')} in {count(whole.blocks, 'block')}, "
+        f"segments of {smaller} up to {even.trays} in {even.blocks}"
     )
     if whole.trays > even.trays:
         spare = size - smaller
         return (
-            f"{numbers}: ask for {size} where a job's layout allows it, and for {smaller} where it must start even "
-            f"after a block has lost {spare} {'tray' if spare == 1 else 'trays'}."
+            f"{numbers}: use {size} where a job's layout allows it, and {smaller} where it must start even after a"
+            f" block has lost {count(spare, 'tray')}."
         )
-    return f"{numbers}: ask for {smaller}, since too many blocks lack a tray."
+    return f"{numbers}: use {smaller}, since too many blocks lack a tray."
 
 
 def _segments(size: int) -> list[int]:

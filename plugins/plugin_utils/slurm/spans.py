@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a Slurm job may span: blocks that topology/block allows it, blocks that it needs with the trays that work now.
+"""Compute what a Slurm job may span: the blocks that topology/block allows, and those that it needs.
 
-Pure. Written after eval_nodes_block.c of Slurm 24.11 and 26.05, whose rules are the same for jobs without a segment;
-tests/integration/test_slurm_spans.py asks real slurmctlds. An idle cluster is assumed: who uses what is Slurm's matter.
+Pure. From eval_nodes_block.c of Slurm 24.11 and 26.05, whose rules are the same for jobs without a segment;
+tests/integration/test_slurm_spans.py compares it with real slurmctlds. The cluster is assumed to be idle.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 
-# A tray in one of these states is not counted as able to work.
-AWAY = frozenset((model.STALE, model.CONFLICT, model.UNPLACED))
+# A tray in one of these states cannot run jobs.
+UNAVAILABLE = frozenset((model.STALE, model.CONFLICT, model.UNPLACED))
 
 
 @dataclass(frozen=True)
 class Span:
     """A job of ``nodes`` trays on the idle cluster as it is now.
 
-    allowed: the blocks of base size that Slurm lets it touch; needed: the fewest blocks that have as many working
-    trays, None where all together have not; starts: whether Slurm finds a place for it without --segment; segment: the
-    largest --segment with which it finds one, None where one block holds it anyway or only a segment of 1 would do.
+    allowed: the number of blocks of base size that Slurm lets it use; needed: the fewest blocks with as many working
+    trays, None where all blocks have too few; starts: whether Slurm can place it without --segment; segment: the
+    largest --segment with which Slurm can place it, None where one block can hold it, or only with a segment of 1.
     """
 
     nodes: int
@@ -35,7 +35,7 @@ class Span:
 
 
 def usable(fabric: model.Fabric, state: model.State, cluster: str | None = None) -> list[int]:
-    """The trays of each block that can work now, in block order: those that no state calls unhealthy or away."""
+    """The number of working trays of each block, in order: not unhealthy, stale, in conflict or unplaced."""
     counts = []
     for block in fabric.slurm_blocks(cluster):
         counts.append(sum(works(state.trays.get(name)) for name in block.trays))
@@ -43,12 +43,12 @@ def usable(fabric: model.Fabric, state: model.State, cluster: str | None = None)
 
 
 def works(tray: model.TrayState | None) -> bool:
-    """Whether a job can be given a tray, as far as its state tells; one that no state knows counts as working."""
-    return tray is None or (tray["health"] != model.UNHEALTHY and tray["state"] not in AWAY)
+    """Whether a tray can run jobs, by its state; a tray without a state counts as working."""
+    return tray is None or (tray["health"] != model.UNHEALTHY and tray["state"] not in UNAVAILABLE)
 
 
 def sizes_of_interest(counts: Sequence[int], base: int, more: Iterable[int] = ()) -> list[int]:
-    """Job sizes worth a row: powers of two, the base and its doubles, everything, and the site's own."""
+    """The job sizes of the table: powers of two, the base size and its doubles, all trays, and those in ``more``."""
     total = sum(counts)
     sizes = {total, *more}
     for start in (1, base):
@@ -60,7 +60,7 @@ def sizes_of_interest(counts: Sequence[int], base: int, more: Iterable[int] = ()
 
 
 def spans(counts: Sequence[int], block_sizes: Sequence[int], jobs: Iterable[int]) -> list[Span]:
-    """A Span for each job size; counts: working trays a block in file order, block_sizes: the base first."""
+    """A Span for each job size. counts: working trays of each block in file order; block_sizes: the base first."""
     base = block_sizes[0]
     levels = _levels(base, block_sizes, len(counts))
     return [_span(counts, base, levels, nodes) for nodes in jobs]
@@ -74,25 +74,25 @@ def _levels(base: int, sizes: Sequence[int], blocks: int) -> list[int]:
 
 
 def _span(counts: Sequence[int], base: int, levels: Sequence[int], nodes: int) -> Span:
-    wanted = (-(-nodes // base) - 1).bit_length()
-    lower = max((level for level in levels if level < wanted), default=0)
-    upper = next((level for level in levels if level >= wanted), None)
-    most = -(-nodes // (base << lower))
+    target = (-(-nodes // base) - 1).bit_length()
+    lower = max((level for level in levels if level < target), default=0)
+    upper = next((level for level in levels if level >= target), None)
+    limit = -(-nodes // (base << lower))
     step = len(counts) or 1 if upper is None else 1 << upper
-    starts = any(_room(counts[at : at + step], step, 1 << lower, most) >= nodes for at in range(0, len(counts), step))
+    starts = any(_room(counts[at : at + step], step, 1 << lower, limit) >= nodes for at in range(0, len(counts), step))
     largest = sorted(counts, reverse=True)
     needed = next((number for number in range(1, len(counts) + 1) if sum(largest[:number]) >= nodes), None)
     one = nodes <= base and needed == 1
-    return Span(nodes, most << lower, needed, starts, None if one else _segment(counts, base, nodes))
+    return Span(nodes, limit << lower, needed, starts, None if one else _segment(counts, base, nodes))
 
 
-def _room(counts: Sequence[int], step: int, below: int, most: int) -> int:
-    """The working trays that Slurm counts in one block of ``step`` base blocks, made of groups of ``below`` of them."""
-    if step == below * most:
+def _room(counts: Sequence[int], step: int, below: int, limit: int) -> int:
+    """The working trays that Slurm counts in ``step`` base blocks, in groups of ``below`` of them."""
+    if step == below * limit:
         return sum(counts)
     groups = [sum(counts[at : at + below]) for at in range(0, len(counts), below)]
-    # Slurm divides without rest: a last group that is not whole does not count where all blocks are one.
-    return sum(sorted(groups[: step // below], reverse=True)[:most])
+    # Slurm uses an integer division: an incomplete last group does not count where all blocks are one group.
+    return sum(sorted(groups[: step // below], reverse=True)[:limit])
 
 
 def _segment(counts: Sequence[int], base: int, nodes: int) -> int | None:
@@ -109,9 +109,9 @@ def table(
     block_sizes: Sequence[int] = (),
     jobs: Iterable[int] = (),
 ) -> list[Span]:
-    """The rows for one Slurm cluster of a fabric; sizes chosen as the newest Slurm would have them where none is given.
+    """The rows for one Slurm cluster of a fabric; without block_sizes those of the newest Slurm.
 
-    Empty where no tray can work.
+    Empty where no tray works.
     """
     counts = usable(fabric, state, cluster)
     size = max((len(block.trays) for block in fabric.blocks(cluster)), default=0)

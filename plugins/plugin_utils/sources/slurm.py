@@ -1,9 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Source slurm: the block topology of a running cluster, so that a site's hand-made blocks keep names and positions.
+"""Source slurm: the block topology of a running cluster, so that a site's existing blocks keep names and positions.
 
-It names no clique and has asked no tray, so its observations are unreachable ones, with a block and a NodeName alone.
+Slurm has no clique and this source contacts no tray, so its observations are unreachable ones with only a block and a
+NodeName.
 """
 
 from __future__ import annotations
@@ -55,16 +56,20 @@ def discover(option: Any, now: str) -> SourceResult:
             if not NODE_NAME.fullmatch(node):
                 unnamed.append(node)
             elif places.setdefault(node, (name, position))[0] != name:
-                # Slurm loads such a topology, and puts the node into both.
+                # Slurm loads such a topology with the node in both blocks.
                 twice.setdefault(node, name)
     for node, second in twice.items():
-        message = f"Slurm has node {node} in the blocks {places[node][0]} and {second}; the first counts, take one out."
+        message = (
+            f"Slurm has node {node} in the blocks {places[node][0]} and {second}; remove it from one (the first is"
+            " used)."
+        )
         findings.append(finding("tray_listed_twice", message))
     if unnamed:
-        message = f"Slurm's blocks hold {shown(unnamed[0])}, which can be no tray's name; correct the block."
+        message = f"Slurm's blocks have the node {shown(unnamed[0])}, which is no valid tray name; correct the block."
         findings.append(finding("trays_unnamed", message))
-    seen = [_observation(hosts.get(node, node), node, block, cluster, now) for node, block in places.items()]
-    return SourceResult(seen, findings, tuple((name, position) for position, (name, _nodes) in enumerate(blocks)))
+    observations = [_observation(hosts.get(node, node), node, block, cluster, now) for node, block in places.items()]
+    positions = tuple((name, position) for position, (name, _nodes) in enumerate(blocks))
+    return SourceResult(observations, findings, positions)
 
 
 def _observation(tray: str, node: str, block: tuple[str, int], cluster: str | None, now: str) -> Observation:
@@ -72,7 +77,7 @@ def _observation(tray: str, node: str, block: tuple[str, int], cluster: str | No
         tray,
         SOURCE,
         reachable=False,
-        problem=f"Slurm has it in block {block[0]} and no other source tells of it",
+        problem=f"Slurm has it in block {block[0]} and no other source has it",
         observed_at=now,
         slurm_node=node,
         slurm_cluster=cluster,
@@ -81,19 +86,19 @@ def _observation(tray: str, node: str, block: tuple[str, int], cluster: str | No
 
 
 def _host_names(command: Sequence[str], timeout: float, findings: list[Finding]) -> dict[str, str]:
-    """NodeName -> NodeHostName, of the nodes that alone are on a host of another name.
+    """NodeName -> NodeHostName, of nodes whose NodeName differs from the name of their host.
 
-    So a tray is found that Slurm calls otherwise. Without an answer all nodes count as called like their hosts.
+    If scontrol fails, every NodeName counts as the name of its host.
     """
     argv = [*command, "-o", "show", "nodes"]
-    told = _ask(argv, timeout)
-    if told.rc != 0:
-        message = f"{SOURCE}: {_words(argv)} fails ({_why(told)}); nodes count as called like their hosts."
+    result = _run(argv, timeout)
+    if result.rc != 0:
+        message = f"{SOURCE}: {_words(argv)} fails ({_why(result)}); each NodeName counts as the name of its host."
         findings.append(finding("source_incomplete", message))
         return {}
-    said = (dict(_NODE.findall(line)) for line in told.stdout.splitlines())
-    pairs = [(row["NodeName"], row["NodeHostName"]) for row in said if row.keys() >= {"NodeName", "NodeHostName"}]
-    # Several slurmd on one host, as in tests of Slurm, are no trays of that name.
+    rows = (dict(_NODE.findall(line)) for line in result.stdout.splitlines())
+    pairs = [(row["NodeName"], row["NodeHostName"]) for row in rows if row.keys() >= {"NodeName", "NodeHostName"}]
+    # Several slurmd on one host, as in tests of Slurm, are not trays.
     shared = Counter(host for _node, host in pairs)
     return {node: host for node, host in pairs if node != host and shared[host] == 1 and NODE_NAME.fullmatch(host)}
 
@@ -110,28 +115,28 @@ def _command(options: Options, option: Any) -> list[str]:
 
 
 def _blocks(options: Options, command: Sequence[str], timeout: float) -> Blocks:
-    """topoconf (25.05 and later) also shows blocks without nodes, which hold a position; older ones show lines."""
-    wanted = options.text("topology")
-    told = _ask([*command, "show", "topoconf"], timeout)
+    """The blocks from ``show topoconf`` (25.05 and later, with empty blocks), else from ``show topology``."""
+    name = options.text("topology")
+    result = _run([*command, "show", "topoconf"], timeout)
     try:
-        # It begins with %YAML; releases before 25.05 call topoconf an invalid entity, on standard error.
-        topologies = parse_yaml(told.stdout) if told.rc == 0 else []
+        # Releases before 25.05 print "invalid entity" on standard error.
+        topologies = parse_yaml(result.stdout) if result.rc == 0 else []
         named = [row for row in topologies if row.kind == "block"]
-        if wanted:
-            named = [row for row in named if row.name == wanted]
+        if name:
+            named = [row for row in named if row.name == name]
         elif len(named) > 1:
             named = [row for row in named if row.cluster_default]
         if len(named) == 1:
             return [(block.name, block.nodes) for block in named[0].blocks]
-        if wanted or any(row.kind == "block" for row in topologies):
-            what = shown(wanted) if wanted else "that is the default or the only one"
+        if name or any(row.kind == "block" for row in topologies):
+            what = shown(name) if name else "that is the default or the only one"
             raise options.wrong("topology", f"finds no topology of blocks {what}; name one that scontrol shows")
         argv = [*command, "show", "topology"]
-        told = _ask(argv, timeout)
-        # Without an answer of slurmctld it still exits with status 0.
-        if told.rc != 0 or (told.stderr.strip() and not told.stdout.strip()):
-            raise OutageError(f"{SOURCE}: {_words(argv)} fails ({_why(told)}); run it by hand")
-        shown_blocks = [(row.name, row.nodes) for row in parse_show_topology(told.stdout) if not row.aggregated]
+        result = _run(argv, timeout)
+        # It exits with status 0 even where slurmctld does not answer.
+        if result.rc != 0 or (result.stderr.strip() and not result.stdout.strip()):
+            raise OutageError(f"{SOURCE}: {_words(argv)} fails ({_why(result)}); run it by hand")
+        shown_blocks = [(row.name, row.nodes) for row in parse_show_topology(result.stdout) if not row.aggregated]
     except SlurmError as error:
         raise OutageError(f"{SOURCE}: {str(error).rstrip('.')}") from None
     if not shown_blocks:
@@ -140,23 +145,23 @@ def _blocks(options: Options, command: Sequence[str], timeout: float) -> Blocks:
 
 
 def _words(argv: Sequence[str]) -> str:
-    """The command for a sentence; of a long one the end, which says what was asked."""
+    """The command for a message; the end of a long one."""
     text = shlex.join(argv)
     return repr(text if len(text) <= 60 else f"...{text[-57:]}")
 
 
-def _why(told: child.Result) -> str:
-    return sentence(told.stderr or told.stdout) or f"exit status {told.rc}"
+def _why(result: child.Result) -> str:
+    return sentence(result.stderr or result.stdout) or f"exit status {result.rc}"
 
 
-def _ask(argv: Sequence[str], timeout: float) -> child.Result:
+def _run(argv: Sequence[str], timeout: float) -> child.Result:
     try:
-        told = child.run(argv, timeout, max_output=MAX_OUTPUT)
+        result = child.run(argv, timeout, max_output=MAX_OUTPUT)
     except NvlinkError as error:
         raise OutageError(f"{SOURCE}: {str(error).rstrip('.')}") from None
     words = _words(argv)
-    if told.error:
-        raise OutageError(f"{SOURCE}: {words} cannot be started ({sentence(told.error)}); correct command")
-    if told.timed_out:
-        raise OutageError(f"{SOURCE}: {words} gave no answer in {timeout:g} seconds; see slurmctld, or raise timeout")
-    return told
+    if result.error:
+        raise OutageError(f"{SOURCE}: {words} cannot be started ({sentence(result.error)}); correct command")
+    if result.timed_out:
+        raise OutageError(f"{SOURCE}: {words} did not answer in {timeout:g} seconds; check slurmctld, or raise timeout")
+    return result

@@ -18,8 +18,8 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "needs either fabric_file or blocks"),
-        ({"fabric_file": "f.json", "blocks": []}, "needs either fabric_file or blocks"),
+        ({}, "needs exactly one of fabric_file, blocks and clusters"),
+        ({"fabric_file": "f.json", "blocks": []}, "needs exactly one of fabric_file, blocks and clusters"),
         ({"fabric_file": ["f.json"]}, "option fabric_file: .* is not a path"),
         ({"fabric_file": ""}, "option fabric_file: .* is not a path"),
         ({"fabric_file": "/nowhere/fabric.json"}, "/nowhere/fabric.json: cannot be read"),
@@ -157,7 +157,7 @@ def test_a_leaf_with_two_spines_is_one_sentence(
 ) -> None:
     variables = {"r01t01": {"leaf": "leaf1", "spine": "a"}, "r01t02": {"leaf": "leaf1", "spine": "b"}}
     with pytest.raises(
-        AnsibleActionFail, match=r"The leaf switch leaf1 has the spines a and b \(at r01t02\): give all"
+        AnsibleActionFail, match=r"The leaf switch leaf1 has the spines a and b \(at r01t02\): set the same"
     ):
         given_to_the_module(run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[TREE])
 

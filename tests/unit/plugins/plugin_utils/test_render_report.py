@@ -168,7 +168,7 @@ def test_capacity_gives_the_largest_job_of_each_segment_and_an_advice() -> None:
     row = '<tr><th scope="row" class="n">{}</th><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>'
     assert row.format(16, 4, 64, 6) in text
     assert row.format(18, 2, 36, 34) in text
-    assert "Segments of 18 reach 36 trays in 2 blocks, segments of 16 reach 64 in 4: ask for 16" in text
+    assert "Segments of 18 use up to 36 trays in 2 blocks, segments of 16 up to 64 in 4: use 16" in text
 
 
 def test_a_verdict_shows_layers_failures_causes_and_what_mends_them() -> None:

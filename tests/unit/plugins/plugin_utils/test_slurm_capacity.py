@@ -32,9 +32,9 @@ def test_a_job_of_segments_really_fits_and_one_more_does_not(counts: list[int], 
 @pytest.mark.parametrize(
     ("counts", "says"),
     [
-        ([18] * 4, "ask for 18 where a job's layout allows it, and for 16"),
-        ([18, 17, 17, 17], "Segments of 18 reach 18 trays in 1 blocks, segments of 16 reach 64 in 4: ask for 16"),
-        ([15] * 4, "ask for 16"),
+        ([18] * 4, "use 18 where a job's layout allows it, and 16"),
+        ([18, 17, 17, 17], "Segments of 18 use up to 18 trays in 1 block, segments of 16 up to 64 in 4: use 16"),
+        ([15] * 4, "use 16"),
     ],
 )
 def test_the_advice_between_18_and_16(counts: list[int], says: str) -> None:

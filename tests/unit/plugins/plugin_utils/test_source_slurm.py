@@ -121,7 +121,7 @@ def test_half_an_answer_is_told_and_is_no_outage(tmp_path: Path) -> None:
     told = slurm.discover(scontrol(tmp_path, TOPOCONF, nodes=None), NOW)
     assert [row.tray for row in told.observations] == [row.slurm_node for row in told.observations]
     assert [(row["code"], row["severity"]) for row in told.findings] == [("source_incomplete", "warning")]
-    assert told.findings[0]["message"].endswith(" fails (no access); nodes count as called like their hosts.")
+    assert told.findings[0]["message"].endswith(" fails (no access); each NodeName counts as the name of its host.")
 
 
 def test_a_node_in_two_blocks_and_one_without_a_name_are_told(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_a_node_in_two_blocks_and_one_without_a_name_are_told(tmp_path: Path) ->
     told = slurm.discover(scontrol(tmp_path, None, lines), NOW)
     assert blocks(told.observations) == {"t1": ("a", 0), "t2": ("a", 0)}
     assert [row["message"] for row in told.findings] == [
-        "Slurm has node t2 in the blocks a and b; the first counts, take one out.",
-        "Slurm's blocks hold '_x', which can be no tray's name; correct the block.",
+        "Slurm has node t2 in the blocks a and b; remove it from one (the first is used).",
+        "Slurm's blocks have the node '_x', which is no valid tray name; correct the block.",
     ]
 
 
@@ -155,8 +155,8 @@ def test_a_block_of_nobody_is_told_where_the_fabric_is_known(tmp_path: Path) -> 
     ("options", "says"),
     [
         ({"command": ["/nowhere/scontrol"]}, r"^slurm: '/nowhere/scontrol show topoconf' cannot be started \("),
-        ({"command": "sleep 30;", "timeout": 0.2}, r"^slurm: .* (gave no answer in 0\.2 seconds|fails \()"),
-        ({"command": ["sh", "-c", "sleep 30"], "timeout": 0.2}, r"^slurm: .* gave no answer in 0\.2 seconds; "),
+        ({"command": "sleep 30;", "timeout": 0.2}, r"^slurm: .* (did not answer in 0\.2 seconds|fails \()"),
+        ({"command": ["sh", "-c", "sleep 30"], "timeout": 0.2}, r"^slurm: .* did not answer in 0\.2 seconds; "),
         ({"command": "false"}, r"^slurm: 'false show topology' fails \(exit status 1\); run it by hand$"),
         ({"command": "true"}, r"^slurm: scontrol shows no block; "),
         ({"command": ["sh", "-c", "echo '- {'"]}, r"^slurm: "),
