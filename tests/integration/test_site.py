@@ -68,7 +68,7 @@ def test_a_phase_that_is_not_in_this_run_costs_no_tray_a_task(folder: Path) -> N
 
 @pytest.mark.parametrize(
     ("way", "play"),
-    [("existing", "Give the fabric's blocks to Slurm"), ("managed", "Bring Slurm up on controller and trays")],
+    [("existing", "Configure block topology and tiers of Slurm"), ("managed", "Bring Slurm up on controller and trays")],
 )
 def test_the_controllers_group_may_say_whether_slurm_is_managed(folder: Path, way: str, play: str) -> None:
     (folder / "group_vars" / "slurm_controller.json").write_text(json.dumps({"site_slurm": way}))
@@ -103,7 +103,7 @@ def test_all_tags_are_shown_before_anything_is_known(folder: Path) -> None:
     ("arguments", "expected"),
     [
         (["--tags", "quick,report"], ["Compare all layers with the fabric file", "Report the racks of a fabric file"]),
-        (["--skip-tags", "discover,imex,verify"], ["Give the fabric's blocks to Slurm"]),
+        (["--skip-tags", "discover,imex,verify"], ["Configure block topology and tiers of Slurm"]),
     ],
     ids=["chosen", "left out"],
 )

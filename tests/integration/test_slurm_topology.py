@@ -533,7 +533,7 @@ def test_the_playbook_fails_with_the_finding(site: Site) -> None:
         (None, (), "cannot be read"),
         ("{", (), "is not JSON"),
         ('{"schema_version": 7}', (), "schema_version"),
-        (None, ("-e", "fabric_file="), "No fabric file is named"),
+        (None, ("-e", "fabric_file="), "No fabric file is set"),
     ],
 )
 def test_a_bad_fabric_file_is_one_sentence(
