@@ -7,7 +7,7 @@ A finding is a plain dict, so that it travels as JSON unchanged::
 
     {"code": "gpu_lost", "severity": "error", "message": "One sentence with the remedy.", "gpu": 2}
 
-Besides these three keys stand the subjects that apply: ``tray``, ``clique``, ``domain``, ``block`` (strings), ``gpu``
+Further keys are the subjects that apply: ``tray``, ``clique``, ``domain``, ``block`` (strings), ``gpu``
 (index). A new code is one row here. The severity is that of the subject: error, it cannot serve multi-node NVLink
 jobs (or the thing to be written is wrong); warning, it can, and somebody should check it; info, no action needed.
 Whether a run fails for it is the playbook's decision.

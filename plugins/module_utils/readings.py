@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a backend has read of a tray, and the checks that every value passes before anybody sees it.
+"""The readings of a tray by one backend, and the checks that every value passes first.
 
-A backend gives a Readings: the same shape, words and nulls whichever it is. A value that cannot be one is taken as
-unknown (null) and noted as a finding; what the tool calls absent (N/A, Not Supported) is null without a word.
+Each backend returns a Readings with the same shape, words and nulls. An invalid value becomes unknown (null) with a
+finding; a value that the tool reports as absent (N/A, Not Supported) is null without a finding.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ def test_a_cut_cable_is_detected(nodes: Fleet) -> None:
         cell_is(nodes, 0, 2, "RECOVERING")
         assert nodes[0].domain()["status"] == "DEGRADED"
     finally:
-        nodes.mend(2)
+        nodes.reconnect(2)
     status_is(nodes[0], "UP")
 
 

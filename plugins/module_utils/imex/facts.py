@@ -312,12 +312,12 @@ def _judge_daemon(
 ) -> None:
     unit = facts["unit"] or {}
     codes = {note["code"] for note in notes}
-    wanted = facts["running"] or unit.get("enabled") == "enabled" or unit.get("active") == "failed"
-    cause = _cause_in_log(read["log"]) if wanted and not facts["ready"] else None
+    expected = facts["running"] or unit.get("enabled") == "enabled" or unit.get("active") == "failed"
+    cause = _cause_in_log(read["log"]) if expected and not facts["ready"] else None
     nodes = facts["nodes"]
     # Without any address of the tray its own line cannot be found.
     unlisted = bool(nodes["entries"]) and nodes["own_id"] is None and bool(read["addresses"])
-    if (unlisted and wanted) or cause == "imex_no_own_address":
+    if (unlisted and expected) or cause == "imex_no_own_address":
         notes.append(
             finding(
                 "imex_no_own_address",
@@ -341,7 +341,7 @@ def _judge_daemon(
                 " exact version, and reboot where a newer driver waits to be loaded.",
             )
         )
-    if nodes["sha256"] is None and wanted and "imex_not_configured" not in codes:
+    if nodes["sha256"] is None and expected and "imex_not_configured" not in codes:
         notes.append(
             finding("imex_not_configured", f"There is no list {nodes['path']}; run the role imex, which writes it.")
         )

@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 STANDIN = HERE / "standin"
-# The first is the version of the lab's driver. 570 still has a key that was dropped later, 595 one that nobody knows.
+# The first is the version of the lab's driver. 570 has a key that later releases dropped, 595 one that is unknown.
 VERSIONS = ("580.173.02", "570.172.08", "595.58.03")
 EARLY_KEYS = {"570.172.08": "IMEX_CONN_WAIT_TIMEOUT=70\n", "595.58.03": "IMEX_STANDIN_KEY_OF_595=on\n"}
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bare nodes for an IMEX daemon: each a network, mount and process namespace, on one bridge that no one else sees.
+"""Bare nodes for an IMEX daemon: each a network, mount and process namespace, on one bridge of their own.
 
 Lighter than a tray of the lab and enough for the daemon itself. A node lives as long as the pipe to its first process:
 when the test ends, however it ends, the kernel ends everything in the node and takes its network away.
@@ -184,7 +184,7 @@ class Nodes:
         """Pull a node's cable."""
         _check(self.hub.run("ip", "link", "set", f"port{number}", "nomaster"))
 
-    def mend(self, number: int) -> None:
+    def reconnect(self, number: int) -> None:
         _check(self.hub.run("ip", "link", "set", f"port{number}", "master", "hub0"))
 
 

@@ -147,7 +147,7 @@ static nvmlReturn_t init(unsigned int flags)
         result = NVML_ERROR_NO_PERMISSION;
     if (fault_is("no_gpu"))
         lab.count = 0;
-    /* The real library starts without a GPU only where it is asked to. */
+    /* The real library starts without a GPU only with the flag for it. */
     if (result == NVML_SUCCESS && lab.count == 0 && !(flags & NVML_INIT_FLAG_NO_GPUS))
         result = NVML_ERROR_NOT_FOUND;
     if (result == NVML_SUCCESS)
@@ -249,14 +249,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice
 
 static nvmlReturn_t device(nvmlDevice_t handle, const void *argument, gpu_t **gpu)
 {
-    gpu_t *asked = (gpu_t *)handle;
+    gpu_t *given = (gpu_t *)handle;
     if (!lab.initialized)
         return NVML_ERROR_UNINITIALIZED;
-    if (!argument || asked < lab.gpus || asked >= lab.gpus + lab.count)
+    if (!argument || given < lab.gpus || given >= lab.gpus + lab.count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (asked->lost)
+    if (given->lost)
         return NVML_ERROR_GPU_IS_LOST;
-    *gpu = asked;
+    *gpu = given;
     return NVML_SUCCESS;
 }
 

@@ -37,7 +37,7 @@ DEFAULTS = {
 
 
 class ConfigError(Exception):
-    """The daemon or the ctl cannot start with what stands in its files."""
+    """The daemon or the ctl cannot start with its configuration files."""
 
 
 def read(path: str) -> dict:

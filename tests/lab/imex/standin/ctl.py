@@ -43,40 +43,40 @@ class Usage(Exception):
 
 def parse(arguments):
     """{"mode": letter, "names", "json", "to": ("tcp", ip, port) | ("unix", path) | None, "config", "limit"}."""
-    asked = {"mode": "", "names": False, "json": False, "to": None, "config": config.CONFIG, "limit": None}
+    options = {"mode": "", "names": False, "json": False, "to": None, "config": config.CONFIG, "limit": None}
     words = list(arguments)
     try:
         while words:
             word = words.pop(0)
             if word in ("-n", "-N", "-q", "-s"):
-                asked["mode"] = word[1]
+                options["mode"] = word[1]
             elif word == "-H":
-                asked["names"] = True
-                asked["mode"] = asked["mode"] or "N"
+                options["names"] = True
+                options["mode"] = options["mode"] or "N"
             elif word == "-j":
-                asked["json"] = True
+                options["json"] = True
             elif word == "-i":
-                asked["to"] = ("tcp", words.pop(0), int(words.pop(0)))
+                options["to"] = ("tcp", words.pop(0), int(words.pop(0)))
             elif word in ("-u", "--u"):
-                asked["to"] = ("unix", words.pop(0))
+                options["to"] = ("unix", words.pop(0))
             elif word.startswith("--u="):
-                asked["to"] = ("unix", word[4:])
+                options["to"] = ("unix", word[4:])
             elif word == "-c":
-                asked["config"] = words.pop(0)
+                options["config"] = words.pop(0)
             elif word == "-t":
-                asked["limit"] = int(words.pop(0)) / 1000
+                options["limit"] = int(words.pop(0)) / 1000
             else:
                 raise Usage(f"{word}: not implemented by the stand-in")
     except (IndexError, ValueError):
         raise Usage("an option lacks its value") from None
-    if not asked["mode"]:
+    if not options["mode"]:
         raise Usage("nothing to do")
-    return asked
+    return options
 
 
 def main(arguments=None):
     try:
-        asked = parse(arguments or sys.argv[1:])
+        options = parse(arguments or sys.argv[1:])
     except Usage as error:
         print(f"nvidia-imex-ctl: {error}", file=sys.stderr)
         return 1
@@ -84,13 +84,13 @@ def main(arguments=None):
         print("terminate called after throwing an instance of 'std::runtime_error'")
         return 0
     try:
-        settings = config.read(asked["config"])
-        if asked["to"] is None:
-            asked["to"] = _local(settings)
-        if asked["mode"] in "qs":
-            return _state(asked)
+        settings = config.read(options["config"])
+        if options["to"] is None:
+            options["to"] = _local(settings)
+        if options["mode"] in "qs":
+            return _state(options)
         entries = config.nodes(settings["IMEX_NODE_CONFIG_FILE"])
-        return _domain(asked, settings, entries)
+        return _domain(options, settings, entries)
     except config.ConfigError as error:
         print(error)
         return 255
@@ -106,17 +106,17 @@ def _local(settings):
     return ("tcp", settings["IMEX_CMD_BIND_INTERFACE_IP"] or "127.0.0.1", config.number(settings, "IMEX_CMD_PORT"))
 
 
-def _ask_local(asked):
+def _local_row(options):
     """The local daemon's own row, waited for as long as it takes; None without a daemon."""
-    if asked["to"] is None:
+    if options["to"] is None:
         return None
     try:
-        if asked["to"][0] == "unix":
+        if options["to"][0] == "unix":
             link = socket.socket(socket.AF_UNIX)
-            link.connect(asked["to"][1])
+            link.connect(options["to"][1])
         else:
-            link = socket.create_connection(asked["to"][1:], 5)
-        link.settimeout(asked["limit"])
+            link = socket.create_connection(options["to"][1:], 5)
+        link.settimeout(options["limit"])
         with link, link.makefile("rwb") as stream:
             stream.write(b'{"ask": "row"}\n')
             stream.flush()
@@ -125,17 +125,17 @@ def _ask_local(asked):
         return None
 
 
-def _state(asked):
-    row = _ask_local(asked)
+def _state(options):
+    row = _local_row(options)
     if row is None:
         print("Query Status returned error code: 14")
         return 1
     print(row["status"], flush=True)
-    deadline = time.monotonic() + (asked["limit"] or 0)
+    deadline = time.monotonic() + (options["limit"] or 0)
     last = row["status"]
-    while asked["mode"] == "s" and time.monotonic() < deadline:
+    while options["mode"] == "s" and time.monotonic() < deadline:
         time.sleep(0.2)
-        row = _ask_local(asked)
+        row = _local_row(options)
         word = row["status"] if row else "UNAVAILABLE"
         if word != last:
             print(word, flush=True)
@@ -143,21 +143,23 @@ def _state(asked):
     return 0
 
 
-def _domain(asked, settings, entries):
-    deadline = time.monotonic() + (asked["limit"] if asked["limit"] is not None else 1e9)
+def _domain(options, settings, entries):
+    deadline = time.monotonic() + (options["limit"] if options["limit"] is not None else 1e9)
     while True:
-        own = _ask_local(asked)
-        rows = _ask_all(entries, config.number(settings, "IMEX_CMD_PORT"), own)
+        own = _local_row(options)
+        rows = _rows_of(entries, config.number(settings, "IMEX_CMD_PORT"), own)
         text = (
-            _as_json(rows, entries, asked["names"]) if asked["json"] else _as_text(rows, entries, asked["names"], own)
+            _as_json(rows, entries, options["names"])
+            if options["json"]
+            else _as_text(rows, entries, options["names"], own)
         )
         print(text, flush=True)
-        if asked["mode"] == "N" or time.monotonic() >= deadline:
+        if options["mode"] == "N" or time.monotonic() >= deadline:
             return 0
         time.sleep(min(1.0, max(0.0, deadline - time.monotonic())))
 
 
-def _ask_all(entries, port, own):
+def _rows_of(entries, port, own):
     """Node id -> its own row; the ids of those that did not answer in time are missing."""
     loop, rows, open_lines = wire.Loop(), {}, set()
     if own and own["id"] is not None:

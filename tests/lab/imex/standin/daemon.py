@@ -219,7 +219,7 @@ class Daemon:
     # States.
 
     def _advance(self):
-        """INITIALIZING, then the waits that the quorum asks for, then INIT_GPU and READY."""
+        """INITIALIZING, then the waits of the quorum, then INIT_GPU and READY."""
         if self.state in ("READY", "SHUTTING_DOWN") or self.own is None:
             return
         quorum = self.settings["IMEX_WAIT_FOR_QUORUM"]
@@ -283,7 +283,7 @@ class Daemon:
         elif os.path.exists(PERSIST):
             os.unlink(PERSIST)
 
-    # Peers: every node calls every other, and its row says what came of its own calls.
+    # Peers: every node calls every other, and its row has the results of its own calls.
 
     def _hello(self):
         return {"id": self.own.number, "version": self.version, "map": self.key, "instance": self.instance}
@@ -313,12 +313,12 @@ class Daemon:
             tls=tls,
             connecting=True,
         )
-        # A firewall that drops says nothing; neither does a member whose daemon hangs.
+        # A firewall that drops sends nothing; neither does a member whose daemon hangs.
         self.loop.later(5.0, lambda: self._give_up(peer, line, attempt))
 
     def _give_up(self, peer, line, attempt):
         if peer.line is line and peer.attempt == attempt and peer.cell != "CONNECTED":
-            line.close(tell=True)
+            line.close(notify=True)
 
     def _answered(self, peer, message):
         if "bye" in message:
@@ -363,7 +363,7 @@ class Daemon:
             self._retry(peer)
 
     def _ended(self, peer):
-        """The peer has said that it stops: its exports are gone, there is nothing to wait for."""
+        """The peer has sent that it stops: its exports are gone, there is nothing to wait for."""
         if peer.cell in ("CONNECTED", "RECOVERING"):
             peer.cell = "DISCONNECTED"
             self.log("INFO", f"Node {peer.number} with address {peer.entry} has shut down")
@@ -437,7 +437,7 @@ class Daemon:
         line.peer = caller
         line.send({"welcome": self._hello()})
         if caller.line and caller.instance and caller.instance != hello.get("instance"):
-            caller.line.close(tell=True)  # the old instance is gone even if its end has not been heard of
+            caller.line.close(notify=True)  # the old instance is gone even if its end was not received
         if not caller.line and not float(self.hook("imex_backoff")):
             caller.backoff = 0.0
             self._dial(caller)
@@ -453,9 +453,9 @@ class Daemon:
         ):
             self.inbound.add(sock)
             return
-        self.clients.add(wire.Line(self.loop, sock, on_message=self._asked, on_close=self.clients.discard))
+        self.clients.add(wire.Line(self.loop, sock, on_message=self._queried, on_close=self.clients.discard))
 
-    def _asked(self, line, message):
+    def _queried(self, line, message):
         if self.hook("imex") == "hang":
             return
         self._advance()
@@ -538,11 +538,11 @@ def _plain(arguments):
 
 def _in_background(settings, nogpu):
     """The parent returns when the daemon has opened its ports, with 1 when it has not."""
-    told, tell = os.pipe()
+    ready, started = os.pipe()
     if os.fork():
-        os.close(tell)
-        return 0 if os.read(told, 1) else 1
-    os.close(told)
+        os.close(started)
+        return 0 if os.read(ready, 1) else 1
+    os.close(ready)
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for target in (0, 1):
@@ -550,8 +550,8 @@ def _in_background(settings, nogpu):
 
     def ready():
         if hooks.read()["imex"] != "start_hangs":
-            os.write(tell, b"1")
-            os.close(tell)
+            os.write(started, b"1")
+            os.close(started)
             os.dup2(null, 2)
 
     return _serve(settings, nogpu, ready)

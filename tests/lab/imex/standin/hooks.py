@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a test tells the stand-in to do wrong, and the one version that it has."""
+"""The faults that a test sets in the stand-in, and its version."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SESSION = os.environ.get("NVIDIA_IMEX_STANDIN_SESSION", "/run/nvidia-imex-standi
 # parent never returns; init_gpu, it never becomes READY; crash, it ends at once; deaf, it ignores SIGTERM; in_use,
 # the driver's one session belongs to somebody else.
 # imex_imports: true, every connected peer has memory of this node imported. imex_block: peer or cmd, a firewall drops
-# what comes in for that port. driver_version: what the kernel module says; null, it is not loaded.
+# what comes in for that port. driver_version: the version of the kernel module; null, it is not loaded.
 DEFAULTS = {"imex": "ok", "imex_imports": False, "imex_block": "none", "imex_backoff": 0}
 
 
 def read() -> dict:
-    """The hooks as they are now; driver_version stands in them only where the driver is played too."""
+    """The current hooks; they have driver_version only where the driver is simulated too."""
     try:
         with open(HOOKS, encoding="utf-8") as file:
             return {**DEFAULTS, **json.load(file)}

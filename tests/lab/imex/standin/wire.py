@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One event loop for sockets, timers and signals, and connections that carry JSON lines, over TLS where asked."""
+"""One event loop for sockets, timers and signals, and connections that carry JSON lines, over TLS where configured."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Loop:
 
 
 def keep_alive(sock):
-    """A peer whose plug was pulled says nothing: the kernel asks it every few seconds."""
+    """A peer that lost power sends nothing: the kernel probes it every few seconds."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 4)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2)
@@ -76,12 +76,12 @@ class Line:
         self._out += json.dumps(message).encode() + b"\n"
         self._flush()
 
-    def close(self, tell=False):
+    def close(self, notify=False):
         if self.is_open:
             self.is_open = False
             self.loop.watch(self.sock, 0, None)
             self.sock.close()
-            if tell:
+            if notify:
                 self.on_close(self)
 
     def _connected(self):
@@ -114,7 +114,7 @@ class Line:
             elif events & selectors.EVENT_READ:
                 self._receive()
         except (OSError, ValueError):  # TLS errors are OSErrors
-            self.close(tell=True)
+            self.close(notify=True)
             return
         self._flush()
 
@@ -145,7 +145,7 @@ class Line:
                     break
                 raise
             if not data:
-                self.close(tell=True)
+                self.close(notify=True)
                 return
             self._in += data
             if len(self._in) > MAX_LINE:
@@ -165,7 +165,7 @@ class Line:
                 pass
             except OSError as error:
                 if type(error).__name__ not in ("SSLWantReadError", "SSLWantWriteError"):
-                    self.close(tell=True)
+                    self.close(notify=True)
         self._watch()
 
 
