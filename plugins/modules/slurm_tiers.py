@@ -243,7 +243,7 @@ options:
   topology_name:
     description:
       - The topology that partitions name in C(Topology=), from Slurm 25.05 on, where a topology of that name runs
-        beside others.
+        next to others.
     type: str
     default: nvlink
   create_accounts:

@@ -68,7 +68,10 @@ def test_a_phase_that_is_not_in_this_run_costs_no_tray_a_task(folder: Path) -> N
 
 @pytest.mark.parametrize(
     ("way", "play"),
-    [("existing", "Configure block topology and tiers of Slurm"), ("managed", "Bring Slurm up on controller and trays")],
+    [
+        ("existing", "Configure block topology and tiers of Slurm"),
+        ("managed", "Install and configure Slurm on controller and trays"),
+    ],
 )
 def test_the_controllers_group_may_say_whether_slurm_is_managed(folder: Path, way: str, play: str) -> None:
     (folder / "group_vars" / "slurm_controller.json").write_text(json.dumps({"site_slurm": way}))

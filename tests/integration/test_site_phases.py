@@ -32,7 +32,7 @@ def test_it_brings_slurm_up_on_empty_hosts(tmp_path: Path) -> None:
 
         # The fabric file is made, and no inventory had anything to read.
         first = site.playbook("site", *phases, check=False)
-        assert "name cluster.nvlink.yml beside it too, and run this again" in first.stdout
+        assert "add -i cluster.nvlink.yml, and run this again" in first.stdout
         assert site.fabric_file.exists()
         site.playbook("site", *phases)
         site.wait_for(dict.fromkeys(json.loads(site.fabric_file.read_text())["trays"], "idle"))

@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Slurm brought up on hosts that have none, then run by a site: trays added, replaced, down, and things that fail.
+"""Slurm installed on bare hosts, then operated: trays added, replaced and down, backup controllers, and failures.
 
-The whole story is told on Slurm 24.11 with munge; its first half again on 26.05 with auth/slurm, there with tiers and
-two controllers from the first run on. The other pairs of version and authentication are tried in `make test-all`.
+All tests run on Slurm 24.11 with munge; the first half again on 26.05 with auth/slurm, there with tiers and two
+controllers from the first run on. `make test-all` runs the other pairs of version and authentication.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nvlab.host import SHARED_PLACE
 
 pytestmark = [pytest.mark.lab, pytest.mark.story("site")]
 
-# What the lab has not: a driver with a device number, much memory for MariaDB, time.
+# Limits of the lab: no driver with a device number, little memory for MariaDB, little time.
 LAB: dict[str, Any] = {
     "slurm_imex_channel_count": 64,
     "slurm_imex_dev_major": 4,
@@ -59,7 +59,7 @@ UNCONSTRAINED = {
     },
 }
 CONTROLLERS_V1 = ("cpuset", "cpuacct", "memory", "devices", "freezer")
-# In a folder of this lab alone; and each GPU needs a device of its own, or a job were denied its GPUs with the rest.
+# In a folder of this lab alone; and each GPU needs its own device, or a job would be denied its own GPUs too.
 PREPARE = """
 for c in {controllers}; do
     mkdir -p /run/cgroup-all/$c /run/cgroup-v1/$c
@@ -87,7 +87,7 @@ TIERS = [
 ]
 BOTH = ["ctl", "ctl2"]
 day_two = pytest.mark.parametrize("site", ["empty.yml munge"], indirect=True)
-# On 26.05 giving back takes half a minute.
+# On 26.05 returning control takes half a minute.
 shared = pytest.mark.parametrize(
     "site",
     [pytest.param(f"{scenario} munge", marks=pytest.mark.minutes) for scenario in ("empty.yml", "empty-forky.yml")],
@@ -98,7 +98,7 @@ in_waves = pytest.mark.parametrize("site", [pytest.param("empty.yml slurm", mark
 
 
 class Site:
-    """One lab of empty hosts with its fabric file; every method is what an operator would type."""
+    """A lab of bare hosts with its fabric file; the methods are the commands of an operator."""
 
     def __init__(self, racks: RunningLab, directory: Path, suite: str, auth: str) -> None:
         self.racks = racks
@@ -120,7 +120,7 @@ class Site:
             slurm_controller_hosts="ctl",
         )
         self.set(**(CONSTRAINED if self.constrained else UNCONSTRAINED))
-        self.told = ""
+        self.output = ""
 
     def set(self, **variables: Any) -> None:
         """The site's variables from now on."""
@@ -128,7 +128,7 @@ class Site:
         self.vars.write_text(json.dumps({**before, **variables}))
 
     def prepare(self, *trays: str) -> None:
-        """What the lab cannot give a tray before it starts."""
+        """Mount the cgroup hierarchies and create the GPU devices that a lab's tray lacks."""
         if self.constrained:
             script = PREPARE.format(controllers=" ".join(CONTROLLERS_V1), lab=self.racks.name)
             for tray in trays:
@@ -141,7 +141,7 @@ class Site:
         book = str(name) if isinstance(name, Path) else f"rackscale.nvlink.{name}"
         command = ["ansible-playbook", *inventories, book, "-e", f"@{self.vars}", *arguments]
         done = ansible(*command, check=check, timeout=400)
-        self.told += done.stdout + done.stderr
+        self.output += done.stdout + done.stderr
         return done
 
     def discover(self, hosts: str) -> None:
@@ -166,7 +166,7 @@ class Site:
             time.sleep(0.5)
 
     def submit(self, *arguments: str) -> str:
-        """The id of a job that runs by now and sleeps."""
+        """Submit a job that sleeps, and wait until it runs; its ID."""
         done = self.racks.exec("ctl", "sbatch", "--parsable", "--output=/dev/null", *arguments, "--wrap=sleep 1800")
         job = done.stdout.strip()
         deadline = time.monotonic() + 30
@@ -189,7 +189,7 @@ def _hierarchies() -> dict[str, str]:
 
 
 def _remove_cgroups(lab: str) -> None:
-    """Those of version 1 do not end with the processes of a lab."""
+    """Cgroups of version 1 do not end with the processes of a lab."""
     for controller in CONTROLLERS_V1:
         root = Path(f"/sys/fs/cgroup/{controller}{_hierarchies().get(controller, '')}") / lab
         for folder in sorted([root, *root.rglob("*")] if root.is_dir() else [], reverse=True):
@@ -214,17 +214,17 @@ def unchanged(done: subprocess.CompletedProcess[str]) -> bool:
     ],
 )
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The tests of this module are the steps of one story."""
+    """One lab for all tests of this module, which run in their order."""
     directory = tmp_path_factory.mktemp("site")
     scenario, auth = request.param.split()
     with running_lab(directory, scenario) as racks:
         name = racks.name
         site = Site(racks, directory, "forky" if "forky" in scenario else "trixie", auth)
         if site.suite == "forky":
-            # What Debian's packages rotate is in its usual folder only.
+            # Debian's logrotate rules cover the usual folder only.
             site.set(slurm_controllers=BOTH, slurm_controller_hosts="slurm_controller", slurm_tiers=TIERS)
             site.set(slurm_log_dir="/var/log/site")
-            # A site's users are there before its Slurm, which else learns their numbers an hour later.
+            # The users exist before Slurm starts, which else reads their UIDs an hour later.
             for host in (*BOTH, "r01t01", "r01t02", "r01t03"):
                 site.on(host, "useradd --uid 2001 alice; useradd --uid 2002 bob")
         site.prepare("r01t01", "r01t02", "r01t03", "r01t04")
@@ -232,7 +232,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     _remove_cgroups(name)
 
 
-def test_a_check_of_empty_hosts_passes_and_installs_nothing(site: Site) -> None:
+def test_check_mode_on_bare_hosts_passes_and_installs_nothing(site: Site) -> None:
     site.discover("trays:!r01t04")
     done = site.bring_up("--check", "--diff", "-v")
     assert "packages installed: munge, slurmctld" in done.stdout
@@ -241,8 +241,8 @@ def test_a_check_of_empty_hosts_passes_and_installs_nothing(site: Site) -> None:
         assert "slurm" not in site.racks.exec(host, "sh", "-c", "dpkg-query -W; ls /etc").stdout
 
 
-def test_one_run_leads_from_empty_hosts_to_a_running_job(site: Site) -> None:
-    # On the second version in batches, as on a large site: what later trays have is assumed first, and seen then.
+def test_one_run_leads_from_bare_hosts_to_a_running_job(site: Site) -> None:
+    # On the second version in batches, as on a large site: later trays' hardware is assumed first, and measured then.
     batches = ("-e", "slurm_serial=3") if site.suite == "forky" else ()
     site.bring_up("--diff", "-vvv", *batches)
     site.wait_for({"r01t01": "idle", "r01t02": "idle", "r01t03": "idle"})
@@ -250,7 +250,7 @@ def test_one_run_leads_from_empty_hosts_to_a_running_job(site: Site) -> None:
     assert sorted(done.split()) == ["channel1", "channel1", "r01t01", "r01t02"]
 
 
-def test_slurmctld_runs_what_the_fabric_file_and_the_trays_say(site: Site) -> None:
+def test_slurmctld_runs_the_nodes_of_the_fabric_file_with_measured_hardware(site: Site) -> None:
     lines = site.ctl("cat /etc/slurm/nvlink_nodes.conf").splitlines()[1:]
     assert len(lines) == 1, "trays of one kind are one line"
     assert re.match(r"NodeName=r01t\[01-03\] CPUs=\d+ .*RealMemory=\d+ Gres=gpu:4$", lines[0])
@@ -262,12 +262,12 @@ def test_slurmctld_runs_what_the_fabric_file_and_the_trays_say(site: Site) -> No
     assert site.ctl("sacctmgr -nP list cluster format=cluster").split() == ["nvlink"]
 
 
-def test_a_second_run_and_a_check_change_nothing(site: Site) -> None:
+def test_a_second_run_and_check_mode_change_nothing(site: Site) -> None:
     assert unchanged(site.bring_up())
     assert unchanged(site.bring_up("--check", "--diff"))
 
 
-def test_secrets_are_their_owners_alone_and_stand_in_no_output(site: Site) -> None:
+def test_secrets_are_readable_by_their_owner_alone_and_in_no_output(site: Site) -> None:
     key = site.key("ctl")
     assert len(key) == 128
     for host in ("r01t01", "r01t03"):
@@ -280,9 +280,9 @@ def test_secrets_are_their_owners_alone_and_stand_in_no_output(site: Site) -> No
     ]
     password = site.ctl("sed -n s/^StoragePass=//p /etc/slurm/slurmdbd.conf").strip()
     assert len(password) >= 40
-    assert "TASK [rackscale.nvlink.slurm : Install slurmd" in site.told
+    assert "TASK [rackscale.nvlink.slurm : Install slurmd" in site.output
     for secret in (password, base64.b64encode(key).decode(), key.hex(), repr(key)[2:40]):
-        assert secret not in site.told
+        assert secret not in site.output
     journals = site.ctl("cat /var/log/s*/slurm*.log; journalctl --no-pager")
     assert password not in journals
     assert base64.b64encode(key).decode() not in journals
@@ -290,27 +290,27 @@ def test_secrets_are_their_owners_alone_and_stand_in_no_output(site: Site) -> No
 
 def test_two_jobs_at_once_have_different_channels(site: Site) -> None:
     jobs = [site.submit("--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=5") for _job in range(2)]
-    seen = [set(site.ctl(f"srun --overlap --jobid={job} ls {CHANNELS}").split()) for job in jobs]
-    assert all(len(channels) == 1 for channels in seen), "a job has one channel on all its trays"
-    assert seen[0] != seen[1]
+    used = [set(site.ctl(f"srun --overlap --jobid={job} ls {CHANNELS}").split()) for job in jobs]
+    assert all(len(channels) == 1 for channels in used), "a job has one channel on all its trays"
+    assert used[0] != used[1]
     site.ctl(f"scancel {' '.join(jobs)}")
 
 
-def test_a_job_is_held_to_its_cores_its_memory_and_its_gpus(site: Site) -> None:
+def test_a_job_is_limited_to_its_cores_its_memory_and_its_gpus(site: Site) -> None:
     if not site.constrained:
         pytest.skip("the machine has cgroups of version 2 alone, which in a host of the lab have no controllers")
     threads = re.search(r"ThreadsPerCore=(\d+)", site.ctl("scontrol show node r01t01"))
     assert threads
-    looks = "nproc; for n in 0 1 2 3; do (: < /dev/nvidia$n) || :; done"
+    probe = "nproc; for n in 0 1 2 3; do (: < /dev/nvidia$n) || :; done"
     shown = site.on(
-        "ctl", f"srun --quiet --nodelist=r01t01 --cpus-per-task=1 --mem=64 --gres=gpu:1 sh -c '{looks}' 2>&1"
+        "ctl", f"srun --quiet --nodelist=r01t01 --cpus-per-task=1 --mem=64 --gres=gpu:1 sh -c '{probe}' 2>&1"
     ).stdout
     assert re.findall(r"^\d+$", shown, re.MULTILINE) == [threads.group(1)]
     assert shown.count("Operation not permitted") == 3, "it may open its own GPU alone"
-    eats = "head -c 300m /dev/zero | tail > /dev/null"
-    killed = site.on("ctl", f"srun --nodelist=r01t01 --cpus-per-task=1 --mem=64 sh -c '{eats}' 2>&1", check=False)
+    allocate = "head -c 300m /dev/zero | tail > /dev/null"
+    killed = site.on("ctl", f"srun --nodelist=r01t01 --cpus-per-task=1 --mem=64 sh -c '{allocate}' 2>&1", check=False)
     assert "Out Of Memory" in killed.stdout
-    site.on("ctl", f"srun --nodelist=r01t01 --cpus-per-task=1 --mem=400 sh -c '{eats}'")
+    site.on("ctl", f"srun --nodelist=r01t01 --cpus-per-task=1 --mem=400 sh -c '{allocate}'")
 
 
 ROTATE = """
@@ -329,18 +329,18 @@ echo rules $rule
 """
 
 
-def test_logs_are_rotated_while_the_daemons_go_on(site: Site) -> None:
+def test_logs_are_rotated_while_the_daemons_run(site: Site) -> None:
     folder = json.loads(site.vars.read_text()).get("slurm_log_dir", "/var/log/slurm")
     for host, daemon in (("ctl", "slurmctld"), ("ctl", "slurmdbd"), ("r01t01", "slurmd")):
         log = f"{folder}/{daemon}.log"
         shown = site.on(host, f"set -e; {ROTATE.format(log=log, daemon=daemon)}").stdout.splitlines()
         assert len(shown.pop().split()) == 2, "two rules for one log would stop logrotate"
         assert log in shown, f"{daemon} writes to the new file"
-        assert f"{log}.1" not in shown, f"{daemon} has let go of the old file"
+        assert f"{log}.1" not in shown, f"{daemon} has closed the old file"
     assert site.ctl("timeout 30 srun --nodelist=r01t01 --cpus-per-task=1 hostname") == "r01t01\n"
 
 
-def test_modes_are_those_that_slurm_advises(site: Site) -> None:
+def test_file_modes_are_those_of_slurms_documentation(site: Site) -> None:
     """slurm.conf(5), FILE AND DIRECTORY PERMISSIONS, and slurmdbd.conf(5)."""
     modes = "stat --format='%n %U %a'"
     spool = site.on("r01t01", f"{modes} /var/lib/slurm/slurmd /etc/slurm/prolog.d /etc/slurm/prolog.d/*").stdout
@@ -358,24 +358,24 @@ def test_modes_are_those_that_slurm_advises(site: Site) -> None:
 
 
 @newer
-def test_the_first_run_has_given_tiers_their_partitions_qos_and_users(site: Site) -> None:
+def test_the_first_run_has_configured_the_tiers(site: Site) -> None:
     shown = site.ctl("scontrol show partition gold; sacctmgr -nP list assoc format=account,user,qos")
     assert re.search(r"AllowQos=gold.* Nodes=r01t\[01-02\] ", shown.replace("\n", " "))
     assert "research|alice|gold" in shown
     assert "students|bob|bronze" in shown
-    asks = "--partition=gold --qos=gold"
+    options = "--partition=gold --qos=gold"
     for user, nodes, patience, answer in (
         ("alice", 1, "", r"^r01t0[12]$"),
         ("alice", 2, "--immediate=4", "QOSMaxNodePerUserLimit"),
         ("bob", 1, "", "Invalid qos specification"),
     ):
-        job = f"cd /tmp; runuser -u {user} -- timeout 30 srun --nodes={nodes} {asks} {patience} hostname 2>&1"
-        told = site.on("ctl", f"({job}) & sleep 2; squeue -h -o %r; wait", check=False).stdout
-        assert re.search(answer, told, re.MULTILINE), told
+        job = f"cd /tmp; runuser -u {user} -- timeout 30 srun --nodes={nodes} {options} {patience} hostname 2>&1"
+        output = site.on("ctl", f"({job}) & sleep 2; squeue -h -o %r; wait", check=False).stdout
+        assert re.search(answer, output, re.MULTILINE), output
 
 
 @in_waves
-def test_trays_get_their_slurm_in_waves(site: Site) -> None:
+def test_slurm_is_rolled_out_in_waves(site: Site) -> None:
     for tray in ("r01t01", "r01t03"):
         site.on(tray, "systemctl stop slurmd; rm /etc/slurm/prolog.d/00-nvlink")
     wave = ("rollout", "-e", "rollout_name=slurm")
@@ -395,15 +395,15 @@ def test_a_new_tray_is_drained_before_its_slurmd_starts(site: Site) -> None:
     command = ("resume", "-e", "resume_trays=r01t04", "--diff")
     site.playbook(*command, "--check")
     assert "r01t04" not in site.nodes()
-    told = site.playbook(*command).stdout
-    drained, started = (told.index(text) for text in ("r01t04: drained (nvlink: resume)", "Start slurmd]"))
-    assert drained < started < told.index("r01t04: resumed")
+    output = site.playbook(*command).stdout
+    drained, started = (output.index(text) for text in ("r01t04: drained (nvlink: resume)", "Start slurmd]"))
+    assert drained < started < output.index("r01t04: resumed")
     site.wait_for({"r01t04": "idle"})
     assert unchanged(site.playbook(*command))
 
 
 @day_two
-def test_a_second_controller_joins_while_jobs_run(site: Site, job: dict[str, Any]) -> None:
+def test_a_backup_controller_joins_while_jobs_run(site: Site, job: dict[str, Any]) -> None:
     joined = {"slurm_controllers": BOTH, "slurm_controller_hosts": "slurm_controller"}
     elsewhere = json.dumps({**joined, "slurm_state_dir": "/var/lib/slurm/elsewhere"})
     done = site.bring_up("-e", elsewhere, check=False)
@@ -415,7 +415,7 @@ def test_a_second_controller_joins_while_jobs_run(site: Site, job: dict[str, Any
 
 @pytest.fixture
 def both(site: Site) -> Site:
-    """Slurm answers from its first controller, and the second one waits."""
+    """Slurm answers from its first controller, and the backup waits."""
     _wait_for_controllers(site, "ctl", {"ctl": "UP", "ctl2": "UP"})
     return site
 
@@ -430,7 +430,7 @@ def _wait_for_controllers(site: Site, host: str, states: dict[str, str], seconds
 
 
 @shared
-def test_the_second_slurmctld_takes_over_with_all_jobs_and_gives_back(both: Site) -> None:
+def test_the_backup_takes_over_with_all_jobs_and_returns_control(both: Site) -> None:
     number = both.submit("--nodes=1", "--nodelist=r01t03", "--cpus-per-task=1", "--time=5")
     before, channel = both.job(number), both.ctl(f"srun --overlap --jobid={number} ls {CHANNELS}")
     files = "cd /etc/slurm && sha256sum $(ls | grep -v -e '^slurmdbd' -e previous -e '[.]d$' -e key)"
@@ -442,7 +442,7 @@ def test_the_second_slurmctld_takes_over_with_all_jobs_and_gives_back(both: Site
         assert time.monotonic() < deadline
         time.sleep(0.5)
     assert shown.split() == ["RUNNING", before["StartTime"]]
-    # Also what it holds: a job that starts now gets another channel.
+    # The running job keeps its channel: a job that starts now gets another one.
     other = "srun --immediate=30 --nodelist=r01t03 --cpus-per-task=1 --mem=100 --time=1"
     assert both.on("ctl2", f"cd /tmp; timeout 60 {other} ls {CHANNELS}").stdout != channel
     assert re.search(r"BlockName=r01a .*Nodes=r01t\[01-02\]", both.on("ctl2", "scontrol show topology").stdout)
@@ -454,16 +454,16 @@ def test_the_second_slurmctld_takes_over_with_all_jobs_and_gives_back(both: Site
 
 
 @pytest.mark.parametrize("site", [pytest.param("empty-forky.yml munge", marks=pytest.mark.minutes)], indirect=True)
-def test_a_controller_that_is_down_stops_no_run(both: Site) -> None:
+def test_a_backup_that_is_down_stops_no_run(both: Site) -> None:
     both.racks.stop("ctl2")
     done = both.bring_up("--limit", "ctl,r01t01")
-    assert re.search(r"ctl2.*UNREACHABLE", done.stdout), "it is told"
+    assert re.search(r"ctl2.*UNREACHABLE", done.stdout), "it is reported"
     wait_until(lambda: both.nodes()["r01t01"] == "idle", "r01t01 is idle")
 
 
 @pytest.fixture(scope="module")
 def job(site: Site) -> dict[str, Any]:
-    """A job on the trays of the first clique that the rest of the story must not disturb."""
+    """A job on the trays of the first clique that the following tests must not affect."""
     number = site.submit("--nodes=2", "--nodelist=r01t01,r01t02", "--time=60")
     return {"id": number, "before": site.job(number)}
 
@@ -485,7 +485,7 @@ def test_a_tray_is_added_by_a_run_of_that_tray_alone(site: Site, job: dict[str, 
 
 
 @day_two
-def test_a_tray_that_is_down_keeps_its_line_and_comes_back_empty(site: Site, job: dict[str, Any]) -> None:
+def test_a_tray_that_is_down_keeps_its_node_line_and_is_reinstalled(site: Site, job: dict[str, Any]) -> None:
     before, key = site.ctl("cat /etc/slurm/*.conf"), site.key("ctl")
     site.racks.stop("r01t03")
     done = site.bring_up(check=False)
@@ -497,12 +497,12 @@ def test_a_tray_that_is_down_keeps_its_line_and_comes_back_empty(site: Site, job
     site.bring_up("--limit", "r01t03")
     site.wait_for({"r01t03": "idle"}, 60)
     assert site.ctl("timeout 30 srun --nodelist=r01t03 hostname") == "r01t03\n"
-    assert site.key("ctl") == key == site.key("r01t03"), "a key is made once"
+    assert site.key("ctl") == key == site.key("r01t03"), "a key is created once"
     assert undisturbed(site, job)
 
 
 @day_two
-def test_what_slurmctld_refuses_is_told_and_taken_back(site: Site, job: dict[str, Any]) -> None:
+def test_a_refused_configuration_is_reported_and_rolled_back(site: Site, job: dict[str, Any]) -> None:
     before = site.ctl("cat /etc/slurm/slurm.conf")
     settings = {**LAB["slurm_settings"], "SelectType": "select/nonsense"}  # type: ignore[dict-item]
     done = site.bring_up("-e", json.dumps({"slurm_settings": settings}), check=False)
@@ -516,7 +516,7 @@ def test_what_slurmctld_refuses_is_told_and_taken_back(site: Site, job: dict[str
 
 
 @day_two
-def test_a_tray_with_a_job_does_not_leave_by_accident(site: Site, job: dict[str, Any]) -> None:
+def test_a_tray_with_a_job_is_not_removed(site: Site, job: dict[str, Any]) -> None:
     document = json.loads(site.fabric_file.read_text())
     del document["trays"]["r01t02"]
     other = site.fabric_file.with_name("other.json")
@@ -538,8 +538,8 @@ def test_one_play_of_both_roles_gives_each_job_its_imex(site: Site, job: dict[st
     site.set(imex_owner="job")
     site.playbook(book)
     shows = "echo $(paste -sd, /etc/nvidia-imex/nodes_config.cfg) $(nvidia-imex-ctl -q)"
-    told = site.ctl(f"timeout 90 srun --exclusive --nodelist=r01t03,r01t04 --nodes=2 sh -c '{shows}'")
-    assert told.splitlines() == ["198.51.100.13,198.51.100.14 READY"] * 2
+    output = site.ctl(f"timeout 90 srun --exclusive --nodelist=r01t03,r01t04 --nodes=2 sh -c '{shows}'")
+    assert output.splitlines() == ["198.51.100.13,198.51.100.14 READY"] * 2
     wait_until(lambda: site.nodes()["r01t03"] == "idle", "r01t03 is idle")
     assert undisturbed(site, job)
     assert unchanged(site.playbook(book))
@@ -554,15 +554,15 @@ def test_one_play_of_both_roles_gives_each_job_its_imex(site: Site, job: dict[st
     ],
     ids=["mariadb", "slurmdbd"],
 )
-def test_accounting_that_does_not_start_is_one_sentence(
+def test_a_failing_start_of_accounting_is_reported_in_one_sentence(
     site: Site, job: dict[str, Any], settings: dict[str, Any], unit: str, why: str
 ) -> None:
     files = "cat /etc/mysql/mariadb.conf.d/60-slurm.cnf /etc/slurm/slurmdbd.conf"
     before = site.ctl(files)
     done = site.bring_up("-e", json.dumps(settings), check=False)
-    told = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("[ERROR]")]
-    assert len(told) == 1, done.stdout
-    assert re.search(rf"{unit}.service does not start \(.*({why}).*\): .*; the old .* was restored\.", told[0])
+    errors = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("[ERROR]")]
+    assert len(errors) == 1, done.stdout
+    assert re.search(rf"{unit}.service does not start \(.*({why}).*\): .*; the old .* was restored\.", errors[0])
     assert site.ctl(files) == before
     assert site.ctl("systemctl is-active mariadb slurmdbd").split() == ["active", "active"]
     assert undisturbed(site, job)
@@ -590,11 +590,11 @@ def test_the_health_check_drains_a_tray_and_resumes_what_it_drained(site: Site) 
     site.wait_for({"r01t03": "idle"})
     site.ctl("scontrol update nodename=r01t03 state=drain reason=mine")
     site.racks.exec("r01t03", program)
-    assert site.nodes()["r01t03"].startswith("drain"), "what a person drained stays drained"
+    assert site.nodes()["r01t03"].startswith("drain"), "a manual drain stays"
     site.ctl("scontrol update nodename=r01t03 state=resume")
 
 
 @day_two
-def test_the_job_has_seen_all_this_and_still_runs(site: Site, job: dict[str, Any]) -> None:
+def test_the_job_still_runs_after_all_tests(site: Site, job: dict[str, Any]) -> None:
     assert undisturbed(site, job)
     site.ctl(f"scancel {job['id']}")

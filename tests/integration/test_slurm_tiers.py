@@ -21,7 +21,7 @@ from .conftest import RunningLab, running_lab
 
 pytestmark = pytest.mark.lab
 
-# What does not depend on Slurm's version is tried with one of them.
+# Tests that do not depend on Slurm's version run with one of them.
 CLIQUES = {"r01a": ("r01t01", "r01t02"), "r01b": ("r01t03", "r01t04", "r01t05")}
 INCLUDE = "/etc/slurm/nvlink_partitions.conf"
 # On 24.11 no block may be below the base size, so it is that of the smallest; on 26.05 that of the largest.
@@ -50,7 +50,7 @@ TOPOLOGY = {
     },
 }
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003}
-# Of the site, beside the tiers: nothing here may ever change them.
+# The site's own objects: nothing here may ever change them.
 SITE = """\
 sed -i 's/^PartitionName=all .*/& AllowGroups=root/' /etc/slurm/slurm.conf
 sacctmgr -i -Q add qos site Priority=7 GrpTRES=node=1 Flags=NoReserve
@@ -97,13 +97,13 @@ TIERS = [{**GOLD, "users": MEMBERS}, BRONZE]
 
 
 class Cluster:
-    """A lab whose Slurm keeps accounts, and the module run on it as a playbook would."""
+    """A lab with Slurm accounting, and the module run on it as a playbook would."""
 
     def __init__(self, racks: RunningLab, suite: str, fabric: Path) -> None:
         self.racks = racks
         self.suite = suite
         self.fabric = fabric
-        self.said = ""
+        self.output = ""
 
     def run(self, *command: str, check: bool = True) -> str:
         return self.racks.exec("ctl", *command, check=check).stdout
@@ -113,8 +113,8 @@ class Cluster:
 
     def apply(self, tiers: list[dict[str, Any]], *flags: str, ok: bool = True, **more: Any) -> dict[str, Any]:
         """The module's result; with ``ok`` it must not fail, without it must."""
-        wish = {"fabric_file": str(self.fabric), "manage_conf": True, "create_accounts": True, "timeout": 15}
-        arguments = json.dumps({**wish, "tiers": tiers, **more})
+        options = {"fabric_file": str(self.fabric), "manage_conf": True, "create_accounts": True, "timeout": 15}
+        arguments = json.dumps({**options, "tiers": tiers, **more})
         done = ansible(
             "ansible",
             "slurm_controller",
@@ -128,14 +128,14 @@ class Cluster:
             check=False,
         )
         assert (done.returncode == 0) is ok, done.stdout + done.stderr
-        self.said = done.stdout
+        self.output = done.stdout
         match = re.search(r"ctl \| \S+ => (\{.*\})", done.stdout, re.DOTALL)
         assert match, done.stdout + done.stderr
         result: dict[str, Any] = json.loads(match.group(1))
         return result
 
     def records(self) -> str:
-        """All of slurmdbd that tiers could touch, and the partitions that run."""
+        """All of slurmdbd that tiers could change, and the running partitions."""
         qos = "Name,Description,Priority,GrpTRES,MaxWall,MaxJobsPU,Flags,Preempt,PreemptMode,UsageFactor"
         return self.shell(
             f"sacctmgr -nP show qos format={qos}; sacctmgr -nP show account format=Account,Description;"
@@ -152,7 +152,7 @@ class Cluster:
         return dict(re.findall(r"(\w+)=(\S*)", text))
 
     def submit(self, user: str, *arguments: str, check: bool = True) -> str:
-        """The job's number; without check what sbatch said against it."""
+        """The job's number; without check also ``refused:`` and the error of sbatch."""
         command = [
             "runuser",
             "-u",
@@ -176,19 +176,19 @@ class Cluster:
     def until(self, number: str, state: str) -> tuple[str, str, str]:
         deadline = time.monotonic() + 20
         while True:
-            seen = self.job(number)
-            if seen[0] == state:
-                return seen
-            assert time.monotonic() < deadline, (seen, state)
+            observed = self.job(number)
+            if observed[0] == state:
+                return observed
+            assert time.monotonic() < deadline, (observed, state)
             time.sleep(0.3)
 
     def stays(self, number: str) -> None:
-        """Wait until slurmctld has tried to start a job, and has let it wait: from then on it names a reason."""
+        """Wait until slurmctld has considered a job and left it pending: from then on the job has a reason."""
         deadline = time.monotonic() + 20
-        while (seen := self.job(number))[2] == "None":
-            assert time.monotonic() < deadline, seen
+        while (observed := self.job(number))[2] == "None":
+            assert time.monotonic() < deadline, observed
             time.sleep(0.3)
-        assert seen[0] == "PENDING", seen
+        assert observed[0] == "PENDING", observed
 
     def end_jobs(self) -> None:
         self.shell(
@@ -251,7 +251,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(autouse=True)
 def without_tiers(cluster: Cluster) -> Iterator[None]:
-    """Each test begins and ends with the site as it was, and no job."""
+    """Each test begins and ends without tiers and jobs."""
     yield
     cluster.end_jobs()
     cluster.apply([])
@@ -267,13 +267,13 @@ def codes(result: dict[str, Any]) -> set[str]:
     return {found["code"] for found in result["findings"]}
 
 
-def test_tiers_come_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
+def test_tiers_are_applied_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
     before = cluster.records()
     shown = cluster.apply(TIERS, "--check", "--diff")
     assert shown["changed"]
     assert cluster.records() == before
-    told = shown["changes"]
-    assert [line.split(":")[0] for line in told] == [
+    changes = shown["changes"]
+    assert [line.split(":")[0] for line in changes] == [
         "qos bronze",
         "qos bronze_limits",
         "qos gold",
@@ -290,10 +290,10 @@ def test_tiers_come_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
         "partition bronze",
         *(["slurm.conf"] if "Include" not in before else []),
     ]
-    assert all(f"{line}\n" in cluster.said for line in told)
+    assert all(f"{line}\n" in cluster.output for line in changes)
     applied = cluster.apply(TIERS)
     assert applied["changed"]
-    assert applied["changes"] == told
+    assert applied["changes"] == changes
     again = cluster.apply(TIERS)
     assert not again["changed"]
     assert again["changes"] == []
@@ -308,26 +308,26 @@ def test_tiers_come_and_a_second_run_changes_nothing(cluster: Cluster) -> None:
     assert gold.get("Topology") == ("nvlink" if cluster.suite == "forky" else None)
 
 
-def test_tiers_are_rehearsed_over_the_blocks_that_run(cluster: Cluster) -> None:
+def test_tiers_are_rehearsed_over_the_running_blocks(cluster: Cluster) -> None:
     jobs = [{"nodes": 2, "partition": "gold"}, {"nodes": 3, "partition": "bronze"}]
     before = cluster.records()
     changed = [GOLD, {**BRONZE, "max_nodes": 2}]
-    held = cluster.apply(changed, "--check", rehearse="always", rehearse_jobs=jobs)["rehearsal"]
-    assert held["loaded"]
-    said = {(job["kind"], job["partition"], job["nodes"]): job for job in held["outcomes"]}
-    # Whoever names the partition lands in its clique, and no larger job ever leaves it.
-    assert said["partition", "gold", 2]["blocks"] == ["r01a"]
-    assert said["partition", "gold", 3]["outcome"] == "refused"
-    assert said["partition", "bronze", 1]["blocks"] == ["r01b"]
-    assert said["partition", "bronze", 3]["outcome"] == "refused"
-    assert said["site", "gold", 2]["outcome"] == "placed"
-    assert "QOS" in {row["setting"] for row in held["left_out"]}
+    rehearsal = cluster.apply(changed, "--check", rehearse="always", rehearse_jobs=jobs)["rehearsal"]
+    assert rehearsal["loaded"]
+    outcomes = {(job["kind"], job["partition"], job["nodes"]): job for job in rehearsal["outcomes"]}
+    # A job in the partition runs inside its clique, and a larger one is refused.
+    assert outcomes["partition", "gold", 2]["blocks"] == ["r01a"]
+    assert outcomes["partition", "gold", 3]["outcome"] == "refused"
+    assert outcomes["partition", "bronze", 1]["blocks"] == ["r01b"]
+    assert outcomes["partition", "bronze", 3]["outcome"] == "refused"
+    assert outcomes["site", "gold", 2]["outcome"] == "placed"
+    assert "QOS" in {row["setting"] for row in rehearsal["left_out"]}
     failed = cluster.apply(changed, ok=False, rehearse_jobs=[{"nodes": 3, "partition": "bronze", "required": True}])
     assert "would be pending for ever" in failed["msg"]
     assert cluster.records() == before
 
 
-def test_jobs_of_users_are_rehearsed_with_the_records_that_slurmctld_has_saved(tiers: Cluster) -> None:
+def test_jobs_of_users_are_rehearsed_with_the_saved_accounting_records(tiers: Cluster) -> None:
     limited = {**GOLD, "users": MEMBERS, "max_nodes": 2, "partition_qos": {"max_tres_per_user": {"node": 1}}}
     limited["partition_qos"]["flags"] = ["DenyOnLimit"]
     tiers.apply([limited, BRONZE])
@@ -340,32 +340,32 @@ def test_jobs_of_users_are_rehearsed_with_the_records_that_slurmctld_has_saved(t
     ]
     changed = [limited, {**BRONZE, "max_nodes": 2}]
     before = tiers.records()
-    held = tiers.apply(changed, "--check", rehearse_jobs=jobs)["rehearsal"]
-    said = [(job["user"], job["nodes"], job["outcome"]) for job in held["outcomes"] if job["kind"] == "site"]
-    assert said == [
+    rehearsal = tiers.apply(changed, "--check", rehearse_jobs=jobs)["rehearsal"]
+    outcomes = [(job["user"], job["nodes"], job["outcome"]) for job in rehearsal["outcomes"] if job["kind"] == "site"]
+    assert outcomes == [
         ("alice", 1, "placed"),
         ("alice", 2, "refused"),  # a limit of a QoS
         ("bob", 1, "refused"),  # not granted
         ("alice", 1, "refused"),
         ("bob", 2, "placed"),
     ]
-    assert records_of(held).endswith("but for jobs that name a user")
+    assert records_of(rehearsal).endswith("only for jobs that name a user")
     # slurmdbd does not have this QoS yet, so slurmctld refuses the partition that names it.
     coming = [*changed, {"name": "new", "blocks": ["r01a"], "partition_qos": {"max_jobs_per_user": 1}}]
-    held = tiers.apply(coming, "--check", rehearse_jobs=jobs[:1])["rehearsal"]
-    assert [(job["user"], job["outcome"]) for job in held["outcomes"] if job["kind"] == "site"] == [("", "placed")]
-    assert records_of(held).startswith("slurmctld does not start with the records that it has saved (")
+    rehearsal = tiers.apply(coming, "--check", rehearse_jobs=jobs[:1])["rehearsal"]
+    assert [(job["user"], job["outcome"]) for job in rehearsal["outcomes"] if job["kind"] == "site"] == [("", "placed")]
+    assert records_of(rehearsal).startswith("slurmctld does not start with its saved records (")
     assert tiers.records() == before
 
 
-def records_of(held: dict[str, Any]) -> str:
-    (row,) = (row for row in held["left_out"] if row["where"] == "accounting")
+def records_of(rehearsal: dict[str, Any]) -> str:
+    (row,) = (row for row in rehearsal["left_out"] if row["where"] == "accounting")
     why: str = row["why"]
     return why
 
 
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True)
-def test_what_was_changed_by_hand_is_mended_and_what_is_the_sites_is_not(tiers: Cluster) -> None:
+def test_manual_changes_of_tiers_are_overwritten_and_the_sites_objects_kept(tiers: Cluster) -> None:
     before = tiers.records()
     tiers.shell(
         "sacctmgr -i -Q modify qos gold set Priority=1 GrpTRES=mem=100,node=7 MaxJobsPU=3 Flags=NoDecay;"
@@ -383,7 +383,7 @@ def test_what_was_changed_by_hand_is_mended_and_what_is_the_sites_is_not(tiers: 
 
 
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True)
-def test_a_qos_and_a_partition_of_the_site_are_never_taken_over(cluster: Cluster) -> None:
+def test_a_qos_and_a_partition_of_the_site_are_never_changed(cluster: Cluster) -> None:
     before = cluster.records()
     wrong = [
         {"name": "one", "blocks": ["r01a"], "qos": {"name": "site", "priority": 1}, "accounts": ["nosuch"]},
@@ -401,7 +401,7 @@ def test_a_qos_and_a_partition_of_the_site_are_never_taken_over(cluster: Cluster
     assert cluster.records() == before
 
 
-def test_a_tier_that_goes_takes_only_its_own_with_it(tiers: Cluster) -> None:
+def test_removing_a_tier_removes_only_its_own_objects(tiers: Cluster) -> None:
     site = "sacctmgr -nP show qos site format=Name,Priority,GrpTRES,Flags; sacctmgr -nP show assoc account=other wopi"
     own = tiers.shell(site)
     job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 100")
@@ -412,8 +412,8 @@ def test_a_tier_that_goes_takes_only_its_own_with_it(tiers: Cluster) -> None:
     assert tiers.partition("bronze")["Nodes"] == "r01t[03-05]"
     assert tiers.job(job)[0] == "RUNNING"
     tiers.end_jobs()
-    gone = tiers.apply([{**TIERS[0], "qos": {**GOLD["qos"], "preempt": []}}])
-    assert gone["changes"][-3:] == ["partition bronze: removed", "qos bronze: removed", "qos bronze_limits: removed"]
+    removed = tiers.apply([{**TIERS[0], "qos": {**GOLD["qos"], "preempt": []}}])
+    assert removed["changes"][-3:] == ["partition bronze: removed", "qos bronze: removed", "qos bronze_limits: removed"]
     assert not tiers.partition("bronze")
     assert tiers.qos("bronze", "Name") == ""
     assert tiers.qos("gold", "Name,Preempt") == "gold|"
@@ -422,7 +422,7 @@ def test_a_tier_that_goes_takes_only_its_own_with_it(tiers: Cluster) -> None:
     assert "students" in tiers.run("sacctmgr", "-nP", "show", "account", "format=Account").split()
 
 
-def test_refused_partitions_leave_everything_as_it_was(tiers: Cluster) -> None:
+def test_refused_partitions_are_rolled_back(tiers: Cluster) -> None:
     before = tiers.records()
     changed = [
         {**TIERS[0], "qos": {**GOLD["qos"], "priority": 5}, "options": {"TRESBillingWeights": "nonsense=1"}},
@@ -430,18 +430,18 @@ def test_refused_partitions_leave_everything_as_it_was(tiers: Cluster) -> None:
     ]
     failed = tiers.apply(changed, ok=False)
     assert failed["msg"].startswith(
-        "slurmctld refused the partitions (failed to parse tres weights str 'nonsense=1'); the old partitions are back"
-        " and running"
+        "slurmctld refused the partitions (failed to parse tres weights str 'nonsense=1'); the old partitions were"
+        " restored and run"
     )
-    # 24.11 with slurmdbd may end itself after a reconfigure that failed.
-    assert failed["msg"].endswith(", and so are the records in slurmdbd.")
+    # 24.11 with slurmdbd may exit after a failed reconfigure.
+    assert failed["msg"].endswith(", and the records in slurmdbd were restored.")
     assert tiers.records() == before
     assert "UP" in tiers.run("scontrol", "ping")
     assert not tiers.apply(TIERS)["changed"]
 
 
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True)
-def test_without_slurmdbd_nothing_changes_and_one_sentence_says_so(tiers: Cluster) -> None:
+def test_without_slurmdbd_the_module_fails_in_one_sentence_and_changes_nothing(tiers: Cluster) -> None:
     before = tiers.records()
     tiers.run("systemctl", "stop", "slurmdbd")
     try:
@@ -456,24 +456,25 @@ def test_without_slurmdbd_nothing_changes_and_one_sentence_says_so(tiers: Cluste
 
 
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True)
-def test_a_slurmdbd_that_fails_half_way_is_put_back(cluster: Cluster) -> None:
+def test_a_failing_step_in_slurmdbd_is_rolled_back(cluster: Cluster) -> None:
     cluster.apply([GOLD | {"qos": {"priority": 3}}])
     before = cluster.records()
     cluster.shell(FAILING_SACCTMGR)
     failed = cluster.apply([GOLD, {**BRONZE, "accounts": ["fresh"]}], ok=False, bin_dir="/opt/bin")
     assert failed["msg"] == (
-        "sacctmgr add account fresh failed (it ended with 1); no file was changed, and so are the records in slurmdbd."
+        "sacctmgr add account fresh failed (it ended with 1); no file was changed, and the records in slurmdbd were"
+        " restored."
     )
     assert cluster.records() == before
 
 
-def test_two_users_in_two_tiers_never_meet(tiers: Cluster) -> None:
-    kept_out = []
+def test_users_of_two_tiers_never_share_trays(tiers: Cluster) -> None:
+    pending = []
     for user, other in (("alice", "bronze"), ("bob", "gold")):
         for arguments in (("-p", other), ("-p", other, f"--qos={other}"), ("-p", "all")):
-            said = tiers.submit(user, *arguments, "--wrap", "true", check=False)
-            if not said.startswith("refused: "):
-                kept_out.append(said)  # without EnforcePartLimits Slurm takes such a job, and never starts it
+            answer = tiers.submit(user, *arguments, "--wrap", "true", check=False)
+            if not answer.startswith("refused: "):
+                pending.append(answer)  # without EnforcePartLimits Slurm accepts such a job and never starts it
     own = {}
     for user, tier in (("alice", "gold"), ("bob", "bronze")):
         own[user] = tiers.submit(user, "-p", tier, f"--qos={tier}", "-N2", "--wrap", "sleep 60")
@@ -483,12 +484,12 @@ def test_two_users_in_two_tiers_never_meet(tiers: Cluster) -> None:
     listed = tiers.run("scontrol", "show", "hostnames", nodes).split()
     assert len(listed) == 2
     assert set(listed) <= set(CLIQUES["r01b"])
-    # Naming the other's trays by hand does not help either.
-    said = tiers.submit("alice", "-p", "gold", "--qos=gold", "-w", "r01t03", "--wrap", "true", check=False)
-    if not said.startswith("refused: "):
-        kept_out.append(said)
-    assert kept_out
-    for number in kept_out:
+    # A node list with the other's trays does not help either.
+    answer = tiers.submit("alice", "-p", "gold", "--qos=gold", "-w", "r01t03", "--wrap", "true", check=False)
+    if not answer.startswith("refused: "):
+        pending.append(answer)
+    assert pending
+    for number in pending:
         tiers.stays(number)
 
 
@@ -525,7 +526,7 @@ def test_a_partition_a_block_keeps_jobs_inside_cliques_of_any_size(cluster: Clus
     assert nodes == "r01t[03-05]"
 
 
-def test_segments_are_held_to_where_slurm_can(cluster: Cluster) -> None:
+def test_segments_are_enforced_where_slurm_can(cluster: Cluster) -> None:
     tier = {
         "name": "wide",
         "all": True,
@@ -544,17 +545,17 @@ def test_segments_are_held_to_where_slurm_can(cluster: Cluster) -> None:
     assert not cluster.apply([tier], segment_script=True)["changed"]
     job = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--wrap", "sleep 60")
     assert "SegmentSize=1" in cluster.run("scontrol", "show", "job", job)
-    mine = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--segment=2", "--wrap", "sleep 60")
-    assert "SegmentSize=2" in cluster.run("scontrol", "show", "job", mine)
-    said = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--segment=3", "--wrap", "true", check=False)
-    assert said.startswith("refused: ")
-    assert "takes --segment up to 2" in said
+    chosen = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N2", "--segment=2", "--wrap", "sleep 60")
+    assert "SegmentSize=2" in cluster.run("scontrol", "show", "job", chosen)
+    answer = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N3", "--segment=3", "--wrap", "true", check=False)
+    assert answer.startswith("refused: ")
+    assert "takes --segment up to 2" in answer
     one = cluster.submit("alice", "-p", "wide", "--qos=wide", "-N1", "--wrap", "sleep 60")
     assert "SegmentSize=1" not in cluster.run("scontrol", "show", "job", one)
 
 
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True)
-def test_the_playbook_runs_tiers_where_a_site_has_some(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_playbook_applies_the_tiers_of_a_site(cluster: Cluster, tmp_path: Path) -> None:
     variables = tmp_path / "site.yml"
     variables.write_text(
         yaml.safe_dump(
@@ -579,12 +580,12 @@ def test_the_playbook_runs_tiers_where_a_site_has_some(cluster: Cluster, tmp_pat
 
 
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True)
-def test_two_applies_at_once_take_turns(cluster: Cluster) -> None:
+def test_two_concurrent_runs_are_serialized(cluster: Cluster) -> None:
     import threading
 
     results: list[dict[str, Any]] = []
-    wishes = [[{**GOLD, "qos": {"priority": number}}] for number in (1, 2)]
-    threads = [threading.Thread(target=lambda wish=wish: results.append(cluster.apply(wish))) for wish in wishes]
+    desired = [[{**GOLD, "qos": {"priority": number}}] for number in (1, 2)]
+    threads = [threading.Thread(target=lambda tiers=tiers: results.append(cluster.apply(tiers))) for tiers in desired]
     with contextlib.ExitStack() as stack:
         for thread in threads:
             thread.start()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two users in two tiers on 36 trays: neither reaches a tray of the other's clique, in both ways to part a system."""
+"""Two users in two tiers on 36 trays: neither reaches a tray of the other, with one or several blocks a rack."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONF = ["PreemptType=preempt/qos", "PreemptMode=REQUEUE", "PriorityWeightQOS=100
 
 @pytest.fixture(scope="module", params=sorted(SUITES))
 def racks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One lab a version; each test gives it the blocks of its idiom."""
+    """One lab a version; each test configures its own blocks."""
     directory = tmp_path_factory.mktemp(f"racks-{request.param}")
     scenario = {
         "suite": request.param,
@@ -53,27 +53,27 @@ def racks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield made
 
 
-def part(racks: Cluster, blocks: dict[str, str], tiers: list[dict[str, Any]]) -> None:
+def configure(racks: Cluster, blocks: dict[str, str], tiers: list[dict[str, Any]]) -> None:
     """The fabric file, the topology and the tiers of a site, in the order in which the playbook slurm applies them."""
     racks.fabric.write_text(json.dumps(fabric(blocks)))
-    wish = json.dumps({"fabric_file": str(racks.fabric), "manage_conf": True})
-    module = ("-m", "rackscale.nvlink.slurm_topology", "-a", wish)
+    options = json.dumps({"fabric_file": str(racks.fabric), "manage_conf": True})
+    module = ("-m", "rackscale.nvlink.slurm_topology", "-a", options)
     ansible("ansible", "slurm_controller", "-i", racks.racks.inventory, *module)
     racks.apply(tiers)
     assert not racks.apply(tiers)["changed"]
 
 
 def runs_on(racks: Cluster, user: str, *arguments: str) -> set[str]:
-    """The trays of a job, which goes on running."""
+    """The trays of a job, which keeps running."""
     number = racks.submit(user, *arguments, "--exclusive", "--wrap", "sleep 300")
     assert re.fullmatch(r"\d+", number), number
     return set(expand(racks.until(number, "RUNNING")[1]))
 
 
-def never_run(racks: Cluster, user: str, *ways: tuple[str, ...]) -> None:
-    """Each way is refused when it is tried, so nothing waits for a chance either."""
-    said = {way: racks.submit(user, *way, "--wrap", "true", check=False) for way in ways}
-    assert {way: told for way, told in said.items() if not told.startswith("refused: ")} == {}
+def never_run(racks: Cluster, user: str, *jobs: tuple[str, ...]) -> None:
+    """Each job is refused at submission, so none stays pending either."""
+    answers = {job: racks.submit(user, *job, "--wrap", "true", check=False) for job in jobs}
+    assert {job: answer for job, answer in answers.items() if not answer.startswith("refused: ")} == {}
 
 
 def test_one_block_a_rack_with_a_qos_for_each_user(racks: Cluster) -> None:
@@ -86,7 +86,7 @@ def test_one_block_a_rack_with_a_qos_for_each_user(racks: Cluster) -> None:
         }
         for name, block, priority, user in (("gold", "r01", 1000, "alice"), ("silver", "r02", 10, "bob"))
     ]
-    part(racks, WHOLE, tiers)
+    configure(racks, WHOLE, tiers)
     for user, own, other, rack in (("alice", "gold", "silver", "r02"), ("bob", "silver", "gold", "r01")):
         never_run(
             racks,
@@ -107,10 +107,10 @@ def test_one_block_a_rack_with_a_qos_for_each_user(racks: Cluster) -> None:
 def test_several_blocks_a_rack_with_a_partition_each(racks: Cluster) -> None:
     """No --segment and no --qos: the partition alone puts a user into the right clique of the split rack."""
     tiers = [
-        {"name": name, "cliques": [clique], "per_block": True, "groups": [user]}
+        {"name": name, "cliques": [clique], "per_block": True, "allow_groups": [user]}
         for name, clique, user in (("one", "r02a", "alice"), ("two", "r02b", "bob"))
     ]
-    part(racks, SPLIT, tiers)
+    configure(racks, SPLIT, tiers)
     for user, own, other, tray in (
         ("alice", "one_r02a", "two_r02b", "r02t18"),
         ("bob", "two_r02b", "one_r02a", "r02t09"),

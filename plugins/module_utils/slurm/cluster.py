@@ -253,11 +253,11 @@ def _take_control(host: Host, slurm: Slurm, cursor: LogCursor) -> None:
     deadline = time.monotonic() + allowed
     starts = 1
     while True:
-        known = slurm.controllers()
-        if known and known[0][1]:
+        controllers = slurm.controllers()
+        if controllers and controllers[0][1]:
             return
         if not host.is_active(UNIT):
-            if len(known) < 2 or starts == MAX_STARTS:
+            if len(controllers) < 2 or starts == MAX_STARTS:
                 error = host.last_error(UNIT, cursor, "it has exited")
                 raise SlurmError(f"{UNIT} does not start ({error}): correct that first.")
             starts += 1

@@ -24,7 +24,7 @@ _BY_LOWER = {**{key.lower(): key for key in KEYS}, **_ALIASES}
 
 
 def parse_slurmd(text: str) -> Record | None:
-    """The record in the output of ``slurmd -C``; None where it holds none."""
+    """The record in the output of ``slurmd -C``; None where there is none."""
     for line in text.splitlines():
         pairs = files.key_values(line)
         if pairs and pairs[0][0].lower() == "nodename":

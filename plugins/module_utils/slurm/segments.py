@@ -2,12 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tiers' policy for ``--segment`` as a script of job_submit/lua, which knows segments from Slurm 25.11.2 on. Pure.
+"""The tiers' policy for ``--segment`` as a script of job_submit/lua, which has segments from Slurm 25.11.2 on. Pure.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-A default is only given to a job that said nothing, is larger than it and divides by it: Slurm would refuse the others,
-and a job within one block needs none. The submitter is told. A maximum refuses what is above it.
+Only a job without ``--segment`` that is larger than the default and divisible by it gets the default: Slurm would
+refuse the others, and a job within one block needs none. The submitter gets a message. A segment above the maximum is
+refused.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers impor
 
 POLICY_NAME = "nvlink_segments.lua"
 SCRIPT_NAME = "job_submit.lua"
-HEADER = "-- Written by rackscale.nvlink (slurm_tiers): the next run takes back what is changed here."
+HEADER = "-- Written by rackscale.nvlink (slurm_tiers): the next run overwrites changes made here."
 
 _POLICY = """\
--- A site's own job_submit.lua calls it so, as the first line of slurm_job_submit:
---   local said = dofile("%(path)s").submit(job_desc, part_list); if said ~= slurm.SUCCESS then return said end
+-- A site's own job_submit.lua calls it in the first line of slurm_job_submit:
+--   local result = dofile("%(path)s").submit(job_desc, part_list); if result ~= slurm.SUCCESS then return result end
 local policy = {
 %(rows)s}
 
@@ -81,7 +82,7 @@ return slurm.SUCCESS
 
 
 def policy_text(segments: Mapping[str, Segment], path: str) -> str:
-    """The script that holds the rules; ``path`` is where it will stand."""
+    """The script with the policy; ``path`` is its own path."""
     rows = ""
     for name, rule in sorted(segments.items()):
         limits = [f"{key} = {value}" for key, value in (("default", rule.default), ("maximum", rule.maximum)) if value]
@@ -90,7 +91,7 @@ def policy_text(segments: Mapping[str, Segment], path: str) -> str:
 
 
 def script_text(path: str) -> str:
-    """A job_submit.lua for a site that has none; ``path`` is the policy's."""
+    """A job_submit.lua for a site that has none; ``path`` is the policy's path."""
     return _SCRIPT % {"header": HEADER, "path": _quoted(path)}
 
 

@@ -125,18 +125,18 @@ def bring_up(host: Host, desired: DesiredState) -> list[str]:
     with locked(desired.conf_dir, host.timeout):
         changed = _changed(host, desired)
         written = Files(cluster.OWNER_OF_NEW_FILES)
-        gone = {name: read(os.path.join(desired.conf_dir, name)) for name in changed if name not in desired.files}
+        removed = {name: read(os.path.join(desired.conf_dir, name)) for name in changed if name not in desired.files}
         try:
-            for name in sorted(set(changed) - set(gone), key=lambda name: name == cluster.CONF):
+            for name in sorted(set(changed) - set(removed), key=lambda name: name == cluster.CONF):
                 written.write(os.path.join(desired.conf_dir, name), desired.files[name])
-            for name in gone:
+            for name in removed:
                 os.unlink(os.path.join(desired.conf_dir, name))
             # slurmctld reads the other files when it takes over.
             if host.run(cluster.UNIT, restart=cluster.CONF in changed, log=desired.log):
                 _wait(host, desired)
         except BaseException as error:
             written.undo()
-            for name, data in gone.items():
+            for name, data in removed.items():
                 written.write(os.path.join(desired.conf_dir, name), data or b"")
             if isinstance(error, OSError):
                 raise SlurmError(

@@ -162,5 +162,5 @@ def start(host: Host, desired: DesiredState) -> None:
 def _runs_with(host: Host, desired: DesiredState) -> bool:
     shown = host.call("systemctl", "show", "--property=MainPID", "--value", UNIT).stdout.strip()
     words = (read(f"/proc/{shown}/cmdline") or b"").decode("utf-8", "replace").split("\0") if shown.isdecimal() else []
-    wanted = shlex.split(f"--conf-server {','.join(desired.conf_servers)}")
-    return all(word in words for word in wanted)
+    options = shlex.split(f"--conf-server {','.join(desired.conf_servers)}")
+    return all(word in words for word in options)

@@ -18,7 +18,7 @@ _TEXTS = ("kind", "partition", "block", "outcome", "on", "reason")
 
 
 class RehearsalError(NvlinkError):
-    """A file that holds no rehearsal; the message names the file and the remedy."""
+    """A file without a rehearsal; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)
