@@ -142,8 +142,8 @@ findings:
       tray: r01t03
       clique: r01
       message: >-
-        The IMEX list of clique r01 is not written, because r01t03 has no imex_address: widen imex_network or set the
-        address in the fabric file.
+        The IMEX node list of clique r01 is not written, because imex_address is missing for r01t03; widen imex_network,
+        or set the address in the fabric file.
 rack_map:
   description: The lines of the rack map, 120 columns wide and without colour.
   returned: when O(rack_map) is true
