@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Values of the NVIDIA DRA driver's chart (0.4 and later) that follow from the fabric.
 
-ComputeDomains beside the device plugin, which is the shape that most clusters have; the role dra_driver knows the
-others. resourceApiVersion is left to it as well, since only the cluster can say which version it serves.
+For ComputeDomains next to the device plugin, the most common shape; the role dra_driver supports the others and sets
+resourceApiVersion, since only the cluster knows the version that it serves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import mod
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 
 MAX_DOMAIN_NODES = 18
-"""What the driver's controller allows in one IMEX domain unless it is told otherwise."""
+"""The default limit of the driver's controller for nodes in one IMEX domain."""
 
 
 def values(topology: schedulers.Topology) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cliques of a Kubernetes cluster as each scheduler wants them told: one description, one function a scheduler.
+"""Topology objects of a Kubernetes cluster's schedulers: one description of the cliques, one function per scheduler.
 
-Every scheduler finds a clique by the node label nvidia.com/gpu.clique, so most objects only name that label and hold
-for any number of cliques. Volcano, Slinky and Topograph are told each clique or each node.
+Every scheduler finds a clique by the node label nvidia.com/gpu.clique, so most objects only name that label and are
+valid for any number of cliques. Volcano, Slinky and Topograph need an object for each clique or node.
 
-Pure. Objects are plain dictionaries, as JSON gives them; the rules that they keep are those of the schedulers' own
-CustomResourceDefinitions, against which the tests hold them.
+Pure. Objects are plain dictionaries in the form of JSON; the tests validate them with the schedulers' own
+CustomResourceDefinitions.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import TOPOLOGY_NAME
 
@@ -29,12 +30,12 @@ HOSTNAME = "kubernetes.io/hostname"
 GPU_PRESENT = "nvidia.com/gpu.present"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 OWNER = "rackscale.nvlink"
-"""The value of MANAGED_BY on every object of ours, and our field manager."""
+"""The value of MANAGED_BY on every managed object, and the field manager."""
 SLINKY = "topology.slinky.slurm.net/spec"
 NAME = "nvlink"
-HEAD = "# Rendered from the fabric file. What each object is for, and who may change it: docs/k8s-topology.md\n"
+HEAD = "# Rendered from the fabric file. For the purpose of each object see docs/k8s-topology.md\n"
 
-# Of each level of Topograph the key until 0.5 and the key since 1.0; values are the same.
+# Label key of each Topograph level until 0.5 -> key since 1.0; the values are equal.
 TOPOGRAPH = {
     "network.topology.nvidia.com/accelerator": "accelerator.topograph.run/domain",
     "network.topology.nvidia.com/leaf": "fabric.topograph.run/tier-0",
@@ -52,11 +53,11 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class SchedulersError(NvlinkError):
-    """What a person wrote of a Kubernetes cluster's topology is wrong."""
+    """A wrong option for the topology of a Kubernetes cluster."""
 
 
 class Level(NamedTuple):
-    """One level of the topology: the nodes of a place share the value of `label`; `name` is what people call it."""
+    """One topology level: nodes in one domain of the level share the value of `label`."""
 
     label: str
     name: str
@@ -67,7 +68,7 @@ HOST_LEVEL = Level(HOSTNAME, "host")
 
 
 class Members(NamedTuple):
-    """A clique's trays in one Kubernetes cluster: text is the label's value, nodes are Node names in natural order."""
+    """The trays of a clique in one Kubernetes cluster: text is the label's value, nodes are in natural order."""
 
     name: str
     text: str
@@ -78,10 +79,10 @@ class Members(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """What the schedulers of one Kubernetes cluster are told.
+    """The topology of one Kubernetes cluster.
 
-    levels go from broad to narrow, the clique's last but one and the host's last. annotations: node -> Slurm topology
-    of that node, for Slinky. flavor_labels select the nodes of Kueue's flavor.
+    levels go from broad to narrow; the clique is the last but one, the host the last. annotations: node -> its Slurm
+    topology, for Slinky. flavor_labels select the nodes of Kueue's flavor.
     """
 
     cluster: str | None
@@ -98,7 +99,7 @@ class Topology:
 
 
 def clusters(fabric: model.Fabric) -> list[str | None]:
-    """The Kubernetes clusters that have trays; None for the one that a fabric file without clusters is for."""
+    """The Kubernetes clusters with trays; [None] for a fabric file that names no clusters."""
     known = fabric.clusters.get("kubernetes", {})
     if not known:
         return [None]
@@ -113,23 +114,23 @@ def describe(
     name: str = NAME,
     flavor_labels: Mapping[str, str] | None = None,
 ) -> Topology:
-    """The description of one cluster. above: levels broader than a clique, broadest first; SchedulersError."""
+    """The topology of one cluster. above: levels above the clique, broadest first. Raises SchedulersError."""
     levels = (*above, CLIQUE_LEVEL, HOST_LEVEL)
     for level in levels:
         if not _LABEL_KEY.fullmatch(level.label) or len(level.label.rpartition("/")[2]) > 63:
             raise SchedulersError(
-                f"levels_above: {level.label!r} is no label key; write one, as in topology.kubernetes.io/zone"
+                f"levels_above: {level.label!r} is not a label key; write one, such as topology.kubernetes.io/zone"
             )
         if not _LEVEL_NAME.fullmatch(level.name):
             raise SchedulersError(
-                f"levels_above: {level.name!r} is no level's name; use small letters, digits and dashes"
+                f"levels_above: {level.name!r} is not a level name; use lower-case letters, digits and dashes"
             )
     for part, values in (("label", [row.label for row in levels]), ("name", [row.name for row in levels])):
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:
-            raise SchedulersError(f"levels_above: the {part} {twice} stands twice; let each level have its own")
+            raise SchedulersError(f"levels_above: the {part} {twice} is used twice; give each level its own")
     if not _LEVEL_NAME.fullmatch(name):
-        raise SchedulersError(f"name: {name!r} cannot name an object; use small letters, digits and dashes")
+        raise SchedulersError(f"name: {name!r} is not an object name; use lower-case letters, digits and dashes")
     made, annotations = [], {}
     for clique, trays in fabric.members.items():
         placed = [tray for tray in trays if _in(fabric.trays[tray], cluster) and _usable(fabric.trays[tray])]
@@ -144,10 +145,8 @@ def describe(
                 annotations[fabric.trays[tray]["kubernetes_node"]] = f"{TOPOLOGY_NAME}:{block['name']}"
     labels = {GPU_PRESENT: "true"} if flavor_labels is None else dict(flavor_labels)
     if not labels:
-        raise SchedulersError(
-            "flavor_labels: is empty, and Kueue takes no flavor with a topology without one; name one"
-        )
-    # Two cliques whose names differ only in what an object's name cannot hold: the first keeps it, see problems().
+        raise SchedulersError("flavor_labels: is empty, but Kueue needs one for a flavor with a topology; set one")
+    # If the object names of two cliques are equal, the first clique keeps the name, see problems().
     unique: dict[str, Members] = {}
     for row in made:
         unique.setdefault(row.object_name, row)
@@ -155,7 +154,7 @@ def describe(
 
 
 def object_name(prefix: str, clique: str) -> str:
-    """A clique's name as an object's: small letters, digits and dashes, at most 253."""
+    """The object name of a clique: lower-case letters, digits and dashes, at most 253 characters."""
     return f"{prefix}-{re.sub('[^a-z0-9]+', '-', clique.lower()).strip('-')}"[:253].rstrip("-")
 
 
@@ -168,20 +167,20 @@ def _usable(tray: model.Tray) -> bool:
 
 
 def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
-    """What keeps trays or cliques out of the description."""
+    """Findings on trays and cliques that are not in the topology."""
     found = []
     owner: dict[str, str] = {}
     for clique, trays in fabric.members.items():
         placed = [tray for tray in trays if _in(fabric.trays[tray], cluster)]
         wrong = [tray for tray in placed if not _usable(fabric.trays[tray])]
         if wrong:
-            others = f" (as {len(wrong) - 1} more of clique {clique})" if len(wrong) > 1 else ""
+            others = f" (and {count(len(wrong) - 1, 'more tray')} of clique {clique})" if len(wrong) > 1 else ""
             node = fabric.trays[wrong[0]]["kubernetes_node"]
             found.append(
                 finding(
                     "k8s_node_name",
-                    f"Tray {wrong[0]}{others} has the kubernetes_node {node}, which no Node can be named: "
-                    "set nvlink_kubernetes_node to small letters, digits, dots and dashes.",
+                    f"Tray {wrong[0]}{others} has the kubernetes_node {node}, which is not a Node name: "
+                    "set nvlink_kubernetes_node to lower-case letters, digits, dots and dashes.",
                     tray=wrong[0],
                     clique=clique,
                 )
@@ -194,14 +193,14 @@ def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
                 finding(
                     "k8s_object_name",
                     f"Cliques {owner[named]} and {clique} would both be named {named} in Kubernetes, so the second is "
-                    "left out: rename one of them in the fabric file.",
+                    "omitted: rename one of them in the fabric file.",
                     clique=clique,
                 )
             )
     return found
 
 
-# One function a scheduler; each gives objects to be applied as they are.
+# One function per scheduler; each returns complete objects.
 
 
 def _object(api: str, kind: str, name: str, **content: Any) -> Object:
@@ -209,7 +208,7 @@ def _object(api: str, kind: str, name: str, **content: Any) -> Object:
 
 
 def kai(topology: Topology) -> list[Object]:
-    """KAI Scheduler's Topology; the list of labels cannot be changed later, aliases (0.17 and later) can."""
+    """KAI Scheduler's Topology; the list of labels is immutable, aliases (0.17 and later) are not."""
     aliases = {CLIQUE: "nvlink"}
     levels = [
         {"nodeLabel": level.label, **({"alias": aliases[level.label]} if level.label in aliases else {})}
@@ -219,7 +218,7 @@ def kai(topology: Topology) -> list[Object]:
 
 
 def kueue(topology: Topology) -> list[Object]:
-    """Kueue's Topology and the flavor that uses it. Queues are the site's own."""
+    """Kueue's Topology and the flavor that uses it. The site creates the queues."""
     levels = [{"nodeLabel": key} for key in topology.keys]
     api = "kueue.x-k8s.io/v1beta2"
     flavor = {"nodeLabels": dict(topology.flavor_labels), "topologyName": topology.name}
@@ -230,7 +229,7 @@ def kueue(topology: Topology) -> list[Object]:
 
 
 def volcano(topology: Topology) -> list[Object]:
-    """One HyperNode of tier 1 a clique, whose members are found by the clique's label."""
+    """One HyperNode of tier 1 per clique, which selects its members by the clique label."""
     made = []
     for clique in topology.cliques:
         selector = {"labelMatch": {"matchLabels": {CLIQUE: clique.text}}}
@@ -240,23 +239,23 @@ def volcano(topology: Topology) -> list[Object]:
 
 
 def grove(topology: Topology) -> list[Object]:
-    """Grove's ClusterTopologyBinding. Grove makes what its scheduler needs of it (KAI: a Topology of its own)."""
+    """Grove's ClusterTopologyBinding, from which Grove creates the objects of its scheduler (KAI: a Topology)."""
     levels = [{"domain": level.name, "key": level.label} for level in topology.levels]
     return [_object("grove.io/v1alpha1", "ClusterTopologyBinding", topology.name, spec={"levels": levels})]
 
 
 def slinky(topology: Topology) -> list[Object]:
-    """Of each Node only the annotation by which Slinky gives it a place in Slurm's topology."""
+    """For each Node the annotation from which Slinky sets its Slurm topology."""
     return [_node(name, annotations={SLINKY: spec}) for name, spec in topology.annotations.items()]
 
 
 def topograph(topology: Topology) -> list[Object]:
-    """Of each Node only Topograph's label of the clique, for workloads that ask for it where Topograph does not run."""
+    """For each Node Topograph's clique label, for workloads that need it where Topograph does not run."""
     return [_node(node, labels={TOPOGRAPH_DOMAIN: row.text}) for row in topology.cliques for node in row.nodes]
 
 
 def clique_labels(topology: Topology) -> list[Object]:
-    """Of each Node only the clique's label, for clusters in which nothing else writes it."""
+    """For each Node the clique label, for clusters without another writer."""
     return [_node(node, labels={CLIQUE: row.text}) for row in topology.cliques for node in row.nodes]
 
 
@@ -267,7 +266,7 @@ def _node(name: str, **metadata: Any) -> Object:
 def runai(topology: Topology, cluster_id: str = "") -> list[Object]:
     """Requests to Run:ai's REST API: the network topology, then the node pool that uses it.
 
-    networkTopologyId is the id that the first answer gives; cluster_id is the UUID that Run:ai gave the cluster.
+    networkTopologyId is the id in the answer to the first request; cluster_id is Run:ai's UUID of the cluster.
     """
     label, value = next(iter(topology.flavor_labels.items()))
     return [
@@ -293,33 +292,33 @@ def runai(topology: Topology, cluster_id: str = "") -> list[Object]:
 
 
 def lws(topology: Topology) -> list[Object]:
-    """A hint: what a LeaderWorkerSet says so that each of its groups has a clique for itself."""
+    """A hint: the annotation with which each group of a LeaderWorkerSet gets its own clique."""
     return [{"metadata": {"annotations": {"leaderworkerset.sigs.k8s.io/exclusive-topology": CLIQUE}}}]
 
 
 def pod_affinity(topology: Topology) -> list[Object]:
-    """A hint: what a pod's template says so that kube-scheduler keeps all pods with one label in one clique."""
+    """A hint: the affinity with which kube-scheduler keeps all pods with one label in one clique."""
     return [{"spec": {"affinity": affinity({"app": "your-app"})}}]
 
 
 def affinity(labels: Mapping[str, str], cliques: Sequence[str] = ()) -> Object:
-    """Pods with these labels in one clique together: any one, or one of those given."""
+    """The affinity that keeps pods with these labels in one clique: any clique, or one of the given ones."""
     wanted = (
         {"key": CLIQUE, "operator": "In", "values": list(cliques)} if cliques else {"key": CLIQUE, "operator": "Exists"}
     )
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     return {
-        # A node without the label would count as one place with all others that lack it.
+        # Nodes without the label would count as one topology domain.
         "nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}},
         "podAffinity": {required: [{"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": CLIQUE}]},
     }
 
 
 class Row(NamedTuple):
-    """A scheduler: its objects, and words above them in the file."""
+    """A scheduler: its objects, and the comment above them in the file."""
 
     objects: Callable[[Topology], list[Object]]
-    says: str
+    comment: str
 
 
 SCHEDULERS: dict[str, Row] = {
@@ -328,16 +327,16 @@ SCHEDULERS: dict[str, Row] = {
         kueue, "Kueue. Name the flavor in a ClusterQueue; every node of it must carry every label of a level."
     ),
     "volcano": Row(
-        volcano, "Volcano. A job asks for one clique by networkTopology {mode: hard, highestTierAllowed: 1}."
+        volcano, "Volcano. A job requests one clique by networkTopology {mode: hard, highestTierAllowed: 1}."
     ),
-    "grove": Row(grove, "Grove. It needs topologyAwareScheduling in Grove's own settings."),
-    "lws": Row(lws, "LeaderWorkerSet: a hint. Give these annotations to yours."),
+    "grove": Row(grove, "Grove. It needs topologyAwareScheduling in Grove's settings."),
+    "lws": Row(lws, "LeaderWorkerSet: a hint. Add these annotations to yours."),
     "pod-affinity": Row(
-        pod_affinity, "kube-scheduler alone: a hint. Give this to your pods' template, with their label."
+        pod_affinity, "kube-scheduler alone: a hint. Add this to your pods' template, with their label."
     ),
     "slinky": Row(slinky, "Slinky. kubectl apply --server-side: each Node gets this annotation and nothing else."),
     "runai": Row(runai, "Run:ai. Requests to its REST API; clusterId and networkTopologyId are the site's."),
-    "topograph": Row(topograph, "Only where workloads ask for Topograph's label and Topograph does not run."),
+    "topograph": Row(topograph, "Only where workloads need Topograph's label and Topograph does not run."),
 }
 
 
@@ -349,17 +348,17 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
         for name, row in SCHEDULERS.items():
             objects = row.objects(topology)
             if objects:
-                texts[f"{folder(cluster)}/topology-{name}.yaml"] = f"{HEAD}# {row.says}\n{dump(objects)}"
+                texts[f"{folder(cluster)}/topology-{name}.yaml"] = f"{HEAD}# {row.comment}\n{dump(objects)}"
     return texts
 
 
 def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
-    """What was left out of the files, of all clusters together."""
+    """Findings on what is missing in the files, for all clusters."""
     return [row for cluster in clusters(fabric) for row in problems(fabric, cluster)]
 
 
 def folder(cluster: str | None) -> str:
-    """Where a cluster's files are rendered to."""
+    """The folder of a cluster's files."""
     return f"kubernetes/{cluster}" if cluster else "kubernetes"
 
 
@@ -370,7 +369,7 @@ def dump(objects: Iterable[Object]) -> str:
 
 def _text(row: Object) -> str:
     if row.get("kind") == "Node":
-        # There are as many as trays, and YAML's own writer takes a millisecond for each.
+        # There is one per tray, and PyYAML takes a millisecond for each.
         ((kind, values),) = ((key, value) for key, value in row["metadata"].items() if key != "name")
         lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in values.items())
         name = json.dumps(row["metadata"]["name"])

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Example workloads of a cluster: a ComputeDomain within one clique, nvbandwidth in every clique, and one across two.
 
-A ComputeDomain says nothing of where its pods go and is Ready without a single node: what keeps its pods together is
-their affinity to the clique's label. numNodes is always sent, since an older CustomResourceDefinition demands it.
+A ComputeDomain does not place its pods and is Ready without any node: the pods' affinity to the clique label keeps them
+together. numNodes is always set, since an older CustomResourceDefinition requires it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHELL_IMAGE = "docker.io/library/busybox:1.37"
 # NVIDIA's own sample image of nvbandwidth with MPI.
 BANDWIDTH_IMAGE = "ghcr.io/nvidia/k8s-samples:nvbandwidth-v0.7-8d103163"
 BANDWIDTH_TEST = "multinode_device_to_device_memcpy_read_ce"
-LONGEST_NAME = 50
+MAX_NAME = 50
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
@@ -45,7 +45,7 @@ def compute_domain(name: str) -> Object:
 
 
 def one_clique(topology: Topology) -> list[Object]:
-    """A Deployment that goes into whichever clique has room, and a Job that is bound to the first one."""
+    """A Deployment in any clique with free nodes, and a Job that is bound to the first clique."""
     if not topology.cliques:
         return []
     clique = topology.cliques[0]
@@ -74,7 +74,7 @@ def one_clique(topology: Topology) -> list[Object]:
 
 
 def bandwidth(topology: Topology) -> list[Object]:
-    """nvbandwidth over all trays of each clique of two or more, one ComputeDomain and one MPIJob a clique."""
+    """nvbandwidth over all trays of each clique of two or more: one ComputeDomain and one MPIJob per clique."""
     made: list[Object] = []
     for clique in topology.cliques:
         if len(clique.nodes) > 1:
@@ -84,7 +84,7 @@ def bandwidth(topology: Topology) -> list[Object]:
 
 
 def two_cliques(topology: Topology) -> list[Object]:
-    """One ComputeDomain over two cliques, with one worker in each: no NVLink joins them, so the test must fail."""
+    """One ComputeDomain over two cliques with one worker in each; without NVLink between them the test must fail."""
     if len(topology.cliques) < 2:
         return []
     name = _job_name(f"nvbandwidth-{topology.name}-two-cliques")
@@ -102,7 +102,7 @@ FILES = {
     ),
     "example-two-cliques.yaml": (
         two_cliques,
-        "Must fail: no NVLink joins two cliques. If it reports NVLink, a label is wrong.",
+        "Must fail: there is no NVLink between cliques. If it reports NVLink, a label is wrong.",
     ),
 }
 
@@ -112,17 +112,17 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
     texts = {}
     for cluster in schedulers.clusters(fabric):
         topology = schedulers.describe(fabric, cluster)
-        for name, (make, says) in FILES.items():
+        for name, (make, comment) in FILES.items():
             objects = make(topology)
             if objects:
-                text = f"{schedulers.HEAD}# {says}\n{schedulers.dump(objects)}"
+                text = f"{schedulers.HEAD}# {comment}\n{schedulers.dump(objects)}"
                 texts[f"{schedulers.folder(cluster)}/{name}"] = text
     return texts
 
 
 def _job_name(name: str) -> str:
-    """A name that leaves room for -worker-N in a pod's 63 characters, a long one told apart by its hash."""
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{zlib.crc32(name.encode()):08x}"
+    """A name that fits with -worker-N into the 63 characters of a pod; long names end in a hash."""
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 9]}-{zlib.crc32(name.encode()):08x}"
 
 
 def _metadata(name: str) -> Object:
@@ -156,7 +156,7 @@ def _template(name: str, gpus: int, script: str, cliques: Sequence[str]) -> Any:
 
 
 def _mpi_job(name: str, cliques: Sequence[Members], workers: int) -> Object:
-    """One worker a tray, one rank a GPU. In two cliques the workers keep apart, in one they keep together."""
+    """One worker per tray, one rank per GPU. Anti-affinity separates workers by clique, or by host in one clique."""
     labels = {"app": name, "part": "worker"}
     gpus = max(1, min(clique.gpus for clique in cliques))
     affinity = schedulers.affinity(labels, [clique.text for clique in cliques])
@@ -165,7 +165,7 @@ def _mpi_job(name: str, cliques: Sequence[Members], workers: int) -> Object:
     if len(cliques) > 1:
         del affinity["podAffinity"]
     ranks = ["--map-by", f"ppr:{gpus}:node", "-np", str(gpus * workers)]
-    # The sample image has a user of its own for sshd, without which mpirun reaches no worker.
+    # The sample image runs sshd as its own user, which mpirun needs to reach the workers.
     user = {"runAsUser": 1000}
     launcher = {
         "metadata": {"labels": {"app": name, "part": "launcher"}},

@@ -89,12 +89,12 @@ def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
 @pytest.mark.parametrize(
     ("above", "word"),
     [
-        ([("no label", "zone")], "no label key"),
-        ([("zone", "Zone")], "no level's name"),
-        ([("nvidia.com/gpu.clique", "zone")], "stands twice"),
-        ([("zone", "rack")], "stands twice"),
-        ([("a", "zone"), ("b", "zone")], "stands twice"),
-        ([("example.org/" + "a" * 64, "zone")], "no label key"),
+        ([("no label", "zone")], "not a label key"),
+        ([("zone", "Zone")], "not a level name"),
+        ([("nvidia.com/gpu.clique", "zone")], "is used twice"),
+        ([("zone", "rack")], "is used twice"),
+        ([("a", "zone"), ("b", "zone")], "is used twice"),
+        ([("example.org/" + "a" * 64, "zone")], "not a label key"),
     ],
 )
 def test_a_level_that_no_scheduler_takes_is_refused(above: list[tuple[str, str]], word: str) -> None:
@@ -105,7 +105,7 @@ def test_a_level_that_no_scheduler_takes_is_refused(above: list[tuple[str, str]]
 def test_a_flavor_without_labels_and_an_odd_name_are_refused() -> None:
     with pytest.raises(schedulers.SchedulersError, match="flavor_labels"):
         schedulers.describe(small(), flavor_labels={})
-    with pytest.raises(schedulers.SchedulersError, match="cannot name an object"):
+    with pytest.raises(schedulers.SchedulersError, match="is not an object name"):
         schedulers.describe(small(), name="NVLink_1")
 
 
