@@ -64,7 +64,7 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
     answered = {tray: entry for tray, entry in known.items() if entry is not None}
     for tray, _entry in members:
         if tray not in answered:
-            _note(
+            _add(
                 findings,
                 "imex_member_unreachable",
                 clique,
@@ -75,7 +75,7 @@ def judge(clique: str, members: Sequence[tuple[str, str]], facts: Mapping[str, M
             _judge_state(clique, tray, answered[tray], members, findings)
         elif _has_no_status(answered[tray]):
             why = next(found for found in answered[tray]["findings"] if found["code"] in _NO_STATUS)
-            _note(findings, why["code"], clique, tray, f"{tray}: {why['message']}")
+            _add(findings, why["code"], clique, tray, f"{tray}: {why['message']}")
     disconnected = tuple(_disconnected_pairs(members, answered))
     _judge_pairs(clique, members, answered, disconnected, findings)
     waiting = tuple(
@@ -96,7 +96,7 @@ def _has_no_status(entry: Mapping[str, Any]) -> bool:
     return entry["ready"] and not entry["peers"] and any(found["code"] in _NO_STATUS for found in entry["findings"])
 
 
-def _note(findings: list[dict[str, Any]], code: str, clique: str, tray: str | None, message: str) -> None:
+def _add(findings: list[dict[str, Any]], code: str, clique: str, tray: str | None, message: str) -> None:
     findings.append(finding(code, message, clique=clique, tray=tray))
 
 
@@ -109,7 +109,7 @@ def _judge_lists(
     right = {tray for tray in hashes if [_key(entry) for entry in known[tray]["nodes"]["entries"]] == should}
     wrong = [tray for tray in hashes if tray not in right]
     if wrong:
-        _note(
+        _add(
             findings,
             "imex_list_differs",
             clique,
@@ -120,7 +120,7 @@ def _judge_lists(
     elif len(set(hashes.values())) > 1:
         usual = Counter(hashes.values()).most_common(1)[0][0]
         odd = [tray for tray, value in hashes.items() if value != usual]
-        _note(
+        _add(
             findings,
             "imex_list_differs",
             clique,
@@ -136,7 +136,7 @@ def _judge_versions(clique: str, known: Mapping[str, Any], findings: list[dict[s
         usual = Counter(versions.values()).most_common(1)[0][0]
         odd = [f"{tray} ({version})" for tray, version in versions.items() if version != usual]
         first = next(tray for tray, version in versions.items() if version != usual)
-        _note(
+        _add(
             findings,
             "imex_peer_version",
             clique,
@@ -153,7 +153,7 @@ def _judge_state(
     if entry["state"] == "waiting_for_recovery":
         names = {_key(line): name for name, line in members}
         lost = [names.get(_key(p["host"]), p["host"]) for p in entry["peers"] if p["connection"] != "connected"]
-        _note(
+        _add(
             findings,
             "imex_waiting_for_recovery",
             clique,
@@ -164,10 +164,10 @@ def _judge_state(
         return
     own = [found for found in entry["findings"] if found["severity"] == ERROR]
     if own:
-        _note(findings, own[0]["code"], clique, tray, f"{tray}: {own[0]['message']}")
+        _add(findings, own[0]["code"], clique, tray, f"{tray}: {own[0]['message']}")
         return
     word = entry["state"] or ("unknown" if entry["running"] else "not running")
-    _note(
+    _add(
         findings,
         "imex_not_ready",
         clique,
@@ -204,7 +204,7 @@ def _judge_pairs(
         if pairs and code not in codes:
             culprit = _common_tray(pairs)
             what = "lists (!M!)" if word == "map_mismatch" else "versions (!V!)"
-            _note(
+            _add(
                 findings,
                 code,
                 clique,
@@ -226,7 +226,7 @@ def _judge_pairs(
         if one_way == rest
         else "are not connected to all"
     )
-    _note(
+    _add(
         findings,
         "imex_pair_disconnected",
         clique,

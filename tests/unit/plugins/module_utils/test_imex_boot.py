@@ -26,7 +26,7 @@ def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[
 
 
 @pytest.mark.parametrize(
-    ("answers", "members", "said"),
+    ("answers", "members", "decision"),
     [
         ({}, 1, "start"),
         ({}, 4, "wait"),
@@ -43,8 +43,8 @@ def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[
         ({"b": {}, "c": {"clique": "r01"}, "d": {"clique": "r01", "generation": True}}, 4, "wait"),
     ],
 )
-def test_decisions_by_the_records_of_peers(answers: dict[str, Any], members: int, said: str) -> None:
-    assert boot.decide(record(), answers, members)[0] == said
+def test_decisions_by_the_records_of_peers(answers: dict[str, Any], members: int, decision: str) -> None:
+    assert boot.decide(record(), answers, members)[0] == decision
 
 
 GENERATIONS = st.dictionaries(st.sampled_from("bcdefgh"), st.integers(0, 6).map(record))
@@ -52,8 +52,8 @@ GENERATIONS = st.dictionaries(st.sampled_from("bcdefgh"), st.integers(0, 6).map(
 
 @given(GENERATIONS, st.integers(0, 6))
 def test_an_older_list_than_that_of_a_peer_does_not_start(answers: dict[str, Any], own: int) -> None:
-    said = boot.decide(record(own), answers, 8)[0]
-    assert (said == "stale") == any(answer["generation"] > own for answer in answers.values())
+    decision = boot.decide(record(own), answers, 8)[0]
+    assert (decision == "stale") == any(answer["generation"] > own for answer in answers.values())
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=9))
@@ -129,9 +129,9 @@ def test_an_approved_start_does_not_wait_but_stops_for_a_newer_list(check: Any) 
         assert check(port, record(), approved=f"3 {SHA}\n") == boot.TRY_AGAIN
 
 
-@pytest.mark.parametrize("said", [b"", b"{", b"[]", b"null", b"\xff" * 100, b'{"clique": 1}', b"x" * 100_000])
-def test_an_invalid_record_confirms_nothing(check: Any, said: bytes) -> None:
-    with members(_2=said) as port:
+@pytest.mark.parametrize("answer", [b"", b"{", b"[]", b"null", b"\xff" * 100, b'{"clique": 1}', b"x" * 100_000])
+def test_an_invalid_record_confirms_nothing(check: Any, answer: bytes) -> None:
+    with members(_2=answer) as port:
         assert check(port, record()) == boot.TRY_AGAIN
         assert check(port, record(), unconfirmed="start") == 0
 

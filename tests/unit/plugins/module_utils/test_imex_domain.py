@@ -271,14 +271,14 @@ def test_the_documented_ranges_of_role_variables_are_checked() -> None:
     for name, option in known.items():
         if option["type"] not in ("int", "float") or "choices" in option:
             continue
-        said = re.search(r"from (-?[0-9]+)(?: \([^)]*\))?(?: to ([0-9]+))?", " ".join(option["description"]))
-        assert said, name
+        documented = re.search(r"from (-?[0-9]+)(?: \([^)]*\))?(?: to ([0-9]+))?", " ".join(option["description"]))
+        assert documented, name
         if name in keys:
             key = files.KEYS[keys[name]]
-            assert (key.kind, key.low) == ("number", int(said[1])), name
-            assert key.high == int(said[2] or 2**31 - 1), name
+            assert (key.kind, key.low) == ("number", int(documented[1])), name
+            assert key.high == int(documented[2] or 2**31 - 1), name
         else:
-            assert checked.pop(name) == (int(said[1]), int(said[2])), name
+            assert checked.pop(name) == (int(documented[1]), int(documented[2])), name
     assert not checked
 
 

@@ -79,7 +79,7 @@ def test_a_change_is_read_back_and_a_second_one_changes_nothing(text: str, value
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "sentence"),
     [
         ({"LOG_LEVEL": 5}, "from 0 to 4"),
         ({"SERVER_PORT": 0}, "from 1 to 65535"),
@@ -95,8 +95,8 @@ def test_a_change_is_read_back_and_a_second_one_changes_nothing(text: str, value
         ({"not a key": 1}, "not a key"),
     ],
 )
-def test_a_wrong_setting_fails_with_one_sentence(settings: dict[str, object], said: str) -> None:
-    with pytest.raises(files.ImexError, match=said) as caught:
+def test_a_wrong_setting_fails_with_one_sentence(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(files.ImexError, match=sentence) as caught:
         files.check_settings(settings)
     assert str(caught.value).startswith("option settings: ")
     assert "\n" not in str(caught.value)

@@ -87,20 +87,20 @@ def test_every_tray_of_a_job_writes_the_same_list(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodelist", "asked"), [("r01t[01-02,17],r02t01", False), ("r01t[01-02", True), ("r01t[x]", True), ("", True)]
+    ("nodelist", "called"), [("r01t[01-02,17],r02t01", False), ("r01t[01-02", True), ("r01t[x]", True), ("", True)]
 )
 def test_scontrol_expands_a_nodelist_that_hostlist_cannot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodelist: str, asked: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodelist: str, called: bool
 ) -> None:
     scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\nprintf "r01t02\\nr01t01\\nr01t17\\n"\n')
+    scontrol.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/called\nprintf "r01t02\\nr01t01\\nr01t17\\n"\n')
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     own = _job(SLURM_JOB_NODELIST=nodelist)
     assert job._members(job_state.Settings("r01", TRAYS), own) == (TRAYS[0], TRAYS[1], TRAYS[16])
-    assert (tmp_path / "asked").exists() is asked
-    if asked:
-        assert (tmp_path / "asked").read_text() == f"show hostnames {nodelist}\n"
+    assert (tmp_path / "called").exists() is called
+    if called:
+        assert (tmp_path / "called").read_text() == f"show hostnames {nodelist}\n"
 
 
 @given(
@@ -288,14 +288,14 @@ def test_every_part_of_the_program_can_be_loaded(tmp_path: Path) -> None:
     imex = f"{job_files.PACKAGE}.imex"
     assert f"{imex}.job_failed" not in job_files.first(parts)
     loaded = f"sys.modules['{imex}.job_failed'].apply_policy; sys.modules['{imex}.job_daemon']._find_cause()"
-    asked = f"{loaded}; print('asked'); sys.exit(0)\n"
+    loaded_all = f"{loaded}; print('loaded_all'); sys.exit(0)\n"
     program = tmp_path / "program"
-    program.write_text(text.replace(ending, asked + ending))
+    program.write_text(text.replace(ending, loaded_all + ending))
     done = subprocess.run([sys.executable, "-IS", program], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout == "asked\n", done.stderr
+    assert done.stdout == "loaded_all\n", done.stderr
 
 
-_ASKED = """
+_PRINTS = """
 import sys
 PARTS = "PACKAGE.imex."
 job_state, status, files = (sys.modules[PARTS + name] for name in ("job_state", "status", "files"))
@@ -332,7 +332,7 @@ def test_the_start_imports_little_and_parses_files_alike(tmp_path: Path) -> None
     program = tmp_path / "program"
     ending = "status = sys.modules[ENTRY]"
     assert text.count(ending) == 1
-    program.write_text(text[: text.index(ending)] + _ASKED.replace("PACKAGE", job_files.PACKAGE) + _behind(text))
+    program.write_text(text[: text.index(ending)] + _PRINTS.replace("PACKAGE", job_files.PACKAGE) + _behind(text))
     given = [job_files.render_settings(settings), json.dumps(answer, indent=1), str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-IS", program, *given], capture_output=True, text=True, check=False, timeout=60

@@ -48,11 +48,11 @@ def squeue(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_squeue_runs_once_for_the_whole_clique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    squeue(tmp_path, f'echo "$@" >> {tmp_path}/asked; printf "8 (ann)\\n9 (bob)\\n8 (ann)\\n"', monkeypatch)
+    squeue(tmp_path, f'echo "$@" >> {tmp_path}/calls; printf "8 (ann)\\n9 (bob)\\n8 (ann)\\n"', monkeypatch)
     assert slurm_jobs.running_on(["a", "b"]) == (["8 (ann)", "9 (bob)"], None)
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert len(asked) == 1
-    assert "--nodelist=a,b" in asked[0]
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len(calls) == 1
+    assert "--nodelist=a,b" in calls[0]
 
 
 def test_jobs_are_unknown_where_slurmctld_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

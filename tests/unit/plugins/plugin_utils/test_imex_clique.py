@@ -143,7 +143,7 @@ def test_only_trays_with_the_right_hash_start() -> None:
 MEMBERS = Clique("r01", ("t0", "t1", "t2"), tuple(addresses(3)))
 
 
-def asked(number: int, **more: Any) -> dict[str, Any]:
+def inspected(number: int, **more: Any) -> dict[str, Any]:
     """The row of a tray in the desired state."""
     kept = {**record(4, NEW), "outdated": []}
     return {**row(), "record": kept, "pending": [], "approved": True, "facts": facts(number, 3), **more}
@@ -153,12 +153,12 @@ def pending(rows: dict[str, Any], tray: str = "t0", play: Any = MEMBERS.trays) -
     return imex_clique.pending_changes(MEMBERS, NEW, rows, play, [], tray)
 
 
-def settled() -> dict[str, Any]:
-    return {tray: asked(number) for number, tray in enumerate(MEMBERS.trays)}
+def unchanged() -> dict[str, Any]:
+    return {tray: inspected(number) for number, tray in enumerate(MEMBERS.trays)}
 
 
 def test_a_clique_in_the_desired_state_has_no_pending_changes() -> None:
-    assert [pending(settled(), tray) for tray in MEMBERS.trays] == [[], [], []]
+    assert [pending(unchanged(), tray) for tray in MEMBERS.trays] == [[], [], []]
 
 
 @pytest.mark.parametrize(
@@ -175,25 +175,25 @@ def test_a_clique_in_the_desired_state_has_no_pending_changes() -> None:
     ],
 )
 def test_a_tray_with_a_difference_has_pending_changes(change: dict[str, Any], why: str) -> None:
-    rows = {**settled(), "t0": asked(0, **change)}
+    rows = {**unchanged(), "t0": inspected(0, **change)}
     assert pending(rows) == [why]
     assert pending(rows, "t1") == [], "the rollout, not this function, drains the rest of the clique"
 
 
 def test_a_restart_of_the_clique_is_pending_on_each_of_its_trays() -> None:
-    rows = {**settled(), "t1": asked(1, restart_clique=["the list of clique r01"])}
+    rows = {**unchanged(), "t1": inspected(1, restart_clique=["the list of clique r01"])}
     assert [bool(pending(rows, tray)) for tray in MEMBERS.trays] == [True, True, True]
     assert pending({}, "t0") == ["it returned no preview"]
 
 
 def test_records_of_outdated_trays_and_a_boot_are_not_pending() -> None:
     """The approval is gone after a boot, and is written again while the daemon runs."""
-    rows = {**settled(), "t0": asked(0, approved=False, record={**record(4, NEW), "outdated": ["t2"]})}
+    rows = {**unchanged(), "t0": inspected(0, approved=False, record={**record(4, NEW), "outdated": ["t2"]})}
     assert pending(rows) == []
 
 
 def test_an_unreachable_tray_is_not_pending_for_the_others() -> None:
-    rows = {tray: entry for tray, entry in settled().items() if tray != "t2"}
+    rows = {tray: entry for tray, entry in unchanged().items() if tray != "t2"}
     for entry in rows.values():
         lost = [
             {**peer, "connection": "lost"} if peer["host"] == MEMBERS.entries[2] else peer
@@ -201,11 +201,11 @@ def test_an_unreachable_tray_is_not_pending_for_the_others() -> None:
         ]
         entry["facts"].update(peers=lost, domain_state="degraded")
     assert [pending(rows, tray) for tray in rows] == [[], []]
-    assert pending({**rows, "t2": asked(2)}) == ["wait until it is connected to the other members"]
+    assert pending({**rows, "t2": inspected(2)}) == ["wait until it is connected to the other members"]
 
 
 def test_a_blocked_change_is_pending() -> None:
-    rows = {"t0": asked(0, restart_clique=["the list of clique r01"])}
+    rows = {"t0": inspected(0, restart_clique=["the list of clique r01"])}
     assert "leaves out t1, t2" in pending(rows, play=["t0"])[0]
 
 
@@ -213,7 +213,7 @@ def test_a_blocked_change_is_pending() -> None:
     st.dictionaries(
         st.sampled_from(MEMBERS.trays),
         st.builds(
-            asked,
+            inspected,
             number=st.integers(0, 2),
             restart_clique=st.sampled_from([[], ["the list"]]),
             pending=st.sampled_from([[], ["change a file"]]),
