@@ -30,6 +30,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import (
     unknown_gpu,
     unknown_health,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 MAX_XML = 8 * 1024 * 1024
 MAX_DEPTH = 32
@@ -137,8 +138,8 @@ def parse_xml(text: str) -> Readings:
         notes.append(
             finding(
                 "gpu_count_unclear",
-                f"nvidia-smi counts {counted} GPUs and describes {len(found)}; run nvidia-smi -q on the tray and"
-                " compare it with nvidia-smi -L.",
+                f"nvidia-smi counts {count(counted, 'GPU')} and describes {len(found)}; run nvidia-smi -q on the tray"
+                " and compare it with nvidia-smi -L.",
                 gpu=None,
             )
         )

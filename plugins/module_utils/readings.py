@@ -26,9 +26,9 @@ _PLAIN_TEXT = ALPHANUMERIC + " ._:+/@#,()-"
 # These forms are not regular expressions, because importing re takes longer than reading the GPUs.
 
 
-def _only(letters: str, least: int, most: int, text: str) -> bool:
-    """Whether a text has from least to most letters, all of them among these."""
-    return least <= len(text) <= most and not text.strip(letters)
+def _only(letters: str, minimum: int, maximum: int, text: str) -> bool:
+    """Whether a text has from minimum to maximum letters, all of them among these."""
+    return minimum <= len(text) <= maximum and not text.strip(letters)
 
 
 def _is_plain_text(text: str) -> bool:
@@ -199,16 +199,16 @@ class Checker:
         number = 0 if text is None else int(text, 16)
         return f"0x{number:016x}" if number else None
 
-    def number(self, field_name: str, value: Any, most: int) -> int | None:
+    def number(self, field_name: str, value: Any, maximum: int) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool):
-            if 0 <= value <= most:
+            if 0 <= value <= maximum:
                 return value
             self.refuse(field_name, value)
             return None
         text = self._matching(field_name, value, _is_number)
         if text is None:
             return None
-        if int(text) > most:
+        if int(text) > maximum:
             self.refuse(field_name, value)
             return None
         return int(text)

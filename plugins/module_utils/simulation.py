@@ -404,9 +404,9 @@ def _split(split: Split | None, racks: int, trays_per_rack: int) -> dict[int, in
     return result
 
 
-def _within(option: str, value: Any, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise SimulationError(f"simulation: {option} is {_shown(value)}, use an integer from {least} to {most}.")
+def _within(option: str, value: Any, minimum: int, maximum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise SimulationError(f"simulation: {option} is {_shown(value)}, use an integer from {minimum} to {maximum}.")
 
 
 def _shown(value: Any) -> str:

@@ -17,7 +17,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import E
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import CHANNELS, DAEMON, UNIT
 from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import quoted
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 NO_GPU = "NO_GPU"
 # A list written while the daemon starts is the one that it reads; times of /proc are exact to about a second.
@@ -412,8 +412,9 @@ def _judge_peers(facts: Mapping[str, Any], notes: _Findings) -> None:
         notes.append(
             finding(
                 "imex_peer_lost",
-                f"{total} of {len(facts['peers'])} peers are not connected ({words}); run fabric_facts with"
-                " gather_subset=imex on them, and check that ports 50000 and 50005 are open between members.",
+                f"{total} of {count(len(facts['peers']), 'peer')} {'is' if total == 1 else 'are'} not connected"
+                f" ({words}); run fabric_facts with gather_subset=imex on them, and check that ports 50000 and 50005"
+                " are open between members.",
             )
         )
     elif facts["ready"] and facts["domain_state"] in ("degraded", "down") and not differing and not versions:
