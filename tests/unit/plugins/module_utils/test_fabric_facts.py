@@ -220,7 +220,7 @@ def _all(**fabric: Any) -> dict[str, Any]:
     ],
 )
 def test_known_faults_of_racks_are_reported(facts: dict[str, Any], expected: list[str]) -> None:
-    """Faults that operators have reported, as NVML reports them; none of them may leave the tray attached by mistake."""
+    """Faults from operators' reports, as NVML returns them; none of them may leave the tray attached by mistake."""
     found = _of_xml(facts)
     assert trays.codes(found) == expected
     assert found["attached"] is ({*expected} <= {"recovery_action", "mig_enabled"})

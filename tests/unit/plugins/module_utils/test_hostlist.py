@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Hostlists: the table is the output of `scontrol show hostnames` (24.11.5, 26.05.5), the properties compare with ClusterShell."""
+"""Hostlists compared with the output of `scontrol show hostnames` (24.11.5, 26.05.5) and with ClusterShell."""
 
 from __future__ import annotations
 
