@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the tests of Slurm's topology share: a sandbox that runs two racks, and a checkout's playbook against it."""
+"""Shared by the tests of block topology: a sandbox with two racks, and the playbook slurm against it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILE = {"trixie": "topology.conf", "forky": "topology.yaml"}
 
 
 def configure(slurmctld: Slurmctld, case: Case | None = None, **settings: str) -> None:
-    """The corpus's cluster; what a case wants in slurm.conf stands in it."""
+    """Write slurm.conf of the corpus's cluster, with the settings of a case."""
     case = case or Case("")
     placed = case.node_topologies
     settings.setdefault("plugin", "topology/block" if slurmctld.suite == "trixie" else "")
@@ -44,7 +44,7 @@ def configure(slurmctld: Slurmctld, case: Case | None = None, **settings: str) -
 
 
 def start(slurmctld: Slurmctld, **settings: str) -> None:
-    """Up with the two whole racks as its topology, as slurm_topology would have left it."""
+    """Start slurmctld with the two whole racks as slurm_topology would configure them."""
     configure(slurmctld, **settings)
     style = FILE[slurmctld.suite].partition(".")[2]
     topology = Case("").candidate((*slurmctld.version, 5)).topology
@@ -60,8 +60,8 @@ def survey(slurmctld: Slurmctld) -> surveying.Survey:
     return surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "auto")
 
 
-def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **wish: Any) -> planning.Plan:
-    return planning.plan(survey(slurmctld), planning.DesiredState(blocks=blocks, **wish))
+def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **desired: Any) -> planning.Plan:
+    return planning.plan(survey(slurmctld), planning.DesiredState(blocks=blocks, **desired))
 
 
 def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
@@ -70,7 +70,7 @@ def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
 
 
 def state(slurmctld: Slurmctld) -> tuple[dict[str, bytes], str]:
-    """The configuration folder and what runs."""
+    """The configuration folder and the running topology."""
     return contents(slurmctld), slurmctld.run("scontrol", "show", "topology").stdout
 
 
@@ -117,7 +117,7 @@ def fabric(blocks: dict[str, str]) -> dict[str, Any]:
 
 
 class Site:
-    """A checkout's playbook against a sandbox."""
+    """The playbook slurm against a sandbox."""
 
     def __init__(self, slurmctld: Slurmctld, directory: Path) -> None:
         self.slurmctld = slurmctld
@@ -150,7 +150,7 @@ def wait_for(happens: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def submit(slurmctld: Slurmctld, *nodes: str) -> str:
-    """A job on these nodes: CLOUD ones, which it holds while they start up."""
+    """A job on these CLOUD nodes, allocated while they start up."""
     done = slurmctld.run("sh", "-c", f"cd / && sbatch --parsable --exclusive -w {','.join(nodes)} --wrap true")
     job = done.stdout.strip()
     assert job, done.stderr

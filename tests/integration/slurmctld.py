@@ -48,7 +48,7 @@ MessageTimeout=5
 
 
 def base_tree(suite: str) -> Path:
-    """The lab's cached root of a Debian suite, made if it is not there yet."""
+    """The lab's cached root of a Debian suite, created if missing."""
     if str(LAB) not in sys.path:
         sys.path.insert(0, str(LAB))
     from nvlab import image
@@ -57,7 +57,7 @@ def base_tree(suite: str) -> Path:
 
 
 def free_port() -> int:
-    """One that no connection is given by the kernel, so that it is still free when slurmctld is started anew."""
+    """A port outside the kernel's ephemeral range, so that it is still free when slurmctld restarts."""
     while True:
         port = random.randrange(20000, 32000)
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -66,7 +66,7 @@ def free_port() -> int:
 
 
 class Slurmctld:
-    """One sandbox; ``conf_dir`` and ``bin_dir`` are what the modules' options of these names want."""
+    """One sandbox; ``conf_dir`` and ``bin_dir`` are the values for the modules' options of these names."""
 
     def __init__(self, suite: str, directory: Path, host: str = HOST) -> None:
         self.suite = suite
@@ -105,7 +105,7 @@ class Slurmctld:
     # ------------------------------------------------------------------------------------------------ running
 
     def start(self) -> None:
-        """Make the sandbox and start slurmctld in it; AssertionError with its log if it does not come up."""
+        """Create the sandbox and start slurmctld in it; AssertionError with its log if it does not start."""
         base, root, conf = base_tree(self.suite), self.directory / "root", self.conf_dir
         outer = f"lowerdir={base},upperdir={self.directory / 'upper'},workdir={self.directory / 'work'}"
         log_dir = self.log.parent
@@ -145,7 +145,7 @@ class Slurmctld:
         self.launch()
 
     def program(self, name: str, script: str) -> None:
-        """Put a program of that name before the code under test: the real one, or one that fails."""
+        """Put a program of that name into bin_dir: the real one, or one that fails."""
         path = self.bin_dir / name
         path.unlink(missing_ok=True)
         path.write_text(f"#!/bin/sh\n{script}\n")
@@ -168,7 +168,7 @@ class Slurmctld:
         raise AssertionError("the sandbox did not come up")
 
     def launch(self, check: bool = True) -> bool:
-        """Start slurmctld; whether it answers. With check, that it does."""
+        """Start slurmctld and return whether it answers; with check it must."""
         self.run("slurmctld", "-f", str(self.conf_dir / "slurm.conf"))
         up = self.answers(10 if check else 2)
         assert up or not check, self.log.read_text()
@@ -184,7 +184,7 @@ class Slurmctld:
             time.sleep(0.1)
 
     def kill_slurmctld(self) -> None:
-        """End every slurmctld of the sandbox the hard way; its pid namespace holds no other's."""
+        """Kill every slurmctld in the PID namespace of the sandbox."""
         # After a reconfigure the process is named after its file, slurmctld-wlm on Debian. The dead stay as zombies and
         # keep their port until the last thread has ended.
         self.run("pkill", "-9", "^slurmctld")

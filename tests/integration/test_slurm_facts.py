@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What our rules take for granted of Slurm and its manuals do not say, asked of real daemons of both versions.
+"""Check undocumented behavior of Slurm that the rules rely on, with real daemons of both versions.
 
 Each test is one sentence of docs/slurm.md, section "What real daemons do". The first half needs no slurmd: a job on
 CLOUD nodes holds its nodes and its channel while they start up, which they never do here.
@@ -37,7 +37,7 @@ each_suite = pytest.mark.parametrize("suite", sorted(SUITES))
 
 
 class Cluster:
-    """A sandbox of slurmctld with the blocks; every method is what a user types."""
+    """A sandbox of slurmctld with the blocks; every method is a user's command."""
 
     def __init__(self, slurmctld: Slurmctld, *lines: str, blocks: dict[str, str] | None = None) -> None:
         self.slurmctld = slurmctld
@@ -75,10 +75,10 @@ class Cluster:
         return self.slurmctld.run(*command).stdout.strip()
 
     def placed(self, *options: str) -> list[str] | None:
-        """The nodes of a job that is only asked about; None where it never starts."""
-        told = self.slurmctld.run("sbatch", "--test-only", *options, "--wrap", "true").stderr
-        assert "start at" in told or "not available" in told or "not fit" in told, told
-        return expand(told.partition(" on nodes ")[2].split(" ")[0]) if "start at" in told else None
+        """The nodes of a job with --test-only; None where it never starts."""
+        output = self.slurmctld.run("sbatch", "--test-only", *options, "--wrap", "true").stderr
+        assert "start at" in output or "not available" in output or "not fit" in output, output
+        return expand(output.partition(" on nodes ")[2].split(" ")[0]) if "start at" in output else None
 
     def submit(self, *options: str) -> str:
         done = self.slurmctld.run("sbatch", "--parsable", "-o", "/dev/null", *options, "--wrap", "true")
@@ -96,7 +96,7 @@ class Cluster:
         return expand(self.job(job)[1])
 
     def waits(self, job: str) -> str:
-        """The reason of a job that does not start, once slurmctld has looked at it."""
+        """The reason of a job that does not start, once slurmctld has tried to start it."""
         wait_for(lambda: self.job(job)[2] not in ("None", "Priority"))
         state, _nodes, reason = self.job(job)
         assert state == "PD"
@@ -141,7 +141,7 @@ def test_the_lower_weight_counts_more_than_the_fuller_block(racks: Cluster) -> N
     assert {name[:3] for name in used} == {"w02"}
 
 
-def test_exclusive_topo_closes_every_block_that_the_job_touches(racks: Cluster) -> None:
+def test_exclusive_topo_closes_every_block_that_the_job_uses(racks: Cluster) -> None:
     used = racks.nodes(racks.submit("-N5", "--exclusive=topo"))
     closed = {name[:3] for name in used}
     assert len(closed) == 2
@@ -183,7 +183,7 @@ def test_a_range_of_nodes_is_its_least_number(racks: Cluster) -> None:
 
 
 @each_suite
-def test_a_range_is_tried_from_above_where_the_site_says_so(suite: str, tmp_path: Path) -> None:
+def test_a_range_is_tried_from_above_with_topo_max_size_unroll(suite: str, tmp_path: Path) -> None:
     with cluster(suite, tmp_path, "TopologyParam=TopoMaxSizeUnroll=16") as made:
         busy(made)
         job = made.submit("-N4-12", "--exclusive")
@@ -193,7 +193,7 @@ def test_a_range_is_tried_from_above_where_the_site_says_so(suite: str, tmp_path
 
 
 def test_nodes_in_no_block_serve_a_job_only_where_no_tray_could(racks: Cluster) -> None:
-    """The trap of a partition with both kinds: `slurm_node_uncovered` warns of it."""
+    """A partition with both kinds, of which `slurm_node_uncovered` warns."""
     assert racks.placed("-p", "mixed", "-N12") is not None
     assert racks.placed("-p", "mixed", "-N13") is None, "never both kinds in one job"
     assert racks.placed("-p", "mixed", "-N13", "-x", "r01t1") is None
@@ -227,12 +227,12 @@ def test_exclusive_topo_of_a_tray_in_two_blocks_closes_both(suite: str, tmp_path
 
 
 @each_suite
-def test_a_block_comes_by_the_file_and_not_live(suite: str, tmp_path: Path) -> None:
+def test_a_block_is_created_by_the_file_and_not_live(suite: str, tmp_path: Path) -> None:
     def move(block: str) -> bool:
         return made.slurmctld.run("scontrol", "update", "nodename=r03t4", f"topology=nvlink:{block}").returncode == 0
 
     with cluster(suite, tmp_path, "PartitionName=one Nodes=block{r01}", "PartitionName=gone Nodes=block{r09}") as made:
-        # A block as a hostlist function; one that is missing leaves a partition without nodes, and no more is said.
+        # A block as a hostlist function; one that is missing leaves a partition without nodes, without a message.
         assert " Nodes=r01t[1-4] " in made.run("scontrol", "-o", "show", "partition", "one")
         assert " TotalNodes=0 " in made.run("scontrol", "-o", "show", "partition", "gone")
         assert not move("spare")
@@ -254,7 +254,7 @@ def imex(count: int | None) -> tuple[str, ...]:
 
 
 @each_suite
-def test_every_job_of_the_cluster_takes_a_channel_that_the_driver_has(suite: str, tmp_path: Path) -> None:
+def test_every_job_takes_a_channel_of_the_driver(suite: str, tmp_path: Path) -> None:
     """Jobs on CPU nodes too, without a GPU. What happens where there is none left depends on the version."""
     driver = 5
     count = slurm_conf._channels((driver,), "")
@@ -285,7 +285,7 @@ def test_a_driver_with_two_channels_has_none_for_jobs_before_25_11(suite: str, t
     with cluster(suite, tmp_path, *imex(count)) as made:
         made.nodes(made.submit("-p", "cpu", "-n1"))
         assert made.handed_out() == ([1] if made.new else [])
-        assert ("no channel available" in told(made)) is not made.new
+        assert ("no channel available" in log(made)) is not made.new
 
 
 @each_suite
@@ -310,16 +310,16 @@ def test_channels_of_running_jobs_outlive_slurmctld(suite: str, tmp_path: Path) 
 
 @each_suite
 def test_slurms_default_count_is_one_too_many_for_the_driver_from_25_11(suite: str, tmp_path: Path) -> None:
-    """A driver has the channels 0 to 2047 unless told otherwise; Slurm does not ask it."""
+    """A driver has the channels 0 to 2047 by default; Slurm does not query it."""
     last = 2048 if suite == "forky" else 2047
     with cluster(suite, tmp_path, *imex(None)) as made:
         job = made.submit("-p", "cpu", "--array=1-2050", "-n1")
-        wait_for(lambda: made.job(f"{job}_2049")[2] == "NvidiaImexChannels" if made.new else "no channel" in told(made))
+        wait_for(lambda: made.job(f"{job}_2049")[2] == "NvidiaImexChannels" if made.new else "no channel" in log(made))
         assert made.handed_out() == list(range(1, last + 1))
     assert slurm_conf._channels((), "") == 2047
 
 
-def told(made: Cluster) -> str:
+def log(made: Cluster) -> str:
     return made.slurmctld.log.read_text()
 
 
@@ -344,7 +344,7 @@ class Lab:
         return job
 
     def step(self, job: str) -> set[str]:
-        """What a step of a job sees on all its trays."""
+        """The channels of a job step on all its trays."""
         return set(self.ctl(f"srun --overlap --jobid={job} ls {CHANNELS}").split())
 
     def on_tray(self, tray: str, script: str = f"ls {CHANNELS}") -> str:
@@ -395,9 +395,9 @@ def test_two_jobs_on_one_tray_see_only_their_own_channel(trays: Lab) -> None:
 
 
 def test_a_job_has_one_channel_on_all_its_trays_or_one_for_each_segment(trays: Lab) -> None:
-    seen = "srun -N4 --segment=2 {} sh -c 'echo $(hostname) $(ls " + CHANNELS + ")'"
+    command = "srun -N4 --segment=2 {} sh -c 'echo $(hostname) $(ls " + CHANNELS + ")'"
     for option in ("", *(["--network=unique-channel-per-segment"] if trays.new else [])):
-        lines = dict(line.split() for line in trays.ctl(seen.format(option)).splitlines())
+        lines = dict(line.split() for line in trays.ctl(command.format(option)).splitlines())
         first, second = ({lines[f"r01t0{tray}"] for tray in pair} for pair in ((1, 2), (3, 4)))
         assert len(first) == len(second) == 1
         assert (first == second) is (option == "")
@@ -415,7 +415,7 @@ def test_slurmd_removes_the_channels_of_others_and_steps_keep_theirs(trays: Lab)
     assert trays.step(job) == {"channel1"}
 
 
-def test_where_slurm_gives_no_channel_a_job_sees_the_trays_own(trays: Lab) -> None:
+def test_without_a_channel_of_slurm_a_job_has_those_of_the_tray(trays: Lab) -> None:
     """Before 25.11 neither batch scripts nor jobs beyond the count have one: a channel0 left there is open to all."""
     tray = "r01t02"
     trays.on_tray(tray, f"mknod -m 666 {CHANNELS}/channel0 c 4 0")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Jobs on 36 real hosts land where the fabric says: a whole rack, and one that is cut into two cliques of nine."""
+"""Jobs on 36 hosts are placed by the fabric file: a whole rack, and one that is split into two cliques of nine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES = (1, 4, 9, 16, 18, 20, 36)
 
 
 class Site:
-    """The lab after discover and slurm, with the fabric file that they left."""
+    """The lab after the playbooks discover and slurm, with their fabric file."""
 
     def __init__(self, lab: RunningLab, suite: str, directory: Path) -> None:
         self.lab, self.suite = lab, suite
@@ -50,18 +50,18 @@ class Site:
         return (done.stdout if check else done.stdout + done.stderr).strip()
 
     def ran_on(self, *options: str) -> Counter[str]:
-        """How many of a job's tasks ran in each clique: each task says its own host's name."""
+        """How many of a job's tasks ran in each clique: each task prints its host name."""
         names = self.ctl("srun", *options, "hostname").split()
         assert len(names) == len(set(names)), names
         return Counter(self.clique_of[name] for name in names)
 
     def waits_for_ever(self, *options: str) -> bool:
-        told = self.ctl("sbatch", "--test-only", *options, "--wrap", "true", check=False)
-        return " to start at " not in told
+        output = self.ctl("sbatch", "--test-only", *options, "--wrap", "true", check=False)
+        return " to start at " not in output
 
     @contextlib.contextmanager
     def busy(self, nodes: str) -> Iterator[None]:
-        """A job of others on these trays."""
+        """A job of another user on these trays."""
         job = self.ctl("sbatch", "--parsable", "--exclusive", "-w", nodes, "-o", "/dev/null", "--wrap", "sleep 300")
         try:
             wait_for(lambda: self.ctl("squeue", "-h", "-j", job, "-o", "%t") == "R")
@@ -95,7 +95,7 @@ def test_the_blocks_are_the_cliques(site: Site) -> None:
 
 
 @pytest.mark.parametrize("nodes", SIZES)
-def test_a_job_spans_no_more_than_is_told(site: Site, nodes: int) -> None:
+def test_a_job_spans_no_more_than_computed(site: Site, nodes: int) -> None:
     [span] = spans.spans(COUNTS, [site.base], [nodes])
     if not span.starts:
         # 36 trays need three blocks, of which a base of 18 allows two.
@@ -123,16 +123,16 @@ def test_every_segment_stays_in_one_clique(site: Site, nodes: int, segment: int)
 
 
 def test_a_job_of_a_whole_clique_when_that_clique_is_not_free(site: Site) -> None:
-    """Ten trays of the whole rack are taken. What the base size decides shows now."""
+    """Ten trays of the whole rack are allocated, so the base size decides."""
     with site.busy("r01t[01-10]"):
         # Nine fit a half of the second rack, and go there as one.
         assert site.ran_on("-N9") in (Counter({site.clique_of["r02t01"]: 9}), Counter({site.clique_of["r02t10"]: 9}))
         if site.suite == "trixie":
-            # The base is 9: the 18 are spread over both halves, which the finding slurm_clique_above_base told.
+            # The base is 9: the 18 are spread over both halves, which the finding slurm_clique_above_base output.
             assert sorted(site.ran_on("-N18").values()) == [9, 9]
         else:
             # The base is 18: they wait for their clique.
-            told = site.ctl("sbatch", "--test-only", "-N18", "--wrap", "true", check=False)
-            assert set(expand(told.partition(" on nodes ")[2].split(" ")[0])) == set(expand("r01t[01-18]"))
-            held = site.ctl("srun", "--immediate=3", "-N18", "hostname", check=False)
-            assert "Unable to allocate resources" in held
+            output = site.ctl("sbatch", "--test-only", "-N18", "--wrap", "true", check=False)
+            assert set(expand(output.partition(" on nodes ")[2].split(" ")[0])) == set(expand("r01t[01-18]"))
+            refused = site.ctl("srun", "--immediate=3", "-N18", "hostname", check=False)
+            assert "Unable to allocate resources" in refused

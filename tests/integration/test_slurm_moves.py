@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a topology reaches a real slurmctld: the cheapest way, past running jobs, beside others, on two controllers."""
+"""Apply topologies to real slurmctlds: live moves, running jobs, several topologies, two controllers."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def topology(slurmctld: Slurmctld) -> str:
 
 
 def started(slurmctld: Slurmctld) -> str:
-    """Since when the slurmctld runs that answers: a reconfigure starts another."""
+    """The start time of the running slurmctld: a reconfigure starts another one."""
     return slurm_of(slurmctld).config()["boot_time"]
 
 
 def static(slurmctld: Slurmctld, *topologies: Topology) -> None:
-    """Up with nodes that slurmctld neither starts nor stops, which a live move is for."""
+    """A slurmctld with nodes that it neither starts nor stops, as a live move requires."""
     configure(slurmctld)
     path = slurmctld.conf_dir / "slurm.conf"
     path.write_text(path.read_text().replace(" State=CLOUD", ""))
@@ -114,7 +114,7 @@ def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "wish"),
+    ("blocks", "desired"),
     [
         (MOVED, {"live_update": False}),
         (MOVED, {"block_sizes": (9,)}),
@@ -129,29 +129,29 @@ def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
     ],
     ids=["forbidden", "sizes", "beside", "conf", "default", "split", "placeholder", "order", "two", "out"],
 )
-def test_everything_else_takes_a_reconfigure(forky: Slurmctld, blocks: tuple[Block, ...], wish: dict[str, Any]) -> None:
+def test_other_changes_need_a_reconfigure(forky: Slurmctld, blocks: tuple[Block, ...], desired: dict[str, Any]) -> None:
     static(forky)
     before = started(forky)
-    wanted = plan(forky, blocks, **{"block_sizes": (18,), **wish})
+    wanted = plan(forky, blocks, **{"block_sizes": (18,), **desired})
     assert wanted.live is None
     wait_for(lambda: started(forky) < now(forky))
     applying.apply(wanted)
     assert started(forky) != before
-    assert not plan(forky, blocks, **{"block_sizes": (18,), **wish}).changed
+    assert not plan(forky, blocks, **{"block_sizes": (18,), **desired}).changed
 
 
 def now(slurmctld: Slurmctld) -> str:
-    """The time in slurmctld's own words: boot_time has seconds, and a reconfigure must come in another one."""
+    """The time of slurmctld: boot_time has seconds, and the reconfigure must be in another second."""
     return slurmctld.run("date", "+%Y-%m-%dT%H:%M:%S").stdout.strip()
 
 
-def test_a_node_that_comes_and_goes_takes_a_reconfigure(forky: Slurmctld) -> None:
+def test_a_cloud_node_needs_a_reconfigure(forky: Slurmctld) -> None:
     """A CLOUD node that is up keeps a live topology over a restart, against the file (node_mgr.c)."""
     start(forky)
     assert plan(forky, MOVED, block_sizes=(18,)).live is None
 
 
-def test_a_live_move_that_slurmctld_refuses_takes_a_reconfigure(forky: Slurmctld) -> None:
+def test_a_refused_live_move_is_followed_by_a_reconfigure(forky: Slurmctld) -> None:
     static(forky)
     forky.program("scontrol", f'[ "$1" = update ] && exit 1\nexec {forky.real("scontrol")} "$@"')
     moved = plan(forky, MOVED, block_sizes=(18,))
@@ -161,8 +161,8 @@ def test_a_live_move_that_slurmctld_refuses_takes_a_reconfigure(forky: Slurmctld
     assert not plan(forky, MOVED, block_sizes=(18,)).changed
 
 
-def test_a_block_is_not_made_live(forky: Slurmctld) -> None:
-    """Why a new block takes a reconfigure."""
+def test_a_new_block_needs_a_reconfigure(forky: Slurmctld) -> None:
+    """Why a new block needs a reconfigure."""
     static(forky)
     before = topology(forky)
     refused = forky.run("scontrol", "update", "nodename=r01t18", "topology=nvlink:r09")
@@ -173,14 +173,14 @@ def test_a_block_is_not_made_live(forky: Slurmctld) -> None:
 # ------------------------------------------------------------------------------------------------------ running jobs
 
 
-def test_jobs_on_trays_that_move_stop_it_until_they_are_allowed(slurmctld: Slurmctld) -> None:
+def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) -> None:
     inside, across = submit(slurmctld, "r02t01", "r02t02"), submit(slurmctld, "r02t10")
     before = state(slurmctld)
     sizes = {"block_sizes": (9,)}
     stopped = plan(slurmctld, SPLIT, **sizes)
     # r02 becomes r02a and r02b, so both are on trays that move.
-    told = [(row["job"], row["nodes"]) for row in stopped.jobs]
-    assert told == [(inside, ["r02t01", "r02t02"]), (across, ["r02t10"])]
+    jobs = [(row["job"], row["nodes"]) for row in stopped.jobs]
+    assert jobs == [(inside, ["r02t01", "r02t02"]), (across, ["r02t10"])]
     assert [found["code"] for found in stopped.stopped_by()] == ["slurm_jobs_on_moving_trays"]
     assert f"job {inside} of root on r02t01, r02t02" in stopped.stopped_by()[0]["message"]
     assert state(slurmctld) == before
@@ -197,7 +197,7 @@ def test_jobs_on_trays_that_move_stop_it_until_they_are_allowed(slurmctld: Slurm
     assert plan(slurmctld, SPLIT, **sizes).jobs == []
 
 
-def test_jobs_on_other_trays_do_not_stop_it(slurmctld: Slurmctld) -> None:
+def test_jobs_on_other_trays_are_no_error(slurmctld: Slurmctld) -> None:
     submit(slurmctld, "r01t01")
     wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
     assert (wanted.jobs, wanted.stopped_by()) == ([], [])
@@ -206,7 +206,7 @@ def test_jobs_on_other_trays_do_not_stop_it(slurmctld: Slurmctld) -> None:
 # ------------------------------------------------------------------------------------------------ several topologies
 
 
-def test_partitions_choose_among_blocks_a_tree_and_a_flat_topology(forky: Slurmctld) -> None:
+def test_partitions_select_blocks_a_tree_or_a_flat_topology(forky: Slurmctld) -> None:
     start(forky)
     # A partition may name a topology only once it runs: the topologies come first.
     first = plan(forky, RACKS, others=(TREE, FLAT))
@@ -226,8 +226,10 @@ def test_partitions_choose_among_blocks_a_tree_and_a_flat_topology(forky: Slurmc
     assert placed(forky, "-p", "all", "-N38") == ""
     assert placed(forky, "-p", "gpu", "-N36")
     assert placed(forky, "-p", "net", "-N36")
-    told = plan(forky, RACKS, others=(TREE, FLAT)).findings
-    assert [(found["code"], "partition all" in found["message"]) for found in told] == [("slurm_node_uncovered", True)]
+    findings = plan(forky, RACKS, others=(TREE, FLAT)).findings
+    assert [(found["code"], "partition all" in found["message"]) for found in findings] == [
+        ("slurm_node_uncovered", True)
+    ]
     # Another default, another tree; what is in use cannot leave the list.
     other = Topology("scaleout", "tree", False, body={"switches": [{"switch": "all", "nodes": slurm_corpus.GPU_NODES}]})
     stopped = plan(forky, RACKS, others=(other,), cluster_default="flat").stopped_by()
@@ -245,7 +247,7 @@ def test_partitions_choose_among_blocks_a_tree_and_a_flat_topology(forky: Slurmc
     assert not plan(forky, RACKS, others=(other, FLAT), cluster_default="flat").changed
 
 
-def test_a_tree_is_made_of_the_inventory(forky: Slurmctld, tmp_path: Path) -> None:
+def test_a_tree_is_built_from_host_variables(forky: Slurmctld, tmp_path: Path) -> None:
     start(forky)
     file = tmp_path / "fabric.json"
     file.write_text(json.dumps(fabric(dict(slurm_corpus.RACKS))))
@@ -296,17 +298,17 @@ def test_a_tree_is_made_of_the_inventory(forky: Slurmctld, tmp_path: Path) -> No
 
 def test_one_tray_moves_live_also_where_the_blocks_are_not_the_default(forky: Slurmctld) -> None:
     static(forky)
-    wish: dict[str, Any] = {"block_sizes": (18,), "others": (FLAT,), "cluster_default": "flat"}
-    applying.apply(plan(forky, RACKS, **wish))
-    moved = plan(forky, MOVED, **wish)
+    desired: dict[str, Any] = {"block_sizes": (18,), "others": (FLAT,), "cluster_default": "flat"}
+    applying.apply(plan(forky, RACKS, **desired))
+    moved = plan(forky, MOVED, **desired)
     assert moved.live == planning.LiveMove("r01t18", "nvlink:r02")
     applying.apply(moved)
     assert moved.live is not None
-    assert not plan(forky, MOVED, **wish).changed
+    assert not plan(forky, MOVED, **desired).changed
 
 
-def test_what_leaves_the_list_leaves_the_file_and_nothing_else_does(forky: Slurmctld) -> None:
-    """Only what an earlier run has made, by the head of the file; and never while a partition uses it."""
+def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> None:
+    """Only what an earlier run has written, by the header of the file, and never while a partition uses it."""
     mine = slurm_corpus.flat("mine")
     static(forky, TREE, FLAT)
     applying.apply(plan(forky, RACKS, block_sizes=(18,), others=(FLAT, mine)))
@@ -315,20 +317,20 @@ def test_what_leaves_the_list_leaves_the_file_and_nothing_else_does(forky: Slurm
     before = conf.read_text()
     conf.write_text(f"{before}PartitionName=login Nodes=r02t01 Topology=mine\n")
     assert forky.run("scontrol", "reconfigure").returncode == 0
-    wish: dict[str, Any] = {"block_sizes": (18,), "others": ()}
-    assert [row["code"] for row in plan(forky, RACKS, **wish).stopped_by()] == ["slurm_partition_topology"]
+    desired: dict[str, Any] = {"block_sizes": (18,), "others": ()}
+    assert [row["code"] for row in plan(forky, RACKS, **desired).stopped_by()] == ["slurm_partition_topology"]
     conf.write_text(before)
     assert forky.run("scontrol", "reconfigure").returncode == 0
-    removal = plan(forky, RACKS, **wish)
+    removal = plan(forky, RACKS, **desired)
     assert removal.difference == [
         f"topology {name}: removed, since it is no longer listed" for name in ("flat", "mine")
     ]
     applying.apply(removal)
     assert [known.name for known in running_topologies(forky)] == ["nvlink", TREE.name]
-    assert not plan(forky, RACKS, **wish).changed
-    # A file without that head, as a person writes it, loses nothing.
+    assert not plan(forky, RACKS, **desired).changed
+    # A file without that header, as a person writes it, keeps all.
     (forky.conf_dir / "topology.yaml").write_text(files.render([*removal.wanted, FLAT], "yaml"))
-    assert plan(forky, RACKS, **wish).difference == []
+    assert plan(forky, RACKS, **desired).difference == []
 
 
 def running_topologies(slurmctld: Slurmctld) -> list[Topology]:
@@ -336,18 +338,18 @@ def running_topologies(slurmctld: Slurmctld) -> list[Topology]:
 
 
 def placed(slurmctld: Slurmctld, *options: str) -> str:
-    """The nodes that slurmctld would give a job now; empty where it gives none."""
+    """The nodes that slurmctld would allocate to a job now; empty if none."""
     command = f"cd / && sbatch --test-only --exclusive {' '.join(options)} --wrap true"
-    told = slurmctld.run("sh", "-c", command).stderr
-    return told.partition(" on nodes ")[2].split(" ")[0] if " to start at " in told else ""
+    output = slurmctld.run("sh", "-c", command).stderr
+    return output.partition(" on nodes ")[2].split(" ")[0] if " to start at " in output else ""
 
 
-def test_a_default_that_is_nowhere_stops_it(slurmctld: Slurmctld) -> None:
+def test_an_unknown_default_topology_is_an_error(slurmctld: Slurmctld) -> None:
     codes = [found["code"] for found in plan(slurmctld, RACKS, cluster_default="trees", others=(FLAT,)).findings]
     assert codes == ["slurm_topologies_one" if slurmctld.suite == "trixie" else "slurm_cluster_default"]
 
 
-def test_ranks_follow_the_blocks_where_the_site_lets_them(slurmctld: Slurmctld) -> None:
+def test_ranks_follow_the_blocks_with_manage_conf(slurmctld: Slurmctld) -> None:
     mixed = (
         slurm_corpus.block("odd", "r01t[01-09],r02t[01-09]"),
         slurm_corpus.block("even", "r01t[10-18],r02t[10-18]"),
@@ -396,7 +398,7 @@ CODE = (
 
 
 def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *before: str, **options: Any) -> subprocess.Popen[str]:
-    """The module as a process of its own, before it what it is started by."""
+    """The module as a process, with a command prefix."""
     arguments = {
         "blocks": [{"name": block.name, "nodes": list(block.nodes), "folded": block.folded} for block in blocks],
         "conf_dir": str(slurmctld.conf_dir),
@@ -428,7 +430,7 @@ def test_two_applies_at_once_both_succeed_one_after_the_other(slurmctld: Slurmct
 
 @dataclass
 class Pair:
-    """Two controllers of one cluster with a state folder in common and a configuration folder each."""
+    """Two controllers of one cluster with a shared state folder and a configuration folder each."""
 
     first: Slurmctld
     second: Slurmctld
@@ -468,7 +470,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
         yield Pair(first, second)
 
 
-def test_a_standby_gets_the_files_only_after_the_one_in_charge(pair: Pair) -> None:
+def test_a_standby_gets_the_files_after_the_active_controller(pair: Pair) -> None:
     before = state(pair.second)
     # The standby first: refused, whoever asks.
     refused = pair.run(pair.second, SPLIT)
@@ -492,14 +494,14 @@ def test_a_standby_gets_the_files_only_after_the_one_in_charge(pair: Pair) -> No
     wait_for(
         lambda: "ctl2 is UP" in pair.second.run("scontrol", "ping").stdout and topology(pair.second) == running, 60
     )
-    # Now it is in charge itself, also for the next change.
+    # Now it is the active controller, also for the next change.
     assert pair.run(pair.second, RACKS)["standby_of"] is None
     assert "BlockName=r02 " in topology(pair.second)
 
 
 # The order is the role's own, whatever the version.
 @pytest.mark.parametrize("pair", ["forky"], indirect=True)
-def test_the_playbook_serves_both_controllers_in_the_safe_order(pair: Pair, tmp_path: Path) -> None:
+def test_the_playbook_configures_the_active_controller_first(pair: Pair, tmp_path: Path) -> None:
     hosts: dict[str, Any] = {}
     # The standby stands first in the play.
     for one in (pair.second, pair.first):
@@ -539,7 +541,7 @@ def test_the_playbook_serves_both_controllers_in_the_safe_order(pair: Pair, tmp_
     assert (pair.first.conf_dir / name).read_bytes() == (pair.second.conf_dir / name).read_bytes()
 
 
-def test_a_topology_that_the_one_in_charge_refuses_never_reaches_the_standby(pair: Pair) -> None:
+def test_a_refused_topology_never_reaches_the_standby(pair: Pair) -> None:
     before = {one.directory: state(one) for one in (pair.first, pair.second)}
     # As if the linter had not known it: only slurmctld says no.
     with as_host("ctl1", pair.first):
@@ -547,16 +549,16 @@ def test_a_topology_that_the_one_in_charge_refuses_never_reaches_the_standby(pai
         with pytest.raises(files.SlurmError, match=r"the old .* is restored, .* runs the previous topology\."):
             applying.apply(bad)
     with as_host("ctl2", pair.second):
-        seen = surveying.survey(slurm_of(pair.second), str(pair.second.conf_dir), "auto")
-        assert seen.acting == "ctl1"
+        observed = surveying.survey(slurm_of(pair.second), str(pair.second.conf_dir), "auto")
+        assert observed.acting == "ctl1"
         with pytest.raises(files.SlurmError, match="active controller ctl1 runs another topology"):
-            applying.apply(planning.plan(seen, planning.DesiredState(blocks=RACKS, block_sizes=(18, 54))))
+            applying.apply(planning.plan(observed, planning.DesiredState(blocks=RACKS, block_sizes=(18, 54))))
     assert {one.directory: state(one) for one in (pair.first, pair.second)} == before
 
 
 @contextlib.contextmanager
 def as_host(name: str, slurmctld: Slurmctld) -> Iterator[None]:
-    """This process under the host name of a sandbox, in whose own name space it stays harmless."""
+    """Run with the host name of a sandbox, in a UTS namespace of its own."""
     home = os.open("/proc/self/ns/uts", os.O_RDONLY)
     there = os.open(f"/proc/{slurmctld.pid}/ns/uts", os.O_RDONLY)
     try:
@@ -570,7 +572,7 @@ def as_host(name: str, slurmctld: Slurmctld) -> Iterator[None]:
 
 
 def setns(handle: int) -> None:
-    """Into another host name space; Python has it itself from 3.12."""
+    """Enter another UTS namespace; Python has os.setns from 3.12."""
     assert ctypes.CDLL(None, use_errno=True).setns(handle, 0x04000000) == 0, os.strerror(ctypes.get_errno())
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pages of Slurm's bring-up, typed word for word from empty hosts on."""
+"""Run the documented commands of Slurm's bring-up on empty hosts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SITE = {
 }
 
 
-def test_the_pages_lead_from_empty_hosts_to_users_jobs(tmp_path: Path) -> None:
+def test_the_documented_steps_lead_from_empty_hosts_to_users_jobs(tmp_path: Path) -> None:
     with running_lab(tmp_path, "empty.yml") as racks:
         packages.add(paths.state_of(racks.name), imex.packages())
         (tmp_path / "hosts.yml").write_text(racks.inventory.read_text())

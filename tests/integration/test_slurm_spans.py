@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real slurmctlds as the oracle of what a job may span, and of the base size that is chosen."""
+"""Compare what a job may span, and the chosen base size, with real slurmctlds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST = 6
 
 @pytest.fixture(params=sorted(SUITES), scope="module")
 def racks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurmctld]:
-    """Six racks of 18; each test gives them the topology that it asks about."""
+    """Six racks of 18; each test configures its topology."""
     with sandbox(request.param, tmp_path_factory.mktemp("spans") / "slurm") as made:
         nodes = [made.nodes(f"r0{rack}t[01-18]", f"Port=[2{rack}001-2{rack}018]") for rack in range(1, MOST + 1)]
         plugin = "topology/block" if made.suite == "trixie" else ""
@@ -49,15 +49,17 @@ def load(slurmctld: Slurmctld, counts: list[int], sizes: list[int], running: boo
 
 
 def blocks_of(slurmctld: Slurmctld, nodes: int, away: str = "", *options: str) -> list[int] | None:
-    """How many nodes of each block a job gets on the idle cluster, the most first; None where it waits for ever."""
+    """How many nodes of each block a job gets on the idle cluster, the most first; None where it stays pending."""
     leave = ("-x", away) if away else ()
     command = ("sbatch", "--test-only", "--exclusive", f"-N{nodes}", *leave, *options, "--wrap", "true")
-    told = slurmctld.run(*command).stderr
-    if " to start at " not in told:
+    output = slurmctld.run(*command).stderr
+    if " to start at " not in output:
         # The second is sbatch's own answer, from 26.05.
-        assert "Requested node configuration is not available" in told or "does not fit the job size" in told, told
+        assert "Requested node configuration is not available" in output or "does not fit the job size" in output, (
+            output
+        )
         return None
-    names = expand(told.partition(" on nodes ")[2].split(" ")[0])
+    names = expand(output.partition(" on nodes ")[2].split(" ")[0])
     assert len(names) == nodes
     return sorted((sum(name.startswith(rack) for name in names) for rack in {name[:3] for name in names}), reverse=True)
 
@@ -72,7 +74,7 @@ def away(counts: list[int], up: list[int]) -> str:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_job_spans_what_is_told(racks: Slurmctld, seed: int) -> None:
+def test_a_job_spans_the_computed_blocks(racks: Slurmctld, seed: int) -> None:
     chance = random.Random(seed)
     # Before 25.05 no block may be below the base size.
     shapes = (18, 18, 17, 16) if racks.suite == "trixie" else (18, 18, 17, 16, 9)
@@ -98,7 +100,7 @@ def test_a_job_spans_what_is_told(racks: Slurmctld, seed: int) -> None:
 HALVES = [18, 9, 9]
 
 
-def test_the_base_size_that_is_chosen_keeps_a_clique_together_where_slurm_lets_it(racks: Slurmctld) -> None:
+def test_the_chosen_base_size_keeps_a_clique_together(racks: Slurmctld) -> None:
     blocks = tuple(
         Block(f"r{number:02d}", tuple(expand(f"r{number:02d}t[01-{count:02d}]")))
         for number, count in enumerate(HALVES, 1)
@@ -125,7 +127,7 @@ def test_the_base_size_that_is_chosen_keeps_a_clique_together_where_slurm_lets_i
 
 
 def test_without_sizes_the_first_block_with_nodes_is_the_base(racks: Slurmctld) -> None:
-    """So a rack that is short of trays would change the sizes of all: they are always written."""
+    """A rack with fewer trays would change the sizes of all, so block sizes are always written."""
     load(racks, [16, 18, 17, 18], [])
     shown = files.parse_show_topology(racks.run("scontrol", "show", "topology").stdout)
     assert [line.size for line in shown if not line.aggregated] == [16] * 4
@@ -142,7 +144,7 @@ def test_trays_above_the_base_size_can_be_used(racks: Slurmctld) -> None:
 
 
 def test_a_tray_in_two_blocks_counts_in_both(racks: Slurmctld) -> None:
-    """What slurmctld makes of it without a word, and why the linter refuses it."""
+    """What slurmctld does without a message, and why the linter refuses it."""
     style = FILE[racks.suite].partition(".")[2]
     one, two = (tuple(expand(text)) for text in ("r01t[01-18]", "r01t18,r02t[01-17]"))
     made = Topology("nvlink" if style == "yaml" else "default", blocks=(Block("a", one), Block("b", two)))
@@ -161,7 +163,7 @@ def version(slurmctld: Slurmctld) -> rules.Version:
 
 
 @pytest.mark.parametrize("segment", [16, 17, 18])
-def test_a_segment_above_the_base_is_refused_where_the_version_says_so(racks: Slurmctld, segment: int) -> None:
+def test_a_segment_above_the_base_is_refused_before_25_11(racks: Slurmctld, segment: int) -> None:
     load(racks, [18, 18], [16])
     limit = rules.segment_limit(version(racks), 16)
     got = blocks_of(racks, 2 * segment, "", f"--segment={segment}")
@@ -170,10 +172,10 @@ def test_a_segment_above_the_base_is_refused_where_the_version_says_so(racks: Sl
         assert got == [segment, segment]
 
 
-def test_a_segment_above_every_block_is_spread_where_it_is_taken(racks: Slurmctld) -> None:
+def test_a_segment_above_every_block_is_spread_from_25_11(racks: Slurmctld) -> None:
     load(racks, [18] * MOST, [18])
-    seen = survey(racks)
-    found = plan(racks, seen.running_topology(seen.written()[0].name).blocks, segments=(36,)).findings
+    observed = survey(racks)
+    found = plan(racks, observed.running_topology(observed.written()[0].name).blocks, segments=(36,)).findings
     got = blocks_of(racks, 72, "", "--segment=36")
     if racks.suite == "trixie":
         assert got is None

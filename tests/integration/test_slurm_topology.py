@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Slurm half against real slurmctlds, 24.11 and 26.05: does the linter know them, is the old topology back?"""
+"""Block topology with real slurmctlds 24.11 and 26.05: the linter agrees with them, and failures are rolled back."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def slurmctld(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Slurmc
 
 @pytest.fixture(params=sorted(SUITES), scope="module")
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurmctld]:
-    """One slurmctld a version for all questions that leave it as it was."""
+    """One slurmctld of each version for all tests that leave it unchanged."""
     with sandbox(request.param, tmp_path_factory.mktemp("shared") / "slurm") as made:
         start(made)
         yield made
 
 
-# ------------------------------------------------------------------------------------ the daemon is the oracle
+# ------------------------------------------------------------------------------------ linter against daemon
 
 
 # Some cases are about settings that 24.11 does not have.
@@ -85,7 +85,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("shared", "case"), ASKED, indirect=["shared"])
-def test_linter_and_daemon_agree(shared: Slurmctld, case: Case) -> None:
+def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
     version = survey(shared).version
     candidate = case.candidate(version)
     path = shared.conf_dir / FILE[shared.suite]
@@ -127,7 +127,7 @@ def test_linter_and_daemon_agree(shared: Slurmctld, case: Case) -> None:
 def refuses(slurmctld: Slurmctld) -> bool:
     """Whether slurmctld refuses its files.
 
-    On a busy machine scontrol may give up after MessageTimeout (5 s), which is no answer: it is asked again.
+    On a busy machine scontrol may give up after MessageTimeout (5 s), which is no answer: it is called again.
     """
     deadline = time.monotonic() + 60
     while True:
@@ -172,7 +172,7 @@ def test_hostlists_are_read_as_scontrol_reads_them(shared: Slurmctld, hostlist: 
 # ------------------------------------------------------------------------------------------------------- apply
 
 
-def test_apply_changes_what_runs_and_a_second_one_touches_nothing(slurmctld: Slurmctld) -> None:
+def test_apply_changes_the_running_topology_and_is_idempotent(slurmctld: Slurmctld) -> None:
     sizes = (9,)
     first = plan(slurmctld, SPLIT, block_sizes=sizes)
     assert first.changed
@@ -192,7 +192,7 @@ def test_apply_changes_what_runs_and_a_second_one_touches_nothing(slurmctld: Slu
     assert identity(path) == before
 
 
-def test_a_forgotten_reconfigure_is_made_up_for(slurmctld: Slurmctld) -> None:
+def test_a_missing_reconfigure_is_done(slurmctld: Slurmctld) -> None:
     wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     path.write_text(files.render(wanted.wanted, wanted.survey.style))
@@ -205,7 +205,7 @@ def test_a_forgotten_reconfigure_is_made_up_for(slurmctld: Slurmctld) -> None:
     assert not plan(slurmctld, SPLIT, block_sizes=(9,)).changed
 
 
-def test_a_topology_that_slurmctld_refuses_is_taken_back(slurmctld: Slurmctld) -> None:
+def test_a_refused_topology_is_rolled_back(slurmctld: Slurmctld) -> None:
     job = submit(slurmctld, "r01t01", "r01t02")
     before = state(slurmctld)
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
@@ -224,7 +224,7 @@ def test_a_topology_that_slurmctld_refuses_is_taken_back(slurmctld: Slurmctld) -
     assert slurmctld.run("squeue", "-h", "-o", "%A %N").stdout.split() == [job, "r01t[01-02]"]
 
 
-def test_a_first_topology_that_is_refused_is_removed_again(slurmctld: Slurmctld) -> None:
+def test_a_refused_first_topology_is_removed(slurmctld: Slurmctld) -> None:
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     path.unlink()
     configure(slurmctld, plugin="")
@@ -236,7 +236,7 @@ def test_a_first_topology_that_is_refused_is_removed_again(slurmctld: Slurmctld)
     assert state(slurmctld) == before
 
 
-def test_a_reconfigure_that_is_killed_is_taken_back(slurmctld: Slurmctld) -> None:
+def test_a_killed_reconfigure_is_rolled_back(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
     wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
     marker = slurmctld.directory / "killed"
@@ -252,7 +252,7 @@ def test_a_reconfigure_that_is_killed_is_taken_back(slurmctld: Slurmctld) -> Non
     assert state(slurmctld) == before
 
 
-def test_another_topology_than_the_written_one_is_taken_back(slurmctld: Slurmctld) -> None:
+def test_another_running_topology_than_the_written_one_is_rolled_back(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
     wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
     # A reconfigure that says yes and does nothing, as where slurmctld reads another folder.
@@ -265,7 +265,7 @@ def test_another_topology_than_the_written_one_is_taken_back(slurmctld: Slurmctl
     assert state(slurmctld) == before
 
 
-def test_a_slurmctld_that_dies_meanwhile_finds_the_old_file(slurmctld: Slurmctld) -> None:
+def test_a_slurmctld_that_dies_meanwhile_starts_with_the_old_file(slurmctld: Slurmctld) -> None:
     job = submit(slurmctld, "r01t01", "r01t02")
     assert slurmctld.run("scontrol", "reconfigure").returncode == 0  # it saves its state with it
     before = state(slurmctld)
@@ -307,11 +307,11 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, suite: str) -> None:
             subprocess.run(["umount", "-l", slurmctld.conf_dir], check=True)
 
 
-def test_what_a_cut_off_run_left_is_taken_back(slurmctld: Slurmctld) -> None:
+def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
-    # Killed between writing and loading: the refused file lies there, the good one beside it.
+    # Killed between writing and loading: the refused file is there, with the valid one as .previous.
     transaction.Files(bad.survey.conf.path).write(str(path), bad.writes[str(path)])
     again = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert (again.writes, again.reconfigure) == ({}, True)
@@ -320,7 +320,7 @@ def test_what_a_cut_off_run_left_is_taken_back(slurmctld: Slurmctld) -> None:
     assert state(slurmctld) == before
 
 
-def test_a_slurmctld_that_does_not_answer_stops_it_before_anything(slurmctld: Slurmctld) -> None:
+def test_nothing_is_written_if_slurmctld_does_not_answer(slurmctld: Slurmctld) -> None:
     before = contents(slurmctld)
     slurmctld.kill_slurmctld()
     with pytest.raises(SlurmError, match="scontrol show config failed"):
@@ -328,7 +328,7 @@ def test_a_slurmctld_that_does_not_answer_stops_it_before_anything(slurmctld: Sl
     assert contents(slurmctld) == before
 
 
-def test_two_applies_at_once_wait_for_each_other(slurmctld: Slurmctld) -> None:
+def test_concurrent_runs_wait_for_the_lock(slurmctld: Slurmctld) -> None:
     with transaction.locked(str(slurmctld.conf_dir), 5):
         with (
             pytest.raises(SlurmError, match="Another run has locked"),
@@ -373,7 +373,7 @@ def test_settings_are_managed_in_a_file_of_their_own(slurmctld: Slurmctld) -> No
     assert not plan(slurmctld, RACKS, manage_conf=True).changed
 
 
-def test_without_the_plugin_the_file_is_written_and_the_line_to_add_is_told(tmp_path: Path) -> None:
+def test_a_missing_plugin_is_an_error_with_the_line_to_add(tmp_path: Path) -> None:
     with sandbox("trixie", tmp_path / "slurm") as slurmctld:
         configure(slurmctld, plugin="")
         slurmctld.start()
@@ -398,7 +398,7 @@ def test_without_the_plugin_the_file_is_written_and_the_line_to_add_is_told(tmp_
         ({"prolog": "DeferBatch"}, "slurm_conf_inconsistent"),
     ],
 )
-def test_a_contrary_line_of_the_site_stops_it(tmp_path: Path, setting: dict[str, str], code: str) -> None:
+def test_an_inconsistent_line_of_slurm_conf_is_an_error(tmp_path: Path, setting: dict[str, str], code: str) -> None:
     with sandbox("trixie", tmp_path / "slurm") as slurmctld:
         configure(slurmctld, **setting)
         if setting.get("plugin") == "topology/tree":
@@ -412,7 +412,7 @@ def test_a_contrary_line_of_the_site_stops_it(tmp_path: Path, setting: dict[str,
 
 
 @pytest.mark.parametrize("line", ["SwitchName=s0 Nodes=r01t[01-18]", "Include more.conf"])
-def test_lines_that_would_be_lost_stop_it(tmp_path: Path, line: str) -> None:
+def test_lines_that_would_be_lost_are_an_error(tmp_path: Path, line: str) -> None:
     with sandbox("trixie", tmp_path / "slurm") as slurmctld:
         configure(slurmctld, plugin="topology/tree" if line.startswith("Switch") else "topology/block")
         (slurmctld.conf_dir / "topology.conf").write_text(f"{line}\n")
@@ -423,7 +423,7 @@ def test_lines_that_would_be_lost_stop_it(tmp_path: Path, line: str) -> None:
         assert state(slurmctld) == before
 
 
-def test_power_saving_is_seen(slurmctld: Slurmctld) -> None:
+def test_power_saving_is_detected(slurmctld: Slurmctld) -> None:
     assert survey(slurmctld).power_saving
     path = slurmctld.conf_dir / "slurm.conf"
     path.write_text(path.read_text().replace("SuspendTime=60\n", "").replace("SuspendProgram=/bin/true\n", ""))
@@ -431,7 +431,7 @@ def test_power_saving_is_seen(slurmctld: Slurmctld) -> None:
     assert not survey(slurmctld).power_saving
 
 
-def test_a_node_line_that_places_its_node_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_node_line_with_a_topology_is_an_error(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)
         configure(slurmctld, Case("", node_topologies={"r02t01": "r01"}))
@@ -462,7 +462,7 @@ def test_other_topologies_of_the_site_stay(tmp_path: Path) -> None:
         assert not plan(slurmctld, RACKS).changed
 
 
-# ---------------------------------------------------------------------------------- the whole of it, as a site runs it
+# ---------------------------------------------------------------------------------- the playbook
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ def site(slurmctld: Slurmctld, tmp_path: Path) -> Site:
     return Site(slurmctld, tmp_path)
 
 
-def test_the_playbook_shows_the_moves_applies_them_and_then_rests(site: Site) -> None:
+def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> None:
     site.write({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})
     assert "changed=0" in site.play().stdout
     # r02 is cut into two NVLink partitions, and its tray 1 is swapped into the first rack.
@@ -549,7 +549,7 @@ def test_a_bad_fabric_file_is_one_sentence(
     assert state(site.slurmctld) == before
 
 
-def test_a_site_moves_from_conf_to_yaml(tmp_path: Path) -> None:
+def test_a_site_migrates_from_conf_to_yaml(tmp_path: Path) -> None:
     """An upgraded site: 26.05 still runs its topology.conf."""
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         configure(slurmctld, plugin="topology/block")
@@ -570,17 +570,17 @@ def test_a_site_moves_from_conf_to_yaml(tmp_path: Path) -> None:
         assert not plan(slurmctld, SPLIT).changed
 
 
-def test_the_other_way_is_refused(tmp_path: Path) -> None:
+def test_a_migration_from_yaml_to_conf_is_refused(tmp_path: Path) -> None:
     with sandbox("forky", tmp_path / "slurm") as slurmctld:
         start(slurmctld)
-        seen = surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "conf")
+        observed = surveying.survey(slurm_of(slurmctld), str(slurmctld.conf_dir), "conf")
         assert "slurm_topology_file_hidden" in [
-            found["code"] for found in planning.plan(seen, planning.DesiredState(blocks=SPLIT)).stopped_by()
+            found["code"] for found in planning.plan(observed, planning.DesiredState(blocks=SPLIT)).stopped_by()
         ]
 
 
 def info(slurmctld: Slurmctld, **options: Any) -> dict[str, Any]:
-    """The result of slurm_topology_info, as a task gets it."""
+    """The result of slurm_topology_info as a task."""
     arguments = json.dumps({"conf_dir": str(slurmctld.conf_dir), "bin_dir": str(slurmctld.bin_dir), **options})
     done = ansible(
         "ansible",
@@ -595,23 +595,26 @@ def info(slurmctld: Slurmctld, **options: Any) -> dict[str, Any]:
     return result
 
 
-def test_info_tells_what_runs(slurmctld: Slurmctld) -> None:
+def test_info_returns_the_running_topology(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
-    told = info(slurmctld)
-    assert not told["changed"]
-    assert [(block["name"], len(block["nodes"])) for block in told["topology"]["blocks"]] == [("r01", 18), ("r02", 18)]
-    assert told["topology"]["block_sizes"] == [18]
-    assert told["file"] == {"path": str(slurmctld.conf_dir / FILE[slurmctld.suite]), "exists": True, "running": True}
-    assert told["findings"] == []
+    result = info(slurmctld)
+    assert not result["changed"]
+    assert [(block["name"], len(block["nodes"])) for block in result["topology"]["blocks"]] == [
+        ("r01", 18),
+        ("r02", 18),
+    ]
+    assert result["topology"]["block_sizes"] == [18]
+    assert result["file"] == {"path": str(slurmctld.conf_dir / FILE[slurmctld.suite]), "exists": True, "running": True}
+    assert result["findings"] == []
     assert state(slurmctld) == before
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     path.write_text(path.read_text().replace("r02t[01-18]", "r02t[02-18],r01t01"))
-    told = info(slurmctld)
-    assert told["file"]["running"] is False
-    assert [finding["code"] for finding in told["findings"]] == ["slurm_topology_differs"]
+    result = info(slurmctld)
+    assert result["file"]["running"] is False
+    assert [finding["code"] for finding in result["findings"]] == ["slurm_topology_differs"]
 
 
-def test_info_tells_what_jobs_may_span(slurmctld: Slurmctld, tmp_path: Path) -> None:
+def test_info_returns_what_jobs_may_span(slurmctld: Slurmctld, tmp_path: Path) -> None:
     file = tmp_path / "fabric.json"
     file.write_text(json.dumps(fabric({"r01": "r01t[01-18]", "r02": "r02t[01-18]"})))
     rows = {row["nodes"]: row for row in info(slurmctld, fabric_file=str(file), job_sizes=[24])["job_spans"]}
@@ -649,7 +652,7 @@ def test_a_bad_option_is_one_sentence_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("scenario", ["four.yml", "four-forky.yml"])
-def test_jobs_and_configless_trays_come_through_it(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
+def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scenario: str, tmp_path: Path) -> None:
     """A cluster without any topology gets one (24.11: with another TopologyPlugin) while jobs run; then trays move."""
     with lab(scenario) as racks:
         file, new = tmp_path / "fabric.json", scenario == "four-forky.yml"
@@ -695,12 +698,12 @@ def test_jobs_and_configless_trays_come_through_it(lab: LabFactory, scenario: st
         racks.exec("ctl", "scancel", job)
         address = submit("r01t02", "echo $SLURM_TOPOLOGY_ADDR")
         wait_for(lambda: racks.exec("r01t02", "cat", f"/tmp/{address}.out", check=False).stdout != "")
-        told = racks.exec("r01t02", "cat", f"/tmp/{address}.out").stdout.strip()
+        output = racks.exec("r01t02", "cat", f"/tmp/{address}.out").stdout.strip()
         # slurmd learns a live move with the next reconfigure only, as docs/slurm.md says.
-        assert told == ("r02.r01t02" if new else "r01.r01t02")
+        assert output == ("r02.r01t02" if new else "r01.r01t02")
         assert ("r01t[02-04]" in racks.exec("r01t01", "cat", cached).stdout) == new
 
-        # A tray without power does not hold up a reconfigure, and jobs on the others come through it.
+        # A tray without power does not delay a reconfigure, and jobs on the others continue.
         job = submit("r01t[01-02]")
         wait_for(lambda: running_on(job) == "r01t[01-02]")
         racks.stop("r01t04")
@@ -717,7 +720,7 @@ def test_jobs_and_configless_trays_come_through_it(lab: LabFactory, scenario: st
         racks.exec("ctl", "scancel", job)
 
 
-def test_a_module_that_is_ended_puts_the_old_file_back(slurmctld: Slurmctld, tmp_path: Path) -> None:
+def test_a_terminated_module_restores_the_old_file(slurmctld: Slurmctld, tmp_path: Path) -> None:
     before = state(slurmctld)
     waiting = tmp_path / "waiting"
     slurmctld.program(

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Slurm whose topology was made by hand is adopted: its names and positions stand, and an apply changes nothing."""
+"""Adopt a Slurm with an existing topology: its names and positions are kept, and an apply changes nothing."""
 
 from __future__ import annotations
 
@@ -111,23 +111,23 @@ def options(slurmctld: Slurmctld, **more: Any) -> dict[str, Any]:
     return {"command": [*environment, str(slurmctld.bin_dir / "scontrol")], "timeout": 20, **more}
 
 
-def places(told: SourceResult) -> dict[str, tuple[str, int] | None]:
-    return {row.tray: row.block for row in told.observations}
+def places(result: SourceResult) -> dict[str, tuple[str, int] | None]:
+    return {row.tray: row.block for row in result.observations}
 
 
 def placed(**blocks: str) -> dict[str, tuple[str, int]]:
     return {tray: (name, WHERE[name]) for name, hostlist in blocks.items() for tray in expand(hostlist)}
 
 
-def test_names_positions_and_host_names_are_read(slurmctld: Slurmctld) -> None:
+def test_block_names_positions_and_host_names_are_read(slurmctld: Slurmctld) -> None:
     """Nodes in no block, the CPU nodes here, are none of its trays."""
-    told = slurm.discover(options(slurmctld), NOW)
-    assert places(told) == placed(west=RACKS[1], attic=RACKS[2], east=RACKS[0])
-    assert {row.slurm_node: row.tray for row in told.observations} == NODES
-    assert (told.findings, told.blocks) == ([], tuple(WHERE.items()))
+    result = slurm.discover(options(slurmctld), NOW)
+    assert places(result) == placed(west=RACKS[1], attic=RACKS[2], east=RACKS[0])
+    assert {row.slurm_node: row.tray for row in result.observations} == NODES
+    assert (result.findings, result.blocks) == ([], tuple(WHERE.items()))
 
 
-def test_the_topology_is_the_sites_choice(slurmctld: Slurmctld) -> None:
+def test_the_option_topology_selects_the_topology(slurmctld: Slurmctld) -> None:
     if slurmctld.suite == "trixie":
         with pytest.raises(SourceError, match=r"^slurm: topology finds no topology of blocks 'lab'; "):
             slurm.discover(options(slurmctld, topology="lab"), NOW)
@@ -137,11 +137,11 @@ def test_the_topology_is_the_sites_choice(slurmctld: Slurmctld) -> None:
         slurm.discover(options(slurmctld, topology="campus"), NOW)
 
 
-def test_a_node_in_two_blocks_is_told(slurmctld: Slurmctld) -> None:
+def test_a_node_in_two_blocks_is_a_finding(slurmctld: Slurmctld) -> None:
     load(slurmctld, FILES[slurmctld.suite][1].replace("r01t[01-04]", "r01t[01-04],r02t04"))
-    told = slurm.discover(options(slurmctld), NOW)
-    assert places(told)["r02t04"] == ("west", 0)
-    assert [(row["code"], row["message"]) for row in told.findings] == [
+    result = slurm.discover(options(slurmctld), NOW)
+    assert places(result)["r02t04"] == ("west", 0)
+    assert [(row["code"], row["message"]) for row in result.findings] == [
         (
             "tray_listed_twice",
             "Slurm has node r02t04 in the blocks west and east; remove it from one (the first is used).",
@@ -151,12 +151,12 @@ def test_a_node_in_two_blocks_is_told(slurmctld: Slurmctld) -> None:
 
 # Before 25.05 slurmctld loads no block without nodes.
 @pytest.mark.parametrize("running", ["forky"], indirect=True)
-def test_a_block_without_nodes_holds_its_position(slurmctld: Slurmctld) -> None:
+def test_a_block_without_nodes_keeps_its_position(slurmctld: Slurmctld) -> None:
     text = FILES["forky"][1].replace("      - block: attic\n", "      - block: spare\n      - block: attic\n", 1)
     load(slurmctld, text)
-    told = slurm.discover(options(slurmctld), NOW)
-    assert told.blocks == (("west", 0), ("spare", 1), ("attic", 2), ("east", 3))
-    assert places(told)["r01t01"] == ("east", 3)
+    result = slurm.discover(options(slurmctld), NOW)
+    assert result.blocks == (("west", 0), ("spare", 1), ("attic", 2), ("east", 3))
+    assert places(result)["r01t01"] == ("east", 3)
 
 
 def test_a_dead_slurmctld_is_an_outage_in_one_sentence(slurmctld: Slurmctld) -> None:
@@ -191,10 +191,14 @@ def test_a_slurmctld_that_hangs_is_an_outage_in_time(slurmctld: Slurmctld) -> No
 def discover(slurmctld: Slurmctld, fabric: Path, racks: int, **more: Any) -> dict[str, Any]:
     """What the playbook discover leaves: the state file."""
     fleet = {"simulation": {"racks": racks, "trays_per_rack": 4}}
-    said = {"fabric_file": str(fabric), "accept": "gates", "fabric_sources": [fleet, {"slurm": options(slurmctld)}]}
-    done = ansible("ansible-playbook", "rackscale.nvlink.discover", "-e", json.dumps({**said, **more}))
+    variables = {
+        "fabric_file": str(fabric),
+        "fabric_accept": "gates",
+        "fabric_sources": [fleet, {"slurm": options(slurmctld)}],
+    }
+    done = ansible("ansible-playbook", "rackscale.nvlink.discover", "-e", json.dumps({**variables, **more}))
     state: dict[str, Any] = json.loads(fabric.with_name("fabric.state.json").read_text())
-    return {**state, "said": " ".join((done.stdout + done.stderr).split())}
+    return {**state, "output": " ".join((done.stdout + done.stderr).split())}
 
 
 def apply(slurmctld: Slurmctld, fabric: Path) -> dict[str, Any]:
@@ -216,7 +220,7 @@ def contents(slurmctld: Slurmctld) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in slurmctld.conf_dir.iterdir()}
 
 
-def test_an_adopted_cluster_is_left_as_it_is(slurmctld: Slurmctld, tmp_path: Path) -> None:
+def test_an_adopted_cluster_is_unchanged(slurmctld: Slurmctld, tmp_path: Path) -> None:
     fabric = tmp_path / "fabric.json"
     found = discover(slurmctld, fabric, racks=3)
     document = json.loads(fabric.read_text())
@@ -231,17 +235,15 @@ def test_an_adopted_cluster_is_left_as_it_is(slurmctld: Slurmctld, tmp_path: Pat
     result = apply(slurmctld, fabric)
     assert (result["changed"], result["changes"], result["moves"]) == (False, [], [])
     assert contents(slurmctld) == before
-    # A second discovery has nothing to say either.
-    assert "changed=0" in discover(slurmctld, fabric, racks=3)["said"]
+    # A second discovery changes nothing either.
+    assert "changed=0" in discover(slurmctld, fabric, racks=3)["output"]
 
 
-def test_a_block_whose_trays_nobody_sees_keeps_its_name_and_place_and_is_told(
-    slurmctld: Slurmctld, tmp_path: Path
-) -> None:
+def test_a_block_of_unknown_trays_keeps_its_place_and_is_a_finding(slurmctld: Slurmctld, tmp_path: Path) -> None:
     fabric = tmp_path / "fabric.json"
     found = discover(slurmctld, fabric, racks=2)
     assert [(row["code"], row["block"]) for row in found["findings"]] == [("block_unclaimed", "attic")]
-    assert "[WARNING]: Slurm's block attic at position 1 has no tray" in found["said"]
+    assert "[WARNING]: Slurm's block attic at position 1 has no tray" in found["output"]
     # The third rack comes: its block is still its own.
     discover(slurmctld, fabric, racks=3, fabric_expected_trays=4)
     cliques = json.loads(fabric.read_text())["cliques"]
@@ -265,16 +267,16 @@ def test_blocks_without_nodes_outlive_every_apply(slurmctld: Slurmctld, tmp_path
     assert json.loads(fabric.read_text())["reserved_blocks"] == {"spare": 1, "last": 4}
     before = contents(slurmctld)
     assert (apply(slurmctld, fabric)["changed"], contents(slurmctld)) == (False, before)
-    # Another one that Slurm is not asked about.
+    # Another discovery without the source slurm.
     fleet = {"simulation": {"racks": 4, "trays_per_rack": 4}}
-    said = {"fabric_file": str(fabric), "accept": "gates", "fabric_sources": [fleet]}
-    ansible("ansible-playbook", "rackscale.nvlink.discover", "-e", json.dumps(said))
+    variables = {"fabric_file": str(fabric), "fabric_accept": "gates", "fabric_sources": [fleet]}
+    ansible("ansible-playbook", "rackscale.nvlink.discover", "-e", json.dumps(variables))
     grown = json.loads(fabric.read_text())
     assert grown["cliques"]["r04"]["block"] == {"name": "r04", "position": 5}
     result = apply(slurmctld, fabric)
     assert {(row["from"], row["to"]) for row in result["moves"]} == {(None, "r04")}
-    told = slurm.discover(options(slurmctld), NOW)
-    assert told.blocks == tuple((name, n) for n, name in enumerate(["west", "spare", "attic", "east", "last", "r04"]))
+    result = slurm.discover(options(slurmctld), NOW)
+    assert result.blocks == tuple((name, n) for n, name in enumerate(["west", "spare", "attic", "east", "last", "r04"]))
 
 
 def test_the_command_may_be_a_text(slurmctld: Slurmctld) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the controller's half of slurm_topology says before it goes to any host; the rest is in tests/integration."""
+"""The controller's half of slurm_topology; the rest is in tests/integration."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_cluster_that_the_file_lacks_is_one_sentence(
         (("alpha", "beta"), "", {"alpha": ["r01t01"], "beta": ["r01t02"]}),
     ],
 )
-def test_the_module_is_given_the_blocks_of_its_cluster_or_of_all_to_choose_from(
+def test_the_module_receives_the_blocks_of_one_or_of_all_clusters(
     run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], wanted: Any, nodes: Any
 ) -> None:
     given: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def test_a_broken_fabric_file_is_named(run_action: Any, tmp_path: Path) -> None:
         run_action(ActionModule, fabric_file=str(file))
 
 
-def test_check_of_a_new_site_goes_on_without_a_fabric_file(run_action: Any) -> None:
+def test_check_mode_of_a_new_site_needs_no_fabric_file(run_action: Any) -> None:
     result = run_action(ActionModule, check=True, fabric_file="/nowhere/fabric.json")
     assert result["changed"] is False
     assert result["warnings"][0].startswith("/nowhere/fabric.json: is not there yet")
@@ -94,7 +94,7 @@ def test_check_of_a_new_site_goes_on_without_a_fabric_file(run_action: Any) -> N
 def given_to_the_module(
     run_action: Any, monkeypatch: pytest.MonkeyPatch, path: str, variables: dict[str, Any], **options: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the module is given, and the task's result, with these host variables in the inventory."""
+    """The module's arguments and the task's result, with these host variables in the inventory."""
     given: dict[str, Any] = {}
 
     def execute(self: Any, **arguments: Any) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def racks(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_tree_is_made_of_the_leaf_and_spine_variables(
+def test_a_tree_is_built_from_leaf_and_spine_variables(
     run_action: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     variables = {
@@ -142,7 +142,7 @@ def test_a_tree_is_made_of_the_leaf_and_spine_variables(
     assert "warnings" not in result
 
 
-def test_a_tray_without_a_leaf_is_left_out_and_told(
+def test_a_tray_without_a_leaf_is_left_out_with_a_warning(
     run_action: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     variables = {"r01t01": {"leaf": "leaf1"}, "r01t02": {"leaf": ""}}

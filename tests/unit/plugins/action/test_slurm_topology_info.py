@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the controller's half of slurm_topology_info adds to what runs; the rest is in tests/integration."""
+"""The controller's half of slurm_topology_info; the rest is in tests/integration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_bad_option_is_one_sentence(run_action: Any, options: dict[str, Any], 
         run_action(ActionModule, **options)
 
 
-def test_the_spans_come_from_what_runs_and_who_works(
+def test_spans_use_the_running_topology_and_the_trays_health(
     run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fabric = fabrics.fabric(racks=2, trays=2, split=())
@@ -53,13 +53,13 @@ def test_the_spans_come_from_what_runs_and_who_works(
     monkeypatch.setattr(ActionModule, "_execute_module", execute)
     result = run_action(ActionModule, fabric_file=str(file), job_sizes=[4], timeout=5)
     assert given == {"timeout": 5}
-    told = {row["nodes"]: (row["needed"], row["starts"]) for row in result["job_spans"]}
-    assert told == {1: (1, True), 2: (1, True), 3: (2, True), 4: (None, False)}
+    spans = {row["nodes"]: (row["needed"], row["starts"]) for row in result["job_spans"]}
+    assert spans == {1: (1, True), 2: (1, True), 3: (2, True), 4: (None, False)}
     # Without a fabric file there is nothing to add.
     assert "job_spans" not in run_action(ActionModule)
 
 
-def test_a_node_by_another_name_is_its_tray() -> None:
+def test_a_node_name_is_mapped_to_its_tray() -> None:
     fabric = fabrics.fabric(racks=1, trays=2, split=())
     fabric.trays["r01t02"]["slurm_node"] = "gpu2"
     running = {"block_sizes": [], "blocks": [{"name": "r01", "nodes": ["r01t01", "gpu2", "stranger"]}]}

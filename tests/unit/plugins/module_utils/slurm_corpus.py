@@ -2,9 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Good and bad topologies, and what the linter must say of each.
+"""Valid and invalid topologies, and the findings of the linter for each.
 
-The unit tests hold the linter to it; tests/integration/test_slurm_topology.py asks real slurmctlds the same.
+Unit tests check the linter with it; tests/integration/test_slurm_topology.py checks real slurmctlds with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OLD, NEW = (24, 11, 5), (26, 5, 5)
 
 @dataclass(frozen=True)
 class Case:
-    """A topology; old, new: the codes under 24.11.5 (conf) and 26.05.5 (yaml), None: not asked."""
+    """A topology; old, new: the codes under 24.11.5 (conf) and 26.05.5 (yaml), None: not tested."""
 
     name: str
     blocks: tuple[tuple[str, str], ...] = RACKS
@@ -34,7 +34,7 @@ class Case:
     partition_nodes: str = GPU_NODES
     partition_topology: str = ""
     node_topologies: dict[str, str] = field(default_factory=dict)
-    beside: tuple[Topology, ...] = ()
+    others: tuple[Topology, ...] = ()
     default: bool = True
 
     def candidate(self, version: rules.Version) -> rules.Candidate:
@@ -52,8 +52,8 @@ class Case:
             known_nodes=frozenset(expand(f"{GPU_NODES},{CPU_NODES}")),
             partitions=(rules.Partition("gpu", tuple(expand(self.partition_nodes)), self.partition_topology),),
             node_topologies=self.node_topologies,
-            others=self.beside,
-            made=self.beside,
+            others=self.others,
+            made=self.others,
         )
 
     def codes(self, version: rules.Version) -> tuple[str, ...] | None:
@@ -84,9 +84,9 @@ def flat(name: str = "flat", default: bool = False) -> Topology:
 LEAVES = ("l1 =r01t[01-18]", "l2 =r02t[01-18]")
 
 
-def beside(name: str, *codes: str, topologies: tuple[Topology, ...]) -> Case:
-    """A case of Slurm 25.05 and later: topologies beside the two racks."""
-    return Case(name, beside=topologies, old=None, new=codes)
+def several(name: str, *codes: str, topologies: tuple[Topology, ...]) -> Case:
+    """A case of Slurm 25.05 and later: further topologies next to the two racks."""
+    return Case(name, others=topologies, old=None, new=codes)
 
 
 def both(case: Case, *codes: str) -> Case:
@@ -224,30 +224,30 @@ CASES = (
         old=None,
         new=("slurm_node_topology",),
     ),
-    beside("a flat topology", topologies=(flat(),)),
-    beside("a tree", topologies=tree("top l[1-2]", *LEAVES)),
-    beside("a tree and a flat topology", topologies=(*tree("top l[1-2]", *LEAVES), flat())),
-    Case("a flat topology as the default", beside=(flat(default=True),), default=False, old=None),
-    beside("two topologies of one name", "slurm_topology_name", topologies=(flat("nvlink"),)),
-    beside("a topology's name with a comma", "slurm_topology_name", topologies=(flat("a,b"),)),
-    beside("a tree without switches", "slurm_switches", topologies=tree()),
-    beside("a child that is no switch", "slurm_switches", topologies=tree("top l[1-3]", *LEAVES)),
-    beside("a switch below itself", "slurm_switches", "slurm_switches_suspect", topologies=tree("top top", *LEAVES)),
-    beside(
+    several("a flat topology", topologies=(flat(),)),
+    several("a tree", topologies=tree("top l[1-2]", *LEAVES)),
+    several("a tree and a flat topology", topologies=(*tree("top l[1-2]", *LEAVES), flat())),
+    Case("a flat topology as the default", others=(flat(default=True),), default=False, old=None),
+    several("two topologies of one name", "slurm_topology_name", topologies=(flat("nvlink"),)),
+    several("a topology's name with a comma", "slurm_topology_name", topologies=(flat("a,b"),)),
+    several("a tree without switches", "slurm_switches", topologies=tree()),
+    several("a child that is no switch", "slurm_switches", topologies=tree("top l[1-3]", *LEAVES)),
+    several("a switch below itself", "slurm_switches", "slurm_switches_suspect", topologies=tree("top top", *LEAVES)),
+    several(
         "switches in a circle",
         "slurm_switches",
         topologies=tree("a b", "b a", "top l[1-2]", *LEAVES),
     ),
-    beside("a switch twice", "slurm_switches", topologies=tree("top l1", LEAVES[0], LEAVES[0])),
-    beside("a bad hostlist of a switch", "slurm_switches", topologies=tree("l1 =r01t[01-18")),
-    beside("two trees in one", "slurm_switches_suspect", topologies=tree("s1 l1", "s2 l2", *LEAVES)),
-    beside("a leaf below two", "slurm_switches_suspect", topologies=tree("s0 s[1-2]", "s1 l[1-2]", "s2 l2", *LEAVES)),
-    beside(
+    several("a switch twice", "slurm_switches", topologies=tree("top l1", LEAVES[0], LEAVES[0])),
+    several("a bad hostlist of a switch", "slurm_switches", topologies=tree("l1 =r01t[01-18")),
+    several("two trees in one", "slurm_switches_suspect", topologies=tree("s1 l1", "s2 l2", *LEAVES)),
+    several("a leaf below two", "slurm_switches_suspect", topologies=tree("s0 s[1-2]", "s1 l[1-2]", "s2 l2", *LEAVES)),
+    several(
         "a tray at two leaves",
         "slurm_switches_suspect",
         topologies=tree("top l[1-2]", LEAVES[0], "l2 =r01t18,r02t[01-18]"),
     ),
-    beside("a switch with nothing", "slurm_switches_suspect", topologies=tree("top l[1-2]", "l1", LEAVES[1])),
-    beside("a tray that Slurm does not know", "slurm_switches_suspect", topologies=tree("l1 =r01t[01-19]")),
-    beside("a switch's long name", "slurm_switches_suspect", topologies=tree(f"{'l' * 65} =r01t[01-18]")),
+    several("a switch with nothing", "slurm_switches_suspect", topologies=tree("top l[1-2]", "l1", LEAVES[1])),
+    several("a tray that Slurm does not have", "slurm_switches_suspect", topologies=tree("l1 =r01t[01-19]")),
+    several("a switch's long name", "slurm_switches_suspect", topologies=tree(f"{'l' * 65} =r01t[01-18]")),
 )

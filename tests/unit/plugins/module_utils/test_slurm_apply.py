@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the controller's half works out without a slurmctld; with one it is tested in tests/integration."""
+"""Compare, read and write files without a slurmctld; tests/integration has the tests with one."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ NEW_A = ["block a: new at position 0, 2 trays: n1,n2", "n1: (no block) -> a", "n
         (topology((2,), a="n1"), topology((2, 4, 8), a="n1"), [], []),
     ],
 )
-def test_the_way_from_one_topology_to_the_other(
+def test_the_diff_of_two_topologies(
     before: Topology | None, after: Topology, moves: list[str], lines: list[str]
 ) -> None:
-    told, shown = comparing.describe(before, after)
-    assert [f"{move['node']}:{move['from']}>{move['to']}" for move in told] == moves
+    changed, shown = comparing.describe(before, after)
+    assert [f"{move['node']}:{move['from']}>{move['to']}" for move in changed] == moves
     assert shown == lines
 
 
-def test_the_first_apply_of_a_large_fabric_is_a_line_a_block() -> None:
+def test_the_diff_of_a_large_new_fabric_has_one_line_for_each_block() -> None:
     nodes = " ".join(f"n{number}" for number in range(150))
     moves, lines = comparing.describe(topology(b="m1"), topology(a=nodes, b="m1 m2"))
     assert len(moves) == 151
@@ -78,7 +78,7 @@ def test_the_first_apply_of_a_large_fabric_is_a_line_a_block() -> None:
     assert lines[1] == "m2: (no block) -> b"
 
 
-def test_what_show_topology_shows_is_a_topology() -> None:
+def test_show_topology_output_becomes_a_topology() -> None:
     shown = [
         ShownBlock("a", ("n1", "n2"), 2, False),
         ShownBlock("b", ("n3",), 2, False),
@@ -127,12 +127,12 @@ def fake(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_an_old_slurm_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+def test_an_old_slurm_is_refused_before_scontrol_is_called(tmp_path: Path) -> None:
     fake(tmp_path, "slurmctld", "echo slurm 23.11.10")
-    fake(tmp_path, "scontrol", f"touch {tmp_path}/asked")
+    fake(tmp_path, "scontrol", f"touch {tmp_path}/called")
     with pytest.raises(SlurmError, match=r"23\.11\.10 is too old"):
         surveying.survey(programs.Slurm(str(tmp_path)), str(tmp_path), "auto")
-    assert not (tmp_path / "asked").exists()
+    assert not (tmp_path / "called").exists()
 
 
 def test_a_scontrol_that_hangs_ends_at_the_timeout(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_scontrol_that_hangs_ends_at_the_timeout(tmp_path: Path) -> None:
         programs.Slurm(str(tmp_path), 0.3).config()
 
 
-def test_a_slurmctld_that_is_silent_is_no_topology_without_blocks(tmp_path: Path) -> None:
+def test_no_answer_of_slurmctld_is_an_error_and_not_an_empty_topology(tmp_path: Path) -> None:
     # As scontrol of both releases does, which ends with 0.
     fake(tmp_path, "scontrol", "echo 'slurm_load_topo error: Unable to contact slurm controller' >&2")
     with pytest.raises(SlurmError, match=r"scontrol show topology failed \(.*Unable to contact slurm controller\)"):
@@ -157,7 +157,7 @@ def test_a_slurmctld_that_is_silent_is_no_topology_without_blocks(tmp_path: Path
         ("SLURM_VERSION = 26.05.5\nSLURM_CONF = /opt/site/slurm.conf", "set conf_dir to /opt/site"),
     ],
 )
-def test_files_and_programs_that_belong_to_another_slurm(tmp_path: Path, config: str, sentence: str) -> None:
+def test_files_or_programs_of_another_slurm_are_refused(tmp_path: Path, config: str, sentence: str) -> None:
     (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
     fake(tmp_path, "slurmctld", "echo slurm 26.05.5")
     fake(tmp_path, "scontrol", f"echo '{config}'")
@@ -165,7 +165,7 @@ def test_files_and_programs_that_belong_to_another_slurm(tmp_path: Path, config:
         surveying.survey(programs.Slurm(str(tmp_path)), str(tmp_path), "auto")
 
 
-def test_files_are_replaced_and_put_back(tmp_path: Path) -> None:
+def test_files_are_replaced_and_restored(tmp_path: Path) -> None:
     model, old, new = tmp_path / "slurm.conf", tmp_path / "topology.conf", tmp_path / "nvlink_topology.conf"
     model.write_text("m")
     model.chmod(0o604)
@@ -193,7 +193,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert Path(f"{target}.previous").read_text() == "old"
 
 
-def test_slurmctlds_own_reason_is_read_from_its_log(tmp_path: Path) -> None:
+def test_the_fatal_message_is_read_from_slurmctlds_log(tmp_path: Path) -> None:
     log = tmp_path / "slurmctld.log"
     log.write_text("[x] fatal: of yesterday\n")
     reader = applying.Log(str(log))

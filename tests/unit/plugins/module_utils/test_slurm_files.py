@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files and what scontrol prints of them."""
+"""Write and parse topology files and the output of scontrol."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIZES = st.lists(st.integers(1, 70000), max_size=4).map(tuple)
 
 
 @given(NAMES, BLOCKS, SIZES, st.booleans())
-def test_what_is_written_as_yaml_is_read_back_by_us_and_by_pyyaml(
+def test_yaml_round_trips_through_our_parser_and_pyyaml(
     name: str, blocks: list[Block], sizes: tuple[int, ...], default: bool
 ) -> None:
     topology = Topology(name, "block", default, tuple(blocks), sizes)
@@ -54,13 +54,13 @@ def test_what_is_written_as_yaml_is_read_back_by_us_and_by_pyyaml(
 
 
 @given(BLOCKS, SIZES)
-def test_what_is_written_as_conf_is_read_back(blocks: list[Block], sizes: tuple[int, ...]) -> None:
+def test_conf_round_trips(blocks: list[Block], sizes: tuple[int, ...]) -> None:
     topology = Topology(blocks=tuple(blocks), block_sizes=sizes)
     assert files.parse(files.render([topology], "conf"), "conf") == [topology]
 
 
 @given(st.text(alphabet="ab:-[]{}#'\"\\ \n\t|&*1,x0", max_size=60))
-def test_any_text_is_read_or_the_own_error(text: str) -> None:
+def test_any_text_is_parsed_or_raises_slurm_error(text: str) -> None:
     for style in ("yaml", "conf"):
         try:
             files.parse(text, style)
@@ -119,7 +119,7 @@ TOPOCONF = r"""%YAML 1.1
 """
 
 
-def test_topoconf_is_read() -> None:
+def test_topoconf_output_is_parsed() -> None:
     block, flat, tree = files.parse_yaml(TOPOCONF)
     assert (block.name, block.cluster_default, block.block_sizes) == ("my racks: all", True, (4, 8))
     assert [(known.name, known.nodes) for known in block.blocks] == [
@@ -133,7 +133,7 @@ def test_topoconf_is_read() -> None:
     assert (tree.name, tree.kind, tree.body["switches"][1]["nodes"]) == ("leaf", "tree", "n[01-02]")
 
 
-def test_other_kinds_are_carried_over() -> None:
+def test_other_kinds_of_topology_round_trip() -> None:
     kept = files.parse_yaml(TOPOCONF)[1:]
     written = yaml.safe_load(files.render(kept, "yaml"))
     assert written[0] == {"topology": "cpu", "cluster_default": False, "flat": True}
@@ -144,7 +144,7 @@ def test_other_kinds_are_carried_over() -> None:
     assert files.render(again, "yaml") == files.render(kept, "yaml")
 
 
-def test_nothing_configured_is_no_topology() -> None:
+def test_empty_topoconf_has_no_topology() -> None:
     empty = "%YAML 1.1\n---\n- topology: default\n  cluster_default: false\n  block: {}\n  flat: {}\n  tree: {}\n...\n"
     assert [known.kind for known in files.parse_yaml(empty)] == ["none"]
     assert files.parse_yaml("") == files.parse_yaml("---\n...\n") == []
@@ -178,7 +178,7 @@ def test_yaml_that_cannot_be_read_is_one_sentence(text: str) -> None:
     assert str(caught.value).endswith(".")
 
 
-def test_yaml_as_people_write_it() -> None:
+def test_handwritten_yaml_is_parsed() -> None:
     text = """
 # our racks
 - topology: "gpu"      # used by the gpu partition
@@ -196,23 +196,23 @@ def test_yaml_as_people_write_it() -> None:
     ]
 
 
-def test_conf_as_people_write_it() -> None:
+def test_handwritten_conf_is_parsed() -> None:
     text = "# racks\nblockname=a Nodes=n[1-2] # first\nBlockName=b \\\n  nodes=n3\n\nBLOCKSIZES=1,2\n"
     assert files.parse_conf(text) == Topology(
         blocks=(Block("a", ("n1", "n2"), "n[1-2]"), Block("b", ("n3",), "n3")), block_sizes=(1, 2)
     )
 
 
-def test_a_tree_is_told_from_blocks() -> None:
+def test_a_tree_is_distinguished_from_blocks() -> None:
     assert files.parse_conf("SwitchName=s0 Nodes=n[1-2]\n").kind == "tree"
 
 
-def test_a_conf_file_holds_one_topology() -> None:
+def test_a_conf_file_has_one_topology() -> None:
     with pytest.raises(SlurmError, match="one topology, not 2"):
         files.render([Topology(), Topology(name="b")], "conf")
 
 
-def test_show_topology_is_read() -> None:
+def test_show_topology_output_is_parsed() -> None:
     # As 24.11.5 and 26.05.5 print it.
     text = (
         "BlockName=r01 BlockIndex=0 Nodes=r01t[01-02] BlockSize=2\n"
@@ -227,25 +227,25 @@ def test_show_topology_is_read() -> None:
     ]
 
 
-def test_show_config_is_read() -> None:
+def test_show_config_output_is_parsed() -> None:
     text = "Configuration data as of 2026\nTopologyParam           = (null)\nTopologyPlugin          = topology/block\n"
     assert files.parse_config(text) == {"topologyparam": "", "topologyplugin": "topology/block"}
 
 
 @given(st.lists(st.text(max_size=8), unique=True, max_size=4))
-def test_the_head_names_what_is_kept_beside_the_blocks(own: list[str]) -> None:
+def test_the_header_lists_the_other_topologies(own: list[str]) -> None:
     text = files.render([Topology("nvlink", blocks=(Block("b", ("n1",)),))], "yaml", own)
     assert files.own_topologies(text) == sorted(own)
     assert [known.name for known in files.parse_yaml(text)] == ["nvlink"]
 
 
 @pytest.mark.parametrize(
-    "head",
+    "header",
     [
         "",
         "# Next to the blocks it keeps the topologies {",
         "# Next to the blocks it keeps the topologies 7",
     ],
 )
-def test_a_head_that_a_person_has_broken_names_none(head: str) -> None:
-    assert files.own_topologies(f"{head}\n---\n- topology: flat\n") == []
+def test_a_damaged_header_lists_none(header: str) -> None:
+    assert files.own_topologies(f"{header}\n---\n- topology: flat\n") == []

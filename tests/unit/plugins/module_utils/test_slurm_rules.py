@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The rules of Slurm's versions: the corpus as slurmctld 24.11.5 and 26.05.5 answer it, the rest by source."""
+"""The rules of Slurm's versions: the corpus as observed on slurmctld 24.11.5 and 26.05.5, the rest from source."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_rule_has_its_row_in_the_catalogue(rule: rules.Rule) -> None:
 
 
 @given(st.lists(st.integers(0, 5), max_size=5), st.lists(st.integers(-3, 40), max_size=4), st.sampled_from([OLD, NEW]))
-def test_any_topology_is_linted_in_whole_sentences(
+def test_every_finding_is_a_sentence_for_any_topology(
     sizes: list[int], block_sizes: list[int], version: rules.Version
 ) -> None:
     topology = racks(*sizes, base=tuple(block_sizes))
@@ -67,11 +67,11 @@ def test_any_topology_is_linted_in_whole_sentences(
         ("slurm 25.05", (25, 5, 0)),
     ],
 )
-def test_versions_are_read(text: str, version: rules.Version) -> None:
+def test_versions_are_parsed(text: str, version: rules.Version) -> None:
     assert rules.parse_version(text) == version
 
 
-def test_a_version_that_is_none_is_one_sentence() -> None:
+def test_an_unknown_version_is_one_sentence() -> None:
     with pytest.raises(SlurmError, match="cannot be read from 'command not found'"):
         rules.parse_version("command not found")
 
@@ -83,14 +83,14 @@ def test_an_old_slurm_is_refused_with_the_reason(version: rules.Version) -> None
 
 
 @pytest.mark.parametrize("version", [(24, 5, 0), OLD, NEW])
-def test_a_slurm_from_24_05_is_served(version: rules.Version) -> None:
+def test_slurm_24_05_is_supported(version: rules.Version) -> None:
     rules.require_supported(version)
 
 
 @pytest.mark.parametrize(
     ("version", "style"), [((24, 5, 8), "conf"), (OLD, "conf"), ((25, 5, 0), "yaml"), (NEW, "yaml")]
 )
-def test_the_file_follows_the_version(version: rules.Version, style: str) -> None:
+def test_the_file_format_depends_on_the_version(version: rules.Version, style: str) -> None:
     assert rules.choose_style("auto", version) == style
     assert rules.choose_style("conf", version) == "conf"
 
@@ -107,7 +107,7 @@ def test_the_file_follows_the_version(version: rules.Version, style: str) -> Non
         (OLD, (0,), ()),
     ],
 )
-def test_the_base_size_comes_from_the_cliques(
+def test_the_base_size_is_that_of_the_cliques(
     version: rules.Version, sizes: tuple[int, ...], base: tuple[int, ...]
 ) -> None:
     assert rules.auto_block_sizes(racks(*sizes).blocks, version) == base
@@ -124,7 +124,7 @@ def test_the_base_size_comes_from_the_cliques(
         ((24, 5, 0), "conf", "fatal"),
     ],
 )
-def test_a_bad_size_stops_it_whatever_slurmctld_does(version: rules.Version, style: str, slurmctld: str) -> None:
+def test_a_bad_block_size_is_an_error_in_every_version(version: rules.Version, style: str, slurmctld: str) -> None:
     hit = rules.hits(Candidate(version, style, racks(4, 4, base=(4, 12))))
     assert [(rule.code, rule.slurmctld, found["severity"]) for rule, found in hit] == [
         ("slurm_block_size", slurmctld, "error")
@@ -165,7 +165,7 @@ def test_aggregates(count: int, sizes: tuple[int, ...], groups: list[tuple[int, 
     assert [(size, "".join(names)) for size, names in made] == groups
 
 
-def test_a_block_that_goes_shifts_the_pairs_after_it() -> None:
+def test_a_removed_block_shifts_the_aggregates_after_it() -> None:
     before = racks(4, 4, 4, 4, base=(4, 8))
     gone = replace(before, blocks=before.blocks[:1] + before.blocks[2:])
     kept = replace(before, blocks=(before.blocks[0], Block("b"), *before.blocks[2:]))
@@ -194,18 +194,18 @@ def test_segments(version: rules.Version, segments: tuple[int, ...], stopped: li
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "x" * 200, "{{ x }}", "a\nb"])
-def test_a_topology_name_that_slurm_conf_cannot_hold(name: str) -> None:
+def test_an_invalid_topology_name_is_an_error(name: str) -> None:
     assert codes(Candidate(NEW, "yaml", racks(4, base=(4,), name=name))) == ["slurm_topology_name"]
 
 
 @pytest.mark.parametrize(("version", "bad"), [((25, 11, 0), True), ((25, 11, 2), True), ((25, 11, 3), False)])
-def test_releases_that_lose_nodes_are_told(version: rules.Version, bad: bool) -> None:
+def test_releases_that_lose_nodes_are_findings(version: rules.Version, bad: bool) -> None:
     assert ("slurm_release" in codes(Candidate(version, "yaml", racks(4, base=(4,))))) is bad
     # They lose them only where nodes are switched off.
     assert "slurm_release" not in codes(Candidate(version, "yaml", racks(4, base=(4,)), power_saving=False))
 
 
-def test_nothing_is_said_of_names_where_no_slurm_was_asked() -> None:
+def test_names_are_not_checked_without_a_slurm() -> None:
     assert codes(Candidate(NEW, "yaml", racks(4, 4, base=(4,)))) == []
 
 
@@ -245,7 +245,7 @@ def test_nothing_is_said_of_names_where_no_slurm_was_asked() -> None:
         ("yaml", "topology/flat select/cons_tres Alloc,Contain", {"prologflags": "Contain"}, True, []),
         ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, True, ["slurm_conf_inconsistent"]),
         ("yaml", "topology/flat select/cons_tres Serial", {"prologflags": "Serial"}, False, ["slurm_prolog_flags"]),
-        # 26.05 adds Alloc to DeferBatch by itself, 24.11 does not (seen).
+        # 26.05 adds Alloc to DeferBatch by itself, 24.11 does not (observed).
         ("yaml", "topology/flat select/cons_tres Alloc,DeferBatch", {"prologflags": "DeferBatch"}, True, []),
         (
             "conf",
@@ -271,5 +271,5 @@ def test_settings(style: str, running: str, written: dict[str, str], manage: boo
         ("conf", OLD, False, []),
     ],
 )
-def test_twins(style: str, version: rules.Version, twin: bool, expected: list[str]) -> None:
+def test_files_of_the_other_format(style: str, version: rules.Version, twin: bool, expected: list[str]) -> None:
     assert [found["code"] for found in settings.twin_findings(style, version, twin)] == expected

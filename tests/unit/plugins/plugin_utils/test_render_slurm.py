@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's files from the fabric file alone."""
+"""Render Slurm's topology files from the fabric file alone."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_a_split_rack_is_two_blocks_in_the_order_of_their_positions() -> None:
     ]
 
 
-def test_who_is_up_changes_nothing() -> None:
+def test_blocks_do_not_depend_on_which_trays_are_up() -> None:
     fabric = fabrics.fabric()
     down = {f"r01t{tray:02d}": {"state": "stale", "health": "unknown"} for tray in range(1, 19)}
     assert render(fabric, **down) == render(fabric)
     assert slurm.render(fabric, State()) == render(fabric)
 
 
-def test_a_retired_clique_keeps_its_place_where_slurm_lets_it() -> None:
+def test_a_retired_clique_keeps_its_position_from_25_05() -> None:
     whole = fabrics.fabric()
     fabric = dataclasses.replace(
         whole, trays={name: tray for name, tray in whole.trays.items() if tray["clique"] != "r02a"}
@@ -65,7 +65,7 @@ def test_a_retired_clique_keeps_its_place_where_slurm_lets_it() -> None:
     assert codes == {"slurm_placeholder_left_out", "slurm_clique_above_base"}
 
 
-def test_the_names_of_slurm_are_written_not_those_of_the_inventory() -> None:
+def test_blocks_have_node_names_and_not_inventory_names() -> None:
     fabric = fabrics.fabric(racks=1, trays=2, split=())
     for name, tray in fabric.trays.items():
         tray["slurm_node"] = f"gpu-{name}"
@@ -76,18 +76,18 @@ def test_the_names_of_slurm_are_written_not_those_of_the_inventory() -> None:
     ("name", "code"),
     [("r01t02", "slurm_block_overlap"), ("r01 t01", "slurm_node_name"), ("r01t[01-02]", "slurm_node_name")],
 )
-def test_rather_no_file_than_a_wrong_one(name: str, code: str) -> None:
+def test_an_invalid_topology_is_not_rendered(name: str, code: str) -> None:
     fabric = fabrics.fabric(racks=1, trays=2, split=())
     fabric.trays["r01t01"]["slurm_node"] = name
     assert render(fabric) == {}
     assert code in {finding["code"] for finding in slurm.findings(fabric, fabrics.state(fabric))}
 
 
-def test_an_empty_fabric_is_no_file() -> None:
+def test_an_empty_fabric_renders_no_file() -> None:
     assert render(Fabric()) == {}
 
 
-def test_576_racks_are_one_line_a_block() -> None:
+def test_576_racks_have_one_line_for_each_block() -> None:
     fabric = fabrics.fabric(racks=576, split=())
     lines = render(fabric)[CONF_FILE].splitlines()
     assert lines[1] == "BlockName=r01 Nodes=r01t[01-18]"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_segments_reach_what_whole_segments_fit() -> None:
+def test_the_reach_of_a_segment_size_counts_whole_segments() -> None:
     assert capacity.reach([18, 17, 9], 18) == capacity.Reach(18, 1, 18)
     assert capacity.reach([18, 17, 9], 16) == capacity.Reach(16, 2, 32)
     assert capacity.reach([18, 17, 9], 8) == capacity.Reach(8, 3, 40)
@@ -19,7 +19,7 @@ def test_segments_reach_what_whole_segments_fit() -> None:
 
 
 @given(st.lists(st.integers(0, 40), max_size=6), st.integers(1, 40))
-def test_a_job_of_segments_really_fits_and_one_more_does_not(counts: list[int], segment: int) -> None:
+def test_the_largest_job_of_segments_fits_and_a_larger_one_does_not(counts: list[int], segment: int) -> None:
     left = list(counts)
     placed = 0
     for block in range(len(left)):
@@ -42,11 +42,11 @@ def test_the_advice_between_18_and_16(counts: list[int], says: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 16, 32])
-def test_where_a_block_is_a_power_of_two_there_is_no_choice(size: int) -> None:
+def test_a_block_of_a_power_of_two_needs_no_advice(size: int) -> None:
     assert capacity.advice([size], size) == ""
 
 
-def test_a_whole_and_a_wounded_fabric() -> None:
+def test_capacity_of_a_healthy_and_of_a_degraded_fabric() -> None:
     fabric = fabrics.fabric(racks=3, split=())
     (whole,) = capacity.capacities(fabric, fabrics.state(fabric))
     assert (whole.working, whole.largest) == (54, 18)
@@ -56,7 +56,7 @@ def test_a_whole_and_a_wounded_fabric() -> None:
     assert hurt.reaches[-1] == capacity.Reach(18, 2, 36)
 
 
-def test_nothing_works_nothing_is_said() -> None:
+def test_a_fabric_without_working_trays_has_no_capacity() -> None:
     fabric = fabrics.fabric(racks=1, trays=2)
     away = {name: {"state": "stale"} for name in fabric.trays}
     assert capacity.capacities(fabric, fabrics.state(fabric, **away)) == []

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a job may span, held to the worked numbers; tests/integration/test_slurm_spans.py asks real slurmctlds."""
+"""What a job may span, in worked examples; tests/integration/test_slurm_spans.py compares with real slurmctlds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from . import fabrics
         (19, 18, 18, (2, 2, True, None)),
     ],
 )
-def test_the_worked_numbers(nodes: int, base: int, up: int, row: tuple[int, int | None, bool, int | None]) -> None:
+def test_worked_examples(nodes: int, base: int, up: int, row: tuple[int, int | None, bool, int | None]) -> None:
     [span] = spans.spans([up] * 10, [base], [nodes])
     assert (span.allowed, span.needed, span.starts, span.segment) == row
 
@@ -59,7 +59,7 @@ def test_the_worked_numbers(nodes: int, base: int, up: int, row: tuple[int, int 
         ([18] * 2, [18, 36, 72], 36, 2, True),
     ],
 )
-def test_larger_sizes_count_by_groups(
+def test_larger_block_sizes_count_whole_groups(
     counts: list[int], sizes: list[int], nodes: int, allowed: int, starts: bool
 ) -> None:
     [span] = spans.spans(counts, sizes, [nodes])
@@ -72,7 +72,7 @@ def test_larger_sizes_count_by_groups(
     st.sets(st.integers(1, 4)),
     st.integers(1, 220),
 )
-def test_what_is_told_is_possible(counts: list[int], base: int, levels: set[int], nodes: int) -> None:
+def test_computed_spans_are_possible(counts: list[int], base: int, levels: set[int], nodes: int) -> None:
     sizes = [base, *(base << level for level in sorted(levels))]
     [span] = spans.spans(counts, sizes, [nodes])
     assert (span.needed is None) == (nodes > sum(counts))
@@ -85,7 +85,7 @@ def test_what_is_told_is_possible(counts: list[int], base: int, levels: set[int]
         assert sum(count // span.segment for count in counts) * span.segment >= nodes
 
 
-def test_only_trays_that_can_work_count() -> None:
+def test_only_working_trays_count() -> None:
     fabric = fabrics.fabric(racks=2, trays=4, split=(2,))
     state = fabrics.state(
         fabric,
@@ -100,7 +100,7 @@ def test_only_trays_that_can_work_count() -> None:
     assert spans.usable(fabric, State()) == [4, 2, 2]
 
 
-def test_a_table_has_the_sizes_that_sites_use_and_those_that_one_asks_for() -> None:
+def test_the_table_has_usual_and_requested_job_sizes() -> None:
     fabric = fabrics.fabric(racks=2, split=())
     rows = spans.table(fabric, fabrics.state(fabric, r01t01={"state": "stale"}), None, (), [20])
     assert [row.nodes for row in rows] == [1, 2, 4, 8, 16, 18, 20, 32, 35]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The topology of a running Slurm, as a program that prints what scontrol prints, and what placement makes of it."""
+"""The source slurm with a stand-in for scontrol, and how placement uses its blocks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ AggregatedBlock=hall-b,hall-a BlockIndex=2 Nodes=r0[1-2]t[01-04] BlockSize=8
 def scontrol(
     folder: Path, topoconf: str | None, topology: str = "", status: int = 0, nodes: str | None = ""
 ) -> dict[str, Any]:
-    """Options that run a program in scontrol's stead; an old one does not know topoconf, nodes None: it fails there."""
+    """Options that run a stand-in for scontrol; no topoconf: as before 25.05; nodes None: its node query fails."""
     (folder / "nodes").write_text(nodes or "")
     (folder / "topoconf").write_text(topoconf or "")
     (folder / "topology").write_text(topology)
@@ -78,15 +78,15 @@ def test_the_default_topology_is_read_with_its_placeholders(tmp_path: Path) -> N
     assert not any(row.reachable or row.identity for row in found)
 
 
-def test_the_site_names_the_slurm(tmp_path: Path) -> None:
-    told = slurm.discover({**scontrol(tmp_path, TOPOCONF), "slurm_cluster": "alpha"}, NOW)
-    assert {row.slurm_cluster for row in told.observations} == {"alpha"}
+def test_the_option_slurm_cluster_names_the_cluster(tmp_path: Path) -> None:
+    result = slurm.discover({**scontrol(tmp_path, TOPOCONF), "slurm_cluster": "alpha"}, NOW)
+    assert {row.slurm_cluster for row in result.observations} == {"alpha"}
     site = Site()
-    placement = adopted(site, told.observations)
+    placement = adopted(site, result.observations)
     assert [(row.name, row.position) for row in placement.fabric.blocks("alpha")] == [("hall-b", 0), ("hall-a", 2)]
 
 
-def test_an_older_slurm_shows_lines(tmp_path: Path) -> None:
+def test_show_topology_is_read_before_25_05(tmp_path: Path) -> None:
     found = slurm.discover(scontrol(tmp_path, None, LINES), NOW).observations
     assert set(blocks(found).values()) == {("hall-b", 0), ("hall-a", 1)}
 
@@ -100,54 +100,54 @@ NodeName=r01t01 NodeHostName={{ 7 * 7 }}
 """
 
 
-def test_a_tray_is_found_by_the_name_of_its_host(tmp_path: Path) -> None:
-    told = slurm.discover(scontrol(tmp_path, TOPOCONF, nodes=NODES), NOW)
-    assert [row.tray for row in told.observations if row.tray != row.slurm_node] == ["gpu-host-1"]
-    seen = Observation("gpu-host-1", "ssh", identity=("9f3c1234-1111-4222-8333-444444444444", 1))
-    answers = [Answer("ssh", [seen]), Answer("slurm", told.observations, hints=True)]
+def test_a_tray_is_matched_by_its_node_host_name(tmp_path: Path) -> None:
+    result = slurm.discover(scontrol(tmp_path, TOPOCONF, nodes=NODES), NOW)
+    assert [row.tray for row in result.observations if row.tray != row.slurm_node] == ["gpu-host-1"]
+    observation = Observation("gpu-host-1", "ssh", identity=("9f3c1234-1111-4222-8333-444444444444", 1))
+    answers = [Answer("ssh", [observation]), Answer("slurm", result.observations, hints=True)]
     assert merge(answers, 0, fabric_file=False).observations == [
-        replace(seen, block=("hall-b", 0), slurm_node="r02t01")
+        replace(observation, block=("hall-b", 0), slurm_node="r02t01")
     ]
     # What the site, or the fabric file, calls it is not Slurm's to change.
-    named = replace(seen, slurm_node="r01t01")
+    named = replace(observation, slurm_node="r01t01")
     answers[0] = Answer("ssh", [named])
     assert merge(answers, 0, fabric_file=False).observations == [replace(named, block=("hall-a", 2))]
-    answers[0] = Answer("ssh", [seen])
-    held = merge(answers, 0, fabric_file=True, nodes={"gpu-host-1": "r01t02"})
-    assert held.observations == [replace(seen, block=("hall-a", 2))]
+    answers[0] = Answer("ssh", [observation])
+    merged = merge(answers, 0, fabric_file=True, nodes={"gpu-host-1": "r01t02"})
+    assert merged.observations == [replace(observation, block=("hall-a", 2))]
 
 
-def test_half_an_answer_is_told_and_is_no_outage(tmp_path: Path) -> None:
-    told = slurm.discover(scontrol(tmp_path, TOPOCONF, nodes=None), NOW)
-    assert [row.tray for row in told.observations] == [row.slurm_node for row in told.observations]
-    assert [(row["code"], row["severity"]) for row in told.findings] == [("source_incomplete", "warning")]
-    assert told.findings[0]["message"].endswith(" fails (no access); each NodeName counts as the name of its host.")
+def test_a_failed_node_query_is_a_finding_and_no_outage(tmp_path: Path) -> None:
+    result = slurm.discover(scontrol(tmp_path, TOPOCONF, nodes=None), NOW)
+    assert [row.tray for row in result.observations] == [row.slurm_node for row in result.observations]
+    assert [(row["code"], row["severity"]) for row in result.findings] == [("source_incomplete", "warning")]
+    assert result.findings[0]["message"].endswith(" fails (no access); each NodeName counts as the name of its host.")
 
 
-def test_a_node_in_two_blocks_and_one_without_a_name_are_told(tmp_path: Path) -> None:
+def test_a_node_in_two_blocks_and_an_invalid_name_are_findings(tmp_path: Path) -> None:
     lines = "BlockName=a BlockIndex=0 Nodes=t[1-2]\nBlockName=b BlockIndex=1 Nodes=t2,_x\n"
-    told = slurm.discover(scontrol(tmp_path, None, lines), NOW)
-    assert blocks(told.observations) == {"t1": ("a", 0), "t2": ("a", 0)}
-    assert [row["message"] for row in told.findings] == [
+    result = slurm.discover(scontrol(tmp_path, None, lines), NOW)
+    assert blocks(result.observations) == {"t1": ("a", 0), "t2": ("a", 0)}
+    assert [row["message"] for row in result.findings] == [
         "Slurm has node t2 in the blocks a and b; remove it from one (the first is used).",
         "Slurm's blocks have the node '_x', which is no valid tray name; correct the block.",
     ]
 
 
-def test_a_block_of_nobody_is_told_where_the_fabric_is_known(tmp_path: Path) -> None:
+def test_a_block_of_unknown_trays_is_a_finding(tmp_path: Path) -> None:
     site = Site(racks=1)
-    told = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW)
+    result = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW)
     answers = [
         Answer("ansible_facts", site.observations()),
-        Answer("slurm", told.observations, hints=True, blocks=told.blocks),
+        Answer("slurm", result.observations, hints=True, blocks=result.blocks),
     ]
     found = merge(answers, 100, fabric_file=True, blocks=())
     # hall-a has the attached trays of the site; nobody has those of hall-b, and spare has none to lose.
     assert [(row["code"], row["block"]) for row in found.findings] == [("block_unclaimed", "hall-b")]
     assert found.unclaimed == (("hall-b", 0), ("spare", 1))
-    # Those that a run does not ask are known by the fabric file; so are the blocks of its cliques.
-    held = merge(answers, 100, fabric_file=True, blocks={"spare"}, nodes={"t1": "r02t01"})
-    assert (held.findings, held.unclaimed) == ([], ())
+    # Trays that a run does not query come from the fabric file, as do the blocks of its cliques.
+    merged = merge(answers, 100, fabric_file=True, blocks={"spare"}, nodes={"t1": "r02t01"})
+    assert (merged.findings, merged.unclaimed) == ([], ())
     assert merge(answers, 100, fabric_file=True).findings == []
 
 
@@ -162,7 +162,7 @@ def test_a_block_of_nobody_is_told_where_the_fabric_is_known(tmp_path: Path) -> 
         ({"command": ["sh", "-c", "echo '- {'"]}, r"^slurm: "),
     ],
 )
-def test_an_outage_is_told_and_bounded(options: dict[str, Any], says: str) -> None:
+def test_an_outage_is_reported_within_the_timeout(options: dict[str, Any], says: str) -> None:
     with pytest.raises(OutageError, match=says):
         slurm.discover(options, NOW)
 
@@ -192,7 +192,7 @@ def adopted(
     nodes: dict[str, str] | None = None,
     running: tuple[Running, ...] = (),
 ) -> Placement:
-    """running: all blocks of that Slurm, where it was asked for them."""
+    """running: all blocks of that Slurm, where it was queried."""
     answers = [
         Answer("ansible_facts", site.observations()),
         Answer("slurm", hints, hints=True, blocks=running),
@@ -206,7 +206,7 @@ def adopted(
     return placement
 
 
-def test_new_cliques_take_the_blocks_that_slurm_has_their_trays_in(tmp_path: Path) -> None:
+def test_new_cliques_take_the_blocks_of_their_trays_in_slurm(tmp_path: Path) -> None:
     site = Site(racks=3)
     placement = adopted(site, slurm.discover(scontrol(tmp_path, TOPOCONF), NOW).observations)
     assert [(row.name, row.position, row.clique) for row in placement.fabric.blocks()] == [
@@ -220,7 +220,7 @@ def test_new_cliques_take_the_blocks_that_slurm_has_their_trays_in(tmp_path: Pat
 
 
 def written(fabric: Fabric) -> list[tuple[str, int, str]]:
-    """The blocks that Slurm is to have, as the fabric file says when it is read again."""
+    """The blocks of the fabric file after it is read again."""
     again = fabric_file.parse(fabric_file.serialise(fabric), "fabric.json")
     return [(row.name, row.position, row.clique) for row in again.slurm_blocks()]
 
@@ -231,7 +231,7 @@ def come(site: Site, rack: int) -> None:
     )
 
 
-def test_a_block_that_nobody_claims_keeps_its_name_and_its_position() -> None:
+def test_an_unclaimed_block_keeps_its_name_and_position() -> None:
     site = Site(racks=1)
     hints = [Observation(name, "slurm", reachable=False, block=("hall-a", 2)) for name in site.facts]
     running = (("hall-b", 0), ("spare", 1), ("hall-a", 2), ("last", 3))
@@ -239,10 +239,10 @@ def test_a_block_that_nobody_claims_keeps_its_name_and_its_position() -> None:
     kept = [("hall-b", 0, ""), ("spare", 1, ""), ("hall-a", 2, "r01"), ("last", 3, "")]
     assert written(placement.fabric) == kept
     assert "reserved block spare: new, position 1" in proposal.diff_text(None, placement.fabric, [])
-    # Later runs do not ask Slurm: what comes gets places of its own.
+    # Later runs do not query Slurm: new cliques get new blocks.
     come(site, 2)
     assert written(adopted(site, []).fabric) == [*kept, ("r02", 4, "r02")]
-    # Until Slurm says whose hall-b is.
+    # Until Slurm reports the trays of hall-b.
     come(site, 3)
     hints = [Observation(name, "slurm", reachable=False, block=("hall-b", 0)) for name in site.facts if "r03" in name]
     assert written(adopted(site, hints, running=running).fabric) == [("hall-b", 0, "r03"), *kept[1:], ("r02", 4, "r02")]
@@ -252,13 +252,13 @@ RUNNING = st.lists(st.sampled_from(["r01", "r02", "r03", "r02a", "spare", "x-1"]
 
 
 @given(st.lists(st.tuples(RUNNING, st.booleans(), st.sampled_from([None, "alpha"])), min_size=1, max_size=5))
-def test_no_clique_ever_gets_what_is_reserved(runs: list[tuple[list[str], bool, str | None]]) -> None:
-    """Racks come one by one, while a Slurm whose blocks people change is asked in some runs and not in others."""
+def test_no_clique_gets_a_reserved_block(runs: list[tuple[list[str], bool, str | None]]) -> None:
+    """Racks come one by one, while a Slurm whose blocks people change is queried in some runs and not in others."""
     site, cluster = Site(racks=1), runs[0][2]
     for name in site.facts:
         site.site[name] = {"slurm_cluster": cluster} if cluster else {}
-    for number, (names, asked, _cluster) in enumerate(runs, 2):
-        running = tuple((name, position) for position, name in enumerate(names)) if asked else ()
+    for number, (names, queried, _cluster) in enumerate(runs, 2):
+        running = tuple((name, position) for position, name in enumerate(names)) if queried else ()
         hints = [Observation(name, "slurm", reachable=False, block=running[-1]) for name in site.facts if running]
         before = dict(site.fabric.reserved(cluster)) if site.fabric else {}
         fabric = adopted(site, hints, running=running).fabric
@@ -275,17 +275,17 @@ def test_no_clique_ever_gets_what_is_reserved(runs: list[tuple[list[str], bool, 
             site.site[name] = {"slurm_cluster": cluster} if cluster else {}
 
 
-def test_slurm_knows_a_tray_by_its_node_name() -> None:
+def test_a_tray_is_matched_by_its_node_name() -> None:
     site = Site(racks=1)
     site.discover()
     hints = [Observation(f"n{n}", "slurm", reachable=False, slurm_node=f"n{n}", block=("x", 7)) for n in range(1, 5)]
     placement = adopted(site, hints, {f"r01t0{n}": f"n{n}" for n in range(1, 5)})
-    # A clique that has its block keeps it; that Slurm runs another is told.
+    # A clique that has its block keeps it; that Slurm runs another is result.
     assert [(row.name, row.position) for row in placement.fabric.blocks()] == [("r01", 0)]
     assert codes(placement) == {"block_mismatch"}
 
 
-def test_most_trays_decide_and_the_others_contradict(tmp_path: Path) -> None:
+def test_the_block_of_most_trays_is_taken_and_other_trays_are_findings(tmp_path: Path) -> None:
     site = Site()
     hints = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW).observations
     hints = [replace(row, block=("hall-a", 2)) if row.tray == "r02t01" else row for row in hints]
@@ -309,7 +309,7 @@ def test_one_block_over_two_cliques_becomes_two_blocks() -> None:
     assert [row["tray"] for row in placement.findings] == ["r02t01", "r02t02", "r02t03", "r02t04"]
 
 
-def test_slurm_alone_tells_of_trays_and_places_none(tmp_path: Path) -> None:
+def test_slurm_alone_places_no_tray(tmp_path: Path) -> None:
     hints = slurm.discover(scontrol(tmp_path, TOPOCONF), NOW).observations
     alone = merge([Answer("slurm", hints, hints=True)], 50, fabric_file=False)
     assert (alone.observations, alone.findings) == (hints, [])
