@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The schedulers' own CustomResourceDefinitions, where a folder beside the checkout has them."""
+"""The schedulers' own CustomResourceDefinitions, where a folder next to the checkout has them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _schemas() -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def complaint(row: dict[str, Any]) -> str | None:
-    """What the API server would say against an object, but for CEL rules; None if nothing."""
+    """The validation error of the API server for an object, without CEL rules; None if it is valid."""
     schema = _schemas().get((row["apiVersion"], row["kind"]))
     if schema is None:
         return f"no CustomResourceDefinition of {row['apiVersion']} {row['kind']}"
@@ -49,7 +49,7 @@ def known() -> set[tuple[str, str]]:
 
 
 def _unknown(value: Any, schema: dict[str, Any], where: str) -> str | None:
-    """The first field that the server would drop, as it does without a word."""
+    """The first field that the API server would silently drop."""
     if isinstance(value, list):
         return next((bad for part in value if (bad := _unknown(part, schema.get("items", {}), where))), None)
     properties = schema.get("properties")

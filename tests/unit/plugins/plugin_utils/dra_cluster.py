@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A cluster and its trays as the DRA driver wants them, for tests to spoil."""
+"""A cluster and its trays without any fault, which tests then change."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def members(of: str = "cd", clique: str = CLIQUE, **statuses: str) -> dict[str, 
 
 
 def working() -> dict[str, Any]:
-    """A cluster with a ComputeDomain over both its nodes that serves its workload."""
+    """A cluster with a ComputeDomain over both nodes whose daemons are ready."""
     cluster = installed()
     for row in cluster["nodes"]:
         row["metadata"]["labels"][KEY] = "uid-cd"
@@ -136,8 +136,8 @@ def secret(revision: int, status: str) -> dict[str, Any]:
     return {"metadata": {"name": f"sh.helm.release.v1.{RELEASE}.v{revision}", "namespace": NAMESPACE, "labels": labels}}
 
 
-def virgin() -> dict[str, Any]:
-    """A cluster that the driver was never in."""
+def empty() -> dict[str, Any]:
+    """A cluster without the driver."""
     lists = ("device_classes", "slices", "claims", "claim_templates", "compute_domains", "compute_domain_cliques")
     return {
         "version": "v1.34.4",
@@ -151,9 +151,9 @@ def virgin() -> dict[str, Any]:
 
 
 def installed() -> dict[str, Any]:
-    """A cluster that has the release of LABELLED, all of it ready."""
+    """A cluster with the release of LABELLED, completely ready."""
     return {
-        **virgin(),
+        **empty(),
         "nodes": [node(name, labels={"nvidia.com/gpu.clique": CLIQUE}) for name in names()],
         "crds": {f"{kind}.resource.nvidia.com": crd(kind) for kind in ("computedomains", "computedomaincliques")},
         "device_classes": [
@@ -179,7 +179,7 @@ def fabric(**more: Any) -> dict[str, Any]:
 
 
 def imex(**more: Any) -> dict[str, Any]:
-    """IMEX of a tray that leaves it to the driver."""
+    """IMEX facts of a tray on which the driver runs IMEX."""
     return {
         "installed": True,
         "version": "580.173.02",
@@ -193,7 +193,7 @@ def imex(**more: Any) -> dict[str, Any]:
 
 
 def hosts_imex(**more: Any) -> dict[str, Any]:
-    """IMEX of a tray that runs it itself, as the driver wants it."""
+    """IMEX facts of a tray that runs IMEX itself, as host_managed needs it."""
     return imex(
         **{
             "ready": True,

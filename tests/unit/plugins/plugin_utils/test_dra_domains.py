@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is judged of a running driver beyond its pods: labels, ComputeDomains, trials, bandwidth, alarms, upgrades."""
+"""Checks of a running driver beyond its pods: labels, ComputeDomains, probes, bandwidth, alarms, upgrades."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLIQUE = "nvidia.com/gpu.clique"
 Change = Callable[[dict[str, Any]], Any]
 
 
-def told(cluster: dict[str, Any], trays: Any = None, **more: Any) -> list[tuple[str, str]]:
+def messages(cluster: dict[str, Any], trays: Any = None, **more: Any) -> list[tuple[str, str]]:
     found = checks.check(cluster, world.trays() if trays is None else trays, world.plan(**more))
     assert all(row["message"].endswith(".") and "\n" not in row["message"] for row in found)
     return [(row["code"], row["message"]) for row in found]
@@ -44,8 +44,8 @@ def dcgm(count: int = 2) -> Any:
     return world.daemon_set(name, "", namespace="gpu-operator", annotations={}, containers=containers, count=count)
 
 
-def test_a_domain_that_serves_its_workload_has_no_finding() -> None:
-    assert told(world.working()) == []
+def test_a_domain_with_ready_daemons_has_no_finding() -> None:
+    assert messages(world.working()) == []
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_domain_that_serves_its_workload_has_no_finding() -> None:
     ],
 )
 def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> None:
-    found = told(spoilt(change, world.working()))
+    found = messages(spoilt(change, world.working()))
     assert found[0][0] == code
     assert words in found[0][1]
     # A domain that is judged there is one of a node of another as well, whose UID then is of none that lives.
@@ -150,20 +150,20 @@ def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> No
         ),
     ],
 )
-def test_what_is_as_it_should_be_is_not_told(change: Change) -> None:
-    assert told(spoilt(change, world.working())) == []
+def test_a_correct_state_has_no_finding(change: Change) -> None:
+    assert messages(spoilt(change, world.working())) == []
 
 
-def test_a_label_is_compared_only_with_trays_that_were_asked_and_where_no_other_role_judges_it() -> None:
+def test_a_label_is_compared_only_with_known_gpus_and_without_an_external_writer() -> None:
     wrong = spoilt(lambda cluster: label(cluster, CLIQUE, OTHER), world.installed())
-    assert told(wrong, {}) == []
-    assert told(wrong, external_label_writer="site") == []
-    found = told(world.installed(), world.trays(fabric=world.fabric(attached=False, clique=None)))
+    assert messages(wrong, {}) == []
+    assert messages(wrong, external_label_writer=True) == []
+    found = messages(world.installed(), world.trays(fabric=world.fabric(attached=False, clique=None)))
     assert [code for code, _words in found] == ["dra_label_wrong"] * 2
     assert "its GPUs are in no clique" in found[0][1]
 
 
-def test_nothing_is_said_of_daemons_that_the_host_has() -> None:
+def test_host_managed_imex_has_no_findings_on_daemons() -> None:
     cluster = {**world.working(), "compute_domain_cliques": []}
     found = checks.check(cluster, world.trays(), world.plan(shape="host_managed"))
     assert not [row for row in found if row["code"].startswith("dra_domain")]
@@ -172,7 +172,7 @@ def test_nothing_is_said_of_daemons_that_the_host_has() -> None:
 # The trial.
 
 
-def test_a_trial_has_a_domain_and_pods_in_each_clique_and_leaves_taken_nodes_alone() -> None:
+def test_a_probe_has_a_domain_and_pods_in_each_clique_on_free_nodes() -> None:
     cluster = world.installed()
     label(cluster, CLIQUE, OTHER, 1)
     made = probe.objects(cluster, world.trays(), "default", "busybox")
@@ -186,8 +186,8 @@ def test_a_trial_has_a_domain_and_pods_in_each_clique_and_leaves_taken_nodes_alo
     assert probe.objects(cluster, trays, "default", "busybox") == []
 
 
-def trial() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A cluster with the trial under way, and its objects."""
+def running_probe() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A cluster with a running probe, and its objects."""
     made = probe.objects(world.installed(), world.trays(), "default", "busybox")
     cluster = world.working()
     name = made[0]["metadata"]["name"]
@@ -196,8 +196,8 @@ def trial() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return cluster, made
 
 
-def test_a_trial_that_got_through_has_no_finding() -> None:
-    assert probe.judge(*trial(), world.plan()) == []
+def test_a_successful_probe_has_no_finding() -> None:
+    assert probe.judge(*running_probe(), world.plan()) == []
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_a_trial_that_got_through_has_no_finding() -> None:
         (lambda cluster: cluster["daemon_sets"][-1]["status"].update(numberReady=1), "channel0 exists in 1 of 2 pods"),
     ],
 )
-def test_a_trial_names_the_first_thing_that_does_not_work(change: Change, words: str) -> None:
-    cluster, made = trial()
+def test_a_probe_names_the_first_step_that_fails(change: Change, words: str) -> None:
+    cluster, made = running_probe()
     change(cluster)
     found = probe.judge(cluster, made, world.plan())
     assert [row["code"] for row in found] == ["dra_probe_failed"]
@@ -223,8 +223,8 @@ def test_a_trial_names_the_first_thing_that_does_not_work(change: Change, words:
     assert found[0]["message"].endswith(".")
 
 
-def test_what_a_trial_leaves_is_named_until_nothing_is_left() -> None:
-    cluster, _made = trial()
+def test_leftovers_of_a_probe_are_named() -> None:
+    cluster, _made = running_probe()
     found = probe.find_leftovers(cluster, ["uid-cd"])
     assert [row["code"] for row in found] == ["dra_probe_leftovers"]
     assert "ComputeDomain default/nvlink-probe-" in found[0]["message"]
@@ -233,7 +233,7 @@ def test_what_a_trial_leaves_is_named_until_nothing_is_left() -> None:
 
 
 def crossing() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A cluster of two cliques with the negative trial under way, as it should be."""
+    """A cluster of two cliques with a running negative probe that succeeds."""
     cluster = world.installed()
     label(cluster, CLIQUE, OTHER, 1)
     made = probe.objects(cluster, world.trays(), "default", "busybox", across=True)
@@ -249,7 +249,7 @@ def crossing() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return working, made
 
 
-def test_a_trial_across_two_cliques_comes_up_and_stays_two() -> None:
+def test_a_probe_across_two_cliques_stays_two_cliques() -> None:
     cluster, made = crossing()
     assert [row["kind"] for row in made] == ["ComputeDomain", "DaemonSet"]
     assert json.dumps(made[1]).count('"r01t0') == 2
@@ -266,14 +266,14 @@ def test_a_trial_across_two_cliques_comes_up_and_stays_two() -> None:
         ([world.members(r01t01="Ready"), world.members(clique="", r01t02="Ready")], "of node r01t02 is in no clique"),
     ],
 )
-def test_a_trial_across_two_cliques_that_became_one_is_told(joined: list[Any], words: str) -> None:
+def test_a_probe_across_two_cliques_with_wrong_cliques_is_a_finding(joined: list[Any], words: str) -> None:
     cluster, made = crossing()
     found = probe.judge({**cluster, "compute_domain_cliques": joined}, made, world.plan())
     assert [row["code"] for row in found] == ["dra_probe_cliques_merged"]
     assert words in found[0]["message"]
 
 
-def test_two_nodes_whose_labels_have_become_one_clique_are_told() -> None:
+def test_two_nodes_with_one_clique_in_their_labels_are_a_finding() -> None:
     cluster, made = crossing()
     label(cluster, CLIQUE, world.CLIQUE, 1)
     cluster["compute_domain_cliques"] = [world.members(r01t01="Ready", r01t02="Ready")]
@@ -294,7 +294,7 @@ def drops(old: Any, own: Any = None, manifest: str = NEW) -> list[str]:
     return [row["message"] for row in found]
 
 
-def test_what_is_written_anew_is_not_dropped() -> None:
+def test_a_value_that_is_set_again_is_not_dropped() -> None:
     own = {"kubeletPlugin": {"tolerations": [{"operator": "Exists"}]}}
     assert drops({"resources": {"gpus": {"enabled": False}}, **own}, own) == []
     assert drops({}) == []
@@ -310,7 +310,7 @@ def test_what_is_written_anew_is_not_dropped() -> None:
         ({"image": {"tag": "v25.12.0"}}, "sets image.tag, which is dropped; remove it"),
     ],
 )
-def test_each_value_that_is_lost_is_named_without_what_it_was(old: Any, words: str) -> None:
+def test_each_dropped_key_is_named_without_its_value(old: Any, words: str) -> None:
     found = drops(old)
     assert len(found) == 1
     assert words in found[0]
@@ -318,7 +318,7 @@ def test_each_value_that_is_lost_is_named_without_what_it_was(old: Any, words: s
     assert "v25.12.0" not in found[0]
 
 
-def test_objects_that_go_are_named() -> None:
+def test_removed_objects_are_named() -> None:
     assert drops({}, manifest=OLD) == ["The upgrade removes ConfigMap/mps-script; check that nothing else names them."]
     with pytest.raises(DraError, match="old release is not valid YAML"):
         drops({}, manifest="a: [")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The DRA driver's preflight and its checks: a sound cluster has no findings, and each fault has its own."""
+"""The DRA driver's preflight and checks: a correct cluster has no findings, and each fault has its own."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def codes(found: list[dict[str, Any]]) -> list[str]:
 
 
 def spoilt(change: Callable[[dict[str, Any]], Any], base: dict[str, Any] | None = None) -> dict[str, Any]:
-    cluster = copy.deepcopy(base or world.virgin())
+    cluster = copy.deepcopy(base or world.empty())
     change(cluster)
     return cluster
 
 
-def test_a_sound_cluster_has_no_finding() -> None:
-    assert preflight.preflight(world.virgin(), world.trays(), world.plan()) == []
+def test_a_correct_cluster_has_no_finding() -> None:
+    assert preflight.preflight(world.empty(), world.trays(), world.plan()) == []
     assert preflight.preflight(world.installed(), world.trays(), world.plan()) == []
     assert checks.check(world.installed(), world.trays(), world.plan()) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "told"),
+    ("change", "code", "words"),
     [
         (lambda cluster: cluster.update(version="v1.31.9"), "dra_kubernetes_too_old", "needs 1.32"),
         (lambda cluster: cluster.update(version="v1.34.1+k3s1"), "dra_kubernetes_old", "1.34.2"),
@@ -167,14 +167,14 @@ def test_a_sound_cluster_has_no_finding() -> None:
         ),
     ],
 )
-def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], code: str, told: str) -> None:
+def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], code: str, words: str) -> None:
     found = preflight.preflight(spoilt(change), world.trays(), world.plan())
     assert codes(found) == [code]
-    assert told in found[0]["message"]
+    assert words in found[0]["message"]
 
 
 @pytest.mark.parametrize(
-    ("tray", "code", "told"),
+    ("tray", "code", "words"),
     [
         (
             {"fabric": world.fabric(driver_version="570.124.06"), "imex": world.imex(version="570.124.06")},
@@ -204,16 +204,16 @@ def test_each_fault_of_a_cluster_has_its_finding(change: Callable[..., Any], cod
         ({"root": False}, "dra_driver_root", "below /"),
     ],
 )
-def test_each_fault_of_a_tray_has_its_finding(tray: dict[str, Any], code: str, told: str) -> None:
+def test_each_fault_of_a_tray_has_its_finding(tray: dict[str, Any], code: str, words: str) -> None:
     trays = world.trays(1)
     trays["r01t01"] = replace(trays["r01t01"], **tray)
-    found = preflight.preflight(world.virgin(), trays, world.plan())
+    found = preflight.preflight(world.empty(), trays, world.plan())
     assert codes(found) == [code]
-    assert told in found[0]["message"]
+    assert words in found[0]["message"]
 
 
 @pytest.mark.parametrize(
-    ("imex", "told"),
+    ("imex", "words"),
     [
         (world.hosts_imex(), None),
         (world.imex(), "nvidia-imex.service is inactive"),
@@ -222,23 +222,23 @@ def test_each_fault_of_a_tray_has_its_finding(tray: dict[str, Any], code: str, t
         (world.hosts_imex(ready=False), "not READY"),
     ],
 )
-def test_host_managed_wants_a_running_service_with_its_socket(imex: dict[str, Any], told: str | None) -> None:
-    plan = world.plan(shape="host_managed", external_label_writer="site")
-    found = preflight.preflight(world.virgin(), world.trays(1, imex=imex), plan)
-    assert codes(found) == (["dra_imex_unit"] if told else [])
-    assert (told or "") in (found[0]["message"] if found else "")
+def test_host_managed_needs_a_running_service_with_its_socket(imex: dict[str, Any], words: str | None) -> None:
+    plan = world.plan(shape="host_managed", external_label_writer=True)
+    found = preflight.preflight(world.empty(), world.trays(1, imex=imex), plan)
+    assert codes(found) == (["dra_imex_unit"] if words else [])
+    assert (words or "") in (found[0]["message"] if found else "")
 
 
 def test_two_drivers_in_a_clique_are_an_error_of_the_clique() -> None:
     trays = world.trays()
     trays["r01t02"] = Tray("r01t02", world.fabric(driver_version="580.95.05"), world.imex(version="580.95.05"), True)
-    found = preflight.preflight(world.virgin(), trays, world.plan())
+    found = preflight.preflight(world.empty(), trays, world.plan())
     assert codes(found) == ["dra_driver_versions"]
     assert found[0]["clique"] == world.CLIQUE
 
 
-def test_a_clique_larger_than_an_imex_domain_is_told_unless_the_limit_is_raised() -> None:
-    cluster = {**world.virgin(), "nodes": [world.node(name) for name in world.names(20)]}
+def test_a_clique_larger_than_an_imex_domain_is_a_finding_unless_the_limit_is_raised() -> None:
+    cluster = {**world.empty(), "nodes": [world.node(name) for name in world.names(20)]}
     assert codes(preflight.preflight(cluster, world.trays(20), world.plan())) == ["dra_clique_size"]
     env = [{"name": "MAX_NODES_PER_IMEX_DOMAIN", "value": "36"}]
     own = {**world.LABELLED, "controller": {"containers": {"computeDomain": {"env": env}}}}
@@ -247,16 +247,16 @@ def test_a_clique_larger_than_an_imex_domain_is_told_unless_the_limit_is_raised(
 
 def test_the_clique_label_needs_exactly_one_writer() -> None:
     nobody = world.plan({})
-    assert codes(preflight.preflight(world.virgin(), world.trays(), nobody)) == ["dra_label_no_writer"]
+    assert codes(preflight.preflight(world.empty(), world.trays(), nobody)) == ["dra_label_no_writer"]
     with_gfd = spoilt(lambda cluster: cluster["daemon_sets"].append(world.gfd()))
     assert preflight.preflight(with_gfd, world.trays(), nobody) == []
     idle = copy.deepcopy(with_gfd)
     idle["daemon_sets"][0]["status"]["desiredNumberScheduled"] = 0
     assert codes(preflight.preflight(idle, world.trays(), nobody)) == ["dra_label_no_writer"]
-    assert preflight.preflight(world.virgin(), world.trays(), world.plan({}, external_label_writer="site")) == []
+    assert preflight.preflight(world.empty(), world.trays(), world.plan({}, external_label_writer=True)) == []
 
 
-def test_a_release_of_25_12_is_upgraded_for_good_and_a_newer_one_not_downgraded() -> None:
+def test_a_release_of_25_12_is_upgraded_and_a_newer_one_not_downgraded() -> None:
     old = spoilt(
         lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="nvidia-dra-driver-gpu-25.12.0")]),
         world.installed(),
@@ -271,7 +271,7 @@ def test_a_release_of_25_12_is_upgraded_for_good_and_a_newer_one_not_downgraded(
     assert codes(preflight.preflight(newer, world.trays(), world.plan())) == ["dra_downgrade"]
 
 
-def test_an_upgraded_release_is_still_known_by_its_old_name() -> None:
+def test_an_upgraded_release_keeps_its_old_name() -> None:
     after = spoilt(
         lambda cluster: cluster.update(daemon_sets=[world.daemon_set(chart="nvidia-dra-driver-gpu-0.5.0")]),
         world.installed(),
@@ -280,9 +280,9 @@ def test_an_upgraded_release_is_still_known_by_its_old_name() -> None:
     assert preflight.release_version(after, world.plan()) == versions.pinned("0.5.0")
 
 
-def test_imex_does_not_change_hands_under_live_compute_domains() -> None:
+def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None:
     live = spoilt(lambda cluster: cluster["compute_domains"].append(world.domain()), world.installed())
-    plan = world.plan(shape="host_managed", external_label_writer="site")
+    plan = world.plan(shape="host_managed", external_label_writer=True)
     found = preflight.preflight(live, world.trays(imex=world.hosts_imex()), plan)
     assert codes(found) == ["dra_domains_active"]
     assert "jobs/cd" in found[0]["message"]
@@ -299,7 +299,7 @@ def test_imex_does_not_change_hands_under_live_compute_domains() -> None:
 
 def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
     plan = world.plan(shape="gpu_cluster")
-    assert codes(preflight.preflight(world.virgin(), world.trays(), plan)) == ["dra_other_install"]
+    assert codes(preflight.preflight(world.empty(), world.trays(), plan)) == ["dra_other_install"]
     theirs = spoilt(lambda cluster: cluster["gpu_clusters"].append({"metadata": {"name": "gpu-cluster"}}))
     assert preflight.preflight(theirs, world.trays(), plan) == []
     both = spoilt(
@@ -310,14 +310,14 @@ def test_gpu_cluster_leaves_the_chart_to_gpu_operator() -> None:
 
 def test_kubelet_paths_are_below_its_folder() -> None:
     moved = replace(world.plan(), kubelet_root="/var/lib/k0s/kubelet")
-    assert codes(preflight.preflight(world.virgin(), world.trays(), moved)) == ["dra_kubelet_root"] * 2
+    assert codes(preflight.preflight(world.empty(), world.trays(), moved)) == ["dra_kubelet_root"] * 2
     paths = {
         "kubeletRegistrarDirectoryPath": "/var/lib/k0s/kubelet/plugins_registry",
         "kubeletPluginsDirectoryPath": "/var/lib/k0s/kubelet/plugins/",
     }
     own = {**world.LABELLED, "kubeletPlugin": {**world.LABELLED["kubeletPlugin"], **paths}}
     assert (
-        preflight.preflight(world.virgin(), world.trays(), replace(world.plan(own), kubelet_root=moved.kubelet_root))
+        preflight.preflight(world.empty(), world.trays(), replace(world.plan(own), kubelet_root=moved.kubelet_root))
         == []
     )
 
@@ -332,7 +332,7 @@ def test_without_trays_the_nodes_are_those_with_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugin", "node", "told"),
+    ("plugin", "node", "words"),
     [
         ({}, world.node("n"), None),
         ({"nodeSelector": {"zone": "a"}}, world.node("n"), "zone=a"),
@@ -357,10 +357,10 @@ def test_without_trays_the_nodes_are_those_with_gpus() -> None:
         ),
     ],
 )
-def test_where_the_plugin_runs(plugin: dict[str, Any], node: dict[str, Any], told: str | None) -> None:
+def test_where_the_plugin_runs(plugin: dict[str, Any], node: dict[str, Any], words: str | None) -> None:
     reason = node_selection.why_excluded(node, plugin)
-    assert (reason is None) == (told is None)
-    assert (told or "") in (reason or "")
+    assert (reason is None) == (words is None)
+    assert (words or "") in (reason or "")
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_operators_of_affinity(row: dict[str, Any], holds: bool) -> None:
 # --- CRDs.
 
 
-def test_a_manager_that_a_site_names_may_lose_its_crd() -> None:
+def test_a_crd_may_be_taken_over_from_an_allowed_manager() -> None:
     live = {DOMAINS: world.crd(DOMAINS, managers=("argocd-controller",))}
     assert codes(crds.judge(live)) == ["dra_crd_conflict"]
     assert crds.judge(live, managers=["argocd-controller"]) == []
@@ -404,7 +404,7 @@ def test_a_stale_crd_of_gpu_operator_is_fixed_by_its_upgrade() -> None:
     assert "tag crds" not in stale["message"]
 
 
-def test_a_crd_without_our_version_is_stale() -> None:
+def test_a_crd_without_v1beta1_is_stale() -> None:
     live = world.crd(DOMAINS)
     live["spec"]["versions"][0]["name"] = "v1alpha1"
     assert codes(crds.judge({DOMAINS: live})) == ["dra_crd_stale"]
@@ -438,7 +438,7 @@ def test_schemas_differ_either_way_or_not_at_all(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "told"),
+    ("change", "code", "words"),
     [
         (lambda cluster: cluster.update(daemon_sets=[]), "dra_plugin_missing", "tag release"),
         (
@@ -457,13 +457,13 @@ def test_schemas_differ_either_way_or_not_at_all(one: Any, other: Any) -> None:
         ),
     ],
 )
-def test_each_fault_of_an_install_has_its_finding(change: Callable[..., Any], code: str, told: str) -> None:
+def test_each_fault_of_an_install_has_its_finding(change: Callable[..., Any], code: str, words: str) -> None:
     found = checks.check(spoilt(change, world.installed()), world.trays(), world.plan())
     assert codes(found) == [code]
-    assert told in found[0]["message"]
+    assert words in found[0]["message"]
 
 
-def test_a_plugin_that_wants_no_pod_names_the_missing_label() -> None:
+def test_a_plugin_without_pods_names_the_missing_label() -> None:
     cluster = spoilt(lambda cluster: cluster.update(daemon_sets=[world.daemon_set(count=0)]), world.installed())
     for node in cluster["nodes"]:
         node["metadata"]["labels"] = {"nvidia.com/gpu.clique": world.CLIQUE}
@@ -495,7 +495,7 @@ def test_claims_are_compared_before_and_after() -> None:
     assert "jobs/a was in use before and is no longer reserved" in found[0]["message"]
 
 
-def test_claims_of_other_drivers_are_nobodys_business_here() -> None:
+def test_claims_of_other_drivers_are_ignored() -> None:
     cluster = spoilt(
         lambda cluster: cluster.update(claims=[world.claim("a", driver="net.example.org")]), world.installed()
     )
@@ -503,7 +503,7 @@ def test_claims_of_other_drivers_are_nobodys_business_here() -> None:
     assert checks.blockers(cluster) == []
 
 
-def test_what_is_in_the_way_of_an_uninstall_is_named() -> None:
+def test_blockers_of_an_uninstall_are_named() -> None:
     assert checks.blockers(world.installed()) == []
     cluster = spoilt(
         lambda cluster: cluster.update(claims=[world.claim("a")], compute_domains=[world.domain("train")]),

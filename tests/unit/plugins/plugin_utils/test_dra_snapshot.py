@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading a snapshot from servers that answer as a Kubernetes API server does, or badly."""
+"""Snapshots of servers that answer like a Kubernetes API server, or wrongly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Cluster:
-    """Answers from a snapshot, two objects a page; statuses: path -> the HTTP status to refuse it with."""
+    """Answers from a snapshot, two objects per page; statuses: path -> the HTTP status of its rejection."""
 
     def __init__(self, snapshot: dict[str, Any], statuses: dict[str, int] | None = None) -> None:
         self.statuses = statuses or {}
@@ -80,7 +80,7 @@ def test_a_snapshot_is_the_cluster() -> None:
     assert {request.method for request in asked} == {"GET"}
 
 
-def test_of_helms_secrets_only_the_metadata_is_asked_for() -> None:
+def test_only_the_metadata_of_helm_secrets_is_requested() -> None:
     _seen, asked = read(Cluster(world.installed()))
     request = next(request for request in asked if request.target.startswith("/api/v1/secrets"))
     assert "as=PartialObjectMetadataList" in request.headers["accept"]
@@ -88,7 +88,7 @@ def test_of_helms_secrets_only_the_metadata_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "words"),
     [
         ("/apis/resource.nvidia.com/v1beta1/computedomains", "may not list computedomains; give it the verb list"),
         ("/api/v1/secrets", "may not list secrets"),
@@ -98,30 +98,30 @@ def test_of_helms_secrets_only_the_metadata_is_asked_for() -> None:
         ),
     ],
 )
-def test_a_missing_right_is_named(path: str, told: str) -> None:
+def test_a_missing_right_is_named(path: str, words: str) -> None:
     snapshot, _asked = read(Cluster(world.installed(), {path: 403}))
     found = preflight.preflight(snapshot, world.trays(), world.plan())
     assert [row["code"] for row in found] == ["dra_not_readable"]
-    assert told in found[0]["message"]
+    assert words in found[0]["message"]
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "told"),
+    ("path", "status", "words"),
     [
         ("/api/v1/nodes", 403, "refuses access"),
         ("/version", 401, "rejects the credentials"),
         ("/apis", 404, "does not exist"),
     ],
 )
-def test_what_nothing_can_be_judged_without_is_one_sentence(path: str, status: int, told: str) -> None:
+def test_unreadable_nodes_are_one_sentence(path: str, status: int, words: str) -> None:
     with pytest.raises(http.HttpError) as error:
         read(Cluster(world.installed(), {path: status}))
-    assert told in str(error.value)
+    assert words in str(error.value)
     assert TOKEN not in str(error.value)
 
 
-def test_a_list_that_expires_is_read_anew_once() -> None:
-    cluster = Cluster({**world.virgin(), "nodes": [world.node(name) for name in world.names(5)]})
+def test_an_expired_list_is_read_again_once() -> None:
+    cluster = Cluster({**world.empty(), "nodes": [world.node(name) for name in world.names(5)]})
     cluster.expire = 1
     assert len(read(cluster)[0]["nodes"]) == 5
     cluster.expire = 2
@@ -129,7 +129,7 @@ def test_a_list_that_expires_is_read_anew_once() -> None:
         read(cluster)
 
 
-def test_what_is_no_api_server_is_told() -> None:
+def test_a_server_that_is_no_api_server_is_an_error() -> None:
     def answer(_asked: Asked, reply: Reply) -> None:
         reply.json({"hello": "world"})
 

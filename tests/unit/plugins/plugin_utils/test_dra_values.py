@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Values of the DRA driver's chart: shapes, merging, and each fault told in one sentence before Helm sees it."""
+"""Values of the DRA driver's chart: shapes, merging, and one sentence for each fault before Helm runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def nested(path: str, item: Any) -> dict[str, Any]:
 
 
 def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
-    """The dotted paths of a chart's values.yaml, none below what this collection takes for a free map."""
+    """The dotted paths of a chart's values.yaml, none below a free map."""
     found = set()
     for name, item in tree.items():
         path = f"{prefix}{name}"
@@ -51,7 +51,7 @@ def paths(tree: Mapping[str, Any], prefix: str = "") -> set[str]:
 
 
 @pytest.mark.parametrize("shape", [name for name in values.SHAPES if name != "gpu_cluster"])
-def test_a_shape_by_itself_has_no_fault(shape: str) -> None:
+def test_a_shape_alone_has_no_fault(shape: str) -> None:
     assert check_values({}, shape) == []
 
 
@@ -82,20 +82,20 @@ def test_a_shape_is_not_changed_by_its_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "own", "told"),
+    ("shape", "own", "words"),
     [
         ("compute_domain", {}, "shape: 'compute_domain' is none of"),
         ("compute_domains", ["x"], "values: ['x'] is not a mapping"),
     ],
 )
-def test_what_is_no_shape_or_no_mapping_is_told(shape: str, own: Any, told: str) -> None:
+def test_a_wrong_shape_or_mapping_is_an_error(shape: str, own: Any, words: str) -> None:
     with pytest.raises(DraError) as error:
         values.build(shape, own)
-    assert told in str(error.value)
+    assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("own", "code", "key", "told"),
+    ("own", "code", "key", "words"),
     [
         ({"resources": {"computeDomain": {"enabled": True}}}, "dra_value_unknown", "resources.computeDomain",
          "write resources.computeDomains"),
@@ -140,15 +140,15 @@ def test_what_is_no_shape_or_no_mapping_is_told(shape: str, own: Any, told: str)
         ({"image": {"tag": None}}, "dra_value_wrong", "image.tag", "remove it"),
     ],
 )  # fmt: skip
-def test_each_fault_is_one_sentence_with_its_remedy(own: dict[str, Any], code: str, key: str, told: str) -> None:
+def test_each_fault_is_one_sentence_with_its_remedy(own: dict[str, Any], code: str, key: str, words: str) -> None:
     found = check_values(own)
     assert [(row["code"], row["key"]) for row in found] == [(code, key)]
-    assert told in found[0]["message"]
+    assert words in found[0]["message"]
     assert found[0]["message"].endswith(".")
     assert "\n" not in found[0]["message"]
 
 
-def test_several_faults_are_told_together() -> None:
+def test_several_faults_are_reported_together() -> None:
     found = check_values({"namespace": "x", "zzz": 1, "logVerbosity": True})
     assert [row["key"] for row in found] == ["logVerbosity", "namespace", "zzz"]
 
@@ -158,10 +158,10 @@ def test_the_default_namespace_is_allowed_only_by_name() -> None:
     assert check_values({"allowDefaultNamespace": True}, namespace="default") == []
 
 
-def test_what_0_5_brought_is_unknown_before() -> None:
+def test_keys_of_0_5_are_unknown_before() -> None:
     found = values.check_values(values.build("host_managed", {"consumableShares": "memory"}, "v1"), BEFORE, NAMESPACE)
-    told = [row["key"] for row in found if row["code"] == "dra_value_unknown"]
-    assert told == [
+    unknown = [row["key"] for row in found if row["code"] == "dra_value_unknown"]
+    assert unknown == [
         "consumableShares",
         "featureGates.HostManagedIMEXDaemon",
         "resources.computeDomains.imex.hostSocketPath",
@@ -170,14 +170,14 @@ def test_what_0_5_brought_is_unknown_before() -> None:
     assert values.check_values(GOOD, BEFORE, NAMESPACE) == []
 
 
-def test_extra_keys_of_a_newer_chart_are_let_pass() -> None:
+def test_extra_keys_of_a_newer_chart_are_accepted() -> None:
     own = {"kubeletPlugin": {"newKey": 1}, "brandNew": {"deep": {"x": 1}}}
     assert {row["key"] for row in check_values(own)} == {"kubeletPlugin.newKey", "brandNew"}
     assert check_values(own, extra_keys=["kubeletPlugin.newKey", "brandNew.deep"]) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [
         ("25.12.0", "are newer although their numbers are lower"),
         (">=0.4", "no exact version"),
@@ -186,13 +186,13 @@ def test_extra_keys_of_a_newer_chart_are_let_pass() -> None:
         ("0.3.9", "write 0.4.0 or later"),
     ],
 )
-def test_only_one_exact_version_from_0_4_on_is_taken(text: Any, told: str) -> None:
+def test_only_an_exact_version_from_0_4_on_is_accepted(text: Any, words: str) -> None:
     with pytest.raises(DraError) as error:
         versions.pinned(text)
-    assert told in str(error.value)
+    assert words in str(error.value)
 
 
-def test_versions_stand_in_the_order_of_their_age() -> None:
+def test_versions_sort_by_age() -> None:
     order = [
         "25.3.0-rc.1",
         "25.3.0",
@@ -221,7 +221,7 @@ known_trees = st.dictionaries(st.sampled_from(sorted({path.split(".")[0] for pat
 
 
 @given(st.dictionaries(keys, trees, max_size=5) | known_trees)
-def test_whatever_is_written_is_judged_and_never_breaks(own: dict[str, Any]) -> None:
+def test_any_values_are_checked_without_an_exception(own: dict[str, Any]) -> None:
     for row in values.check_values(values.build("compute_domains", own, "v1"), NEW, NAMESPACE):
         assert row["severity"] == "error"
         assert row["message"].endswith(".")
@@ -229,7 +229,7 @@ def test_whatever_is_written_is_judged_and_never_breaks(own: dict[str, Any]) -> 
 
 
 @given(st.dictionaries(keys, trees, max_size=4), st.dictionaries(keys, trees, max_size=4))
-def test_merging_is_helms(base: dict[str, Any], over: dict[str, Any]) -> None:
+def test_values_merge_as_in_helm(base: dict[str, Any], over: dict[str, Any]) -> None:
     both = values.merged(base, over)
     assert set(both) == {*base, *over}
     assert values.merged(both, over) == both
@@ -279,13 +279,13 @@ OF_THE_CLUSTER = {"Kubernetes 1.31", "resourceApiVersion left empty offline"}
 
 
 @shared
-def test_every_case_of_the_real_refusals_is_here() -> None:
+def test_every_rejection_of_the_real_chart_is_covered() -> None:
     cases = [line[4:] for line in (SAMPLES / "refusals.txt").read_text().splitlines() if line.startswith("--- ")]
     assert sorted(cases) == sorted([*REFUSALS, *OF_THE_CLUSTER])
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_the_real_chart_refuses_is_told_before_helm(case: str) -> None:
+def test_rejections_of_the_real_chart_are_reported_before_helm(case: str) -> None:
     given_ = REFUSALS[case]
     made = given_.get("values", values.build("compute_domains", given_.get("own", {}), "v1"))
     assert len(values.check_values(made, NEW, given_.get("namespace", NAMESPACE))) == 1

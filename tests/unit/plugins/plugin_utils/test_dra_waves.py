@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The DRA driver held back, let in and judged node by node; test_dra_driver_waves.py has real DaemonSet controllers."""
+"""The DRA driver enabled and checked node by node; test_dra_driver_waves.py has real DaemonSet controllers."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def pod(node: str, revision: str = "new", **status: Any) -> dict[str, Any]:
 
 
 def world_of_two() -> dict[str, Any]:
-    """Both nodes let in, each with its pod of the newest kind."""
+    """Both nodes enabled, each with a pod of the newest revision."""
     cluster = world.installed()
     for node in cluster["nodes"]:
         node["metadata"]["labels"][waves.LABEL] = waves.VALUE
-    return {"seen": cluster, "pods": [pod(name) for name in world.names()]}
+    return {"snapshot": cluster, "pods": [pod(name) for name in world.names()]}
 
 
 def judged(given: dict[str, Any], revision: str | None = "new") -> dict[str, str]:
     pods = waves.pods_by_node(plugin(), given["pods"])
-    return waves.judge(given["seen"], world.trays(), restricted(), pods, revision)
+    return waves.judge(given["snapshot"], world.trays(), restricted(), pods, revision)
 
 
-def test_a_persons_own_values_stay_but_for_the_way_of_updates() -> None:
+def test_own_values_stay_except_the_update_strategy() -> None:
     own = {"kubeletPlugin": {"nodeSelector": {"site": "x"}, "updateStrategy": {"type": "RollingUpdate"}}}
     made = waves.restricted(own)["kubeletPlugin"]
     assert made["nodeSelector"] == {"site": "x", waves.LABEL: waves.VALUE}
@@ -64,17 +64,17 @@ def test_a_persons_own_values_stay_but_for_the_way_of_updates() -> None:
     assert values.check_values(waves.restricted(world.LABELLED), versions.pinned("0.5.0"), world.NAMESPACE) == []
 
 
-def test_a_wave_that_came_up_has_no_complaint() -> None:
+def test_a_successful_wave_has_no_failures() -> None:
     assert judged(world_of_two()) == {}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda given: given["seen"]["nodes"].pop(0), "The cluster has no node r01t01"),
+        (lambda given: given["snapshot"]["nodes"].pop(0), "The cluster has no node r01t01"),
         (lambda given: given["pods"].pop(0), "No pod of the driver's plugin is on node r01t01."),
         (
-            lambda given: (given["pods"].pop(0), given["seen"]["nodes"][0]["metadata"]["labels"].pop(waves.LABEL)),
+            lambda given: (given["pods"].pop(0), given["snapshot"]["nodes"][0]["metadata"]["labels"].pop(waves.LABEL)),
             f"on node r01t01: it lacks the label {waves.LABEL}=true",
         ),
         (lambda given: given["pods"].__setitem__(0, pod("r01t01", "old")), "is of an old revision"),
@@ -102,14 +102,14 @@ def test_a_wave_that_came_up_has_no_complaint() -> None:
             "is not ready: 0/9 nodes fit; see",
         ),
         (lambda given: given["pods"][0].update(status={"phase": "Pending"}), "is not ready: Pending; see"),
-        (lambda given: given["seen"]["slices"].pop(0), "no ResourceSlice of compute-domain.nvidia.com on r01t01"),
+        (lambda given: given["snapshot"]["slices"].pop(0), "no ResourceSlice of compute-domain.nvidia.com on r01t01"),
         (
-            lambda given: given["seen"]["nodes"][0]["metadata"]["labels"].pop("nvidia.com/gpu.clique"),
+            lambda given: given["snapshot"]["nodes"][0]["metadata"]["labels"].pop("nvidia.com/gpu.clique"),
             "The label nvidia.com/gpu.clique is missing on r01t01",
         ),
     ],
 )
-def test_what_a_node_lacks_is_one_sentence_and_its_neighbour_is_not_accused(change: Change, words: str) -> None:
+def test_the_reason_of_a_node_is_one_sentence_and_concerns_no_other_node(change: Change, words: str) -> None:
     given = world_of_two()
     change(given)
     found = judged(given)
@@ -118,14 +118,14 @@ def test_what_a_node_lacks_is_one_sentence_and_its_neighbour_is_not_accused(chan
     assert found["r01t01"].endswith(".")
 
 
-def test_a_pod_that_is_about_to_go_counts_no_more_and_one_of_another_set_never_did() -> None:
+def test_deleted_pods_and_pods_of_other_daemon_sets_do_not_count() -> None:
     given = world_of_two()
     given["pods"][0]["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
     given["pods"][1]["metadata"]["ownerReferences"] = [{"uid": "uid-other"}]
     assert waves.pods_by_node(plugin(), given["pods"]) == {}
 
 
-def test_the_newest_revision_is_that_of_the_highest_number_once_the_controller_has_looked() -> None:
+def test_the_newest_revision_has_the_highest_number_once_observed() -> None:
     def row(number: int, name: str, owner: str = UID) -> dict[str, Any]:
         metadata = {"labels": {waves.HASH: name}, "ownerReferences": [{"uid": owner}]}
         return {"metadata": metadata, "revision": number}
@@ -138,28 +138,28 @@ def test_the_newest_revision_is_that_of_the_highest_number_once_the_controller_h
     assert judged(world_of_two(), None).keys() == set(world.names())
 
 
-def test_before_the_first_wave_nothing_is_missing_and_the_preflight_sees_the_end() -> None:
+def test_before_the_first_wave_nothing_is_missing_and_the_preflight_covers_all_nodes() -> None:
     cluster, plan = world.installed(), restricted()
     cluster["daemon_sets"][0]["status"].update(dict.fromkeys(("desiredNumberScheduled", "numberReady"), 0))
     assert checks.check(*waves.enabled_only(cluster, world.trays()), plan) == []
     assert waves.pending(cluster, world.trays()) == world.names()
     assert [row["code"] for row in waves.report_pending(cluster, world.trays(), plan)] == ["dra_waves_pending"]
-    codes = {row["code"] for row in preflight(world.virgin(), world.trays(), plan)}
+    codes = {row["code"] for row in preflight(world.empty(), world.trays(), plan)}
     assert "dra_node_not_selected" in codes
     assert "dra_node_not_selected" not in {
-        row["code"] for row in preflight(waves.with_all_enabled(world.virgin()), world.trays(), plan)
+        row["code"] for row in preflight(waves.with_all_enabled(world.empty()), world.trays(), plan)
     }
 
 
-def test_old_pods_are_told_and_are_no_error_between_waves() -> None:
+def test_old_pods_between_waves_are_no_error() -> None:
     given, plan = world_of_two(), restricted()
-    given["seen"]["daemon_sets"][0]["status"]["updatedNumberScheduled"] = 1
-    assert checks.check(*waves.enabled_only(given["seen"], world.trays()), plan) == []
-    (told,) = waves.report_pending(given["seen"], world.trays(), plan)
-    assert "has 1 pod of the old revision" in told["message"]
+    given["snapshot"]["daemon_sets"][0]["status"]["updatedNumberScheduled"] = 1
+    assert checks.check(*waves.enabled_only(given["snapshot"], world.trays()), plan) == []
+    (found,) = waves.report_pending(given["snapshot"], world.trays(), plan)
+    assert "has 1 pod of the old revision" in found["message"]
 
 
-def test_gpu_operators_driver_is_none_for_waves() -> None:
+def test_the_driver_of_gpu_operator_has_no_waves() -> None:
     options = {
         "shape": "gpu_cluster",
         "values": {},
@@ -169,4 +169,4 @@ def test_gpu_operators_driver_is_none_for_waves() -> None:
         "label_writer": "",
     }
     with pytest.raises(DraError, match="GPU Operator rolls out its own driver"):
-        arguments.plan(options, versions.pinned("0.5.0"), world.virgin())
+        arguments.plan(options, versions.pinned("0.5.0"), world.empty())

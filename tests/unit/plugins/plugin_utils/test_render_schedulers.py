@@ -52,13 +52,13 @@ def test_every_file_is_the_expected_one(name: str) -> None:
     assert rendered(small())[f"kubernetes/{name}"] == (EXPECTED / name).read_text()
 
 
-def test_no_file_lacks_its_expectation() -> None:
+def test_every_file_has_an_expected_one() -> None:
     assert sorted(rendered(small())) == sorted(f"kubernetes/{path.name}" for path in EXPECTED.iterdir())
 
 
 @needs_crds
 @pytest.mark.parametrize("fabric", [small(), fabrics.fabric(racks=3, split=(1, 3))], ids=["small", "split"])
-def test_the_schedulers_own_definitions_take_the_objects(fabric: model.Fabric) -> None:
+def test_the_objects_are_valid_by_the_schedulers_own_definitions(fabric: model.Fabric) -> None:
     checked = set()
     for text in rendered(fabric).values():
         for row in documents(text):
@@ -97,26 +97,26 @@ def test_levels_go_from_broad_to_narrow_and_end_at_the_host() -> None:
         ([("example.org/" + "a" * 64, "zone")], "not a label key"),
     ],
 )
-def test_a_level_that_no_scheduler_takes_is_refused(above: list[tuple[str, str]], word: str) -> None:
+def test_an_invalid_level_is_rejected(above: list[tuple[str, str]], word: str) -> None:
     with pytest.raises(schedulers.SchedulersError, match=word):
         schedulers.describe(small(), above=[schedulers.Level(*row) for row in above])
 
 
-def test_a_flavor_without_labels_and_an_odd_name_are_refused() -> None:
+def test_a_flavor_without_labels_and_a_wrong_name_are_rejected() -> None:
     with pytest.raises(schedulers.SchedulersError, match="flavor_labels"):
         schedulers.describe(small(), flavor_labels={})
     with pytest.raises(schedulers.SchedulersError, match="is not an object name"):
         schedulers.describe(small(), name="NVLink_1")
 
 
-def test_a_clique_is_told_by_its_whole_text() -> None:
+def test_a_clique_is_named_by_its_full_text() -> None:
     nodes = schedulers.volcano(schedulers.describe(small()))
     assert [row["spec"]["members"][0]["selector"]["labelMatch"]["matchLabels"] for row in nodes] == [
         {"nvidia.com/gpu.clique": text} for text in (R01, R02A, R02B)
     ]
 
 
-def test_clusters_that_share_the_fabric_see_their_own_trays_only() -> None:
+def test_clusters_of_one_fabric_get_only_their_own_trays() -> None:
     files = rendered(shared_fabric())
     assert {path.split("/")[1] for path in files} == {"east", "west"}
     east = documents(files["kubernetes/east/topology-slinky.yaml"])
@@ -129,19 +129,19 @@ def test_clusters_that_share_the_fabric_see_their_own_trays_only() -> None:
     assert "kubernetes/east/example-two-cliques.yaml" not in files
 
 
-def test_a_retired_clique_is_not_told() -> None:
+def test_a_retired_clique_is_not_rendered() -> None:
     fabric = small()
     retired: Any = {"gone": {"domain": "r01", "clique_id": 7, "block": {"name": "gone", "position": 9}}}
     bent = model.Fabric(fabric.domains, {**fabric.cliques, **retired}, fabric.trays, [])
     assert rendered(bent) == rendered(fabric)
 
 
-def test_slinky_names_the_block_of_the_topology_that_slurm_gets() -> None:
+def test_slinky_names_the_block_of_the_slurm_topology() -> None:
     first = schedulers.slinky(schedulers.describe(small()))[0]
     assert first["metadata"] == {"name": "r01t01", "annotations": {"topology.slinky.slurm.net/spec": "nvlink:r01"}}
 
 
-def test_a_node_name_that_kubernetes_refuses_is_a_finding_and_left_out() -> None:
+def test_an_invalid_node_name_is_a_finding_and_omitted() -> None:
     fabric = small()
     fabric.trays["r01t02"]["kubernetes_node"] = "R01_T02"
     (found,) = schedulers.findings(fabric, State())
@@ -165,12 +165,12 @@ def test_two_cliques_with_one_name_in_kubernetes_are_a_finding() -> None:
     ]
 
 
-def test_a_sound_fabric_has_no_finding() -> None:
+def test_a_correct_fabric_has_no_finding() -> None:
     assert schedulers.findings(fabrics.fabric(), State()) == []
 
 
 @pytest.mark.parametrize(("trays", "limit"), [(18, None), (36, "36")])
-def test_the_driver_is_told_of_a_clique_above_its_own_limit(trays: int, limit: str | None) -> None:
+def test_the_limit_is_raised_for_a_clique_above_it(trays: int, limit: str | None) -> None:
     values = dra.values(schedulers.describe(fabrics.fabric(racks=1, trays=trays)))
     env = values.get("controller", {}).get("containers", {}).get("computeDomain", {}).get("env", [])
     assert [row["value"] for row in env] == ([limit] if limit else [])
@@ -178,7 +178,7 @@ def test_the_driver_is_told_of_a_clique_above_its_own_limit(trays: int, limit: s
 
 
 @pytest.mark.skipif(not crds.FOLDER.is_dir(), reason=crds.MISSING)
-def test_the_drivers_own_chart_knows_every_value() -> None:
+def test_the_real_chart_has_every_value() -> None:
     chart = yaml.safe_load((crds.FOLDER.parent / "samples" / "dra-chart" / "values.yaml").read_text())
 
     def unknown(values: Any, known: Any) -> list[str]:
@@ -226,7 +226,7 @@ def test_the_negative_test_puts_one_worker_in_each_of_two_cliques() -> None:
     assert job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 2
 
 
-def test_every_compute_domain_says_num_nodes_and_every_claim_has_its_domain() -> None:
+def test_every_compute_domain_sets_num_nodes_and_every_claim_has_its_domain() -> None:
     for path, text in rendered(fabrics.fabric()).items():
         if "/example-" not in path:
             continue
@@ -245,7 +245,7 @@ def claims(value: Any) -> list[str]:
     return [name for part in value for name in claims(part)] if isinstance(value, list) else []
 
 
-def test_long_names_stay_apart_and_leave_room_for_a_pods_name() -> None:
+def test_long_names_stay_unique_and_fit_into_a_pod_name() -> None:
     fabric = fabrics.fabric(racks=1, trays=4, split=(1,))
     new = {"r01a": "a" * 60 + "1", "r01b": "a" * 60 + "2"}
     cliques: Any = {new[name]: row for name, row in fabric.cliques.items()}
