@@ -13,8 +13,8 @@ author:
   - rackscale.nvlink contributors (@rackscale)
 description:
   - Runs on a host with scontrol, such as the Slurm controller, as a user with the rights of a Slurm operator.
-  - Drains nodes with a reason, and resumes those that were drained with that reason. A node that was drained with a
-    reason of somebody else keeps its state and its reason.
+  - Drains nodes with a reason, and resumes those that were drained with that reason. A node that was drained for
+    another reason keeps its state and its reason.
   - With O(test) a node is first reserved for O(test_user), then undrained, then tested by a job. It is open to other
     jobs only after that job ended with exit status 0; otherwise it is drained again. The reservation ends by itself
     if the run is killed.

@@ -329,7 +329,7 @@ def test_an_unlisted_own_topology_is_removed_and_no_other(forky: Slurmctld) -> N
     assert [known.name for known in running_topologies(forky)] == ["nvlink", TREE.name]
     assert not plan(forky, RACKS, **desired).changed
     # A file without that header, as a person writes it, keeps all.
-    (forky.conf_dir / "topology.yaml").write_text(files.render([*removal.wanted, FLAT], "yaml"))
+    (forky.conf_dir / "topology.yaml").write_text(files.render([*removal.topologies, FLAT], "yaml"))
     assert plan(forky, RACKS, **desired).difference == []
 
 

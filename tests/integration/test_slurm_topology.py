@@ -195,7 +195,7 @@ def test_apply_changes_the_running_topology_and_is_idempotent(slurmctld: Slurmct
 def test_a_missing_reconfigure_is_done(slurmctld: Slurmctld) -> None:
     wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
-    path.write_text(files.render(wanted.wanted, wanted.survey.style))
+    path.write_text(files.render(wanted.topologies, wanted.survey.style))
     before = identity(path)
     late = plan(slurmctld, SPLIT, block_sizes=(9,))
     assert (late.writes, late.reconfigure) == ({}, True)

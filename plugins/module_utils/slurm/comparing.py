@@ -20,35 +20,35 @@ MAX_NEW = 100
 """The number of new trays up to which the diff has a line for each."""
 
 
-def difference(wanted: Topology, observed: Survey) -> str:
+def difference(desired: Topology, observed: Survey) -> str:
     """How the running topology differs from the desired one, in a clause; empty where it does not."""
-    running = observed.running_topology(wanted.name)
+    running = observed.running_topology(desired.name)
     if running is None or (observed.style == YAML and not observed.running):
-        return f"no block topology {wanted.name} runs"
-    names, running_names = [block.name for block in wanted.blocks], [block.name for block in running.blocks]
+        return f"no block topology {desired.name} runs"
+    names, running_names = [block.name for block in desired.blocks], [block.name for block in running.blocks]
     if names != running_names:
         return f"its blocks are {', '.join(running_names[:5])}{' ...' if len(running_names) > 5 else ''}"
-    for block, other in zip(wanted.blocks, running.blocks):
+    for block, other in zip(desired.blocks, running.blocks):
         if set(block.nodes) != set(other.nodes):
             return (
                 f"block {block.name} runs with {len(set(other.nodes))} nodes that are not its {len(set(block.nodes))}"
             )
     if observed.running:
-        if wanted.block_sizes != running.block_sizes:
+        if desired.block_sizes != running.block_sizes:
             return f"its block sizes are {', '.join(str(size) for size in running.block_sizes)}"
-        if wanted.cluster_default != running.cluster_default:
+        if desired.cluster_default != running.cluster_default:
             return f"it is {'' if running.cluster_default else 'not '}the cluster's default"
         return ""
-    base = wanted.block_sizes[0] if wanted.block_sizes else len(set(wanted.blocks[0].nodes)) if wanted.blocks else 0
+    base = desired.block_sizes[0] if desired.block_sizes else len(set(desired.blocks[0].nodes)) if desired.blocks else 0
     shown_base = next((line.size for line in observed.shown if not line.aggregated), None)
     if shown_base != base:
         return f"its base block size is {shown_base}"
     # 24.05 does not print aggregated blocks.
     if observed.version >= (24, 11, 0):
-        nodes = {block.name: set(block.nodes) for block in wanted.blocks}
+        nodes = {block.name: set(block.nodes) for block in desired.blocks}
         expected = [
             (size, sorted(set().union(*(nodes[name] for name in group))))
-            for size, group in rules.aggregates(wanted, base)
+            for size, group in rules.aggregates(desired, base)
         ]
         shown = [(line.size or 0, sorted(set(line.nodes))) for line in observed.shown if line.aggregated]
         if sorted(expected) != sorted(shown):
@@ -56,9 +56,9 @@ def difference(wanted: Topology, observed: Survey) -> str:
     return ""
 
 
-def other_difference(wanted: Sequence[Topology], running: Sequence[Topology]) -> str:
+def other_difference(desired: Sequence[Topology], running: Sequence[Topology]) -> str:
     """How the other running topologies differ from the desired ones, in a clause; empty where they do not."""
-    for other in wanted:
+    for other in desired:
         known = next((known for known in running if known.name == other.name), None)
         if known is None:
             return f"no topology {other.name} runs"
@@ -71,9 +71,9 @@ def other_difference(wanted: Sequence[Topology], running: Sequence[Topology]) ->
     return ""
 
 
-def left_over(wanted: Sequence[Topology], running: Sequence[Topology]) -> str:
+def left_over(desired: Sequence[Topology], running: Sequence[Topology]) -> str:
     """Which running topology is not desired, in a clause; empty where there is none."""
-    names = {topology.name for topology in wanted}
+    names = {topology.name for topology in desired}
     return next((f"the topology {known.name} still runs" for known in running if known.name not in names), "")
 
 

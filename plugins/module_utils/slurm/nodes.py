@@ -146,10 +146,10 @@ def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool
 
 
 def _running_jobs(slurm: Slurm, names: Iterable[str]) -> dict[str, list[str]]:
-    wanted = set(names)
+    named = set(names)
     found: dict[str, list[str]] = {}
     for job in slurm.jobs():
-        for node in wanted.intersection(job.nodes):
+        for node in named.intersection(job.nodes):
             found.setdefault(node, []).append(job.id)
     return found
 

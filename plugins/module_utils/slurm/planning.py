@@ -64,7 +64,7 @@ class Plan:
 
     survey: Survey
     topology: Topology
-    wanted: list[Topology]
+    topologies: list[Topology]
     made: list[Topology]
     settings: dict[str, str]
     findings: list[Finding]
@@ -91,7 +91,7 @@ class Plan:
         """How the running Slurm differs from this plan, in a clause; empty where it does not."""
         problem = difference(self.topology, observed) or other_difference(self.made, observed.running)
         if not problem and observed.style == YAML:
-            problem = left_over(self.wanted, observed.running)
+            problem = left_over(self.topologies, observed.running)
         for key in self.settings:
             value = observed.config.get(key.lower(), "")
             if not problem and not settings.satisfies(key, value):
@@ -112,12 +112,12 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     findings += found
     own = sorted(other.name for other in made)
     before = observed.running_topology(name)
-    wants = (
+    needed = (
         settings.wanted_settings(observed.style, observed.version, topology.cluster_default)
         if desired.manage_conf
         else {}
     )
-    ranked = "TopologyParam" in wants and "topologyparam" not in observed.conf.settings
+    ranked = "TopologyParam" in needed and "topologyparam" not in observed.conf.settings
     findings += rules.lint(
         rules.Candidate(
             version=observed.version,
@@ -138,18 +138,18 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     findings += settings.settings_findings(observed.style, observed.config, observed.conf.settings, desired.manage_conf)
     # It keeps its position in the file, so that a file written by hand is adopted unchanged.
     number = next((number for number, known in enumerate(written) if known.name == name), 0) if others else 0
-    wanted = [*others[:number], topology, *others[number:]]
+    topologies = [*others[:number], topology, *others[number:]]
     writes = {}
-    same = _same(written, wanted)
+    same = _same(written, topologies)
     if not same or own != observed.own_topologies():
-        writes[observed.path] = files.render(wanted, observed.style, own).encode()
+        writes[observed.path] = files.render(topologies, observed.style, own).encode()
     if desired.manage_conf:
-        writes.update(_managed(observed, wants))
+        writes.update(_managed(observed, needed))
         # A setting of the site is kept.
-        wants = {key: value for key, value in wants.items() if key != "TopologyParam" or ranked}
+        needed = {key: value for key, value in needed.items() if key != "TopologyParam" or ranked}
     # Where slurmctld does not read topology.conf yet, there is nothing to compare with or to load.
     loaded = observed.style == YAML or settings.satisfies("TopologyPlugin", observed.plugin)
-    made_plan = Plan(observed, topology, wanted, made, wants, findings, writes)
+    made_plan = Plan(observed, topology, topologies, made, needed, findings, writes)
     differs = made_plan.differs(observed) if loaded or desired.manage_conf else ""
     # A change of the header alone needs no reconfigure.
     loads = not same or bool(set(writes) - {observed.path})
@@ -228,7 +228,7 @@ def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
     node, source, target = (plan.moves[0][key] for key in ("node", "from", "to"))
     if node is None or source is None or target is None or node in observed.conf.node_topologies:
         return None
-    wanted = tuple(replace(block, nodes=tuple(sorted(block.nodes)), folded="") for block in after.blocks)
+    target_blocks = tuple(replace(block, nodes=tuple(sorted(block.nodes)), folded="") for block in after.blocks)
     moved = tuple(
         replace(
             block,
@@ -239,12 +239,12 @@ def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
         )
         for block in before.blocks
     )
-    if replace(after, blocks=wanted).fingerprint() != replace(before, blocks=moved).fingerprint():
+    if replace(after, blocks=target_blocks).fingerprint() != replace(before, blocks=moved).fingerprint():
         return None
     # The move must be the only difference, in the settings and in the other topologies too.
-    others = [other for other in plan.wanted if other is not after]
+    others = [other for other in plan.topologies if other is not after]
     # slurmctld lists the default first, whatever its position in the file.
-    names = [sorted(known.name for known in topologies) for topologies in (observed.running, plan.wanted)]
+    names = [sorted(known.name for known in topologies) for topologies in (observed.running, plan.topologies)]
     if other_difference(others, observed.running) or names[0] != names[1]:
         return None
     if any(not settings.satisfies(key, observed.config.get(key.lower(), "")) for key in plan.settings):
@@ -306,13 +306,13 @@ def same_named(topologies: Sequence[Topology], name: str) -> Topology | None:
     return next((known for known in topologies if known.name == name and known.kind == "block"), None)
 
 
-def _same(written: Sequence[Topology], wanted: Sequence[Topology]) -> bool:
-    return [known.fingerprint() for known in written] == [known.fingerprint() for known in wanted]
+def _same(written: Sequence[Topology], topologies: Sequence[Topology]) -> bool:
+    return [known.fingerprint() for known in written] == [known.fingerprint() for known in topologies]
 
 
-def _managed(observed: Survey, wants: Mapping[str, str]) -> dict[str, bytes]:
+def _managed(observed: Survey, needed: Mapping[str, str]) -> dict[str, bytes]:
     """The include file and its Include line in slurm.conf, where they are missing or differ."""
-    lines = [f"{key}={value}" for key, value in wants.items() if key.lower() not in observed.conf.settings]
+    lines = [f"{key}={value}" for key, value in needed.items() if key.lower() not in observed.conf.settings]
     path = os.path.join(observed.conf_dir, INCLUDE_NAME)
     text = "\n".join([files.HEADER, *lines]) + "\n"
     writes: dict[str, bytes] = {}
