@@ -52,19 +52,19 @@ def tables(racks: int, grown_racks: int, rounds: int, scratch: Path) -> Iterator
         yield GROWN, "\n".join(lines)
 
 
-def _compare(racks: int, rounds: int, scratch: Path, wanted: Sequence[str]) -> dict[str, dict[str, Cost]]:
+def _compare(racks: int, rounds: int, scratch: Path, expected: Sequence[str]) -> dict[str, dict[str, Cost]]:
     """Command -> inventory -> cost. Order matters: what is divided by stands first."""
     scratch.mkdir(parents=True, exist_ok=True)
     tools = Path(sys.executable).parent
     environment = _environment(scratch)
-    inventories = _inventories(racks, scratch, tools, environment, STATIC in wanted)
+    inventories = _inventories(racks, scratch, tools, environment, STATIC in expected)
     commands = {
         "ansible all --list-hosts": lambda path: [str(tools / "ansible"), "-i", path, "all", "--list-hosts"],
         "ansible-inventory --list": lambda path: [str(tools / "ansible-inventory"), "-i", path, "--list"],
     }
     costs = {}
     for text, command in commands.items():
-        runs = {name: command(str(path)) for name, path in inventories.items() if name in wanted}
+        runs = {name: command(str(path)) for name, path in inventories.items() if name in expected}
         costs[text] = interleaved(runs, environment, scratch, rounds, slow=[STATIC])
     # The last outputs are those of --list: all must equal that of the fabric file.
     printed = {name: _sorted(json.loads((scratch / name).read_text())) for name in runs if name != "simulation"}

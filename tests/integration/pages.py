@@ -78,13 +78,13 @@ class Shell:
     def __init__(self, folder: Path, **more: str) -> None:
         self.folder = folder
         self.more = more
-        self.said = ""
+        self.reported = ""
 
     def filled(self, command: str) -> str:
         """The command with what the run before has printed."""
         if PLACEHOLDER not in command:
             return command
-        return command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.said)[-1])
+        return command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.reported)[-1])
 
     def type(self, command: str) -> subprocess.CompletedProcess[str]:
         command = self.filled(command)
@@ -102,7 +102,7 @@ class Shell:
             check=False,
         )
         assert done.returncode == 0, f"`{command}` ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-        self.said += done.stdout
+        self.reported += done.stdout
         return done
 
     def follow(self, page: str, keep: Collection[str] = ("hosts.yml",)) -> None:

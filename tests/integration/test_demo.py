@@ -57,13 +57,13 @@ def changed(output: str, host: str = "localhost") -> int:
     return int(found)
 
 
-def test_it_warns_of_nothing(demo: Demo) -> None:
+def test_it_prints_no_warning(demo: Demo) -> None:
     assert "DEPRECATION" not in demo.output
     warnings = [line for line in demo.output.splitlines() if "[WARNING]" in line]
     assert warnings == []
 
 
-def test_the_down_tray_stands_stale_in_its_old_place(demo: Demo) -> None:
+def test_the_unreachable_tray_is_stale_in_its_old_place(demo: Demo) -> None:
     fabric, state = demo.json("fabric.json"), demo.json("fabric.state.json")
     assert sorted(fabric["trays"]) == RACK_1 + RACK_2
     before = fabric["trays"]["r01t06"]
@@ -73,7 +73,7 @@ def test_the_down_tray_stands_stale_in_its_old_place(demo: Demo) -> None:
     assert {name for name, tray in state["trays"].items() if tray["state"] != "present"} == {DOWN}
 
 
-def test_the_second_discover_left_the_fabric_file_alone(demo: Demo) -> None:
+def test_the_second_discover_does_not_change_the_fabric_file(demo: Demo) -> None:
     # A write keeps the file before it as .previous; the first write had none before it.
     assert not (demo.directory / "fabric.json.previous").exists()
 
@@ -92,7 +92,7 @@ def test_one_rack_is_one_clique_and_the_other_is_split(demo: Demo) -> None:
     assert len(fabric["domains"]) == 2
 
 
-def test_both_slurm_files_name_every_tray(demo: Demo) -> None:
+def test_both_slurm_files_contain_every_tray(demo: Demo) -> None:
     (topology,) = yaml.safe_load(demo.text("slurm/topology.yaml"))
     assert topology["block"]["block_sizes"]
     blocks = {block["block"]: block["nodes"] for block in topology["block"]["blocks"]}
@@ -104,7 +104,7 @@ def test_both_slurm_files_name_every_tray(demo: Demo) -> None:
     ]
 
 
-def test_the_imex_lists_hold_one_address_a_line(demo: Demo) -> None:
+def test_the_imex_node_lists_have_one_address_a_line(demo: Demo) -> None:
     fabric = demo.json("fabric.json")
     lists = {path.parent.name: path.read_text() for path in demo.directory.glob("imex/*/nodes_config.cfg")}
     assert sorted(lists) == sorted(fabric["cliques"])
@@ -113,7 +113,7 @@ def test_the_imex_lists_hold_one_address_a_line(demo: Demo) -> None:
         assert text == "".join(f"{fabric['trays'][name]['imex_address']}\n" for name in trays)
 
 
-def test_kubernetes_is_told_the_same_cliques(demo: Demo) -> None:
+def test_kubernetes_gets_the_same_cliques(demo: Demo) -> None:
     fabric = demo.json("fabric.json")
     uuids = {name: row["cluster_uuid"] for name, row in fabric["domains"].items()}
     texts = {f"{uuids[row['domain']]}.{row['clique_id']}" for row in fabric["cliques"].values()}
@@ -164,7 +164,7 @@ def test_report_prints_the_map_and_writes_only_the_page(demo: Demo, tmp_path: Pa
 
 
 @pytest.mark.any_core
-def test_it_starts_clean_and_comes_to_the_same_end(demo: Demo) -> None:
+def test_a_second_demo_starts_clean_with_the_same_result(demo: Demo) -> None:
     (demo.directory / "mine.txt").write_text("mine")
     before = demo.json("fabric.json")
     again = run_demo(demo.directory)
@@ -173,7 +173,7 @@ def test_it_starts_clean_and_comes_to_the_same_end(demo: Demo) -> None:
     assert again.json("fabric.state.json")["trays"][DOWN]["state"] == "stale"
 
 
-def test_a_fabric_file_that_is_not_its_own_stays(tmp_path: Path) -> None:
+def test_another_fabric_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "fabric.json").write_text("precious")
     output = playbook("-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={tmp_path}", check=False)
     assert "holds a fabric.json that is not the demo's" in output
@@ -189,7 +189,7 @@ def test_a_fabric_file_that_is_not_its_own_stays(tmp_path: Path) -> None:
         (["rackscale.nvlink.report"], "fabric_file is empty: add -e fabric_file=PATH"),
     ],
 )
-def test_what_is_missing_is_said_in_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_a_missing_variable_is_one_sentence(arguments: list[str], sentence: str) -> None:
     output = playbook("-i", str(INVENTORY), *arguments, check=False)
     assert sentence in output
     assert "Traceback" not in output

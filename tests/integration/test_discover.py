@@ -44,7 +44,7 @@ class Site:
             (directory / name).mkdir()
             for program, text in STAND_INS.items():
                 self._program(directory / name / program, text)
-            self.say(name)
+            self.set_site(name)
             self.hosts[name] = {
                 "ansible_connection": "local",
                 "ansible_python_interpreter": str(directory / name / "python"),
@@ -57,7 +57,7 @@ class Site:
         path.chmod(0o755)
         return path
 
-    def say(self, name: str) -> None:
+    def set_site(self, name: str) -> None:
         """Let a tray say its facts as they are now."""
         facts = self.facts[name]
         links = [
@@ -70,7 +70,7 @@ class Site:
     def move(self, name: str, clique_id: int) -> None:
         for gpu in self.facts[name]["gpus"]:
             gpu["fabric"]["clique_id"] = clique_id
-        self.say(name)
+        self.set_site(name)
 
     def cut_off(self, *names: str) -> None:
         for name in names:
@@ -129,7 +129,7 @@ def sha256_of(output: str) -> str:
     return re.findall(r"fabric_proposal=([0-9a-f]{64})", output)[-1]
 
 
-def test_the_whole_way_of_a_proposal(site: Site) -> None:
+def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
     proposed = site.discover("--diff")
     assert "4 trays, 4 placed, 0 moved, 0 stale, 0 conflict, 4 unplaced: accept it with: " in message(proposed)
     assert "\nr01t01: none -> r01 (placed " in proposed
@@ -156,8 +156,8 @@ def test_a_move_is_checked_proposed_tampered_with_and_accepted(discovered: Site)
     site = discovered
     before = site.files()
     site.move("r02t02", 5)
-    told = site.discover("--check", "--diff")
-    assert "\nr02t02: r02 -> r02a (moved " in told
+    result = site.discover("--check", "--diff")
+    assert "\nr02t02: r02 -> r02a (moved " in result
     assert site.files() == before
 
     sha256 = sha256_of(site.discover())
@@ -175,7 +175,7 @@ def test_a_move_is_checked_proposed_tampered_with_and_accepted(discovered: Site)
 
 
 @pytest.mark.any_core
-def test_gates_refuse_when_too_many_trays_move(discovered: Site) -> None:
+def test_gates_object_when_too_many_trays_move(discovered: Site) -> None:
     before = discovered.path.read_bytes()
     discovered.move("r02t01", 5)
     discovered.move("r02t02", 5)
@@ -203,7 +203,7 @@ def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> No
     assert changed(discovered.discover("-e", "fabric_accept=gates")) == 0
 
 
-def test_a_run_sees_only_its_targets(discovered: Site) -> None:
+def test_a_run_changes_only_its_targets(discovered: Site) -> None:
     before = discovered.path.read_bytes()
     discovered.cut_off(*discovered.hosts)
     discovered.discover("--limit", "r01t02")
@@ -213,7 +213,7 @@ def test_a_run_sees_only_its_targets(discovered: Site) -> None:
     assert discovered.path.read_bytes() == before
 
 
-def test_facts_of_an_earlier_run_are_never_taken(site: Site, tmp_path: Path) -> None:
+def test_facts_of_an_earlier_run_are_never_used(site: Site, tmp_path: Path) -> None:
     cache = {
         "ANSIBLE_CACHE_PLUGIN": "jsonfile",
         "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache"),
@@ -228,7 +228,7 @@ def test_facts_of_an_earlier_run_are_never_taken(site: Site, tmp_path: Path) -> 
     assert list(site.files()) == ["fabric.state.json"]
 
 
-def test_hostile_words_stay_words(site: Site) -> None:
+def test_hostile_text_is_never_evaluated(site: Site) -> None:
     evil = "{{ lookup('pipe', 'touch ' ~ inventory_dir ~ '/owned') }}"
     xml = site.directory / "r01t01" / "nvidia-smi.xml"
     serial = site.facts["r01t01"]["chassis_serial"]
@@ -243,7 +243,7 @@ def test_hostile_words_stay_words(site: Site) -> None:
 
 
 @pytest.mark.any_core
-def test_what_the_site_names(site: Site) -> None:
+def test_node_names_of_the_site(site: Site) -> None:
     variables = {
         "fabric_slurm_node": "gpu-{{ inventory_hostname[1:3] }}-{{ inventory_hostname[4:] }}",
         "fabric_slurm_cluster": "{{ 'alpha' if inventory_hostname != 'r02t02' else 'beta' }}",
@@ -285,7 +285,7 @@ def test_what_the_site_names(site: Site) -> None:
 
 
 @pytest.mark.any_core
-def test_the_second_of_two_runs_is_told_who_holds_the_lock(discovered: Site) -> None:
+def test_the_second_of_two_runs_names_the_holder_of_the_lock(discovered: Site) -> None:
     with storage.locked(str(discovered.path), "2026-11-21T05:00:00Z"):
         output = discovered.discover(check=False)
     assert f"{discovered.path}: another run is writing it (pid {os.getpid()} on " in output
@@ -293,7 +293,7 @@ def test_the_second_of_two_runs_is_told_who_holds_the_lock(discovered: Site) -> 
 
 
 @pytest.mark.any_core
-def test_two_runs_at_once_both_end_well_or_one_is_told(site: Site) -> None:
+def test_of_two_concurrent_runs_both_succeed_or_one_reports_the_lock(site: Site) -> None:
     codes: list[int] = []
 
     def run() -> None:
@@ -315,22 +315,22 @@ def test_two_runs_at_once_both_end_well_or_one_is_told(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "sentence"),
     [
         ('{"schema_version": 2}', "fabric.json: schema_version is 2, and this release of rackscale.nvlink reads 1; "),
         ('{"trays": ', "fabric.json: is not JSON at line 1 column 11 "),
     ],
 )
-def test_a_wrong_fabric_file_ends_the_run_before_any_tray_is_asked(site: Site, text: str, says: str) -> None:
+def test_an_invalid_fabric_file_stops_the_run_before_any_tray_is_observed(site: Site, text: str, sentence: str) -> None:
     site.path.write_text(text)
     output = site.discover(check=False)
-    assert says in output
+    assert sentence in output
     assert "Read the GPUs" not in output
     assert site.files() == {"fabric.json": text.encode()}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "sentence"),
     [
         (("-e", "fabric_file="), "fabric_file: is not set; set its absolute path, such as /srv/site/fabric.json"),
         (("-e", "fabric_file=fabric.json"), "fabric_file: 'fabric.json' is not an absolute path; "),
@@ -338,16 +338,16 @@ def test_a_wrong_fabric_file_ends_the_run_before_any_tray_is_asked(site: Site, t
         (("-e", "imex_network=10.0.0.0/99"), "imex_network: '10.0.0.0/99' is not a network; "),
     ],
 )
-def test_a_wrong_option_ends_the_run_before_any_tray_is_asked(
-    site: Site, arguments: tuple[str, ...], says: str
+def test_an_invalid_option_stops_the_run_before_any_tray_is_observed(
+    site: Site, arguments: tuple[str, ...], sentence: str
 ) -> None:
     output = site.discover(*arguments, check=False)
-    assert says in output
+    assert sentence in output
     assert "Read the GPUs" not in output
     assert site.files() == {}
 
 
-def test_accept_demands_what_it_needs(site: Site) -> None:
+def test_accept_requires_its_variables(site: Site) -> None:
     assert "Set the sha256 that discover printed" in site.accept(check=False)
-    said = site.accept("-e", f"fabric_proposal={'0' * 64}", check=False)
-    assert "fabric.proposed.json: there is no proposal to accept; run discover first" in said
+    reported = site.accept("-e", f"fabric_proposal={'0' * 64}", check=False)
+    assert "fabric.proposed.json: there is no proposal to accept; run discover first" in reported

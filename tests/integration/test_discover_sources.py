@@ -13,7 +13,7 @@ from .commands import ansible
 DOWN = {"rest": {"url": "http://127.0.0.1:9/", "trays": "@", "fields": {"name": "name"}, "timeout": 1, "deadline": 2}}
 
 
-def test_a_site_without_an_inventory_is_discovered_and_outlives_an_outage(tmp_path: Path) -> None:
+def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_path: Path) -> None:
     path = tmp_path / "fabric.json"
     options = {
         "fabric_file": str(path),
@@ -24,8 +24,8 @@ def test_a_site_without_an_inventory_is_discovered_and_outlives_an_outage(tmp_pa
     }
 
     def discover(check: bool = True, **more: object) -> str:
-        said = ("-e", json.dumps({**options, **more}))
-        done = ansible("ansible-playbook", "rackscale.nvlink.discover", *said, check=check)
+        reported = ("-e", json.dumps({**options, **more}))
+        done = ansible("ansible-playbook", "rackscale.nvlink.discover", *reported, check=check)
         return " ".join((done.stdout + done.stderr).split())
 
     assert "bring it back" in discover(check=False, fabric_sources=[DOWN])

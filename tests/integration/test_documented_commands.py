@@ -43,7 +43,7 @@ def shell(racks: RunningLab, tmp_path: Path) -> pages.Shell:
 
 @pytest.mark.lab
 @pytest.mark.parametrize("page", FROM_NOTHING)
-def test_a_page_leads_from_bare_hosts_to_blocks_in_slurm(racks: RunningLab, shell: pages.Shell, page: str) -> None:
+def test_a_page_leads_from_hosts_to_blocks_in_slurm(racks: RunningLab, shell: pages.Shell, page: str) -> None:
     shell.type("git init -q")
     shell.follow(page)
     assert shell.type("ansible-inventory -i cluster.nvlink.yml --graph").stdout.count("@nvlink_clique_") == 2
@@ -59,7 +59,7 @@ def test_a_page_is_followed_where_there_is_a_fabric_file(shell: pages.Shell, pag
 
 
 @pytest.mark.parametrize("command", [c for page in pages.pages() for c in pages.commands(page)], ids=str)
-def test_no_command_is_left_to_hope(command: pages.Command) -> None:
+def test_every_documented_command_is_tested(command: pages.Command) -> None:
     """A new command in a page fails here until some test follows that page."""
     if command.text in pages.RUN_BY:
         assert (pages.CHECKOUT / pages.RUN_BY[command.text]).exists()

@@ -65,7 +65,7 @@ def test_a_tray_without_daemons_needs_nothing(trays: Trays) -> None:
     assert changed(trays.role()) == 0
 
 
-def test_the_daemons_are_as_they_belong_on_a_tray(trays: Trays) -> None:
+def test_the_daemons_are_configured_as_on_a_tray(trays: Trays) -> None:
     units = "/etc/systemd/system"
     for name in DAEMONS:
         trays.sh(f"printf '{UNIT}' >{units}/{name}.service")
@@ -80,7 +80,7 @@ def test_the_daemons_are_as_they_belong_on_a_tray(trays: Trays) -> None:
     assert changed(trays.role()) == 0
 
 
-def test_the_fabric_manager_stays_where_no_gpu_names_a_domain(trays: Trays) -> None:
+def test_the_fabric_manager_keeps_running_where_no_gpu_reports_a_domain(trays: Trays) -> None:
     """As on an HGX system, whose own switches it manages."""
     trays.racks.set("r01t01", "state=not_supported")
     trays.sh(f"systemctl enable --now {DAEMONS[1]}")
@@ -93,7 +93,7 @@ def test_the_fabric_manager_stays_where_no_gpu_names_a_domain(trays: Trays) -> N
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "reported"),
     [
         ({"fabric_driver_version": "595.58.03"}, "fabric_driver_version is 595.58.03"),
         (
@@ -102,11 +102,11 @@ def test_the_fabric_manager_stays_where_no_gpu_names_a_domain(trays: Trays) -> N
         ),
     ],
 )
-def test_another_driver_than_the_sites_is_told(trays: Trays, variables: dict[str, Any], said: str) -> None:
+def test_another_driver_than_required_fails(trays: Trays, variables: dict[str, Any], reported: str) -> None:
     done = trays.role(check=False, **variables)
     assert done.returncode != 0
     assert "r01t01: the loaded driver is 580." in done.stdout
-    assert said in done.stdout
+    assert reported in done.stdout
     assert changed(trays.role(fabric_driver_parameters={"ImexChannelCount": 2048})) == 0
 
 
@@ -121,6 +121,6 @@ def test_nvidias_bindings_are_installed_for_the_trays_python(trays: Trays, tmp_p
         archive.writestr(f"{about}/RECORD", f"pynvml.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n")
     copy = f"src={wheel} dest=/root/{wheel.name}"
     ansible("ansible", "-i", trays.racks.inventory, "r01t01", "-m", "ansible.builtin.copy", "-a", copy)
-    wanted = {"fabric_nvidia_ml_py": f"/root/{wheel.name}"}
-    assert [changed(trays.role(**wanted)), changed(trays.role(**wanted))] == [1, 0]
+    expected = {"fabric_nvidia_ml_py": f"/root/{wheel.name}"}
+    assert [changed(trays.role(**expected)), changed(trays.role(**expected))] == [1, 0]
     assert trays.sh("python3 -c 'import pynvml; print(pynvml.NVML_SUCCESS)'").strip() == "0"

@@ -115,15 +115,15 @@ BROKEN_JSON = (lambda _asked, reply: reply.send(200, b'{"items": [{"name": "r01t
     ("source", "bad"),
     [*((source, bad) for source in OPTIONS for bad in BAD), ("kubernetes", "broken JSON"), ("rest", "broken JSON")],
 )
-def test_a_bad_service_is_one_sentence_in_time_and_changes_no_file(tmp_path: Path, source: str, bad: str) -> None:
-    answering, said = {**BAD, "broken JSON": BROKEN_JSON}[bad]
+def test_a_failing_service_is_one_sentence_in_time_and_changes_no_file(tmp_path: Path, source: str, bad: str) -> None:
+    answering, reported = {**BAD, "broken JSON": BROKEN_JSON}[bad]
     with served(answering) as server:
-        check_refusal(site(tmp_path, source, OPTIONS[source](server.url)), said)
+        check_refusal(site(tmp_path, source, OPTIONS[source](server.url)), reported)
 
 
 @pytest.mark.any_core
 @pytest.mark.parametrize("source", OPTIONS)
-def test_a_service_that_is_not_there(tmp_path: Path, source: str) -> None:
+def test_a_service_that_does_not_exist(tmp_path: Path, source: str) -> None:
     with served(silent) as server:
         url = server.url
     check_refusal(site(tmp_path, source, OPTIONS[source](url)), "refuses the connection")
@@ -140,13 +140,13 @@ def test_a_service_with_a_wrong_certificate_gets_no_token(tmp_path: Path, source
     assert server.asked == []
 
 
-def check_refusal(path: Path, said: str) -> None:
+def check_refusal(path: Path, reported: str) -> None:
     before, start = contents(path.parent), time.monotonic()
     done = ansible("ansible-inventory", "-vvv", "-i", path, "--list", check=False, timeout=60, **NO_PROXY)
     # The limit of these sources is four seconds; Ansible's own start is the rest.
     assert time.monotonic() - start < 30
     assert done.returncode != 0
-    sentences = {line for line in one_line(done.stderr) if said in line}
+    sentences = {line for line in one_line(done.stderr) if reported in line}
     assert len(sentences) == 1, done.stderr
     assert SECRET not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -50,15 +50,15 @@ def test_a_play_sees_flat_variables_and_templates_nothing(tmp_path: Path) -> Non
     ]
     (tmp_path / "play.yml").write_text(json.dumps(play))
     done = ansible("ansible-playbook", "-i", CONFIGS / "accepted.nvlink.yml", tmp_path / "play.yml")
-    said = {line.split('"')[3] for line in done.stdout.splitlines() if '"msg"' in line}
-    assert said == {
+    reported = {line.split('"')[3] for line in done.stdout.splitlines() if '"msg"' in line}
+    assert reported == {
         "spare01||spare01",
         "r02t03|00000002-1111-4222-8333-444444444444.2|gb2-3",
         "r02t04|00000002-1111-4222-8333-444444444444.2|r02t04",
     }
 
 
-def test_groups_are_there_while_empty() -> None:
+def test_groups_exist_while_empty() -> None:
     done = ansible("ansible", "-i", CONFIGS / "no_state.nvlink.yml", "nvlink_unhealthy:nvlink_stale", "--list-hosts")
     assert "Could not match" not in done.stderr
     assert "hosts (0)" in done.stdout
@@ -95,15 +95,15 @@ def test_bad_input_is_one_sentence_and_fails(tmp_path: Path, case: str) -> None:
     before = sorted(tmp_path.iterdir())
     done = ansible("ansible-inventory", "-i", tmp_path / "bad.nvlink.yml", "--list", check=False, COLUMNS="1000")
     assert done.returncode != 0
-    told = [line for line in done.stderr.splitlines() if sentence in line]
-    assert told, done.stderr
+    result = [line for line in done.stderr.splitlines() if sentence in line]
+    assert result, done.stderr
     if case != "broken YAML":
-        assert str(tmp_path) in told[0]
+        assert str(tmp_path) in result[0]
     assert "Traceback" not in done.stderr
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_an_empty_file_is_told_where_the_plugin_is_enabled(tmp_path: Path) -> None:
+def test_an_empty_file_is_an_error_where_the_plugin_is_enabled(tmp_path: Path) -> None:
     path = tmp_path / "bad.nvlink.yml"
     path.write_text("")
     done = ansible(

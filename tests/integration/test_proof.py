@@ -85,7 +85,7 @@ def test_the_inventory_groups_them_by_clique(site: Site) -> None:
     assert "nvlink_stale" not in listed
 
 
-def test_check_shows_the_blocks_and_touches_nothing(site: Site) -> None:
+def test_check_mode_shows_the_blocks_and_changes_nothing(site: Site) -> None:
     before = site.racks.exec("ctl", "sh", "-c", "ls -l --full-time /etc/slurm; cat /etc/slurm/*.conf").stdout
     shown = site.slurm("--check", "--diff").stdout
     assert re.search(r"r01t01: .*-> r01a", shown)
@@ -99,7 +99,7 @@ def test_slurm_runs_the_blocks(site: Site) -> None:
     assert re.search(r"BlockName=r01b .*Nodes=r01t\[03-04\]", running)
 
 
-def test_a_job_as_wide_as_a_clique_lands_inside_it(site: Site) -> None:
+def test_a_job_as_wide_as_a_clique_runs_inside_it(site: Site) -> None:
     cliques = [site.members("r01a"), site.members("r01b")]
     assert site.job("--nodes=2") in cliques
     assert site.job("--nodes=2", "--nodelist=r01t03") == site.members("r01b")
@@ -124,7 +124,7 @@ def test_a_second_run_of_everything_changes_nothing(site: Site) -> None:
     assert site.fabric_file.read_bytes() == before
 
 
-def test_a_tray_moves_when_its_gpus_say_so(site: Site) -> None:
+def test_a_tray_moves_when_its_gpus_report_another_clique(site: Site) -> None:
     """Two trays change places, one proposal at a time is reviewed by its sha256."""
     site.racks.set("r01t02", "clique=2")
     proposed = json.loads(_propose(site))
@@ -150,7 +150,7 @@ def test_the_next_job_follows_the_move(site: Site) -> None:
     assert site.job("--nodes=3") == {"r01t02", "r01t03", "r01t04"}
 
 
-def test_a_tray_that_is_down_keeps_its_place_everywhere(site: Site) -> None:
+def test_an_unreachable_tray_keeps_its_place_everywhere(site: Site) -> None:
     before = site.fabric_file.read_bytes()
     site.racks.stop("r01t04")
     site.playbook("discover", "-e", "fabric_accept=gates")

@@ -241,7 +241,7 @@ def test_no_text_in_a_rack_runs_into_another_or_out_of_its_tray(window: Browser)
     assert crossed == []
 
 
-def test_hostile_words_stay_words(window: Browser) -> None:
+def test_hostile_text_is_never_evaluated(window: Browser) -> None:
     evil = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
     finding = {"code": evil, "severity": "error", "message": evil, "gpu": None}
     window.look()

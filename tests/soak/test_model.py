@@ -83,10 +83,10 @@ def check(site: Simulated, before: Fabric, state: State) -> None:
         assert (fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]) == place_, name
     assert blocks(before).items() <= blocks(fabric).items(), "blocks keep their names and positions"
 
-    made = slurm.blocks(fabric)
-    assert sorted(node for block in made for node in block.nodes) == sorted(fabric.trays)
+    planned = slurm.blocks(fabric)
+    assert sorted(node for block in planned for node in block.nodes) == sorted(fabric.trays)
     for style in slurm.RENDERED_FOR:
-        assert slurm.text(made, style), [row["message"] for row in slurm.findings(fabric, state)]
+        assert slurm.text(planned, style), [row["message"] for row in slurm.findings(fabric, state)]
     lists = imex.render(fabric, state)
     assert sum(len(text.split()) for text in lists.values()) == len(fabric.trays)
 

@@ -70,14 +70,14 @@ class Site:
             for gpu in self.facts(name)["gpus"]:
                 gpu["fabric"]["clique_id"] = 7
 
-    def beside(self, suffix: str) -> Path:
+    def sibling(self, suffix: str) -> Path:
         return self.path.with_name(f"fabric.{suffix}")
 
     def files(self) -> dict[str, bytes]:
         return {child.name: child.read_bytes() for child in self.path.parent.iterdir()}
 
     def state(self, name: str) -> Result:
-        return json.loads(self.beside("state.json").read_text())["trays"][name]
+        return json.loads(self.sibling("state.json").read_text())["trays"][name]
 
 
 @pytest.fixture
@@ -85,10 +85,10 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_a_first_discovery_is_proposed_accepted_and_then_stands(site: Site) -> None:
+def test_a_first_discovery_is_proposed_accepted_and_then_unchanged(site: Site) -> None:
     proposed = site.discover()
     assert (proposed["changed"], proposed["summary"]["placed"], site.path.exists()) == (True, 4, False)
-    assert proposed["proposal_file"] == str(site.beside("proposed.json"))
+    assert proposed["proposal_file"] == str(site.sibling("proposed.json"))
     assert f"-e fabric_file={site.path} -e fabric_proposal={proposed['sha256']}" in proposed["msg"]
     assert site.state("r01t01")["state"] == "unplaced"
     assert site.discover()["changed"] is False
@@ -112,7 +112,7 @@ def test_gates_accept_at_once_and_keep_what_was_before(site: Site) -> None:
     assert [(row["tray"], row["from"], row["to"], row["kind"]) for row in moved["changes"]] == [
         ("r01t01", "r01", "r01a", "moved")
     ]
-    assert site.beside("json.previous").read_bytes() == before
+    assert site.sibling("json.previous").read_bytes() == before
     assert sorted(site.files()) == ["fabric.json", "fabric.json.previous", "fabric.state.json"]
     assert site.discover(accept="gates")["changed"] is False
 
@@ -123,7 +123,7 @@ def _swap(site: Site, name: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["gates", "a person"])
-def test_a_replaced_tray_is_told_until_it_is_accepted_and_then_nothing_changes(site: Site, by: str) -> None:
+def test_a_replaced_tray_is_reported_until_it_is_accepted(site: Site, by: str) -> None:
     site.discover(accept="gates")
     _swap(site, "r01t01")
     if by == "gates":
@@ -137,7 +137,7 @@ def test_a_replaced_tray_is_told_until_it_is_accepted_and_then_nothing_changes(s
     assert site.discover(accept="gates")["changed"] is False
 
 
-def test_a_gate_that_objects_proposes_and_fails_and_a_person_may_still_accept(site: Site) -> None:
+def test_an_objection_fails_the_task_and_the_proposal_can_be_accepted(site: Site) -> None:
     site.discover(accept="gates")
     before = site.path.read_bytes()
     site.move("r01t01", "r01t02")
@@ -151,7 +151,7 @@ def test_a_gate_that_objects_proposes_and_fails_and_a_person_may_still_accept(si
     assert json.loads(site.path.read_text())["trays"]["r01t01"]["clique"] == "r01a"
 
 
-def test_without_gates_objections_are_said_and_do_not_fail(site: Site) -> None:
+def test_without_gates_objections_are_reported_and_do_not_fail(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01", "r01t02")
     proposed = site.discover()
@@ -159,24 +159,24 @@ def test_without_gates_objections_are_said_and_do_not_fail(site: Site) -> None:
     assert [row["code"] for row in proposed["objections"]] == ["moved_percent"]
 
 
-def test_a_proposal_that_says_nothing_any_more_is_removed(site: Site) -> None:
+def test_a_proposal_without_changes_is_removed(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01")
     site.discover()
-    assert site.beside("proposed.json").exists()
+    assert site.sibling("proposed.json").exists()
     for gpu in site.facts("r01t01")["gpus"]:
         gpu["fabric"]["clique_id"] = 32766
     assert site.discover()["changed"] is True
-    assert not site.beside("proposed.json").exists()
+    assert not site.sibling("proposed.json").exists()
 
 
-def test_the_same_proposal_on_another_day_is_left_as_it_is(site: Site) -> None:
+def test_the_same_proposal_on_another_day_is_not_rewritten(site: Site) -> None:
     first = site.discover()
-    beside = site.beside("proposed.json")
-    old = beside.read_text().replace(first["changes"][0]["why"].split()[1].rstrip(":"), "2020-01-01")
+    sibling = site.sibling("proposed.json")
+    old = sibling.read_text().replace(first["changes"][0]["why"].split()[1].rstrip(":"), "2020-01-01")
     content = json.loads(old)
     content["sha256"] = fabric_file.digest(fabric_file.encode(content["fabric"]))
-    beside.write_bytes(fabric_file.encode(content))
+    sibling.write_bytes(fabric_file.encode(content))
     again = site.discover()
     assert (again["changed"], again["sha256"]) == (False, content["sha256"])
 
@@ -194,7 +194,7 @@ def test_slices_add_to_one_proposal(site: Site) -> None:
     assert site.discover()["changed"] is False
 
 
-def test_a_slice_takes_back_what_only_it_had_proposed(site: Site) -> None:
+def test_a_slice_withdraws_its_own_changes_only(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01", "r02t01")
     both = site.discover()
@@ -206,10 +206,10 @@ def test_a_slice_takes_back_what_only_it_had_proposed(site: Site) -> None:
         ["r02t01"],
     )
     assert (both["objections"] != [], one["objections"]) == (True, [])
-    assert "r01a" not in json.loads(site.beside("proposed.json").read_text())["fabric"]["cliques"]
+    assert "r01a" not in json.loads(site.sibling("proposed.json").read_text())["fabric"]["cliques"]
 
 
-def test_gates_accept_nothing_that_another_run_left_for_a_person(site: Site) -> None:
+def test_gates_accept_no_change_that_another_run_left_for_review(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r02t01")
     waits = site.discover()["sha256"]
@@ -221,7 +221,7 @@ def test_gates_accept_nothing_that_another_run_left_for_a_person(site: Site) -> 
     assert sorted(change["tray"] for change in refused["changes"]) == ["r01t01", "r01t02", "r02t01"]
 
 
-def test_slices_that_claim_the_same_gpus_are_not_joined(site: Site) -> None:
+def test_slices_that_claim_the_same_gpus_are_not_merged(site: Site) -> None:
     site.discover(accept="gates")
     one, other = site.facts("r01t01"), site.facts("r01t02")
     one["gpus"], other["gpus"] = other["gpus"], one["gpus"]
@@ -260,7 +260,7 @@ def test_a_result_without_facts_keeps_the_place(site: Site, result: Any, problem
     assert site.discover()["changed"] is False
 
 
-def test_old_facts_of_a_cache_are_never_read(site: Site) -> None:
+def test_cached_facts_are_never_read(site: Site) -> None:
     for name, result in site.results.items():
         site.variables[name] = {"ansible_facts": result["ansible_facts"], **result["ansible_facts"]}
         site.results[name] = {"unreachable": True, "msg": "down"}
@@ -272,23 +272,23 @@ def test_old_facts_of_a_cache_are_never_read(site: Site) -> None:
         "conflict": 0,
         "unplaced": 4,
     }
-    assert not site.beside("proposed.json").exists()
+    assert not site.sibling("proposed.json").exists()
 
 
 def test_only_a_change_of_health_is_a_change(site: Site) -> None:
     site.discover(accept="gates")
-    written = json.loads(site.beside("state.json").read_text())["written_at"]
+    written = json.loads(site.sibling("state.json").read_text())["written_at"]
     for result in site.results.values():
         result["ansible_facts"]["nvlink_fabric"]["observed_at"] = "2026-12-01T00:00:00Z"
     assert site.discover()["changed"] is False
     assert site.state("r01t01")["observed_at"] == "2026-12-01T00:00:00Z"
     site.facts("r01t01")["gpus"][1]["fabric"]["health"]["summary"] = "unhealthy"
-    told = site.discover(diff=True)
-    assert (told["changed"], told["diff"]) == (True, {"prepared": "r01t01: health healthy -> unhealthy\n"})
+    outcome = site.discover(diff=True)
+    assert (outcome["changed"], outcome["diff"]) == (True, {"prepared": "r01t01: health healthy -> unhealthy\n"})
     assert written
 
 
-def test_check_mode_writes_nothing_and_tells_all(site: Site) -> None:
+def test_check_mode_writes_nothing_and_reports_all(site: Site) -> None:
     would = site.discover(check=True, diff=True, accept="gates")
     assert would["changed"] is True
     assert site.files() == {}
@@ -303,7 +303,7 @@ def test_check_mode_writes_nothing_and_tells_all(site: Site) -> None:
     assert between["fabric.json"] == before["fabric.json"]
 
 
-def test_the_diff_tells_each_tray_and_why_then_the_file(site: Site) -> None:
+def test_the_diff_shows_each_tray_with_its_reason_then_the_file(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01")
     lines = site.discover(diff=True)["diff"]["prepared"].splitlines()
@@ -313,7 +313,7 @@ def test_the_diff_tells_each_tray_and_why_then_the_file(site: Site) -> None:
     assert len(lines) == 3
 
 
-def test_site_expressions_name_the_nodes(site: Site) -> None:
+def test_host_variables_set_the_node_names(site: Site) -> None:
     for name, variables in site.variables.items():
         variables["inventory_hostname"] = name
         variables["fabric_slurm_node"] = trust_as_template("gpu-{{ inventory_hostname }}")
@@ -326,7 +326,7 @@ def test_site_expressions_name_the_nodes(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "sentence"),
     [
         (trust_as_template("{{ nowhere }}"), r"^fabric_slurm_node: cannot be evaluated for r01t01 \("),
         ("two words", r"^fabric_slurm_node: is 'two words' for r01t01, which is not a host name; correct it"),
@@ -335,14 +335,14 @@ def test_site_expressions_name_the_nodes(site: Site) -> None:
         (["a"], r"^fabric_slurm_node: is "),
     ],
 )
-def test_a_wrong_site_expression_fails_and_names_variable_and_host(site: Site, value: Any, says: str) -> None:
+def test_an_invalid_host_variable_fails_with_variable_and_host(site: Site, value: Any, sentence: str) -> None:
     site.variables["r01t01"]["fabric_slurm_node"] = value
-    with pytest.raises(AnsibleActionFail, match=says):
+    with pytest.raises(AnsibleActionFail, match=sentence):
         site.discover()
     assert site.files() == {}
 
 
-def test_site_expressions_name_the_clusters_and_an_empty_one_takes_the_tray_out(site: Site) -> None:
+def test_host_variables_set_the_clusters_and_an_empty_one_removes_the_tray(site: Site) -> None:
     site.discover(accept="gates")
     before = json.loads(site.path.read_text())
     for name, variables in site.variables.items():
@@ -366,14 +366,14 @@ def test_site_expressions_name_the_clusters_and_an_empty_one_takes_the_tray_out(
     assert after["clusters"] == fabric["clusters"]
 
 
-def test_a_wrong_name_of_a_cluster_is_told(site: Site) -> None:
+def test_an_invalid_cluster_name_is_an_error(site: Site) -> None:
     site.variables["r01t02"]["fabric_slurm_cluster"] = "../etc"
     wrong = r"^fabric_slurm_cluster: is '\.\./etc' for r01t02, which is not a cluster name; correct it$"
     with pytest.raises(AnsibleActionFail, match=wrong):
         site.discover()
 
 
-def test_hostile_words_of_a_tray_reach_no_file(site: Site) -> None:
+def test_hostile_text_of_a_tray_reaches_no_file(site: Site) -> None:
     evil = "{{ lookup('pipe', 'id') }}\n[1-9]" * 500
     facts = site.facts("r01t01")
     facts.update(hostname=evil, driver_version=evil, chassis_serial=evil, tray_index=evil)
@@ -406,7 +406,7 @@ def test_hostile_words_of_a_tray_reach_no_file(site: Site) -> None:
         {"observed_at": "2026-01-01T00:00:00Z", "findings": [3, {}, {"severity": "loud"}], "addresses": [3, {}]},
     ],
 )
-def test_facts_of_any_shape_lose_nothing(site: Site, facts: Result) -> None:
+def test_facts_of_any_shape_keep_all_trays(site: Site, facts: Result) -> None:
     site.discover(accept="gates")
     before = site.path.read_bytes()
     site.results["r01t01"] = {"ansible_facts": {"nvlink_fabric": facts}}
@@ -440,7 +440,7 @@ def test_two_sources_that_disagree_are_shown_and_the_order_of_trust_decides(site
     assert [row["tray"] for row in found["changes"]] == (["r01t01"] if first == "ansible_facts" else [])
 
 
-def test_an_outage_is_an_error_only_where_no_fabric_file_stands(site: Site) -> None:
+def test_an_outage_is_an_error_only_without_a_fabric_file(site: Site) -> None:
     with pytest.raises(AnsibleActionFail, match=r"^rest: http://127\.0\.0\.1:9/ .*; restore it"):
         site.run(sources=[DEAD])
     with pytest.raises(AnsibleActionFail, match=r"^simulation: answers for 0 of 4 trays, min_answer is 50 percent; "):
@@ -453,28 +453,28 @@ def test_an_outage_is_an_error_only_where_no_fabric_file_stands(site: Site) -> N
     assert (site.path.read_bytes(), site.state("r01t01")["state"]) == (before, "present")
 
 
-def test_what_is_wrong_with_a_source_as_a_whole_is_kept_and_told(site: Site, tmp_path: Path) -> None:
+def test_a_finding_about_a_source_is_kept_and_reported(site: Site, tmp_path: Path) -> None:
     listed = tmp_path / "cmdb.json"
     listed.write_text(json.dumps([{"name": "r01t01"}, {"name": "{{ evil }}"}]))
     named = {"rest": {"file": str(listed), "trays": "@", "fields": {"name": "name"}}}
     found = site.run(sources=[SIMULATED, named], accept="gates")
-    kept = json.loads(site.beside("state.json").read_text())["findings"]
+    kept = json.loads(site.sibling("state.json").read_text())["findings"]
     assert [row["code"] for row in kept] == ["trays_unnamed"]
     assert found["warnings"] == [row["message"] for row in kept]
     assert kept[0] in found["findings"]
     assert site.state("r01t01")["findings"] == []
     assert site.run(sources=[SIMULATED], accept="gates")["warnings"] == []
-    assert json.loads(site.beside("state.json").read_text())["findings"] == []
+    assert json.loads(site.sibling("state.json").read_text())["findings"] == []
 
 
-def test_min_answer_is_asked_of_the_play_only_where_the_site_says_so(site: Site) -> None:
+def test_min_answer_applies_to_the_play_only_if_it_is_set(site: Site) -> None:
     site.results["r01t01"] = {"unreachable": True, "msg": "down"}
     with pytest.raises(AnsibleActionFail, match=r"^ansible_facts: answers for 3 of 4 trays, min_answer is 80 percent"):
         site.discover(min_answer=80)
     assert site.discover()["summary"]["placed"] == 3
 
 
-def test_an_override_is_proposed_with_its_reason_and_the_same_on_another_day(site: Site) -> None:
+def test_an_override_is_proposed_with_its_objection_and_kept_on_another_day(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01", "r01t02")
     proposed = site.discover(override="moved_percent")
@@ -486,7 +486,7 @@ def test_an_override_is_proposed_with_its_reason_and_the_same_on_another_day(sit
     assert [row["gate"] for row in json.loads(site.path.read_text())["overrides"]] == ["moved_percent"]
 
 
-def test_slices_keep_what_is_overridden_once(site: Site) -> None:
+def test_slices_keep_an_override(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01", "r01t02")
     site.discover(hosts=["r01t01"], override=["moved_percent"])
@@ -495,11 +495,11 @@ def test_slices_keep_what_is_overridden_once(site: Site) -> None:
     assert [row["gate"] for row in json.loads(site.path.read_text())["overrides"]] == ["moved_percent"]
 
 
-def test_a_slice_need_not_name_again_what_the_waiting_proposal_overrides(site: Site) -> None:
+def test_a_slice_keeps_the_overrides_of_the_pending_proposal(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01", "r01t02")
     site.discover(hosts=["r01t01", "r01t02"], override=["moved_percent"])
-    rows = json.loads(site.beside("proposed.json").read_text())["fabric"]["overrides"]
+    rows = json.loads(site.sibling("proposed.json").read_text())["fabric"]["overrides"]
     site.results["r02t03"] = {"ansible_facts": {"nvlink_fabric": fleet(racks=2, trays_per_rack=3)["r02t03"]}}
     site.variables["r02t03"] = {}
     added = site.discover(hosts=["r02t03"])
@@ -507,7 +507,7 @@ def test_a_slice_need_not_name_again_what_the_waiting_proposal_overrides(site: S
         [],
         ["r01t01", "r01t02", "r02t03"],
     )
-    assert json.loads(site.beside("proposed.json").read_text())["fabric"]["overrides"] == rows != []
+    assert json.loads(site.sibling("proposed.json").read_text())["fabric"]["overrides"] == rows != []
     # More than what was overridden is another matter.
     site.move("r02t01")
     assert [row["code"] for row in site.discover(hosts=["r02t01"])["objections"]] == ["moved_percent"]
@@ -532,7 +532,7 @@ def test_a_slice_keeps_the_override_by_which_another_slices_tray_enters_a_clique
     ]
 
 
-def test_a_slice_keeps_what_a_gate_said_of_another_slices_old_observation(site: Site) -> None:
+def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site: Site) -> None:
     site.discover(accept="gates")
     site.move("r01t01", "r02t01")
     assert [row["code"] for row in site.discover(hosts=["r01t01"], max_age=600)["objections"]] == ["source_too_old"]
@@ -544,7 +544,7 @@ def test_a_slice_keeps_what_a_gate_said_of_another_slices_old_observation(site: 
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "sentence"),
     [
         ({"fabric_file": "fabric.json"}, r"^fabric_file: 'fabric.json' is not an absolute path; "),
         ({"fabric_file": ""}, r"^fabric_file: is not set; "),
@@ -575,13 +575,13 @@ def test_a_slice_keeps_what_a_gate_said_of_another_slices_old_observation(site: 
         ({"gates": []}, r"Unsupported parameters .*: gates"),
     ],
 )
-def test_a_wrong_option_is_one_sentence_and_writes_nothing(site: Site, options: Result, says: str) -> None:
-    with pytest.raises(AnsibleActionFail, match=says):
+def test_an_invalid_option_is_one_sentence_and_writes_nothing(site: Site, options: Result, sentence: str) -> None:
+    with pytest.raises(AnsibleActionFail, match=sentence):
         site.run(**{"observations": "seen", **options})
     assert site.files() == {}
 
 
-def test_a_wrong_fabric_file_is_one_sentence_and_stays(site: Site) -> None:
+def test_an_invalid_fabric_file_is_one_sentence_and_unchanged(site: Site) -> None:
     site.path.write_text('{"schema_version": 7}')
     for options in ({"observations": "seen"}, {"state": "checked"}, {"state": "accepted", "proposal": "0" * 64}):
         with pytest.raises(AnsibleActionFail, match=rf"^{site.path}: schema_version is 7, and this release "):
@@ -589,7 +589,7 @@ def test_a_wrong_fabric_file_is_one_sentence_and_stays(site: Site) -> None:
     assert site.files() == {"fabric.json": b'{"schema_version": 7}'}
 
 
-def test_null_options_are_options_not_given(site: Site) -> None:
+def test_null_options_are_options_not_set(site: Site) -> None:
     nulls = dict.fromkeys(["imex_network", "domain_names", "expected_trays", "moved_percent", "accept", "proposal"])
     assert site.discover(**nulls)["summary"]["placed"] == 4
 
@@ -601,7 +601,7 @@ def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site)
     site.discover()
     options: Result = {"state": "edited", "rename": {"r01t01": "left"}, "remove": ["r02t02"]}
     dry = site.run(check=True, diff=True, **options)
-    assert (dry["changed"], site.path.read_bytes(), site.beside("proposed.json").exists()) == (True, before, True)
+    assert (dry["changed"], site.path.read_bytes(), site.sibling("proposed.json").exists()) == (True, before, True)
     assert [line.split(":")[0] for line in dry["diff"]["prepared"].splitlines()] == ["left", "r02t02"]
 
     edited = site.run(**options)
@@ -613,8 +613,8 @@ def test_a_renamed_and_a_removed_tray_change_file_state_and_proposal(site: Site)
     assert edited["msg"].startswith(f"2 trays changed in {site.path}; the pending proposal")
     assert sorted(json.loads(site.path.read_text())["trays"]) == ["left", "r01t02", "r02t01"]
     assert site.state("left")["state"] == "present"
-    assert site.beside("json.previous").read_bytes() == before
-    assert not site.beside("proposed.json").exists()
+    assert site.sibling("json.previous").read_bytes() == before
+    assert not site.sibling("proposed.json").exists()
     again = site.run(**options)
     assert (again["changed"], again["changes"]) == (False, [])
 
@@ -637,7 +637,7 @@ def test_checked_needs_no_file_and_changes_nothing(site: Site) -> None:
     assert site.files() == {}
 
 
-def test_a_second_run_is_told_who_holds_the_lock(site: Site) -> None:
+def test_a_second_run_names_the_holder_of_the_lock(site: Site) -> None:
     with (
         storage.locked(str(site.path), "2026-11-21T05:00:00Z"),
         pytest.raises(AnsibleActionFail, match=r"another run is writing it \(pid [0-9]+ on \S+ since 2026-11-21T05:00"),
@@ -678,7 +678,7 @@ def killed(site: Site, step: int, call: str, work: Callable[[], Any]) -> bool:
 
 @pytest.mark.parametrize("call", ["open", "fsync", "replace", "unlink"])
 @pytest.mark.parametrize("by_gates", [True, False])
-def test_a_kill_at_any_write_leaves_whole_files_and_the_next_run_ends_the_work(
+def test_a_kill_at_any_write_leaves_complete_files_and_the_next_run_finishes(
     site: Site, call: str, by_gates: bool
 ) -> None:
     site.discover(accept="gates")
@@ -701,7 +701,7 @@ def test_a_kill_at_any_write_leaves_whole_files_and_the_next_run_ends_the_work(
         died = killed(site, step, call, work)
         assert site.path.read_bytes() in (before, after)
         if site.path.read_bytes() == after:
-            assert site.beside("json.previous").read_bytes() == before
+            assert site.sibling("json.previous").read_bytes() == before
         # Whatever stands there can be read, and the same command once more ends where it would have ended at once.
         fabric_file.load_state(str(site.path))
         work()
@@ -709,7 +709,7 @@ def test_a_kill_at_any_write_leaves_whole_files_and_the_next_run_ends_the_work(
         settled = site.discover(accept="gates")
         assert (settled["changes"], site.path.read_bytes()) == ([], after)
         assert not [name for name in site.files() if name.endswith((".new", ".lock"))]
-        assert not site.beside("proposed.json").exists()
+        assert not site.sibling("proposed.json").exists()
         if not died:
             assert step >= 2
             return

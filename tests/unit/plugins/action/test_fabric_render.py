@@ -64,9 +64,9 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, run_action: Callable[..., dict[str, Any]]) -> Bench:
-    made = Bench(tmp_path, run_action)
-    made.write()
-    return made
+    built = Bench(tmp_path, run_action)
+    built.write()
+    return built
 
 
 def test_renders_once_and_then_changes_nothing(bench: Bench) -> None:
@@ -79,7 +79,7 @@ def test_renders_once_and_then_changes_nothing(bench: Bench) -> None:
     assert set(before) == {*FILES, ".fabric_render.json"}
 
 
-def test_check_mode_says_the_same_and_writes_nothing(bench: Bench) -> None:
+def test_check_mode_reports_the_same_and_writes_nothing(bench: Bench) -> None:
     planned = bench.render(check=True, diff=True)
     assert planned["changed"]
     assert not bench.out.exists()
@@ -87,11 +87,11 @@ def test_check_mode_says_the_same_and_writes_nothing(bench: Bench) -> None:
     assert not bench.render(check=True)["changed"]
 
 
-def test_a_check_of_a_site_that_has_no_fabric_file_yet_says_so_and_a_run_fails(bench: Bench) -> None:
+def test_without_a_fabric_file_check_mode_warns_and_a_run_fails(bench: Bench) -> None:
     bench.file.unlink()
-    looked = bench.render(check=True)
-    assert (looked["changed"], looked["files"]) == (False, [])
-    assert "run discover and accept first" in looked["warnings"][0]
+    checked = bench.render(check=True)
+    assert (checked["changed"], checked["files"]) == (False, [])
+    assert "run discover and accept first" in checked["warnings"][0]
     with pytest.raises(AnsibleActionFail, match="cannot be read"):
         bench.render()
 
@@ -124,7 +124,7 @@ def test_what_is_no_longer_rendered_is_removed_with_its_directory(bench: Bench) 
     assert not bench.render()["changed"]
 
 
-def test_what_others_wrote_or_changed_is_left(bench: Bench) -> None:
+def test_files_that_others_wrote_or_changed_are_kept(bench: Bench) -> None:
     bench.render()
     (bench.out / "imex" / "notes.txt").write_text("mine")
     (bench.out / "imex" / "r02a" / "nodes_config.cfg").write_text("10.1.1.1\n")
@@ -138,7 +138,7 @@ def test_what_others_wrote_or_changed_is_left(bench: Bench) -> None:
     assert {"imex/notes.txt", "imex/r02a/nodes_config.cfg"} <= set(bench.tree())
 
 
-def test_an_edited_file_is_taken_back(bench: Bench) -> None:
+def test_an_edited_file_is_rendered_again(bench: Bench) -> None:
     bench.render()
     rendered = bench.tree()
     (bench.out / "slurm" / "topology.yaml").write_text("edited\n")
@@ -146,7 +146,7 @@ def test_an_edited_file_is_taken_back(bench: Bench) -> None:
     assert bench.tree() == rendered
 
 
-def test_some_renderers_leave_what_the_others_wrote(bench: Bench) -> None:
+def test_some_renderers_keep_the_files_of_the_others(bench: Bench) -> None:
     bench.render()
     before = bench.tree()
     assert not bench.render(renderers=["imex"])["changed"]
@@ -192,7 +192,7 @@ def test_the_rack_map_is_returned_without_writing_anything(bench: Bench, capsys:
         (json.dumps({"files": {"x": 7}}), "list of written files"),
     ],
 )
-def test_a_manifest_that_is_none_removes_nothing(bench: Bench, content: str, word: str) -> None:
+def test_an_invalid_manifest_removes_nothing(bench: Bench, content: str, word: str) -> None:
     bench.render()
     before = bench.tree()
     (bench.out / ".fabric_render.json").write_text(content)
@@ -238,8 +238,8 @@ def test_a_rehearsal_shows_in_the_report_and_is_escaped(bench: Bench, tmp_path: 
     hostile, kept = "<script>alert(1)</script>", tmp_path / "rehearsal.json"
     refused = Outcome("site", 36, hostile, 18, "", "refused", reason=hostile)
     left_out = [{"setting": "QOS", "where": hostile, "why": "none"}]
-    held = Rehearsal(ran=True, loaded=True, outcomes=[refused], left_out=left_out)
-    kept.write_text(json.dumps(held.result()))
+    reserved = Rehearsal(ran=True, loaded=True, outcomes=[refused], left_out=left_out)
+    kept.write_text(json.dumps(reserved.result()))
     bench.render()
     page = bench.out / "report" / "index.html"
     assert "Rehearsal" not in page.read_text()

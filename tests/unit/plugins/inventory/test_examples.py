@@ -40,18 +40,18 @@ def test_every_option_of_a_source_is_documented_with_an_example(
     source: str, new_plugin: Callable[[], fabric.InventoryModule]
 ) -> None:
     definition = new_plugin().option_definitions[source]
-    told = set(documented(definition["suboptions"], f"{source}."))
+    result = set(documented(definition["suboptions"], f"{source}."))
     known = NAMES.get(source) or importlib.import_module(f"{sources.__name__}.{source}").OPTIONS
-    assert {name.split(".")[1] for name in told} == {*known}
+    assert {name.split(".")[1] for name in result} == {*known}
     used = {key for file in FILES for key in shown(file.get(source), source)}
-    assert used <= told
+    assert used <= result
     # How a service is reached and logged in at is the same with three sources, so one example among them serves.
     shared = {f"{source}.{option}" for option in http.OPTIONS} if set(http.OPTIONS) <= set(known) else set()
-    assert told - shared <= used
+    assert result - shared <= used
 
 
 @pytest.mark.parametrize("option", http.OPTIONS)
-def test_every_way_to_reach_a_service_has_an_example(option: str) -> None:
+def test_every_authentication_method_has_an_example(option: str) -> None:
     assert any(option in (file.get(source) or {}) for file in FILES for source in sources.LIVE)
 
 

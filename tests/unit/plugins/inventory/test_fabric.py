@@ -45,15 +45,15 @@ def hosts(inventory: InventoryData, group: str) -> list[str]:
 
 def variables(inventory: InventoryData, host: str) -> dict[str, Any]:
     """What a play would see of the inventory's variables, without Ansible's own."""
-    seen: dict[str, Any] = {}
+    observed: dict[str, Any] = {}
     for group in sorted(inventory.hosts[host].get_groups(), key=lambda group: group.depth):
-        seen.update(group.vars)
-    seen.update(inventory.hosts[host].vars)
-    return {name: value for name, value in seen.items() if not name.startswith("inventory_")}
+        observed.update(group.vars)
+    observed.update(inventory.hosts[host].vars)
+    return {name: value for name, value in observed.items() if not name.startswith("inventory_")}
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("name", "expected"),
     [
         ("site.nvlink.yml", True),
         ("site.nvlink.yaml", True),
@@ -65,16 +65,16 @@ def variables(inventory: InventoryData, host: str) -> dict[str, Any]:
         ("site.NVLINK.yml", False),
     ],
 )
-def test_files_are_chosen_by_their_name(
-    tmp_path: Path, new_plugin: Callable[[], InventoryModule], name: str, wanted: bool
+def test_files_are_selected_by_their_name(
+    tmp_path: Path, new_plugin: Callable[[], InventoryModule], name: str, expected: bool
 ) -> None:
     path = tmp_path / name
     assert not new_plugin().verify_file(str(path))
     path.touch()
-    assert new_plugin().verify_file(str(path)) is wanted
+    assert new_plugin().verify_file(str(path)) is expected
 
 
-def test_trays_stand_below_their_clique_and_domain(site: Path, parse: Parse) -> None:
+def test_trays_are_in_the_groups_of_their_clique_and_domain(site: Path, parse: Parse) -> None:
     inventory = parse(FROM_FILE)
     assert hosts(inventory, "nvlink_domain_r02") == ["r02t01", "r02t02", "r02t03", "r02t04"]
     assert hosts(inventory, "nvlink_clique_r02a") == ["r02t01", "r02t02"]
@@ -120,7 +120,7 @@ def test_an_unplaced_tray_has_every_variable_too(site: Path, parse: Parse) -> No
     assert unplaced["nvlink_gpu_count"] == 2
 
 
-def test_what_a_clique_shares_stands_on_its_group_alone(site: Path, parse: Parse) -> None:
+def test_variables_of_a_clique_are_set_on_its_group_only(site: Path, parse: Parse) -> None:
     inventory = parse(FROM_FILE)
     own = {name for name in inventory.hosts["r01t01"].vars if name.startswith("nvlink_")}
     assert not own & inventory.groups["nvlink_clique_r01"].vars.keys()
@@ -128,8 +128,8 @@ def test_what_a_clique_shares_stands_on_its_group_alone(site: Path, parse: Parse
 
 def test_without_a_state_file_health_is_unknown(site: Path, parse: Parse) -> None:
     (site / "fabric.state.json").unlink()
-    seen = variables(parse(FROM_FILE), "r01t02")
-    assert (seen["nvlink_health"], seen["nvlink_state"]) == ("unknown", "present")
+    observed = variables(parse(FROM_FILE), "r01t02")
+    assert (observed["nvlink_health"], observed["nvlink_state"]) == ("unknown", "present")
 
 
 def test_ansible_host_is_set_where_the_fabric_file_holds_it(site: Path, parse: Parse) -> None:
@@ -142,7 +142,7 @@ def test_ansible_host_is_set_where_the_fabric_file_holds_it(site: Path, parse: P
 
 
 @pytest.mark.parametrize("where", ["absolute", "home", "template"])
-def test_ways_to_name_the_fabric_file(site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_forms_of_the_option_fabric_file(site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.setenv("HOME", str(site))
     names = {
         "absolute": str(site / "fabric.json"),
@@ -156,10 +156,14 @@ def test_ways_to_name_the_fabric_file(site: Path, parse: Parse, monkeypatch: pyt
 def test_simulated_trays_have_provisional_names(parse: Parse) -> None:
     inventory = parse(SIMULATED)
     assert hosts(inventory, f"nvlink_clique_{DOMAIN}_32766") == ["r01t01", "r01t02", "r01t03"]
-    seen = variables(inventory, "r01t03")
-    assert (seen["nvlink_domain_name"], seen["nvlink_clique_name"]) == (DOMAIN, f"{DOMAIN}_32766")
-    assert (seen["nvlink_health"], seen["nvlink_state"], seen["nvlink_tray_index"]) == ("healthy", "present", 2)
-    assert "nvlink_fabric_file" not in seen
+    observed = variables(inventory, "r01t03")
+    assert (observed["nvlink_domain_name"], observed["nvlink_clique_name"]) == (DOMAIN, f"{DOMAIN}_32766")
+    assert (observed["nvlink_health"], observed["nvlink_state"], observed["nvlink_tray_index"]) == (
+        "healthy",
+        "present",
+        2,
+    )
+    assert "nvlink_fabric_file" not in observed
 
 
 def test_a_live_source_on_top_changes_health_but_no_place(site: Path, parse: Parse) -> None:
@@ -178,25 +182,25 @@ DEAD = "rest: {url: 'http://127.0.0.1:9/', trays: '@', fields: {name: name}, tim
 
 
 @pytest.mark.parametrize(
-    ("live", "says"),
+    ("live", "sentence"),
     [
         ("rest]\n" + DEAD, "rest: http://127.0.0.1:9/"),
         ("simulation]\nsimulation: {racks: 1, trays_per_rack: 4, faults: {down: 1}}\n", "answers for 0 of 8 trays"),
     ],
 )
-def test_an_outage_of_a_live_source_leaves_what_the_fabric_file_says(
-    site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, live: str, says: str
+def test_an_outage_of_a_live_source_keeps_the_places_of_the_fabric_file(
+    site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, live: str, sentence: str
 ) -> None:
     warnings: list[str] = []
     monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
     inventory = parse(f"{PLUGIN}fabric_file: fabric.json\nsources: [fabric_file, {live}")
     assert hosts(inventory, "nvlink") == hosts(parse(FROM_FILE), "nvlink")
-    assert [says in warning for warning in warnings] == [True]
-    with pytest.raises(AnsibleParserError, match=says.replace("8 trays", "4 trays")):
+    assert [sentence in warning for warning in warnings] == [True]
+    with pytest.raises(AnsibleParserError, match=sentence.replace("8 trays", "4 trays")):
         parse(f"{PLUGIN}sources: [{live}")
 
 
-def test_min_answer_is_the_sites(parse: Parse) -> None:
+def test_min_answer_is_an_option(parse: Parse) -> None:
     down = f"{PLUGIN}sources: [simulation]\nsimulation: {{racks: 1, trays_per_rack: 4, faults: {{down: [r01t01]}}}}\n"
     assert len(hosts(parse(down), "nvlink")) == 4
     with pytest.raises(AnsibleParserError, match="answers for 3 of 4 trays, min_answer is 80 percent; "):
@@ -215,7 +219,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_only_what_can_be_no_template_is_trusted(text: str) -> None:
+def test_only_text_that_cannot_be_a_template_is_trusted(text: str) -> None:
     assert not is_trusted_as_template(plain(text)) or not set("{}#\n") & set(text)
 
 
@@ -236,8 +240,8 @@ def test_hostile_names_in_the_state_file_are_left_out(
 
 def test_hostile_findings_in_the_state_file_reach_no_variable(site: Path, parse: Parse) -> None:
     state = json.loads((site / "fabric.state.json").read_text())
-    said = {"code": "x", "severity": "error", "message": "{{ lookup('pipe', 'id') }}"}
-    state["trays"]["r01t01"]["findings"] = state["findings"] = [said]
+    reported = {"code": "x", "severity": "error", "message": "{{ lookup('pipe', 'id') }}"}
+    state["trays"]["r01t01"]["findings"] = state["findings"] = [reported]
     (site / "fabric.state.json").write_text(json.dumps(state))
     inventory = parse(FROM_FILE)
     assert not [
@@ -245,10 +249,10 @@ def test_hostile_findings_in_the_state_file_reach_no_variable(site: Path, parse:
     ]
 
 
-def test_words_and_names_are_printed_as_plain_text(site: Path, parse: Parse) -> None:
-    seen = variables(parse(FROM_FILE), "r01t01")
-    seen.pop("nvlink_fabric_file")
-    assert all(is_trusted_as_template(value) for value in seen.values() if isinstance(value, str))
+def test_values_and_names_are_printed_as_plain_text(site: Path, parse: Parse) -> None:
+    observed = variables(parse(FROM_FILE), "r01t01")
+    observed.pop("nvlink_fabric_file")
+    assert all(is_trusted_as_template(value) for value in observed.values() if isinstance(value, str))
 
 
 CONSTRUCTED = """
@@ -263,7 +267,7 @@ keyed_groups:
 """
 
 
-def test_expressions_see_the_variables_of_host_and_clique(site: Path, parse: Parse) -> None:
+def test_expressions_use_the_variables_of_host_and_clique(site: Path, parse: Parse) -> None:
     inventory = parse(FROM_FILE + CONSTRUCTED)
     assert variables(inventory, "r02t03")["rack_and_slot"] == "r02-2"
     assert hosts(inventory, "second_clique") == ["r02t03", "r02t04"]
@@ -272,7 +276,7 @@ def test_expressions_see_the_variables_of_host_and_clique(site: Path, parse: Par
     assert {group.name for group in inventory.groups["by_clique"].child_groups} == {"c_r01", "c_r02a", "c_r02b"}
 
 
-def test_each_tray_knows_its_clusters_and_its_block_there(site: Path, parse: Parse) -> None:
+def test_each_tray_has_its_clusters_and_its_block_there(site: Path, parse: Parse) -> None:
     document = json.loads((site / "fabric.json").read_text())
     for name in ("r01t01", "r01t02", "r02t01"):
         document["trays"][name]["slurm_cluster"] = "gb-prod"
@@ -300,7 +304,7 @@ def test_each_tray_knows_its_clusters_and_its_block_there(site: Path, parse: Par
 @pytest.mark.parametrize(
     "broken", ["compose: {x: no_such + 1}", "groups: {x: no_such == 1}", "keyed_groups: [{key: nope}]"]
 )
-def test_broken_expressions_count_only_if_strict(site: Path, parse: Parse, broken: str) -> None:
+def test_invalid_expressions_fail_only_if_strict(site: Path, parse: Parse, broken: str) -> None:
     assert "x" not in variables(parse(f"{FROM_FILE}{broken}\n"), "r01t01")
     with pytest.raises(AnsibleError, match=r"no_such|'nope'"):
         parse(f"{FROM_FILE}{broken}\nstrict: true\n")
@@ -343,7 +347,7 @@ def test_the_cache_answers_for_a_live_source(parse: Parse, asked: Counted, cache
     assert everything(first) == everything(second)
 
 
-def test_what_is_wrong_with_a_source_is_told_also_out_of_the_cache(
+def test_a_finding_about_a_source_is_reported_from_the_cache_too(
     tmp_path: Path, parse: Parse, asked: Counted, cached: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warnings: list[str] = []
@@ -357,7 +361,7 @@ def test_what_is_wrong_with_a_source_is_told_also_out_of_the_cache(
     assert ["1 of 2 items without a usable tray name" in warning for warning in warnings] == [True, True]
 
 
-def test_an_outage_is_not_kept_in_the_cache(
+def test_an_outage_is_not_cached(
     site: Path, parse: Parse, asked: Counted, cached: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Display, "warning", lambda self, message: None)
@@ -372,7 +376,7 @@ def test_a_flushed_cache_is_not_read_but_written(parse: Parse, asked: Counted, c
     assert asked.times == 2
 
 
-def test_other_options_are_another_question(parse: Parse, asked: Counted, cached: str) -> None:
+def test_other_options_do_not_use_the_cached_answer(parse: Parse, asked: Counted, cached: str) -> None:
     parse(SIMULATED + cached)
     assert "r01t04" in parse(SIMULATED.replace("rack: 3", "rack: 4") + cached).hosts
     assert asked.times == 2
@@ -387,13 +391,13 @@ def test_a_cache_of_another_release_is_not_read(
     assert asked.times == 2
 
 
-def test_no_cache_unless_asked_for(parse: Parse, asked: Counted) -> None:
+def test_no_cache_by_default(parse: Parse, asked: Counted) -> None:
     parse(SIMULATED)
     parse(SIMULATED)
     assert asked.times == 2
 
 
-def test_the_fabric_file_is_read_anew_in_spite_of_the_cache(site: Path, parse: Parse, cached: str) -> None:
+def test_the_fabric_file_is_never_cached(site: Path, parse: Parse, cached: str) -> None:
     parse(FROM_FILE + cached)
     (site / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=1)))
     assert list(parse(FROM_FILE + cached).hosts) == ["r01t01", "spare01"]
@@ -443,7 +447,7 @@ IN_CONFIG = [
 
 
 @pytest.mark.parametrize(("text", "message"), IN_CONFIG)
-def test_a_wrong_option_is_told_with_file_and_key(tmp_path: Path, parse: Parse, text: str, message: str) -> None:
+def test_an_error_of_an_option_has_file_and_key(tmp_path: Path, parse: Parse, text: str, message: str) -> None:
     with pytest.raises(AnsibleParserError, match=message) as error:
         parse(text)
     assert str(error.value).startswith(f"{tmp_path / 'test.nvlink.yml'}: ")
@@ -454,7 +458,7 @@ def broken(document: dict[str, Any], **changes: Any) -> str:
     return json.dumps({**document, **changes})
 
 
-def test_a_wrong_fabric_file_is_told_with_file_and_field(site: Path, parse: Parse) -> None:
+def test_an_error_of_the_fabric_file_has_file_and_field(site: Path, parse: Parse) -> None:
     path = site / "fabric.json"
     good = json.loads(path.read_text())
     twice = dict(good["trays"]["r01t01"])
@@ -476,7 +480,7 @@ def test_a_wrong_fabric_file_is_told_with_file_and_field(site: Path, parse: Pars
         parse(FROM_FILE)
 
 
-def test_a_wrong_state_file_is_told_with_file_and_field(site: Path, parse: Parse) -> None:
+def test_an_error_of_the_state_file_has_file_and_field(site: Path, parse: Parse) -> None:
     path = site / "fabric.state.json"
     good = json.loads(path.read_text())
     good["trays"]["r01t01"]["health"] = "splendid"
@@ -487,7 +491,7 @@ def test_a_wrong_state_file_is_told_with_file_and_field(site: Path, parse: Parse
 
 
 @pytest.mark.parametrize("name", ["all", "nvlink", "nvlink_stale", "nvlink_clique_r01"])
-def test_a_tray_may_not_be_called_like_a_group(site: Path, parse: Parse, name: str) -> None:
+def test_a_tray_must_not_have_the_name_of_a_group(site: Path, parse: Parse, name: str) -> None:
     path = site / "fabric.json"
     document = json.loads(path.read_text())
     document["trays"][name] = document["trays"].pop("r01t01")
@@ -505,7 +509,7 @@ def test_a_missing_library_is_named(parse: Parse, monkeypatch: pytest.MonkeyPatc
         parse(SIMULATED)
 
 
-def test_nothing_is_added_where_anything_is_wrong(tmp_path: Path, new_plugin: Callable[[], InventoryModule]) -> None:
+def test_nothing_is_added_after_an_error(tmp_path: Path, new_plugin: Callable[[], InventoryModule]) -> None:
     from ansible.parsing.dataloader import DataLoader
 
     path = tmp_path / "bad.nvlink.yml"

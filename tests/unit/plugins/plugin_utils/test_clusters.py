@@ -34,17 +34,17 @@ from hypothesis import strategies as st
 R01, R02 = (tuple(f"r0{rack}t0{tray}" for tray in range(1, 5)) for rack in (1, 2))
 
 
-def say(site: Site, names: tuple[str, ...], **said: Any) -> None:
+def set_site(site: Site, names: tuple[str, ...], **reported: Any) -> None:
     for name in names:
-        site.site[name] = {**site.site.get(name, {}), **said}
+        site.site[name] = {**site.site.get(name, {}), **reported}
 
 
 def shared() -> Site:
     """Rack 1 and half of rack 2 are alpha's, the other half beta's; rack 2 is in the Kubernetes cluster k1 too."""
     site = Site(policy=Policy(moved_percent=100))
-    say(site, (*R01, *R02[:2]), slurm_cluster="alpha")
-    say(site, R02[2:], slurm_cluster="beta")
-    say(site, R02, kubernetes_cluster="k1")
+    set_site(site, (*R01, *R02[:2]), slurm_cluster="alpha")
+    set_site(site, R02[2:], slurm_cluster="beta")
+    set_site(site, R02, kubernetes_cluster="k1")
     site.discover()
     return site
 
@@ -71,7 +71,7 @@ def test_without_clusters_the_file_has_no_such_key() -> None:
     assert site.fabric.slurm_clusters == []
 
 
-def test_a_tray_that_is_down_or_of_which_the_site_says_nothing_keeps_its_clusters() -> None:
+def test_a_tray_without_observation_or_setting_keeps_its_clusters() -> None:
     site = shared()
     before = fabric_file.serialise(site.fabric)
     site.site.clear()
@@ -79,10 +79,10 @@ def test_a_tray_that_is_down_or_of_which_the_site_says_nothing_keeps_its_cluster
     assert (site.discover(now=LATER).changes, fabric_file.serialise(site.fabric)) == ([], before)
 
 
-def test_the_site_moves_a_tray_that_is_down_and_the_change_says_why() -> None:
+def test_the_site_moves_an_unreachable_tray_to_another_cluster_with_a_reason() -> None:
     site = shared()
     site.down.add("r02t02")
-    say(site, ("r02t02",), slurm_cluster="beta", kubernetes_cluster="")
+    set_site(site, ("r02t02",), slurm_cluster="beta", kubernetes_cluster="")
     placement = site.discover(now=LATER)
     assert placement.changes == [
         {
@@ -97,15 +97,15 @@ def test_the_site_moves_a_tray_that_is_down_and_the_change_says_why() -> None:
     assert "kubernetes_cluster" not in site.fabric.trays["r02t02"]
 
 
-def test_a_block_whose_trays_left_its_cluster_is_retired_and_comes_back_as_it_was() -> None:
+def test_a_block_without_trays_is_retired_and_restored_unchanged() -> None:
     site = shared()
-    say(site, R02[:2], slurm_cluster="beta")
+    set_site(site, R02[:2], slurm_cluster="beta")
     site.discover()
     assert blocks(site, "alpha") == [("r01", 0, R01), ("r02", 1, ())]
-    say(site, R01[:1], slurm_cluster="beta")
+    set_site(site, R01[:1], slurm_cluster="beta")
     site.discover()
     assert [row[:2] for row in blocks(site, "beta")] == [("r02", 0), ("r01", 1)]
-    say(site, R02[:2], slurm_cluster="alpha")
+    set_site(site, R02[:2], slurm_cluster="alpha")
     site.discover()
     assert blocks(site, "alpha")[1] == ("r02", 1, R02[:2])
 
@@ -117,15 +117,15 @@ def test_a_tray_that_moves_to_another_clique_gets_a_block_in_its_cluster() -> No
     assert [row[:2] for row in blocks(site, "beta")] == [("r02", 0), ("r02a", 1)]
 
 
-def test_the_first_cluster_of_a_file_takes_over_its_blocks_also_the_retired() -> None:
+def test_the_first_cluster_of_a_file_takes_over_all_its_blocks() -> None:
     site = Site(policy=Policy(moved_percent=100))
     site.discover()
     for name in R01:
         site.attach(name, clique_id=3)
     site.discover()
     running = [(block.name, block.position, block.trays) for block in site.fabric.blocks()]
-    say(site, R01[:1], slurm_cluster="new")
-    say(site, (*R01[1:], *R02), slurm_cluster="old")
+    set_site(site, R01[:1], slurm_cluster="new")
+    set_site(site, (*R01[1:], *R02), slurm_cluster="old")
     site.discover()
     assert [row[:2] for row in blocks(site, "old")] == [row[:2] for row in running]
     assert [row[:2] for row in blocks(site, "new")] == [("r01a", 0)]
@@ -133,21 +133,21 @@ def test_the_first_cluster_of_a_file_takes_over_its_blocks_also_the_retired() ->
 
 def test_a_clique_takes_the_block_that_runs_in_its_own_slurm() -> None:
     site = Site()
-    say(site, R01, slurm_cluster="alpha", block=("old1", 4))
-    say(site, R02, slurm_cluster="beta", block=("old1", 4))
+    set_site(site, R01, slurm_cluster="alpha", block=("old1", 4))
+    set_site(site, R02, slurm_cluster="beta", block=("old1", 4))
     placement = site.discover()
     assert blocks(site, "alpha") == [("old1", 4, R01)]
     assert blocks(site, "beta") == [("old1", 4, R02)]
     assert "block_mismatch" not in codes(placement)
-    say(site, R01[:2], block=("other", 5))
+    set_site(site, R01[:2], block=("other", 5))
     assert [row["tray"] for row in site.discover().findings if row["code"] == "block_mismatch"] == list(R01[:2])
 
 
 def test_two_clusters_may_each_have_a_node_of_one_name() -> None:
     site = shared()
-    say(site, (R01[0], R02[2]), slurm_node="node001")
+    set_site(site, (R01[0], R02[2]), slurm_node="node001")
     site.discover()
-    say(site, (R01[1],), slurm_node="node001")
+    set_site(site, (R01[1],), slurm_node="node001")
     with pytest.raises(
         NvlinkError, match=r"^fabric_slurm_node: trays r01t01 and r01t02 of cluster alpha would both be n"
     ):
@@ -156,27 +156,27 @@ def test_two_clusters_may_each_have_a_node_of_one_name() -> None:
 
 def test_trays_in_no_cluster_are_found_where_there_are_any() -> None:
     site = shared()
-    say(site, R01[:2], slurm_cluster="")
+    set_site(site, R01[:2], slurm_cluster="")
     messages = [row["message"] for row in site.discover().findings if row["code"] == "tray_in_no_cluster"]
     assert messages == [
         "Trays in no Slurm or Kubernetes cluster: r01t01, r01t02; set fabric_slurm_cluster on these hosts."
     ]
-    say(site, R01[:2], kubernetes_cluster="k2")
+    set_site(site, R01[:2], kubernetes_cluster="k2")
     assert "tray_in_no_cluster" not in codes(site.discover())
 
 
 @pytest.mark.parametrize(("cluster", "objects"), [("beta", ["moved_percent"]), ("", ["moved_percent"])])
-def test_many_trays_that_leave_their_cluster_meet_the_gate_of_those_that_move(cluster: str, objects: list[str]) -> None:
+def test_trays_that_leave_their_cluster_count_as_moved(cluster: str, objects: list[str]) -> None:
     site = shared()
     site.policy = Policy()
-    say(site, R01, slurm_cluster=cluster)
+    set_site(site, R01, slurm_cluster=cluster)
     assert [row["code"] for row in site.discover().objections] == objects
 
 
-def test_trays_that_come_to_their_first_cluster_meet_no_gate() -> None:
+def test_no_gate_objects_to_trays_that_enter_their_first_cluster() -> None:
     site = Site()
     site.discover()
-    say(site, (*R01, *R02), slurm_cluster="alpha")
+    set_site(site, (*R01, *R02), slurm_cluster="alpha")
     assert site.discover().objections == []
 
 
@@ -184,12 +184,12 @@ def test_a_proposal_of_another_slice_keeps_its_clusters() -> None:
     site = Site()
     site.discover()
     accepted, state = site.fabric, site.state
-    say(site, R01, slurm_cluster="alpha", kubernetes_cluster="k1")
+    set_site(site, R01, slurm_cluster="alpha", kubernetes_cluster="k1")
     pending = site.discover(R01).fabric
     carried = merge_pending(accepted, pending, R02)
     assert carried.as_dict() == pending.as_dict()
     site.fabric, site.state = carried, state
-    say(site, R02, slurm_cluster="alpha")
+    set_site(site, R02, slurm_cluster="alpha")
     assert blocks_of(site.discover(R02).fabric, "alpha") == [("r01", 0, 4), ("r02", 1, 4)]
     # What the other slice takes back, is gone.
     assert merge_pending(accepted, pending, R01).as_dict() == accepted.as_dict()
@@ -199,7 +199,7 @@ def blocks_of(fabric: Fabric, cluster: str) -> list[tuple[str, int, int]]:
     return [(block.name, block.position, len(block.trays)) for block in fabric.blocks(cluster)]
 
 
-def test_what_the_most_trusted_source_leaves_open_of_clusters_is_taken_from_the_next() -> None:
+def test_clusters_that_the_most_trusted_source_does_not_report_come_from_the_next() -> None:
     asked = Observation("r01t01", "ssh", slurm_cluster="alpha")
     listed = Observation("r01t01", "rest", slurm_cluster="beta", kubernetes_cluster="k1")
     merged = merge([Answer("ssh", [asked]), Answer("rest", [listed])], 0, fabric_file=False).observations
@@ -237,7 +237,7 @@ BLOCKS = ("clusters", "slurm", "alpha", "blocks")
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "sentence"),
     [
         (at("clusters", put=[]), "clusters must be an object, not []; correct it"),
         (at("clusters", "pbs", put={}), "clusters has the unknown key 'pbs'; remove it"),
@@ -291,12 +291,12 @@ BLOCKS = ("clusters", "slurm", "alpha", "blocks")
         ),
     ],
 )
-def test_each_mistake_is_one_sentence_with_its_field(change: Callable[[Any], None], says: str) -> None:
+def test_each_mistake_is_one_sentence_with_its_field(change: Callable[[Any], None], sentence: str) -> None:
     changed = document()
     change(changed)
     with pytest.raises(fabric_file.FabricFileError) as caught:
         fabric_file.parse(json.dumps(changed).encode(), "fabric.json")
-    assert str(caught.value).startswith(f"fabric.json: {says}")
+    assert str(caught.value).startswith(f"fabric.json: {sentence}")
     assert "\n" not in str(caught.value)
 
 
@@ -327,17 +327,17 @@ def test_any_value_at_any_place_of_clusters_gives_a_fabric_or_one_sentence(data:
     slurm_renderer.render(fabric, State())
     plan(fabric, None)
     for name, tray in fabric.trays.items():
-        held = [cluster for cluster in fabric.slurm_clusters for row in fabric.blocks(cluster) if name in row.trays]
-        assert held == ([tray["slurm_cluster"]] if "slurm_cluster" in tray else [])
+        reserved = [cluster for cluster in fabric.slurm_clusters for row in fabric.blocks(cluster) if name in row.trays]
+        assert reserved == ([tray["slurm_cluster"]] if "slurm_cluster" in tray else [])
 
 
 # --- the proposal ---
 
 
-def test_a_person_sees_the_blocks_of_each_cluster_in_the_difference() -> None:
+def test_the_diff_shows_the_blocks_of_each_cluster() -> None:
     site = shared()
     before = site.fabric
-    say(site, R01[:1], slurm_cluster="beta")
+    set_site(site, R01[:1], slurm_cluster="beta")
     placement = site.discover()
     assert proposal.diff_text(before, placement.fabric, placement.changes) == [
         "r01t01: r01 (slurm_cluster alpha -> beta)",
@@ -351,23 +351,23 @@ def test_a_person_sees_the_blocks_of_each_cluster_in_the_difference() -> None:
 
 def test_the_inventory_has_groups_and_names_of_each_cluster_and_blocks_of_the_tray() -> None:
     site = shared()
-    say(site, ("r01t01",), slurm_cluster="")
+    set_site(site, ("r01t01",), slurm_cluster="")
     site.discover()
-    made = plan(site.fabric, None)
-    assert made.vars == {"nvlink_slurm_cluster": None, "nvlink_kubernetes_cluster": None}
-    groups = {name: (group.vars, tuple(group.hosts)) for name, group in made.groups.items() if group.hosts}
+    planned = plan(site.fabric, None)
+    assert planned.vars == {"nvlink_slurm_cluster": None, "nvlink_kubernetes_cluster": None}
+    groups = {name: (group.vars, tuple(group.hosts)) for name, group in planned.groups.items() if group.hosts}
     assert groups["nvlink_slurm_alpha"] == ({"nvlink_slurm_cluster": "alpha"}, (*R01[1:], *R02[:2]))
     assert groups["nvlink_slurm_beta"] == ({"nvlink_slurm_cluster": "beta"}, R02[2:])
     assert groups["nvlink_kubernetes_k1"] == ({"nvlink_kubernetes_cluster": "k1"}, R02)
     # Rack 2's block has one name in both, rack 1 has a tray in none.
     assert groups["nvlink_clique_r02"][0]["nvlink_block"] == "r02"
     assert "nvlink_block" not in groups["nvlink_clique_r01"][0]
-    assert [made.hosts[name]["nvlink_block"] for name in R01] == [None, "r01", "r01", "r01"]
+    assert [planned.hosts[name]["nvlink_block"] for name in R01] == [None, "r01", "r01", "r01"]
 
 
 def test_a_name_that_no_group_can_have_is_written_with_underscores() -> None:
     site = Site()
-    say(site, R01, slurm_cluster="gb200-a.prod")
+    set_site(site, R01, slurm_cluster="gb200-a.prod")
     site.discover()
     assert plan(site.fabric, None).groups["nvlink_slurm_gb200_a_prod"].hosts == list(R01)
 
@@ -375,9 +375,9 @@ def test_a_name_that_no_group_can_have_is_written_with_underscores() -> None:
 def test_without_clusters_the_inventory_is_as_it_was() -> None:
     site = Site()
     site.discover()
-    made = plan(site.fabric, None)
-    assert made.vars == {}
-    assert not [name for name in made.groups if name.startswith(("nvlink_slurm", "nvlink_kubernetes"))]
+    planned = plan(site.fabric, None)
+    assert planned.vars == {}
+    assert not [name for name in planned.groups if name.startswith(("nvlink_slurm", "nvlink_kubernetes"))]
 
 
 def test_a_live_source_alone_shows_clusters_under_provisional_names() -> None:
@@ -407,11 +407,11 @@ def test_each_slurm_cluster_has_its_own_files() -> None:
 
 def test_a_cluster_without_trays_has_no_file_and_the_findings_name_their_cluster() -> None:
     site = shared()
-    say(site, R02[2:], slurm_cluster="alpha")
+    set_site(site, R02[2:], slurm_cluster="alpha")
     site.discover()
     files = slurm_renderer.render(site.fabric, State())
     assert not [path for path in files if "beta" in path]
-    say(site, R02[:2], slurm_cluster="beta")
+    set_site(site, R02[:2], slurm_cluster="beta")
     site.discover()
     found = slurm_renderer.findings(site.fabric, State())
     assert found
@@ -422,15 +422,15 @@ def test_one_cluster_renders_the_same_text_as_none() -> None:
     site = Site()
     site.discover()
     before = slurm_renderer.render(site.fabric, State())
-    say(site, (*R01, *R02), slurm_cluster="alpha")
+    set_site(site, (*R01, *R02), slurm_cluster="alpha")
     site.discover()
     after = slurm_renderer.render(site.fabric, State())
     assert {path.replace("slurm/alpha/", "slurm/"): text for path, text in after.items()} == before
 
 
-def test_the_pictures_show_a_trays_own_block() -> None:
+def test_rack_map_and_report_show_a_trays_own_block() -> None:
     site = shared()
-    say(site, ("r01t01",), slurm_cluster="")
+    set_site(site, ("r01t01",), slurm_cluster="")
     site.discover()
     lines = "\n".join(rack_map.rack_map(site.fabric, site.state, width=200))
     assert "beta r02 @0" in lines

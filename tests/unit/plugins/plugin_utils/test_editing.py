@@ -34,13 +34,13 @@ def test_a_renamed_tray_keeps_its_place_and_its_names_elsewhere() -> None:
         ({"r01t02": "a b"}, "rename: 'a b' is not valid in a Slurm hostlist"),
     ],
 )
-def test_a_name_that_cannot_be_given_is_refused(names: dict[str, str], problem: str) -> None:
+def test_an_invalid_name_is_rejected(names: dict[str, str], problem: str) -> None:
     with pytest.raises(FabricFileError) as failure:
         editing.rename(TWO, names, TODAY)
     assert str(failure.value).startswith(problem)
 
 
-def test_a_removed_tray_leaves_its_clique_and_block_where_they_are() -> None:
+def test_a_removed_tray_keeps_its_clique_and_block() -> None:
     after, changes = editing.remove(TWO, list(TWO.trays), TODAY)
     assert (after.trays, after.cliques) == ({}, TWO.cliques)
     assert [row["tray"] for row in changes] == list(TWO.trays)
@@ -48,6 +48,6 @@ def test_a_removed_tray_leaves_its_clique_and_block_where_they_are() -> None:
     fabric_file.check(after.as_dict(), "fabric.json", TWO)
 
 
-def test_the_state_follows() -> None:
+def test_the_state_is_edited_too() -> None:
     edited = editing.of_state(state(TWO), {"r01t02": "left"}, ["r01t03"])
     assert sorted(edited.trays) == ["left", "r01t01"]

@@ -49,13 +49,13 @@ def test_what_is_written_is_read_again_to_the_byte(path: str) -> None:
     assert data.endswith(b"}\n")
 
 
-def test_a_fabric_without_trays_is_sound() -> None:
+def test_a_fabric_without_trays_is_valid() -> None:
     assert (
         fabric_file.parse(b'{"schema_version":1,"domains":{},"cliques":{},"trays":{},"overrides":[]}', "f").trays == {}
     )
 
 
-def test_the_shipped_schema_says_the_same_to_other_tools() -> None:
+def test_the_shipped_schema_is_valid_for_other_tools() -> None:
     schema = json.loads((Path(fabric_file.__file__).parent / "schema" / "fabric-1.json").read_text())
     jsonschema.Draft7Validator.check_schema(schema)
     jsonschema.validate(document(), schema)
@@ -91,7 +91,7 @@ R02A = ("cliques", "r02a")
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "sentence"),
     [
         (put("schema_version")(2), "schema_version is 2, and this release of rackscale.nvlink reads 1; "),
         (put("schema_version")(True), "schema_version is True, and "),
@@ -165,19 +165,19 @@ R02A = ("cliques", "r02a")
         ),
     ],
 )
-def test_each_mistake_is_one_sentence_with_file_and_field(change: Callable[[Document], None], says: str) -> None:
+def test_each_mistake_is_one_sentence_with_file_and_field(change: Callable[[Document], None], sentence: str) -> None:
     wrong = document()
     change(wrong)
     with pytest.raises(FabricFileError) as caught:
         fabric_file.parse(json.dumps(wrong).encode(), "/srv/fabric.json")
     message = str(caught.value)
-    assert message.startswith(f"/srv/fabric.json: {says}")
+    assert message.startswith(f"/srv/fabric.json: {sentence}")
     assert "\n" not in message
     assert len(message) < 300
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "sentence"),
     [
         (b"", "is not JSON at line 1 column 1 "),
         (b'{\n "trays": }', "is not JSON at line 2 column 11 "),
@@ -190,10 +190,10 @@ def test_each_mistake_is_one_sentence_with_file_and_field(change: Callable[[Docu
         (b'{"overrides": [{"gate": 1, "gate": 2}]}', "overrides.gate is defined twice; "),
     ],
 )
-def test_broken_json_is_told_with_its_place(data: bytes, says: str) -> None:
+def test_an_error_of_invalid_json_has_its_position(data: bytes, sentence: str) -> None:
     with pytest.raises(FabricFileError) as caught:
         fabric_file.parse(data, "/srv/fabric.json")
-    assert str(caught.value).startswith(f"/srv/fabric.json: {says}")
+    assert str(caught.value).startswith(f"/srv/fabric.json: {sentence}")
     assert len(str(caught.value)) < 300
 
 
@@ -247,18 +247,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\0", "\udc80", "198.51.100.7\0", "198.51.100", "fe80::1%eth0", "::g"])
-def test_what_is_no_address_is_none_whatever_it_holds(text: str) -> None:
+def test_any_text_that_is_not_an_address_is_rejected(text: str) -> None:
     assert not fabric_file.is_address(text)
 
 
-def test_the_state_stands_beside_and_may_be_missing(path: str) -> None:
+def test_the_state_file_is_optional(path: str) -> None:
     assert fabric_file.load_state(path) is None
     state = fabrics.state(fabrics.fabric())
-    beside = Path(fabric_file.state_path(path))
-    assert beside.name == "fabric.state.json"
-    beside.write_bytes(fabric_file.serialise(state))
+    sibling = Path(fabric_file.state_path(path))
+    assert sibling.name == "fabric.state.json"
+    sibling.write_bytes(fabric_file.serialise(state))
     assert fabric_file.load_state(path) == state
-    beside.write_text('{"schema_version": 1, "written_at": null, "trays": {"a": {}}, "findings": []}')
+    sibling.write_text('{"schema_version": 1, "written_at": null, "trays": {"a": {}}, "findings": []}')
     with pytest.raises(FabricFileError, match=r"fabric\.state\.json: trays\.a lacks state; add it$"):
         fabric_file.load_state(path)
 
@@ -313,7 +313,7 @@ KILLED = """
 
 
 @pytest.mark.parametrize("step", ["open", "fchmod", "fsync", "replace", "last"])
-def test_a_kill_at_any_step_leaves_one_whole_file_and_the_next_write_works(tmp_path: Path, step: str) -> None:
+def test_a_kill_at_any_step_leaves_a_complete_file_and_the_next_write_works(tmp_path: Path, step: str) -> None:
     target = tmp_path / "fabric.json"
     target.write_bytes(b"old" * 100_000)
     assert python(KILLED, str(target), step).wait(30) == -signal.SIGKILL
@@ -331,13 +331,13 @@ HOLDER = """
 """
 
 
-def test_the_second_writer_is_told_who_holds_the_lock_and_a_dead_one_holds_nothing(path: str) -> None:
+def test_the_second_writer_gets_the_holder_of_the_lock_and_a_dead_process_holds_none(path: str) -> None:
     holder = python(HOLDER, path)
     assert holder.stdout
     assert holder.stdout.readline() == "held\n"
     try:
-        says = rf"^{path}: another run is writing it \(pid {holder.pid} on \S+ since {NOW}\); wait for it to end$"
-        with pytest.raises(FabricFileError, match=says), storage.locked(path, NOW):
+        sentence = rf"^{path}: another run is writing it \(pid {holder.pid} on \S+ since {NOW}\); wait for it to end$"
+        with pytest.raises(FabricFileError, match=sentence), storage.locked(path, NOW):
             pass
     finally:
         holder.kill()
@@ -369,13 +369,13 @@ def test_many_writers_never_hold_the_lock_together(path: str) -> None:
 
 
 def proposed(path: str, base: bytes | None = None) -> proposal.Proposal:
-    made = proposal.propose(base, fabrics.fabric(), [], [], NOW)
-    Path(proposal.proposal_path(path)).write_bytes(made.encode())
-    return made
+    planned = proposal.propose(base, fabrics.fabric(), [], [], NOW)
+    Path(proposal.proposal_path(path)).write_bytes(planned.encode())
+    return planned
 
 
-def test_a_proposal_announces_the_sha256_of_what_will_be_written(path: str) -> None:
-    made = proposed(path)
+def test_a_proposal_has_the_sha256_of_the_file_to_write(path: str) -> None:
+    planned = proposed(path)
     content = json.loads(Path(proposal.proposal_path(path)).read_text())
     assert content.keys() == {
         "schema_version",
@@ -386,27 +386,27 @@ def test_a_proposal_announces_the_sha256_of_what_will_be_written(path: str) -> N
         "objections",
         "fabric",
     }
-    assert content["sha256"] == fabric_file.digest(fabric_file.serialise(fabrics.fabric())) == made.sha256
-    assert proposal.load_proposal(path) == made
+    assert content["sha256"] == fabric_file.digest(fabric_file.serialise(fabrics.fabric())) == planned.sha256
+    assert proposal.load_proposal(path) == planned
 
 
 def test_both_sha256_are_accepted(path: str) -> None:
-    made = proposed(path)
+    planned = proposed(path)
     of_file = fabric_file.digest(Path(proposal.proposal_path(path)).read_bytes())
-    assert proposal.accept(path, made.sha256, None).data == made.data
-    assert proposal.accept(path, of_file, None).data == made.data
+    assert proposal.accept(path, planned.sha256, None).data == planned.data
+    assert proposal.accept(path, of_file, None).data == planned.data
 
 
-def test_a_changed_fabric_file_refuses_the_proposal(path: str) -> None:
-    made = proposed(path, base=b"what it was")
-    assert proposal.accept(path, made.sha256, b"what it was")
+def test_a_proposal_from_another_fabric_file_is_rejected(path: str) -> None:
+    planned = proposed(path, base=b"what it was")
+    assert proposal.accept(path, planned.sha256, b"what it was")
     for base in (b"what it is", None):
         with pytest.raises(FabricFileError, match=rf"^{path}: has changed since the proposal was made; "):
-            proposal.accept(path, made.sha256, base)
+            proposal.accept(path, planned.sha256, base)
 
 
 @pytest.mark.parametrize("sha256", ["", "f00", "G" * 64, "0" * 63 + "\n", "0" * 64])
-def test_another_sha256_is_refused(path: str, sha256: str) -> None:
+def test_another_sha256_is_rejected(path: str, sha256: str) -> None:
     proposed(path)
     with pytest.raises(FabricFileError, match="sha256"):
         proposal.accept(path, sha256, None)
@@ -427,23 +427,23 @@ def test_without_a_proposal_there_is_nothing_to_accept(path: str) -> None:
         put("schema_version")(9),
     ],
 )
-def test_a_proposal_that_was_tampered_with_is_refused(path: str, change: Callable[[Document], None]) -> None:
-    made = proposed(path)
-    beside = Path(proposal.proposal_path(path))
-    content = json.loads(beside.read_text())
+def test_a_modified_proposal_is_rejected(path: str, change: Callable[[Document], None]) -> None:
+    planned = proposed(path)
+    sibling = Path(proposal.proposal_path(path))
+    content = json.loads(sibling.read_text())
     change(content)
-    beside.write_text(json.dumps(content))
-    with pytest.raises(FabricFileError, match=rf"^{beside}: "):
-        proposal.accept(path, made.sha256, None)
+    sibling.write_text(json.dumps(content))
+    with pytest.raises(FabricFileError, match=rf"^{sibling}: "):
+        proposal.accept(path, planned.sha256, None)
 
 
-def test_a_proposal_whose_fabric_and_sha256_were_both_changed_must_still_be_sound(path: str) -> None:
+def test_a_proposal_with_changed_fabric_and_sha256_must_still_be_valid(path: str) -> None:
     wrong = fabrics.fabric()
     wrong.trays["r01t01"]["clique"] = "r99"
-    made = proposal.propose(None, wrong, [], [], NOW)
-    Path(proposal.proposal_path(path)).write_bytes(made.encode())
+    planned = proposal.propose(None, wrong, [], [], NOW)
+    Path(proposal.proposal_path(path)).write_bytes(planned.encode())
     with pytest.raises(FabricFileError, match=r"trays\.r01t01\.clique names the unknown clique r99"):
-        proposal.accept(path, made.sha256, None)
+        proposal.accept(path, planned.sha256, None)
 
 
 def test_the_same_on_another_day_is_the_same_proposal() -> None:
@@ -457,7 +457,7 @@ def test_the_same_on_another_day_is_the_same_proposal() -> None:
     assert not proposal.propose(b"", today, [], [], NOW).repeats(first)
 
 
-def test_the_difference_is_told_tray_by_tray_then_by_domain_and_clique() -> None:
+def test_the_diff_shows_trays_then_domains_and_cliques() -> None:
     before, after = fabrics.fabric(racks=1, trays=2, split=()), fabrics.fabric(racks=2, trays=2)
     after.domains["r01"]["expected_trays"] = 18
     changes: Any = [

@@ -55,7 +55,7 @@ def test_a_domain_whose_trays_all_join_another_has_merged() -> None:
     }
 
 
-def test_a_domain_whose_trays_part_has_split() -> None:
+def test_a_domain_whose_trays_divide_has_split() -> None:
     site = placed()
     for name in R02[:2]:
         site.attach(name, NEW_UUID)
@@ -64,7 +64,7 @@ def test_a_domain_whose_trays_part_has_split() -> None:
     }
 
 
-def test_a_tray_carried_to_another_rack_neither_merges_nor_splits() -> None:
+def test_a_tray_moved_to_another_rack_neither_merges_nor_splits() -> None:
     site = placed()
     site.attach("r02t01", site.uuid_of("r01t01"))
     assert objecting(site) == {}
@@ -77,7 +77,7 @@ def test_a_rack_with_a_new_uuid_neither_merges_nor_splits() -> None:
     assert objecting(site) == {}
 
 
-def test_a_rack_parted_into_cliques_keeps_its_domain() -> None:
+def test_a_rack_split_into_cliques_keeps_its_domain() -> None:
     site = placed()
     for name in R01[:2]:
         site.attach(name, clique_id=7)
@@ -96,7 +96,7 @@ def test_a_domain_that_falls_below_its_expected_size(policy: dict[str, Any]) -> 
     assert "r02 shrinks from 4 to 3 of 4 expected trays; " in found["clique_shrank"]
 
 
-def test_a_declared_clique_that_is_parted_shrinks() -> None:
+def test_a_declared_clique_that_is_split_shrinks() -> None:
     site = placed()
     site.attach("r01t01", clique_id=7)
     assert objecting(site, expected=DECLARED)["clique_shrank"].startswith("Clique r01 shrinks from 4 to 3 of 4 ")
@@ -139,7 +139,7 @@ def test_a_tray_in_another_rack_than_declared_is_found() -> None:
         ("2026-13-41T04:49:59Z", True),
     ],
 )
-def test_an_old_observation_changes_no_place_unseen(observed_at: str, old: bool) -> None:
+def test_an_old_observation_is_an_objection(observed_at: str, old: bool) -> None:
     site = Site(racks=1, trays_per_rack=1)
     site.facts["r01t01"]["observed_at"] = observed_at
     assert list(objecting(site, max_age=600)) == ["source_too_old"] * old
@@ -150,7 +150,7 @@ def test_an_old_observation_changes_no_place_unseen(observed_at: str, old: bool)
 # --- overrides ---
 
 
-def test_a_named_gate_does_not_object_and_the_file_keeps_when_and_what() -> None:
+def test_an_overridden_gate_does_not_object_and_is_recorded() -> None:
     site = placed()
     for name in R02:
         site.attach(name, site.uuid_of("r01t01"))
@@ -202,7 +202,7 @@ def mixing(site: Site) -> None:
         ("mixed_cliques", mixing, {"conflict_policy": "majority"}),
     ],
 )
-def test_each_gate_can_be_overridden_by_its_name_and_the_file_keeps_when_and_what(
+def test_each_gate_can_be_overridden_and_is_recorded(
     gate: str, happens: Callable[[Site], None], policy: dict[str, Any]
 ) -> None:
     site = placed()
@@ -239,7 +239,7 @@ def test_each_gate_can_be_overridden_by_its_name_and_the_file_keeps_when_and_wha
         ({"expected": {"a": ("t1",), "b": ("t1",)}}, r"^expected: t1 is listed in a and in b; list it once$"),
     ],
 )
-def test_a_policy_that_cannot_be_followed_is_refused(policy: dict[str, Any], message: str) -> None:
+def test_an_invalid_policy_is_rejected(policy: dict[str, Any], message: str) -> None:
     with pytest.raises(NvlinkError, match=message):
         Policy(**policy)
 
@@ -282,7 +282,7 @@ def test_the_majority_moves_no_tray_without_a_named_override() -> None:
     assert {"mixed_cliques", "tray_not_attached"} <= codes(placement, "r01t02")
 
 
-def test_the_majority_moves_a_tray_with_one_and_the_file_keeps_it() -> None:
+def test_the_majority_moves_a_tray_with_a_recorded_override() -> None:
     site = placed()
     mixed(site, "r01t02")
     site.policy = Policy(conflict_policy="majority", override=("mixed_cliques",))

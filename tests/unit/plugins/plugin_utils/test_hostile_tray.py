@@ -20,14 +20,14 @@ DECLARED = {rack: tuple(f"{rack}t{tray:02d}" for tray in range(1, 19)) for rack 
 
 
 def site(**policy: Any) -> Site:
-    made = Site(racks=2, trays_per_rack=18)
-    made.discover()
-    made.policy = Policy(**policy)
-    return made
+    planned = Site(racks=2, trays_per_rack=18)
+    planned.discover()
+    planned.policy = Policy(**policy)
+    return planned
 
 
-def objections(made: Site) -> list[str]:
-    return [row["code"] for row in made.discover().objections]
+def objections(planned: Site) -> list[str]:
+    return [row["code"] for row in planned.discover().objections]
 
 
 @pytest.mark.parametrize(
@@ -35,72 +35,72 @@ def objections(made: Site) -> list[str]:
     [({}, []), ({"moved_percent": 0}, ["moved_percent"]), ({"expected": DECLARED}, ["clique_shrank"])],
 )
 def test_it_may_move_itself_to_a_known_clique_unless_racks_are_declared(policy: Any, expected: list[str]) -> None:
-    made = site(**policy)
-    made.attach(LIAR, made.uuid_of(VICTIM))
-    assert objections(made) == expected
+    planned = site(**policy)
+    planned.attach(LIAR, planned.uuid_of(VICTIM))
+    assert objections(planned) == expected
 
 
 def test_a_domain_of_its_own_is_a_split() -> None:
-    made = site()
-    made.attach(LIAR, NEW_UUID)
-    assert objections(made) == ["domain_split"]
+    planned = site()
+    planned.attach(LIAR, NEW_UUID)
+    assert objections(planned) == ["domain_split"]
 
 
 def test_it_moves_no_other_tray() -> None:
-    made = site()
-    before = dict(made.fabric.trays)
-    made.attach(LIAR, made.uuid_of(VICTIM))
-    made.facts[LIAR]["hostname"] = VICTIM
-    assert kinds(made.discover()) == {LIAR: "moved"}
-    assert {name: row for name, row in made.fabric.trays.items() if name != LIAR} == {
+    planned = site()
+    before = dict(planned.fabric.trays)
+    planned.attach(LIAR, planned.uuid_of(VICTIM))
+    planned.facts[LIAR]["hostname"] = VICTIM
+    assert kinds(planned.discover()) == {LIAR: "moved"}
+    assert {name: row for name, row in planned.fabric.trays.items() if name != LIAR} == {
         name: row for name, row in before.items() if name != LIAR
     }
 
 
 @pytest.mark.parametrize("victim_is_down", [False, True])
-def test_it_gets_no_gpu_that_the_fabric_file_gives_to_another(victim_is_down: bool) -> None:
-    made = site()
-    before = made.fabric
+def test_it_gets_no_gpu_of_another_tray_in_the_fabric_file(victim_is_down: bool) -> None:
+    planned = site()
+    before = planned.fabric
     if victim_is_down:
-        made.down.add(VICTIM)
-    made.facts[LIAR]["gpus"] = [dict(gpu) for gpu in made.facts[VICTIM]["gpus"]]
-    done = made.discover()
+        planned.down.add(VICTIM)
+    planned.facts[LIAR]["gpus"] = [dict(gpu) for gpu in planned.facts[VICTIM]["gpus"]]
+    done = planned.discover()
     assert (done.fabric.trays, done.changes) == (before.trays, [])
     assert "tray_duplicate" in codes(done, LIAR)
 
 
 @pytest.mark.parametrize("victim_is_down", [False, True])
 def test_it_gets_no_imex_address_of_a_member_of_its_clique(victim_is_down: bool) -> None:
-    made = site()
+    planned = site()
     member = "r02t02"
     if victim_is_down:
-        made.down.add(member)
-    address = made.fabric.trays[member]["imex_address"]
-    made.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": address, "prefix": 24}]
-    made.discover()
-    assert made.fabric.trays[member]["imex_address"] == address
-    assert made.fabric.trays[LIAR]["imex_address"] != address
+        planned.down.add(member)
+    address = planned.fabric.trays[member]["imex_address"]
+    planned.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": address, "prefix": 24}]
+    planned.discover()
+    assert planned.fabric.trays[member]["imex_address"] == address
+    assert planned.fabric.trays[LIAR]["imex_address"] != address
 
 
 def test_an_address_outside_the_networks_of_imex_is_not_taken() -> None:
-    made = site(imex_networks=("10.0.0.0/8",))
-    before = made.fabric.trays[LIAR]["imex_address"]
-    made.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": "203.0.113.66", "prefix": 24}]
-    made.discover()
-    assert made.fabric.trays[LIAR]["imex_address"] == before
+    planned = site(imex_networks=("10.0.0.0/8",))
+    before = planned.fabric.trays[LIAR]["imex_address"]
+    planned.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": "203.0.113.66", "prefix": 24}]
+    planned.discover()
+    assert planned.fabric.trays[LIAR]["imex_address"] == before
 
 
-def test_another_address_of_its_own_is_a_change_that_no_gate_stops() -> None:
-    made = site(imex_networks=("10.0.0.0/8",))
-    made.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": "10.9.9.9", "prefix": 24}]
-    done = made.discover()
+def test_no_gate_objects_to_another_address_of_its_own() -> None:
+    planned = site(imex_networks=("10.0.0.0/8",))
+    planned.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": "10.9.9.9", "prefix": 24}]
+    done = planned.discover()
     assert (kinds(done), done.objections) == ({LIAR: "address"}, [])
 
 
-def test_silence_and_nonsense_change_nothing() -> None:
-    made = site()
-    before = made.fabric
-    made.facts[LIAR]["gpus"] = [{"uuid": "{{ lookup('pipe', 'id') }}", "fabric": "\x1b[31m"}, None, "x" * 10000]
-    done = made.discover()
+def test_missing_and_invalid_answers_change_nothing() -> None:
+    planned = site()
+    before = planned.fabric
+    planned.facts[LIAR]["gpus"] = [{"uuid": "{{ lookup('pipe', 'id') }}", "fabric": "\x1b[31m"}, None, "x" * 10000]
+    done = planned.discover()
     assert (done.fabric, done.changes) == (before, [])
-    assert made.state_of(LIAR) != "present"
+    assert planned.state_of(LIAR) != "present"

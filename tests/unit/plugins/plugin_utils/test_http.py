@@ -37,10 +37,10 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def client(**options: Any) -> http.Client:
-    return http.Client("rest", way(**options))
+    return http.Client("rest", config(**options))
 
 
-def way(**options: Any) -> http.ClientConfig:
+def config(**options: Any) -> http.ClientConfig:
     return http.client_config(Options({"timeout": 5, **options}, http.OPTIONS, "rest"))
 
 
@@ -68,8 +68,8 @@ def test_basic_authentication_takes_its_password_from_a_file(tmp_path: Path) -> 
     (tmp_path / "password").write_text(f"{SECRET}\n")
     with served(lambda _asked, reply: reply.json({})) as server:
         client(username="ro-user", password_file=str(tmp_path / "password")).get(server.url)
-    said = server.asked[0].headers["authorization"].removeprefix("Basic ")
-    assert base64.b64decode(said).decode() == f"ro-user:{SECRET}"
+    reported = server.asked[0].headers["authorization"].removeprefix("Basic ")
+    assert base64.b64decode(reported).decode() == f"ro-user:{SECRET}"
 
 
 def test_a_netrc_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_slow_tls_handshake_ends_at_the_timeout() -> None:
     assert "gave no complete answer in 0.5 seconds" in message
 
 
-def test_a_server_that_goes_in_the_middle_of_a_tls_handshake_is_asked_again() -> None:
+def test_a_request_is_retried_after_an_aborted_tls_handshake() -> None:
     """As one that is stopped just then; it may be back in a moment."""
 
     def take_and_leave(listening: socket.socket) -> None:
@@ -153,20 +153,20 @@ def test_the_deadline_holds_for_all_requests_together() -> None:
         assert time.monotonic() - start < 1.5
 
 
-def test_nobody_listens() -> None:
+def test_a_refused_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     assert "refuses the connection, 3 times" in refused(f"http://127.0.0.1:{port}/api", token=SECRET)
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_failing_server_is_asked_three_times(status: int) -> None:
+def test_a_failing_request_is_sent_three_times(status: int) -> None:
     with served(lambda _asked, reply: reply.send(status, SECRET.encode())) as server:
         assert f"failed with HTTP {status}, 3 times" in refused(server.url, token=SECRET)
     assert len(server.asked) == 3
 
 
-def test_a_failure_that_passes_is_no_failure() -> None:
+def test_a_transient_failure_is_retried() -> None:
     def second_time(_asked: Asked, reply: Reply) -> None:
         reply.json({}, status=200 if len(server.asked) > 1 else 503, Retry_After="1")
 
@@ -176,7 +176,7 @@ def test_a_failure_that_passes_is_no_failure() -> None:
         assert time.monotonic() - start >= 1
 
 
-def test_no_wait_outlasts_the_deadline() -> None:
+def test_no_pause_exceeds_the_deadline() -> None:
     with served(lambda _asked, reply: reply.send(503, Retry_After="3600")) as server:
         start = time.monotonic()
         refused(server.url, deadline=2)
@@ -217,7 +217,7 @@ def test_repeatable_requests_share_a_connection(tmp_path: Path, secure: bool) ->
     assert (first.method, first.target, first.headers["authorization"]) == ("PATCH", "/x?y=1", f"Bearer {SECRET}")
 
 
-def test_a_connection_that_the_server_has_ended_is_made_anew() -> None:
+def test_a_connection_that_the_server_closed_is_opened_again() -> None:
     ports = []
 
     def answer(_asked: Asked, reply: Reply) -> None:
@@ -234,7 +234,7 @@ def test_a_connection_that_the_server_has_ended_is_made_anew() -> None:
     assert len(set(ports)) == 2
 
 
-def test_a_repeatable_request_is_made_again_where_its_failure_may_pass() -> None:
+def test_a_repeatable_request_is_retried_after_a_transient_failure() -> None:
     def answer(_asked: Asked, reply: Reply) -> None:
         reply.json({}, status=200 if len(server.asked) > 1 else 429)
 
@@ -245,7 +245,7 @@ def test_a_repeatable_request_is_made_again_where_its_failure_may_pass() -> None
     assert [asked.body for asked in server.asked] == [b'{"a": 1}'] * 2
 
 
-def test_a_kept_connection_is_held_to_the_time_of_each_request() -> None:
+def test_a_kept_connection_has_the_timeout_of_each_request() -> None:
     def answer(_asked: Asked, reply: Reply) -> None:
         if len(server.asked) == 1:
             reply.json({})
@@ -272,7 +272,7 @@ def test_a_proxy_is_used_for_repeatable_requests_too(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("status", "token", "said"),
+    ("status", "token", "reported"),
     [
         (401, SECRET, "rejects the credentials (HTTP 401); check the token or password"),
         (401, None, "requires credentials (HTTP 401)"),
@@ -281,14 +281,14 @@ def test_a_proxy_is_used_for_repeatable_requests_too(monkeypatch: pytest.MonkeyP
         (418, SECRET, "answered HTTP 418"),
     ],
 )
-def test_a_refusal_is_told_at_once(status: int, token: str | None, said: str) -> None:
+def test_a_rejected_request_is_not_retried(status: int, token: str | None, reported: str) -> None:
     with served(lambda _asked, reply: reply.send(status, SECRET.encode(), WWW_Authenticate=SECRET)) as server:
-        assert said in refused(f"{server.url}/{token}?key={SECRET}", token=token)
+        assert reported in refused(f"{server.url}/{token}?key={SECRET}", token=token)
     assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "reported"),
     [
         (b'{"items": [', "returned 11 bytes that are not a JSON document"),
         (b"", "returned 0 bytes"),
@@ -297,17 +297,17 @@ def test_a_refusal_is_told_at_once(status: int, token: str | None, said: str) ->
         (b"[" * 100_000, "JSON"),
     ],
 )
-def test_broken_json(body: bytes, said: str) -> None:
+def test_broken_json(body: bytes, reported: str) -> None:
     with served(lambda _asked, reply: reply.send(200, body)) as server:
-        assert said in refused(server.url)
+        assert reported in refused(server.url)
 
 
-def test_a_cut_off_answer() -> None:
+def test_a_truncated_answer() -> None:
     with served(lambda _asked, reply: reply.send(200, b"{", Content_Length="100")) as server:
         assert "closed the connection before the end of its answer, 3 times" in refused(server.url)
 
 
-def test_what_is_no_http() -> None:
+def test_an_answer_that_is_not_http() -> None:
     def ssh(_asked: Asked, reply: Reply) -> None:
         reply.raw.write(b"SSH-2.0-x\r\n")
 
@@ -381,7 +381,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def test_the_sites_own_ca(authority: Authority) -> None:
+def test_a_ca_of_the_site(authority: Authority) -> None:
     with served(lambda _asked, reply: reply.json({}), authority.server_context()) as server:
         assert client(ca_file=str(authority.ca_file)).get(server.url).status == 200
         assert client(validate_certs=False).get(server.url).status == 200
@@ -410,7 +410,7 @@ def test_a_client_certificate(authority: Authority) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reported"),
     [
         ({"ca_file": "/nowhere/ca.pem"}, "rest: ca_file No such file"),
         ({"ca_file": __file__}, "rest: ca_file cannot be used"),
@@ -418,8 +418,8 @@ def test_a_client_certificate(authority: Authority) -> None:
         ({"validate_certs": False, "client_cert": __file__}, "rest: client_cert or client_key cannot be used"),
     ],
 )
-def test_unusable_certificate_files(options: dict[str, Any], said: str) -> None:
-    assert said in refused("https://127.0.0.1:1/", **options)
+def test_unusable_certificate_files(options: dict[str, Any], reported: str) -> None:
+    assert reported in refused("https://127.0.0.1:1/", **options)
 
 
 # ------------------------------------------------------------------------------------------------------------ memory
@@ -473,15 +473,15 @@ def token_file(tmp_path: Path) -> Path:
 
 
 def test_a_token_file(token_file: Path) -> None:
-    assert way(token_file=str(token_file)).headers == {"Authorization": f"Bearer {SECRET}"}
+    assert config(token_file=str(token_file)).headers == {"Authorization": f"Bearer {SECRET}"}
 
 
-def test_access_shows_no_secret(token_file: Path) -> None:
-    assert SECRET not in repr(way(token_file=str(token_file)))
+def test_the_client_config_shows_no_secret(token_file: Path) -> None:
+    assert SECRET not in repr(config(token_file=str(token_file)))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reported"),
     [
         ({"token": SECRET, "token_file": "/x"}, "token and token_file are both set"),
         ({"token": SECRET, "username": "u", "password": SECRET}, "username and a token are both set"),
@@ -503,10 +503,10 @@ def test_access_shows_no_secret(token_file: Path) -> None:
         ({"tokn": SECRET}, "'tokn' is not a known option; did you mean token?"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], said: str) -> None:
+def test_wrong_options(options: dict[str, Any], reported: str) -> None:
     with pytest.raises(SourceError) as caught:
-        way(**options)
-    assert str(caught.value).startswith(f"rest: {said}")
+        config(**options)
+    assert str(caught.value).startswith(f"rest: {reported}")
     assert SECRET not in str(caught.value)
 
 
@@ -515,7 +515,7 @@ def test_wrong_options(options: dict[str, Any], said: str) -> None:
     [None, 7, "", "example.org", "ftp://example.org/", "file:///etc/passwd", "https://", "https://a b/", "http://[::1/",
      "https://example.org:99999/", "https://exämple.org/"],
 )  # fmt: skip
-def test_what_is_no_address(url: Any) -> None:
+def test_an_invalid_address(url: Any) -> None:
     with pytest.raises(SourceError, match=r"^rest: url .*; write an|^rest: url .*, write a"):
         http.endpoint(Options({"url": url}, ("url",), "rest"), "url", "an address")
 
@@ -526,7 +526,7 @@ def test_an_address_with_a_password_is_not_shown() -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_a_sentence_shows_an_address_without_its_query() -> None:
+def test_messages_show_an_address_without_its_query() -> None:
     assert http.address("https://u:p@example.org:8443/a/b?token=x#y") == "https://example.org:8443/a/b"
     assert len(http.address("https://example.org/" + "a" * 1000)) == 120
 

@@ -41,10 +41,10 @@ def sites(draw: st.DrawFn) -> tuple[Fabric, State | None]:
     return fabric, draw(st.sampled_from([None, State(rows, [])]))
 
 
-def places(made: Plan) -> Counter[str]:
+def places(planned: Plan) -> Counter[str]:
     return Counter(
         host
-        for name, group in made.groups.items()
+        for name, group in planned.groups.items()
         if name.startswith("nvlink_clique_") or name == UNPLACED_GROUP
         for host in group.hosts
     )
@@ -53,41 +53,41 @@ def places(made: Plan) -> Counter[str]:
 @given(sites())
 def test_every_tray_has_one_place_and_every_variable(site: tuple[Fabric, State | None]) -> None:
     fabric, state = site
-    made = plan(fabric, state)
-    assert places(made) == dict.fromkeys(made.hosts, 1)
-    assert fabric.trays.keys() <= made.hosts.keys()
-    assert all(own.keys() == HOST_VARS for own in made.hosts.values())
+    planned = plan(fabric, state)
+    assert places(planned) == dict.fromkeys(planned.hosts, 1)
+    assert fabric.trays.keys() <= planned.hosts.keys()
+    assert all(own.keys() == HOST_VARS for own in planned.hosts.values())
 
 
 @given(sites())
-def test_groups_of_health_and_state_hold_whom_their_variables_say(site: tuple[Fabric, State | None]) -> None:
-    made = plan(*site)
+def test_groups_of_health_and_state_match_the_variables(site: tuple[Fabric, State | None]) -> None:
+    planned = plan(*site)
     for key, words in (("nvlink_health", ["unhealthy", "degraded"]), ("nvlink_state", ["stale", "unplaced"])):
         for word in words:
-            said = [name for name, own in made.hosts.items() if own[key] == word]
-            assert made.groups[f"nvlink_{word}"].hosts == said
+            reported = [name for name, own in planned.hosts.items() if own[key] == word]
+            assert planned.groups[f"nvlink_{word}"].hosts == reported
 
 
 @given(sites())
 def test_a_parent_is_named_before_its_children(site: tuple[Fabric, State | None]) -> None:
-    seen = {"nvlink"}
+    observed = {"nvlink"}
     for name, group in plan(*site).groups.items():
-        assert group.parent in seen
-        seen.add(name)
+        assert group.parent in observed
+        observed.add(name)
 
 
 @given(sites())
 def test_every_clique_group_has_the_same_variables(site: tuple[Fabric, State | None]) -> None:
-    made = plan(*site)
-    shared = made.groups[UNPLACED_GROUP].vars
-    cliques = [group for name, group in made.groups.items() if name.startswith("nvlink_clique_")]
+    planned = plan(*site)
+    shared = planned.groups[UNPLACED_GROUP].vars
+    cliques = [group for name, group in planned.groups.items() if name.startswith("nvlink_clique_")]
     assert all(group.vars.keys() == shared.keys() for group in cliques)
 
 
 def test_retired_cliques_keep_their_groups() -> None:
     fabric = fabrics.fabric(racks=1, trays=2, split=())
-    made = plan(Fabric(fabric.domains, fabric.cliques, {}, []), None)
-    assert made.groups["nvlink_clique_r01"].hosts == []
+    planned = plan(Fabric(fabric.domains, fabric.cliques, {}, []), None)
+    assert planned.groups["nvlink_clique_r01"].hosts == []
 
 
 def test_natural_order_within_blocks_in_the_order_of_blocks() -> None:
@@ -97,18 +97,20 @@ def test_natural_order_within_blocks_in_the_order_of_blocks() -> None:
         for name, clique in fabric.cliques.items()
     }
     renamed: Any = {name.replace("t01", "t10"): tray for name, tray in fabric.trays.items()}
-    made = plan(Fabric(fabric.domains, cliques, renamed, []), None)
-    assert list(made.hosts) == ["r02t02", "r02t10", "r01t02", "r01t10"]
+    planned = plan(Fabric(fabric.domains, cliques, renamed, []), None)
+    assert list(planned.hosts) == ["r02t02", "r02t10", "r01t02", "r01t10"]
 
 
-@pytest.mark.parametrize(("said", "wanted"), [("unplaced", "stale"), ("conflict", "conflict"), ("stale", "stale")])
-def test_the_state_of_a_placed_tray(said: str, wanted: str) -> None:
+@pytest.mark.parametrize(
+    ("reported", "expected"), [("unplaced", "stale"), ("conflict", "conflict"), ("stale", "stale")]
+)
+def test_the_state_of_a_placed_tray(reported: str, expected: str) -> None:
     fabric = fabrics.fabric(racks=1, trays=1, split=())
-    made = plan(fabric, fabrics.state(fabric, r01t01={"state": said}))
-    assert made.hosts["r01t01"]["nvlink_state"] == wanted
+    planned = plan(fabric, fabrics.state(fabric, r01t01={"state": reported}))
+    assert planned.hosts["r01t01"]["nvlink_state"] == expected
 
 
-def test_a_tray_that_was_taken_out_of_the_fabric_file_is_gone() -> None:
+def test_a_tray_removed_from_the_fabric_file_is_not_in_the_inventory() -> None:
     fabric = fabrics.fabric(racks=1, trays=2, split=())
     left = {name: tray for name, tray in fabric.trays.items() if name != "r01t02"}
     assert list(plan(Fabric(fabric.domains, fabric.cliques, left, []), fabrics.state(fabric)).hosts) == ["r01t01"]

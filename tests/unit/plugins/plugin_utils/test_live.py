@@ -24,7 +24,7 @@ def attached(tray: str, uuid: str, clique_id: int = 32766) -> Observation:
     return Observation(tray, "test", observed_at=NOW, identity=(uuid, clique_id), gpu_uuids=gpus, gpu_count=1)
 
 
-def test_cliques_and_blocks_are_named_by_what_was_seen() -> None:
+def test_cliques_and_blocks_have_provisional_names() -> None:
     fabric, state = live.provisional([attached("a", UUID, 1), attached("b", UUID, 2)], NOW)
     assert {name: clique["block"]["name"] for name, clique in fabric.cliques.items()} == {
         "new_9f3c1234_1": "new_9f3c1234_1",
@@ -35,7 +35,7 @@ def test_cliques_and_blocks_are_named_by_what_was_seen() -> None:
     assert {row["state"] for row in state.trays.values()} == {"present"}
 
 
-def test_domains_that_share_eight_digits_stay_apart() -> None:
+def test_domains_with_the_same_eight_digits_have_different_names() -> None:
     other = UUID.replace("444444444444", "555555555555")
     fabric, _state = live.provisional([attached("a", UUID), attached("b", other)], NOW)
     assert list(fabric.domains) == [
@@ -44,22 +44,22 @@ def test_domains_that_share_eight_digits_stay_apart() -> None:
     ]
 
 
-def test_a_tray_that_nobody_has_placed_and_nobody_reaches_is_unplaced() -> None:
+def test_an_unreachable_tray_without_a_place_is_unplaced() -> None:
     fabric, state = live.provisional([Observation("a", "test", reachable=False, problem="off")], NOW)
     assert fabric == Fabric()
     assert state.trays["a"]["state"] == "unplaced"
 
 
-def test_gpus_that_a_source_only_counts_are_counted() -> None:
-    seen = Observation("a", "test", observed_at=NOW, identity=(UUID, 1), gpu_count=4)
-    assert plan(*live.provisional([seen], NOW)).hosts["a"]["nvlink_gpu_count"] == 4
+def test_gpus_without_uuids_are_counted() -> None:
+    observed = Observation("a", "test", observed_at=NOW, identity=(UUID, 1), gpu_count=4)
+    assert plan(*live.provisional([observed], NOW)).hosts["a"]["nvlink_gpu_count"] == 4
 
 
-def test_a_tray_seen_elsewhere_keeps_its_accepted_place() -> None:
+def test_a_tray_observed_elsewhere_keeps_its_accepted_place() -> None:
     fabric, state = live.provisional([attached("a", UUID, 1), attached("b", UUID, 2)], NOW)
-    same, seen = live.overlaid(fabric, state, [attached("a", UUID, 2)], NOW)
+    same, observed = live.overlaid(fabric, state, [attached("a", UUID, 2)], NOW)
     assert same is fabric
-    assert [row["code"] for row in seen.trays["a"]["findings"] if row["code"] == "acceptance_pending"]
+    assert [row["code"] for row in observed.trays["a"]["findings"] if row["code"] == "acceptance_pending"]
 
 
 texts = st.text(max_size=5)
@@ -77,9 +77,9 @@ rows = st.builds(
 
 
 @given(st.lists(rows, max_size=3), st.lists(st.dictionaries(texts, texts), max_size=2))
-def test_what_is_said_comes_out_of_a_cache_as_it_went_in(rows: list[Observation], findings: list[Finding]) -> None:
-    said = Merged(rows, findings)
-    assert live.unpack(json.loads(json.dumps(live.pack(said)))) == said
+def test_an_answer_is_the_same_after_caching(rows: list[Observation], findings: list[Finding]) -> None:
+    reported = Merged(rows, findings)
+    assert live.unpack(json.loads(json.dumps(live.pack(reported)))) == reported
 
 
 def test_a_simulated_fleet_survives_a_cache() -> None:
@@ -87,6 +87,6 @@ def test_a_simulated_fleet_survives_a_cache() -> None:
     assert live.unpack(json.loads(json.dumps(live.pack(Merged(fleet, []))))) == Merged(fleet, [])
 
 
-def test_what_no_release_packed_is_not_unpacked() -> None:
+def test_cached_data_of_another_format_are_ignored() -> None:
     for packed in (None, [], "x", {}, {"format": 0, "observations": []}):
         assert live.unpack(packed) is None

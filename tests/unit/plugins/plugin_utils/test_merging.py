@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 ONE, OTHER = ("aaaaaaaa-0000-4000-8000-000000000001", 32766), ("bbbbbbbb-0000-4000-8000-000000000002", 32766)
 
 
-def seen(tray: str, source: str, **said: Any) -> Observation:
-    return Observation(tray, source, **{"observed_at": f"2026-11-21T05:00:0{len(source)}Z", **said})
+def observed(tray: str, source: str, **reported: Any) -> Observation:
+    return Observation(tray, source, **{"observed_at": f"2026-11-21T05:00:0{len(source)}Z", **reported})
 
 
 def silent(tray: str, source: str) -> Observation:
@@ -40,15 +40,15 @@ def merged(*answers: list[Observation]) -> Merged:
 
 
 def test_the_most_trusted_source_that_reached_a_tray_decides() -> None:
-    first = [seen("a", "ssh"), silent("b", "ssh"), silent("c", "ssh")]
-    second = [seen("a", "rest"), seen("b", "rest"), silent("c", "rest"), seen("d", "rest")]
+    first = [observed("a", "ssh"), silent("b", "ssh"), silent("c", "ssh")]
+    second = [observed("a", "rest"), observed("b", "rest"), silent("c", "rest"), observed("d", "rest")]
     found = merged(first, second).observations
     assert [(row.tray, row.source) for row in found] == [("a", "ssh"), ("b", "rest"), ("c", "ssh"), ("d", "rest")]
 
 
 def test_two_sources_that_disagree_are_both_shown_with_their_times() -> None:
-    first = seen("a", "ssh", identity=ONE, gpu_uuids=("GPU-1",))
-    second = seen("a", "rest", identity=OTHER, gpu_uuids=("GPU-2",), addresses=(Address("x", "10.0.0.1", 24),))
+    first = observed("a", "ssh", identity=ONE, gpu_uuids=("GPU-1",))
+    second = observed("a", "rest", identity=OTHER, gpu_uuids=("GPU-2",), addresses=(Address("x", "10.0.0.1", 24),))
     (found,) = merged([first], [second]).observations
     assert (found.identity, found.gpu_uuids, found.addresses) == (ONE, ("GPU-1",), ())
     (row,) = found.findings
@@ -68,41 +68,41 @@ CLUSTERS = st.sampled_from([None, "alpha", "beta"])
     st.lists(st.tuples(CLUSTERS, CLUSTERS), min_size=2, max_size=4),
     st.sampled_from([None, "alpha", "beta"]),
 )
-def test_different_clusters_of_one_kind_are_told_and_the_most_trusted_decides(
-    said: list[tuple[str | None, str | None]], running: str | None
+def test_different_clusters_of_one_kind_are_a_finding_and_the_most_trusted_decides(
+    reported: list[tuple[str | None, str | None]], running: str | None
 ) -> None:
     """By sources that see the tray, and by a running Slurm (running), which only adds to what they say."""
     names = ("ssh", "kubernetes", "topograph", "rest")
     answers = [
-        Answer(name, [seen("a", name, slurm_cluster=slurm, kubernetes_cluster=kubernetes)])
-        for name, (slurm, kubernetes) in zip(names, said, strict=False)
+        Answer(name, [observed("a", name, slurm_cluster=slurm, kubernetes_cluster=kubernetes)])
+        for name, (slurm, kubernetes) in zip(names, reported, strict=False)
     ]
     hint = Observation("a", "slurm", reachable=False, slurm_cluster=running, block=("x", 0))
     (found,) = merge([*answers, Answer("slurm", [hint], hints=True)], 0, fabric_file=True).observations
     for kind, key in enumerate(("slurm_cluster", "kubernetes_cluster")):
-        named = [row[kind] for row in said if row[kind]]
+        named = [row[kind] for row in reported if row[kind]]
         voices = [*named, running] if running and not kind else named
         assert getattr(found, key) == (voices[0] if voices else None)
-        told = [row for row in found.findings if f"{key.partition('_')[0].capitalize()} cluster" in row["message"]]
-        assert len(told) == sum(voice != voices[0] for voice in voices)
-        assert {row["code"] for row in told} <= {"sources_disagree"}
+        result = [row for row in found.findings if f"{key.partition('_')[0].capitalize()} cluster" in row["message"]]
+        assert len(result) == sum(voice != voices[0] for voice in voices)
+        assert {row["code"] for row in result} <= {"sources_disagree"}
     assert found.block == (("x", 0) if running in (None, found.slurm_cluster) else None)
 
 
 def test_a_node_name_that_two_clusters_have_means_the_tray_of_that_cluster() -> None:
     rows = [
-        seen(tray, "ssh", slurm_node="node001", slurm_cluster=cluster) for tray, cluster in (("a", "A"), ("b", "B"))
+        observed(tray, "ssh", slurm_node="node001", slurm_cluster=cluster) for tray, cluster in (("a", "A"), ("b", "B"))
     ]
     hint = Observation("node001", "slurm", reachable=False, slurm_node="node001", slurm_cluster="B", block=("x", 3))
     found = merge([Answer("ssh", rows), Answer("slurm", [hint], hints=True)], 0, fabric_file=True).observations
     assert [(row.tray, row.block, row.findings) for row in found] == [("a", None, ()), ("b", ("x", 3), ())]
 
 
-def test_a_source_without_an_opinion_contradicts_nobody() -> None:
+def test_a_source_without_a_value_contradicts_no_other() -> None:
     (found,) = merged(
-        [seen("a", "ssh", identity=ONE)],
+        [observed("a", "ssh", identity=ONE)],
         [
-            seen("a", "rest"),
+            observed("a", "rest"),
         ],
     ).observations
     assert found.findings == ()
@@ -110,13 +110,13 @@ def test_a_source_without_an_opinion_contradicts_nobody() -> None:
 
 def test_the_order_of_trust_is_not_the_order_of_attachment() -> None:
     """A trusted source that has seen the tray detached is not overruled by an old label."""
-    (found,) = merged([seen("a", "ssh")], [seen("a", "kubernetes", identity=ONE)]).observations
+    (found,) = merged([observed("a", "ssh")], [observed("a", "kubernetes", identity=ONE)]).observations
     assert (found.identity, found.source) == (None, "ssh")
 
 
-def test_what_the_first_leaves_open_is_taken_from_the_next_that_agrees() -> None:
-    labels = seen("a", "kubernetes", identity=ONE, gpu_count=4, tray_index=0)
-    inventory = seen("a", "rest", gpu_uuids=("GPU-1",), tray_index=0, driver_version="580.1", health="degraded")
+def test_values_that_the_first_does_not_report_come_from_the_next_that_agrees() -> None:
+    labels = observed("a", "kubernetes", identity=ONE, gpu_count=4, tray_index=0)
+    inventory = observed("a", "rest", gpu_uuids=("GPU-1",), tray_index=0, driver_version="580.1", health="degraded")
     (found,) = merged([labels], [inventory]).observations
     assert (found.source, found.identity, found.gpu_uuids) == ("kubernetes", ONE, ("GPU-1",))
     assert (found.driver_version, found.health, found.gpu_count, found.findings) == ("580.1", "degraded", 4, ())
@@ -135,11 +135,11 @@ observations = st.builds(
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), observations), min_size=1, max_size=4), st.randoms())
 def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_names_its_clique(
-    said: list[dict[str, Observation]], chance: random.Random
+    reported: list[dict[str, Observation]], chance: random.Random
 ) -> None:
     named = [
         [Observation(**{**vars(row), "tray": tray, "source": f"s{number}"}) for tray, row in rows.items()]
-        for number, rows in enumerate(said)
+        for number, rows in enumerate(reported)
     ]
 
     def by_tray(rows: list[list[Observation]]) -> dict[str, Observation]:
@@ -149,9 +149,9 @@ def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_name
     found = by_tray(named)
     assert found == by_tray([chance.sample(rows, len(rows)) for rows in named])
     for tray, row in found.items():
-        told = [other for rows in named for other in rows if other.tray == tray]
-        reached = [other for other in told if other.reachable]
-        assert (row.source, row.identity) == ((reached or told)[0].source, (reached or told)[0].identity)
+        result = [other for rows in named for other in rows if other.tray == tray]
+        reached = [other for other in result if other.reachable]
+        assert (row.source, row.identity) == ((reached or result)[0].source, (reached or result)[0].identity)
         others = {other.identity for other in reached if other.identity}
         if row.reachable and row.identity and len(others) > 1:
             assert "sources_disagree" in {finding["code"] for finding in row.findings}
@@ -160,10 +160,10 @@ def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_name
 # --- what is to be said of a source as a whole ---
 
 
-def test_what_a_source_says_of_itself_is_kept_and_is_no_outage() -> None:
-    told = SourceResult([seen("a", "rest")], [finding("trays_unnamed", "Two have no name.")])
-    answers = [query("rest", lambda: told), query("ssh", lambda: SourceResult([seen("a", "ssh")]))]
-    assert merge(answers, 100, fabric_file=False) == Merged([seen("a", "rest")], told.findings)
+def test_findings_about_a_source_are_kept_and_are_no_outage() -> None:
+    result = SourceResult([observed("a", "rest")], [finding("trays_unnamed", "Two have no name.")])
+    answers = [query("rest", lambda: result), query("ssh", lambda: SourceResult([observed("a", "ssh")]))]
+    assert merge(answers, 100, fabric_file=False) == Merged([observed("a", "rest")], result.findings)
     assert merge([Answer("rest", failure="rest: is down")], 100, fabric_file=True).outage
     # Where nothing stands in for it, what it says of itself is why.
     answer = Answer(
@@ -177,38 +177,40 @@ def test_what_a_source_says_of_itself_is_kept_and_is_no_outage() -> None:
 
 
 def answered(of: int, reached: int) -> Answer:
-    rows = [seen(f"t{n}", "ssh") if n < reached else silent(f"t{n}", "ssh") for n in range(of)]
+    rows = [observed(f"t{n}", "ssh") if n < reached else silent(f"t{n}", "ssh") for n in range(of)]
     return Answer("ssh", rows)
 
 
 @pytest.mark.parametrize(
-    ("answer", "percent", "says"),
+    ("answer", "percent", "sentence"),
     [
         (answered(10, 5), 50, None),
         (answered(10, 4), 50, "ssh: answers for 4 of 10 trays, min_answer is 50 percent"),
         (answered(10, 0), 0, None),
         (Answer("rest", []), 50, "rest: answers for 0 of 0 trays, min_answer is 50 percent"),
         (Answer("rest", []), 0, None),
-        (Answer("rest", [seen("a", "rest")], asked=["a", "b", "c"]), 50, "rest: answers for 1 of 3 trays, "),
+        (Answer("rest", [observed("a", "rest")], asked=["a", "b", "c"]), 50, "rest: answers for 1 of 3 trays, "),
         (Answer("rest", failure="rest: https://x refuses the connection; start it"), 0, "rest: https://x refuses "),
     ],
 )
-def test_an_outage_is_an_error_unless_the_fabric_file_stands(answer: Answer, percent: float, says: str | None) -> None:
+def test_an_outage_is_an_error_unless_the_fabric_file_is_a_source(
+    answer: Answer, percent: float, sentence: str | None
+) -> None:
     found = merge([answer], percent, fabric_file=True)
-    assert len(found.findings) == (says is not None)
+    assert len(found.findings) == (sentence is not None)
     assert len(found.observations) == len(answer.observations)
-    if says is None:
+    if sentence is None:
         merge([answer], percent, fabric_file=False)
         return
-    assert found.findings[0]["message"].startswith(says)
+    assert found.findings[0]["message"].startswith(sentence)
     assert found.findings[0]["message"].endswith(
         "; the places in the fabric file are kept, discover again when the source is back."
     )
-    with pytest.raises(OutageError, match="^" + says.replace(".", r"\.")):
+    with pytest.raises(OutageError, match="^" + sentence.replace(".", r"\.")):
         merge([answer], percent, fabric_file=False)
 
 
-def test_only_an_outage_is_taken_for_one() -> None:
+def test_only_an_outage_becomes_a_failed_answer() -> None:
     def raises(error: NvlinkError) -> Any:
         def question() -> SourceResult:
             raise error
@@ -223,6 +225,6 @@ def test_only_an_outage_is_taken_for_one() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 101, "many", None, float("nan")])
-def test_a_percentage_that_is_none_is_told(value: object) -> None:
+def test_an_invalid_percentage_is_an_error(value: object) -> None:
     with pytest.raises(MergeError, match=r"^min_answer: .* must be a number from 0 to 100$"):
         percent("min_answer", value)

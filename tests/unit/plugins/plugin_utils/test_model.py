@@ -20,13 +20,13 @@ CLEAR = {"degraded_bandwidth": False, "route_unhealthy": False}
 NOTHING = dict.fromkeys([*CLEAR, "summary"])
 
 
-def test_names_sort_as_people_count() -> None:
+def test_names_are_sorted_in_natural_order() -> None:
     names = ["r10t1", "r2t10", "r2t9", "r02t9", "gpu", "R1", "r2"]
     assert natural_sorted(names) == ["R1", "gpu", "r2", "r02t9", "r2t9", "r2t10", "r10t1"]
 
 
 @given(st.lists(st.text(max_size=8)), st.randoms())
-def test_natural_order_is_one_order_whatever_came_first(names: list[str], chance: random.Random) -> None:
+def test_natural_order_does_not_depend_on_the_input_order(names: list[str], chance: random.Random) -> None:
     shuffled = names.copy()
     chance.shuffle(shuffled)
     assert natural_sorted(shuffled) == natural_sorted(names)
@@ -66,7 +66,7 @@ def test_the_worst_gpu_decides(gpus: list[str], tray: str) -> None:
     assert worst_health(gpus) == tray
 
 
-def test_blocks_stand_by_position_with_their_trays_and_retired_ones_are_empty() -> None:
+def test_blocks_are_ordered_by_position_and_retired_ones_are_empty() -> None:
     fabric = fabrics.fabric(racks=2, trays=12, split=(2,))
     fabric.cliques["r02a"]["block"]["position"] = 7
     for name in [name for name in fabric.trays if name.startswith("r01")]:
@@ -84,7 +84,7 @@ def test_a_clique_is_written_as_its_domains_uuid_and_its_id() -> None:
     assert fabrics.fabric().clique_text("r02b") == "00000002-1111-4222-8333-444444444444.2"
 
 
-def test_only_the_time_differs_between_states_of_equal_essence() -> None:
+def test_states_with_equal_fingerprints_differ_only_in_times() -> None:
     trays = fabrics.state(fabrics.fabric()).trays
     later = {name: {**tray, "observed_at": "2027-01-01T00:00:00Z"} for name, tray in trays.items()}
     worse = {**trays, "r01t01": {**trays["r01t01"], "health": "degraded"}}
@@ -92,7 +92,7 @@ def test_only_the_time_differs_between_states_of_equal_essence() -> None:
     assert State(trays, [], "a").fingerprint() != State(worse, [], "a").fingerprint()
 
 
-def test_why_a_tray_does_not_answer_may_be_said_in_other_words_each_time() -> None:
+def test_the_fingerprint_ignores_the_message_of_an_unreachable_tray() -> None:
     """ssh to a tray without power ends in "Broken pipe" now and "did not pass back a connection" the next time."""
     trays = fabrics.state(fabrics.fabric()).trays
 

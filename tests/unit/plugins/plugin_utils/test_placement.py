@@ -49,11 +49,13 @@ class Site:
         return [self._observe(name) for name in self.facts]
 
     def _observe(self, name: str) -> Observation:
-        said = self.site.get(name, {})
+        reported = self.site.get(name, {})
         if name in self.down:
-            return Observation(name, "ansible_facts", reachable=False, problem="no route to host", **said)
-        seen = from_facts(name, self.facts[name])
-        return Observation(**{**{field: getattr(seen, field) for field in seen.__dataclass_fields__}, **said})
+            return Observation(name, "ansible_facts", reachable=False, problem="no route to host", **reported)
+        observed = from_facts(name, self.facts[name])
+        return Observation(
+            **{**{field: getattr(observed, field) for field in observed.__dataclass_fields__}, **reported}
+        )
 
     def discover(self, targets: Collection[str] | None = None, now: str = NOW) -> Placement:
         """Place and accept."""
@@ -120,7 +122,7 @@ def test_clique_id_zero_is_a_clique() -> None:
     assert site.fabric.cliques[site.clique_of("r01t01")]["clique_id"] == 0
 
 
-def test_what_the_file_says_of_a_tray() -> None:
+def test_the_fields_of_a_tray_in_the_file() -> None:
     site = Site(racks=1, trays_per_rack=1)
     site.discover()
     facts = site.facts["r01t01"]
@@ -174,7 +176,7 @@ def with_zero_uuid(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "fault",
     [
         unreachable,
         not_available,
@@ -186,10 +188,10 @@ def with_zero_uuid(site: Site) -> None:
         with_zero_uuid,
     ],
 )
-def test_a_tray_in_trouble_keeps_its_place_and_is_stale(trouble: Any) -> None:
+def test_a_tray_that_is_not_attached_keeps_its_place_and_is_stale(fault: Any) -> None:
     site = Site()
     before = fabric_file.serialise(site.discover().fabric)
-    trouble(site)
+    fault(site)
     placement = site.discover(now=LATER)
     assert fabric_file.serialise(placement.fabric) == before
     assert placement.changes == []
@@ -197,18 +199,18 @@ def test_a_tray_in_trouble_keeps_its_place_and_is_stale(trouble: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble", [unreachable, not_available, in_progress, refused, half_attached, without_time, with_zero_uuid]
+    "fault", [unreachable, not_available, in_progress, refused, half_attached, without_time, with_zero_uuid]
 )
-def test_a_new_tray_in_trouble_gets_no_place(trouble: Any) -> None:
+def test_a_new_tray_that_is_not_attached_gets_no_place(fault: Any) -> None:
     site = Site()
-    trouble(site)
+    fault(site)
     placement = site.discover()
     assert "r01t02" not in placement.fabric.trays
     assert site.state_of("r01t02") == "unplaced"
     assert len(placement.fabric.trays) == 7
 
 
-def test_an_unhealthy_tray_is_present_and_says_its_health() -> None:
+def test_an_unhealthy_tray_is_present_with_its_health() -> None:
     site = Site()
     site.discover()
     site.gpus("r01t02")[3]["fabric"]["health"]["summary"] = "unhealthy"
@@ -218,7 +220,7 @@ def test_an_unhealthy_tray_is_present_and_says_its_health() -> None:
     assert site.state.trays["r01t03"]["health"] == "degraded"
 
 
-def test_what_a_tray_said_last_stays_known_while_it_is_down() -> None:
+def test_the_last_observation_is_kept_while_a_tray_is_down() -> None:
     site = Site()
     site.discover()
     site.down.add("r01t02")
@@ -262,7 +264,7 @@ def test_a_target_without_an_observation_is_stale() -> None:
     assert (site.state_of("r01t01"), site.state_of("r01t02")) == ("stale", "present")
 
 
-def test_a_host_without_gpus_is_no_tray_but_said() -> None:
+def test_a_host_without_gpus_is_not_a_tray_but_reported() -> None:
     site = Site()
     site.facts["login"] = {**site.facts["r01t01"], "gpus": [], "gpu_count": 0}
     placement = site.discover()
@@ -272,7 +274,7 @@ def test_a_host_without_gpus_is_no_tray_but_said() -> None:
     assert "not_a_tray" in codes(kept, "login")
 
 
-def test_hgx_is_unplaced_without_a_complaint() -> None:
+def test_hgx_is_unplaced_without_a_finding() -> None:
     site = Site()
     for gpu in site.gpus("r01t01"):
         gpu["fabric"].update(cluster_uuid=None, clique_id=0)
@@ -284,7 +286,7 @@ def test_hgx_is_unplaced_without_a_complaint() -> None:
 # --- who moves ---
 
 
-def test_a_tray_moves_with_its_clique_and_says_why() -> None:
+def test_a_tray_moves_with_its_clique_with_a_reason() -> None:
     site = Site(split={"2": 2})
     site.discover()
     site.attach("r02t01", clique_id=2)
@@ -398,7 +400,7 @@ def test_gpus_of_a_tray_that_is_down_cannot_be_claimed() -> None:
     assert site.state_of("r01t02") == "conflict"
 
 
-def test_names_that_all_slip_by_one_while_the_first_tray_is_down_change_nothing() -> None:
+def test_names_that_all_shift_by_one_while_the_first_tray_is_down_change_nothing() -> None:
     site = Site(racks=1, trays_per_rack=18)
     before = site.discover().fabric
     gpus = [facts["gpus"] for facts in site.facts.values()]
@@ -435,7 +437,7 @@ def test_another_order_of_gpus_is_no_change() -> None:
     assert site.discover().changes == []
 
 
-def test_a_name_that_no_hostlist_can_hold_is_found() -> None:
+def test_a_name_that_is_not_valid_in_a_hostlist_is_found() -> None:
     site = Site()
     site.facts["tray [1]"] = site.facts.pop("r01t01")
     placement = site.discover()
@@ -493,7 +495,7 @@ def test_a_name_given_later_changes_nothing() -> None:
     assert fabric_file.serialise(site.discover().fabric) == before
 
 
-def test_node_names_come_from_the_site_and_stay_when_it_says_nothing() -> None:
+def test_node_names_come_from_the_site_and_stay_without_a_setting() -> None:
     site = Site()
     site.site["r01t01"] = {"slurm_node": "gpu-001", "kubernetes_node": "gpu-001.example"}
     site.discover()
@@ -507,14 +509,14 @@ def test_node_names_come_from_the_site_and_stay_when_it_says_nothing() -> None:
     assert [change["why"] for change in site.discover().changes] == ["slurm_node gpu-001 -> gpu-1"]
 
 
-def test_one_node_name_for_two_trays_is_the_sites_mistake() -> None:
+def test_one_node_name_for_two_trays_is_an_error() -> None:
     site = Site()
     site.site = {name: {"slurm_node": "gpu"} for name in ("r01t01", "r01t02")}
     with pytest.raises(NvlinkError, match=r"^fabric_slurm_node: trays r01t01 and r01t02 would both be node gpu; "):
         site.discover()
 
 
-def test_the_address_that_ansible_uses_is_kept_where_it_is_not_the_name() -> None:
+def test_ansible_host_is_kept_where_it_differs_from_the_name() -> None:
     site = Site()
     site.site = {"r01t01": {"ansible_host": "203.0.113.9"}, "r01t02": {"ansible_host": "r01t02"}}
     site.discover()
@@ -564,7 +566,7 @@ def test_which_address_imex_gets(
 
 
 @given(st.ip_addresses() | st.sampled_from([ipaddress.ip_address(text) for text in EDGES.split()]))
-def test_imex_gets_no_address_that_means_nothing_beyond_its_link(address: Address) -> None:
+def test_imex_gets_no_address_that_is_valid_on_its_link_only(address: Address) -> None:
     assume(getattr(address, "ipv4_mapped", None) is None)
     site = Site(racks=1, trays_per_rack=1)
     site.facts["r01t01"]["addresses"] = addresses(str(address))
@@ -590,7 +592,7 @@ def test_an_address_is_not_lost_with_its_interface(shown: list[str]) -> None:
     assert site.discover().changes == []
 
 
-def test_an_address_outside_the_networks_of_today_is_given_up() -> None:
+def test_an_address_outside_the_current_networks_is_replaced() -> None:
     site = Site(racks=1, trays_per_rack=1)
     site.discover()
     site.policy = Policy(imex_networks=("203.0.113.0/24",))
@@ -598,7 +600,7 @@ def test_an_address_outside_the_networks_of_today_is_given_up() -> None:
     assert site.discover().fabric.trays["r01t01"]["imex_address"] == "203.0.113.7"
 
 
-def test_an_address_that_every_tray_shows_is_nobodys() -> None:
+def test_an_address_that_several_trays_report_is_not_used() -> None:
     site = Site(racks=1)
     for number, facts in enumerate(site.facts.values()):
         facts["addresses"] = addresses("172.17.0.1", f"198.51.100.{number + 1}")
@@ -606,7 +608,7 @@ def test_an_address_that_every_tray_shows_is_nobodys() -> None:
     assert [tray["imex_address"] for tray in fabric.trays.values()] == [f"198.51.100.{n}" for n in range(1, 5)]
 
 
-def test_an_address_that_another_tray_of_the_clique_holds_is_not_taken() -> None:
+def test_an_address_of_another_tray_of_the_clique_is_not_used() -> None:
     site = Site()
     site.discover()
     site.down.add("r01t01")
@@ -628,7 +630,7 @@ def test_too_many_trays_that_move_at_once(percent: float, moving: int, objects: 
     assert [row["code"] for row in site.discover().objections] == ["moved_percent"] * objects
 
 
-def test_a_first_discovery_meets_no_gate() -> None:
+def test_no_gate_objects_to_a_first_discovery() -> None:
     assert Site().discover().objections == []
 
 
@@ -650,7 +652,7 @@ def test_different_drivers_in_a_clique_are_found() -> None:
         ({"moved_percent": 101}, r"^moved_percent: 101 must be "),
     ],
 )
-def test_a_policy_that_cannot_be_followed_is_refused(policy: dict[str, Any], message: str) -> None:
+def test_an_invalid_policy_is_rejected(policy: dict[str, Any], message: str) -> None:
     with pytest.raises(NvlinkError, match=message):
         Policy(**policy)
 
@@ -658,7 +660,7 @@ def test_a_policy_that_cannot_be_followed_is_refused(policy: dict[str, Any], mes
 # --- until a person accepts ---
 
 
-def test_trays_wait_unplaced_until_a_person_accepts() -> None:
+def test_trays_are_unplaced_until_the_proposal_is_accepted() -> None:
     site = Site()
     placement = site.discover()
     waiting = mark_pending(placement, None)
@@ -668,7 +670,7 @@ def test_trays_wait_unplaced_until_a_person_accepts() -> None:
     assert mark_accepted(waiting, placement.fabric).fingerprint() == placement.state.fingerprint()
 
 
-def test_a_move_waits_in_the_old_place() -> None:
+def test_a_pending_move_keeps_the_old_place() -> None:
     site = Site()
     before = site.discover().fabric
     site.attach("r01t01", clique_id=9)
@@ -677,7 +679,7 @@ def test_a_move_waits_in_the_old_place() -> None:
     assert [row["code"] for row in waiting.trays["r01t01"]["findings"]] == ["acceptance_pending"]
 
 
-def test_a_tray_placed_by_hand_is_stale_until_it_is_seen() -> None:
+def test_a_tray_placed_by_hand_is_stale_until_it_is_observed() -> None:
     site = Site()
     site.down.add("r01t01")
     site.discover()
@@ -700,7 +702,7 @@ def test_a_tray_placed_by_hand_is_stale_until_it_is_seen() -> None:
     assert site.state_of("r01t01") == "stale"
 
 
-def test_the_state_of_a_tray_that_a_person_removed_is_forgotten() -> None:
+def test_the_state_of_a_removed_tray_is_dropped() -> None:
     site = Site()
     site.discover()
     trays = {name: tray for name, tray in site.fabric.trays.items() if name != "r01t01"}
@@ -754,15 +756,15 @@ runs = st.lists(
 
 def observe(facts: Mapping[str, Facts | None]) -> list[Observation]:
     return [
-        from_facts(name, said) if said else Observation(name, "ansible_facts", reachable=False, problem="down")
-        for name, said in facts.items()
+        from_facts(name, reported) if reported else Observation(name, "ansible_facts", reachable=False, problem="down")
+        for name, reported in facts.items()
     ]
 
 
-def attached(said: Facts | None) -> tuple[str, int] | None:
+def attached(reported: Facts | None) -> tuple[str, int] | None:
     """The rule in the design, told a second time: all GPUs completed, with one real UUID."""
-    places = {(gpu["fabric"]["cluster_uuid"], gpu["fabric"]["clique_id"]) for gpu in (said or {}).get("gpus", [])}
-    states = {gpu["fabric"]["state"] for gpu in (said or {}).get("gpus", [])}
+    places = {(gpu["fabric"]["cluster_uuid"], gpu["fabric"]["clique_id"]) for gpu in (reported or {}).get("gpus", [])}
+    states = {gpu["fabric"]["state"] for gpu in (reported or {}).get("gpus", [])}
     if states != {"completed"} or len(places) != 1:
         return None
     place_ = places.pop()
@@ -831,7 +833,7 @@ def labelled(name: str, uuid: str, clique_id: int = 1) -> Observation:
     return Observation(name, "kubernetes", identity=(uuid, clique_id), observed_at=NOW, gpu_count=4)
 
 
-def test_a_source_that_sees_no_gpu_places_a_tray_and_the_gpus_are_learned_later() -> None:
+def test_a_source_without_gpus_places_a_tray_and_the_gpus_are_added_later() -> None:
     site = Site(racks=1)
     uuid = site.uuid_of("r01t01")
     clique_id = site.gpus("r01t01")[0]["fabric"]["clique_id"]
@@ -846,7 +848,7 @@ def test_a_source_that_sees_no_gpu_places_a_tray_and_the_gpus_are_learned_later(
     assert len(later.fabric.trays["r01t01"]["gpu_uuids"]) == 4
 
 
-def test_a_source_that_sees_no_gpu_confirms_a_place_and_keeps_the_gpus() -> None:
+def test_a_source_without_gpus_confirms_a_place_and_keeps_the_gpus() -> None:
     site = Site(racks=1)
     fabric = site.discover().fabric
     uuid = site.uuid_of("r01t01")
@@ -860,7 +862,7 @@ def test_a_source_that_sees_no_gpu_confirms_a_place_and_keeps_the_gpus() -> None
     assert moved.fabric.trays["r01t01"]["gpu_uuids"] == fabric.trays["r01t01"]["gpu_uuids"]
 
 
-def test_a_tray_whose_gpus_show_no_uuid_is_not_placed() -> None:
+def test_a_tray_whose_gpus_have_no_uuid_is_not_placed() -> None:
     site = Site(racks=1)
     for gpu in site.gpus("r01t01"):
         gpu["uuid"] = None
@@ -877,9 +879,9 @@ def test_a_tray_whose_gpus_show_no_uuid_is_not_placed() -> None:
 def test_a_new_tray_that_hangs_is_shown_and_a_host_without_a_driver_is_no_tray(
     code: str, severity: str, state: str | None
 ) -> None:
-    told = {"code": code, "severity": severity, "message": "m.", "tray": "new", "gpu": None}
-    seen = Observation("new", "ssh", observed_at=NOW, findings=(told,))
-    placement = place(None, None, [seen], ["new"], NOW, Policy())
+    result = {"code": code, "severity": severity, "message": "m.", "tray": "new", "gpu": None}
+    observed = Observation("new", "ssh", observed_at=NOW, findings=(result,))
+    placement = place(None, None, [observed], ["new"], NOW, Policy())
     found = placement.state.trays.get("new")
     assert (found and found["state"]) == state
     assert ("not_a_tray" in codes(placement, "new")) is (state is None)

@@ -45,7 +45,7 @@ class Tray:
     kit: int
     place: Identity
     serial: str
-    trouble: str = ""
+    fault: str = ""
     observed_at: str = NOW
     # What the site says; the first of two names for one tray shows the other's GPUs.
     site: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Seen:
     identity: Identity | None
     inconsistent: bool
     majority: Identity | None
-    trouble: str
+    fault: str
     serial: str
     site: dict[str, str]
 
@@ -76,7 +76,7 @@ class Run:
     observations: list[Observation]
     targets: tuple[str, ...]
     policy: Policy
-    seen: dict[str, Seen]
+    observed: dict[str, Seen]
     placement: Placement
 
     @property
@@ -107,35 +107,35 @@ def observe(tray: Tray, trays: dict[str, Tray]) -> tuple[Observation, Seen]:
     """What a tray's observation is, and what it means."""
     kit = trays[tray.shows].kit if tray.shows else tray.kit
     uuids = [f"GPU-{kit}-{number}" for number in range(GPUS)]
-    attached = not tray.trouble or tray.trouble == "unhealthy"
-    mixed = tray.trouble == "mixed"
+    attached = not tray.fault or tray.fault == "unhealthy"
+    mixed = tray.fault == "mixed"
     meaning = Seen(
         gpus=frozenset(uuids),
         identity=tray.place if attached else None,
         inconsistent=mixed,
         majority=other(tray.place) if mixed else None,
-        trouble=tray.trouble,
+        fault=tray.fault,
         serial=tray.serial,
         site=dict(tray.site),
     )
-    if tray.trouble == "down":
+    if tray.fault == "down":
         down = Observation(tray.name, "ansible_facts", reachable=False, problem="down", block=tray.block)
         return replace(down, **tray.site), meaning
     gpus = []
-    for number, uuid in enumerate(uuids if tray.trouble != "no_gpu" else ()):
+    for number, uuid in enumerate(uuids if tray.fault != "no_gpu" else ()):
         cluster, clique = tray.place
         if mixed and number < GPUS - 1:
             cluster, clique = other(tray.place)
         fabric: dict[str, Any] = {
             "state": "completed",
             "status": "success",
-            "cluster_uuid": ZERO if tray.trouble == "zero_uuid" else cluster,
+            "cluster_uuid": ZERO if tray.fault == "zero_uuid" else cluster,
             "clique_id": clique,
-            "health": {"summary": "unhealthy" if tray.trouble == "unhealthy" else "healthy"},
+            "health": {"summary": "unhealthy" if tray.fault == "unhealthy" else "healthy"},
         }
-        if tray.trouble == "not_available":
+        if tray.fault == "not_available":
             fabric.update(state=None, status=None, cluster_uuid=None, clique_id=None)
-        if tray.trouble == "in_progress" or (tray.trouble == "one_in_progress" and not number):
+        if tray.fault == "in_progress" or (tray.fault == "one_in_progress" and not number):
             fabric["state"] = "in_progress"
         gpus.append({"uuid": uuid, "fabric": fabric})
     facts = {
@@ -200,9 +200,9 @@ def happen(trays: dict[str, Tray], what: str, name: str, more: Any) -> None:
     elif what == "second_name":
         tray.shows = more if more != name else ""
     elif what == "trouble":
-        tray.trouble = more
+        tray.fault = more
     elif what == "heal":
-        tray.trouble, tray.shows, tray.observed_at = "", "", NOW
+        tray.fault, tray.shows, tray.observed_at = "", "", NOW
     elif what == "chassis":
         tray.serial = more
     elif what == "silent_site":
@@ -229,11 +229,11 @@ def lived(history: History) -> Iterator[Run]:
     for happened, asked, policy in history:
         for what, name, more in happened:
             happen(trays, what, name, more)
-        told = {name: observe(trays[name], trays) for name in asked}
-        observations = [observation for observation, _seen in told.values()]
-        seen = {name: meaning for name, (_observation, meaning) in told.items()}
+        result = {name: observe(trays[name], trays) for name in asked}
+        observations = [observation for observation, _seen in result.values()]
+        observed = {name: meaning for name, (_observation, meaning) in result.items()}
         placement = place(fabric, state, observations, asked, NOW, policy)
-        run = Run(fabric, state, observations, asked, policy, seen, placement)
+        run = Run(fabric, state, observations, asked, policy, observed, placement)
         yield run
         fabric, state = run.after, placement.state
 
@@ -286,26 +286,26 @@ def test_the_histories_reach_what_the_rules_are_about() -> None:
 @over_histories
 def test_unreachable_not_available_in_progress_or_unhealthy_trays_keep_their_place(run: Run) -> None:
     for name in run.before.trays:
-        kept = name not in run.seen or run.seen[name].trouble in DETACHING
-        if kept and not (name in run.seen and run.seen[name].inconsistent):
+        kept = name not in run.observed or run.observed[name].fault in DETACHING
+        if kept and not (name in run.observed and run.observed[name].inconsistent):
             assert identity(run.after, name) == identity(run.before, name)
             assert run.after.trays[name]["gpu_uuids"] == run.before.trays[name]["gpu_uuids"]
         # Health alone is no reason for anything.
-        elif name in run.seen and run.seen[name].trouble == "unhealthy" and "moved" in run.kinds(name):
-            assert identity(run.after, name) == run.seen[name].identity
+        elif name in run.observed and run.observed[name].fault == "unhealthy" and "moved" in run.kinds(name):
+            assert identity(run.after, name) == run.observed[name].identity
     assert run.before.trays.keys() <= run.after.trays.keys()
 
 
 @over_histories
 def test_a_new_tray_is_placed_only_when_attached(run: Run) -> None:
     for name in run.after.trays.keys() - run.before.trays.keys():
-        seen = run.seen[name]
-        if seen.inconsistent:
+        observed = run.observed[name]
+        if observed.inconsistent:
             assert (run.policy.conflict_policy, "mixed_cliques" in run.policy.override) == ("majority", True)
-            assert identity(run.after, name) == seen.majority
+            assert identity(run.after, name) == observed.majority
         else:
-            assert seen.identity is not None
-            assert identity(run.after, name) == seen.identity
+            assert observed.identity is not None
+            assert identity(run.after, name) == observed.identity
 
 
 @over_histories
@@ -314,9 +314,9 @@ def test_a_tray_moves_only_on_an_attached_observation_of_another_clique(run: Run
         if identity(run.after, name) != identity(run.before, name):
             assert name in run.targets
             assert run.kinds(name)[0] == "moved"
-            wanted = run.seen[name].majority if run.seen[name].inconsistent else run.seen[name].identity
-            assert wanted is not None
-            assert identity(run.after, name) == wanted
+            desired = run.observed[name].majority if run.observed[name].inconsistent else run.observed[name].identity
+            assert desired is not None
+            assert identity(run.after, name) == desired
 
 
 @over_histories
@@ -329,7 +329,7 @@ def test_only_the_targets_of_a_run_change_their_place_or_state(run: Run) -> None
 
 
 @over_histories
-def test_every_tray_has_a_reason_and_every_change_is_told(run: Run) -> None:
+def test_every_tray_has_a_reason_and_every_change_is_reported(run: Run) -> None:
     for name, tray in run.after.trays.items():
         old, kinds = run.before.trays.get(name), run.kinds(name)
         assert tray["why"].split(" ")[0] in ("placed", "moved", "replaced")
@@ -343,9 +343,9 @@ def test_every_tray_has_a_reason_and_every_change_is_told(run: Run) -> None:
 
 @over_histories
 def test_an_equal_clique_id_in_two_domains_never_merges_them(run: Run) -> None:
-    for name, seen in run.seen.items():
-        if name in run.after.trays and seen.identity and run.placement.state.trays[name]["state"] == "present":
-            assert identity(run.after, name) == seen.identity
+    for name, observed in run.observed.items():
+        if name in run.after.trays and observed.identity and run.placement.state.trays[name]["state"] == "present":
+            assert identity(run.after, name) == observed.identity
     identities = [(clique["domain"], clique["clique_id"]) for clique in run.after.cliques.values()]
     uuids = [domain["cluster_uuid"] for domain in run.after.domains.values()]
     assert len(set(identities)) == len(identities)
@@ -355,8 +355,8 @@ def test_an_equal_clique_id_in_two_domains_never_merges_them(run: Run) -> None:
 @over_histories
 def test_a_zero_uuid_never_merges_trays(run: Run) -> None:
     assert ZERO not in {domain["cluster_uuid"] for domain in run.after.domains.values()}
-    for name, seen in run.seen.items():
-        if seen.trouble == "zero_uuid":
+    for name, observed in run.observed.items():
+        if observed.fault == "zero_uuid":
             assert identity(run.after, name) == identity(run.before, name)
 
 
@@ -379,22 +379,22 @@ def test_names_and_block_positions_never_change_or_get_reused(history: History) 
                 give((block.name, block.position), "block of", cluster, block.clique)
                 give(block.clique, "name", cluster, block.name)
                 give(block.clique, "position", cluster, block.position)
-        held = {key for key in given_once if key[0] == "block of"}
+        reserved = {key for key in given_once if key[0] == "block of"}
         now = {
             ("block of", cluster, block.clique)
             for cluster in (None, *run.after.slurm_clusters)
             for block in run.after.blocks(cluster)
         }
-        assert held == now, "a block was dropped"
+        assert reserved == now, "a block was dropped"
 
 
 # --- trays whose GPUs are in different cliques ---
 
 
 @over_histories
-def test_gpus_in_different_cliques_are_a_conflict_that_keep_leaves_in_its_place(run: Run) -> None:
-    for name, seen in run.seen.items():
-        if seen.inconsistent:
+def test_gpus_in_different_cliques_are_a_conflict_and_keep_keeps_the_place(run: Run) -> None:
+    for name, observed in run.observed.items():
+        if observed.inconsistent:
             state = run.placement.state.trays[name]["state"]
             assert state == ("conflict" if name in run.after.trays else "unplaced")
             if run.policy.conflict_policy == "keep":
@@ -405,7 +405,7 @@ def test_gpus_in_different_cliques_are_a_conflict_that_keep_leaves_in_its_place(
 def test_gpus_in_different_cliques_stop_the_run_where_the_policy_is_error(run: Run) -> None:
     policy = replace(run.policy, conflict_policy="error")
     arguments = (run.before, run.state, run.observations, run.targets, NOW, policy)
-    if any(seen.inconsistent for seen in run.seen.values()):
+    if any(observed.inconsistent for observed in run.observed.values()):
         with pytest.raises(PlacementError, match=r"^conflict_policy: is error, and the GPUs of r0"):
             place(*arguments)
     else:
@@ -413,7 +413,7 @@ def test_gpus_in_different_cliques_stop_the_run_where_the_policy_is_error(run: R
 
 
 @over_histories
-def test_a_majority_enters_no_block_and_no_imex_list_without_a_named_override(run: Run) -> None:
+def test_a_majority_enters_no_block_and_no_imex_list_without_an_override(run: Run) -> None:
     def lists(fabric: Fabric, name: str) -> tuple[Any, ...]:
         """The blocks and the IMEX lists that a tray is in."""
         address = f"10.0.0.{NAMES.index(name) + 1}"
@@ -421,14 +421,14 @@ def test_a_majority_enters_no_block_and_no_imex_list_without_a_named_override(ru
         blocks = [block.name for block in fabric.blocks() if name in block.trays]
         return blocks, [path for path, text in files.items() if address in text.split()]
 
-    for name, seen in run.seen.items():
-        if not seen.inconsistent:
+    for name, observed in run.observed.items():
+        if not observed.inconsistent:
             continue
         if run.policy.conflict_policy == "majority" and "mixed_cliques" in run.policy.override:
             if identity(run.after, name) != identity(run.before, name):
-                assert identity(run.after, name) == seen.majority
-                said = [row["what"] for row in run.after.overrides if row["gate"] == "mixed_cliques"]
-                assert any(what.startswith(f"Tray {name} enters clique ") for what in said)
+                assert identity(run.after, name) == observed.majority
+                reported = [row["what"] for row in run.after.overrides if row["gate"] == "mixed_cliques"]
+                assert any(what.startswith(f"Tray {name} enters clique ") for what in reported)
         else:
             before, after = lists(run.before, name), lists(run.after, name)
             assert after[0] == before[0]
@@ -441,12 +441,12 @@ def test_a_majority_enters_no_block_and_no_imex_list_without_a_named_override(ru
 
 
 @over_histories
-def test_two_chassis_serials_in_one_domain_are_legal_and_shown(run: Run) -> None:
+def test_two_chassis_serials_in_one_domain_are_valid_and_reported(run: Run) -> None:
     for name, domain in run.after.domains.items():
         attached = {
-            seen.serial
-            for tray, seen in run.seen.items()
-            if seen.identity and run.placement.state.trays[tray]["state"] == "present"
+            observed.serial
+            for tray, observed in run.observed.items()
+            if observed.identity and run.placement.state.trays[tray]["state"] == "present"
             if run.after.cliques[run.after.trays[tray]["clique"]]["domain"] == name
         }
         assert attached <= set(domain["chassis_serials"])
@@ -461,9 +461,9 @@ def test_two_chassis_serials_in_one_domain_are_legal_and_shown(run: Run) -> None
 @over_histories
 def test_a_tray_known_by_two_names_is_found(run: Run) -> None:
     shown: dict[frozenset[str], list[str]] = defaultdict(list)
-    for name, seen in run.seen.items():
-        if seen.identity:
-            shown[seen.gpus].append(name)
+    for name, observed in run.observed.items():
+        if observed.identity:
+            shown[observed.gpus].append(name)
     for same in shown.values():
         # All but one, at most, are told to be another.
         assert sum("tray_duplicate" not in run.codes(name) for name in same) <= 1
@@ -483,19 +483,19 @@ def test_a_tray_whose_gpus_are_all_new_is_recorded_as_replaced(run: Run) -> None
             moved = old["clique"] != new["clique"]
             assert run.kinds(name)[0] == ("moved" if moved else "replaced")
             assert new["why"].startswith("moved" if moved else "replaced")
-            assert new["why"].endswith(", all its GPUs new")
+            assert new["why"].endswith(", all its GPUs are new")
 
 
 # --- clusters ---
 
 
 @over_histories
-def test_a_tray_belongs_to_at_most_one_cluster_of_each_kind_and_the_site_says_which(run: Run) -> None:
+def test_the_site_sets_at_most_one_cluster_of_each_kind_for_a_tray(run: Run) -> None:
     for name, tray in run.after.trays.items():
         for key in ("slurm_cluster", "kubernetes_cluster"):
             old = run.before.trays[name].get(key, "") if name in run.before.trays else ""
-            said = run.seen[name].site.get(key) if name in run.seen else None
-            assert tray.get(key, "") == (old if said is None else said)
+            reported = run.observed[name].site.get(key) if name in run.observed else None
+            assert tray.get(key, "") == (old if reported is None else reported)
         members = [
             cluster for cluster in run.after.slurm_clusters for b in run.after.blocks(cluster) if name in b.trays
         ]
@@ -507,7 +507,7 @@ def test_a_tray_belongs_to_at_most_one_cluster_of_each_kind_and_the_site_says_wh
 
 
 @over_histories
-def test_every_gate_can_be_overridden_by_its_name_and_the_file_keeps_it(run: Run) -> None:
+def test_every_gate_can_be_overridden_by_its_name_and_is_recorded(run: Run) -> None:
     # Not mixed_cliques: without it nothing enters, so there is nothing to object to.
     strict = replace(run.policy, override=[gate for gate in run.policy.override if gate == "mixed_cliques"])
     arguments = (run.before, run.state, run.observations, run.targets, NOW)
@@ -526,7 +526,7 @@ def test_every_gate_can_be_overridden_by_its_name_and_the_file_keeps_it(run: Run
 
 
 @over_histories
-def test_a_second_look_changes_nothing(run: Run) -> None:
+def test_a_second_run_changes_nothing(run: Run) -> None:
     again = place(run.after, run.placement.state, run.observations[::-1], run.targets, NOW, run.policy)
     assert again.changes == []
     assert fabric_file.serialise(again.fabric) == fabric_file.serialise(run.after)

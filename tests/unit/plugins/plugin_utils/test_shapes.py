@@ -62,21 +62,21 @@ def test_groups_and_blocks(
     assert [block.position for block in fabric.blocks()] == list(range(len(blocks)))
     assert {name: domain["expected_trays"] for name, domain in fabric.domains.items()} == domains
 
-    made = plan(fabric, site.state)
-    cliques = {name: len(group.hosts) for name, group in made.groups.items() if name.startswith("nvlink_clique_")}
+    planned = plan(fabric, site.state)
+    cliques = {name: len(group.hosts) for name, group in planned.groups.items() if name.startswith("nvlink_clique_")}
     assert cliques == {f"nvlink_clique_{name}": trays for name, trays in blocks.items()}
-    assert {name for name in made.groups if name.startswith("nvlink_domain_")} == {
+    assert {name for name in planned.groups if name.startswith("nvlink_domain_")} == {
         f"nvlink_domain_{n}" for n in domains
     }
     # Every tray is in the inventory, in one clique or, where its NVLink ends within it, in none.
-    assert sorted(made.hosts) == sorted(site.facts)
-    assert {host["nvlink_gpu_count"] for host in made.hosts.values()} == {gpus}
-    assert {host["nvlink_health"] for host in made.hosts.values()} == {"healthy"}
-    assert len(made.groups["nvlink_unplaced"].hosts) == len(site.facts) - sum(blocks.values())
-    assert made.groups["nvlink_stale"].hosts == []
+    assert sorted(planned.hosts) == sorted(site.facts)
+    assert {host["nvlink_gpu_count"] for host in planned.hosts.values()} == {gpus}
+    assert {host["nvlink_health"] for host in planned.hosts.values()} == {"healthy"}
+    assert len(planned.groups["nvlink_unplaced"].hosts) == len(site.facts) - sum(blocks.values())
+    assert planned.groups["nvlink_stale"].hosts == []
 
 
-def test_two_chassis_in_one_domain_are_shown_and_no_fault() -> None:
+def test_two_chassis_in_one_domain_are_reported_and_not_an_error() -> None:
     site = Site(racks=2, trays_per_rack=9)
     one_domain(site)
     placement = site.discover()

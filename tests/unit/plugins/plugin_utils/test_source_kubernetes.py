@@ -37,9 +37,9 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def node(name: Any, clique: Any = CLIQUE, ready: str = "True", **labels: Any) -> dict[str, Any]:
     """A node as the API server describes it, less what no source reads."""
-    said = {"nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": "NVIDIA-GB200", "nvidia.com/gpu.clique": clique}
+    reported = {"nvidia.com/gpu.count": "4", "nvidia.com/gpu.product": "NVIDIA-GB200", "nvidia.com/gpu.clique": clique}
     return {
-        "metadata": {"name": name, "labels": {key: value for key, value in {**said, **labels}.items() if value}},
+        "metadata": {"name": name, "labels": {key: value for key, value in {**reported, **labels}.items() if value}},
         "status": {
             "addresses": [
                 {"type": "InternalIP", "address": "10.0.1.1"},
@@ -101,8 +101,8 @@ def test_the_site_names_the_cluster_of_the_nodes() -> None:
 def test_all_pages_are_read_once() -> None:
     nodes = [node(f"t{number}") for number in range(7)]
     with served(ApiServer(nodes)) as server:
-        seen = discover(server.url, token=SECRET, page_size=3, label_selector="a=b,c in (d)")
-    assert [row.tray for row in seen] == [f"t{number}" for number in range(7)]
+        observed = discover(server.url, token=SECRET, page_size=3, label_selector="a=b,c in (d)")
+    assert [row.tray for row in observed] == [f"t{number}" for number in range(7)]
     first, second, third = (urllib.parse.parse_qs(asked.target.partition("?")[2]) for asked in server.asked)
     assert first == {"limit": ["3"], "labelSelector": ["a=b,c in (d)"]}
     assert (second["continue"], third["continue"]) == (["page-3"], ["page-6"])
@@ -110,7 +110,7 @@ def test_all_pages_are_read_once() -> None:
     assert server.asked[0].target.startswith("/api/v1/nodes?")
 
 
-def test_an_expired_list_is_read_anew_once() -> None:
+def test_an_expired_list_is_read_again_once() -> None:
     nodes = [node(f"t{number}") for number in range(4)]
     with served(ApiServer(nodes, expire=1)) as server:
         assert [row.tray for row in discover(server.url, page_size=2)] == ["t0", "t1", "t2", "t3"]
@@ -127,10 +127,14 @@ def test_nodes_without_gpus_are_no_trays_unless_selected() -> None:
 
 
 def test_a_node_that_is_not_ready_keeps_its_clique_as_old_as_its_heartbeat() -> None:
-    (seen,) = found(node("t1", ready="Unknown"))
-    assert seen.reachable
-    assert (seen.identity, seen.observed_at, seen.health) == ((UUID, 32766), "2026-11-20T01:02:03Z", "unknown")
-    assert [row["code"] for row in seen.findings] == ["node_not_ready"]
+    (observed,) = found(node("t1", ready="Unknown"))
+    assert observed.reachable
+    assert (observed.identity, observed.observed_at, observed.health) == (
+        (UUID, 32766),
+        "2026-11-20T01:02:03Z",
+        "unknown",
+    )
+    assert [row["code"] for row in observed.findings] == ["node_not_ready"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,7 @@ def test_a_node_that_is_not_ready_keeps_its_clique_as_old_as_its_heartbeat() -> 
     ["32766", f"{UUID}", f"{UUID}.", f"{UUID}.-1", f"{UUID}.4294967296", f"{UUID}.01", "{{ 1 }}.1", 7,
      "00000000-0000-0000-0000-000000000000.1", f"{UUID}.1\n"],
 )  # fmt: skip
-def test_a_malformed_clique_label_is_a_finding(label: Any) -> None:
+def test_an_invalid_clique_label_is_a_finding(label: Any) -> None:
     bad, good = found(node("t1", clique=label), node("t2"))
     assert bad.identity is None
     assert [(row["code"], row["tray"]) for row in bad.findings] == [("clique_label_unusable", "t1")]
@@ -147,20 +151,20 @@ def test_a_malformed_clique_label_is_a_finding(label: Any) -> None:
 
 
 def test_no_clique_label_is_no_finding() -> None:
-    (seen,) = found(node("t1", clique=None))
-    assert (seen.identity, seen.findings, seen.gpu_count) == (None, (), 4)
+    (observed,) = found(node("t1", clique=None))
+    assert (observed.identity, observed.findings, observed.gpu_count) == (None, (), 4)
 
 
 @pytest.mark.parametrize("count", ["four", "-1", "4.0", "9" * 40, "²"])
 def test_an_unusable_number_of_gpus_is_a_finding(count: str) -> None:
-    (seen,) = found(node("t1", **{"nvidia.com/gpu.count": count}))
-    assert (seen.gpu_count, [row["code"] for row in seen.findings]) == (0, ["unusable_value"])
+    (observed,) = found(node("t1", **{"nvidia.com/gpu.count": count}))
+    assert (observed.gpu_count, [row["code"] for row in observed.findings]) == (0, ["unusable_value"])
 
 
 def test_a_site_names_its_trays_by_expression() -> None:
     nodes = [node("r01t01.example.org"), node("r01t02.example.org")]
-    seen = found(*nodes, tray_name="split('.', metadata.name)[0]")
-    assert [(row.tray, row.kubernetes_node) for row in seen] == [
+    observed = found(*nodes, tray_name="split('.', metadata.name)[0]")
+    assert [(row.tray, row.kubernetes_node) for row in observed] == [
         ("r01t01", "r01t01.example.org"),
         ("r01t02", "r01t02.example.org"),
     ]
@@ -169,17 +173,17 @@ def test_a_site_names_its_trays_by_expression() -> None:
 def test_nodes_without_a_usable_name_are_counted_and_left_out() -> None:
     nodes = [node("{{ evil }}"), node("t1"), node(None), None, "x"]
     with served(ApiServer(nodes)) as server:
-        told = kubernetes.discover({"api_url": server.url, "timeout": 5, "label_selector": "all"}, NOW)
-    assert [(row.tray, row.findings) for row in told.observations] == [("t1", ())]
-    assert [row["code"] for row in told.findings] == ["trays_unnamed"]
-    assert "4 of 5 nodes" in told.findings[0]["message"]
+        result = kubernetes.discover({"api_url": server.url, "timeout": 5, "label_selector": "all"}, NOW)
+    assert [(row.tray, row.findings) for row in result.observations] == [("t1", ())]
+    assert [row["code"] for row in result.findings] == ["trays_unnamed"]
+    assert "4 of 5 nodes" in result.findings[0]["message"]
 
 
 def test_one_name_for_all_nodes_is_found() -> None:
-    (seen,) = found(node("a"), node("b"), tray_name="'t1'")
-    assert (seen.identity, [row["code"] for row in seen.findings]) == ((UUID, 32766), ["tray_listed_twice"])
-    (seen,) = found(node("a"), node("b", clique=f"{UUID}.1"), tray_name="'t1'")
-    assert (seen.identity, [row["code"] for row in seen.findings]) == (None, ["tray_listed_twice"])
+    (observed,) = found(node("a"), node("b"), tray_name="'t1'")
+    assert (observed.identity, [row["code"] for row in observed.findings]) == ((UUID, 32766), ["tray_listed_twice"])
+    (observed,) = found(node("a"), node("b", clique=f"{UUID}.1"), tray_name="'t1'")
+    assert (observed.identity, [row["code"] for row in observed.findings]) == (None, ["tray_listed_twice"])
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_hostile_nodes_do_not_stop_the_others(hostile: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "reported"),
     [
         ({"kind": "Status"}, "did not return a list of nodes"),
         ([], "did not return a list of nodes"),
@@ -201,12 +205,12 @@ def test_hostile_nodes_do_not_stop_the_others(hostile: Any) -> None:
         ({"items": [], "metadata": {"continue": 7}}, "returns the same page again and again"),
     ],
 )
-def test_what_is_no_kubernetes_api(page: Any, said: str) -> None:
-    with served(lambda _asked, reply: reply.json(page)) as server, pytest.raises(NvlinkError, match=said):
+def test_a_service_that_is_not_a_kubernetes_api(page: Any, reported: str) -> None:
+    with served(lambda _asked, reply: reply.json(page)) as server, pytest.raises(NvlinkError, match=reported):
         discover(server.url)
 
 
-def test_a_wrong_token_is_told_without_it() -> None:
+def test_the_error_of_a_wrong_token_does_not_show_it() -> None:
     with (
         served(lambda _asked, reply: reply.json({"message": SECRET}, status=401)) as server,
         pytest.raises(NvlinkError) as caught,
@@ -245,7 +249,7 @@ def test_a_kubeconfig_with_a_client_certificate_as_data(tmp_path: Path) -> None:
         assert [row.tray for row in kubernetes.discover({"kubeconfig": str(path)}, NOW).observations] == ["t1"]
 
 
-def test_a_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
+def test_a_kubeconfig_with_relative_paths(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     (tmp_path / "sa.token").write_text(f"{SECRET}\n")
     with served(ApiServer([node("t1")]), authority.server_context()) as server:
@@ -259,7 +263,7 @@ def test_a_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "cluster", "said"),
+    ("user", "cluster", "reported"),
     [
         ({"exec": {"command": "aws"}}, {}, "has a user with exec, which is not supported; use api_url"),
         ({"auth-provider": {"name": "gcp"}}, {}, "has a user with auth-provider"),
@@ -275,8 +279,8 @@ def test_a_kubeconfig_with_files_beside_it(tmp_path: Path) -> None:
         ({}, {"server": 7}, "server is 7, write a text"),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_followed(
-    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], said: str
+def test_an_unsupported_kubeconfig(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], reported: str
 ) -> None:
     path = kubeconfig(tmp_path, "https://127.0.0.1:1", user)
     document = json.loads(path.read_text())
@@ -285,19 +289,19 @@ def test_a_kubeconfig_that_cannot_be_followed(
     with pytest.raises(SourceError) as caught:
         kubernetes.discover({"kubeconfig": str(path)}, NOW)
     assert str(caught.value).startswith("kubernetes: ")
-    assert said in str(caught.value)
+    assert reported in str(caught.value)
     assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "a: [", "{}", "current-context: x", "contexts: 7\ncurrent-context: [1]"])
-def test_what_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
+def test_an_invalid_kubeconfig(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(SourceError, match=r"^kubernetes: kubeconfig [^\n]*; [^\n]*[^.]$"):
         kubernetes.discover({"kubeconfig": str(tmp_path / "config")}, NOW)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reported"),
     [
         ({}, "kubeconfig or api_url must be set"),
         ({"api_url": "http://x", "kubeconfig": "/x"}, "kubeconfig or api_url must be set"),
@@ -317,10 +321,10 @@ def test_what_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
         ([{"token": SECRET}], "is not a mapping of options"),
     ],
 )
-def test_wrong_options(options: Any, said: str) -> None:
+def test_wrong_options(options: Any, reported: str) -> None:
     with pytest.raises(SourceError) as caught:
         kubernetes.discover(options, NOW)
-    assert str(caught.value).startswith(f"kubernetes: {said}")
+    assert str(caught.value).startswith(f"kubernetes: {reported}")
     assert SECRET not in str(caught.value)
 
 
@@ -340,5 +344,5 @@ def json_values(*words: str) -> st.SearchStrategy[Any]:
 def test_no_node_whatsoever_raises(hostile: Any) -> None:
     for each in (hostile, {"metadata": {"name": "t1", "labels": hostile}, "status": hostile}):
         kubernetes._has_gpus(each)
-        seen = kubernetes._observation(each, None, None, NOW)
-        assert seen is None or "{{" not in repr(seen.findings)
+        observed = kubernetes._observation(each, None, None, NOW)
+        assert observed is None or "{{" not in repr(observed.findings)

@@ -33,7 +33,7 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     ask_directly(monkeypatch)
 
 
-def told(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> SourceResult:
+def result(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> SourceResult:
     path = folder / "cmdb.json"
     path.write_text(json.dumps(document))
     options = {"file": str(path), "trays": trays, "fields": {"name": "name", **(fields or {})}}
@@ -41,7 +41,7 @@ def told(document: Any, folder: Path, fields: dict[str, str] | None = None, tray
 
 
 def discover(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> list[Observation]:
-    return told(document, folder, fields, trays).observations
+    return result(document, folder, fields, trays).observations
 
 
 def from_web(url: str, **options: Any) -> list[Observation]:
@@ -83,7 +83,7 @@ FIELDS = {
 }
 
 
-def test_every_field_arrives(tmp_path: Path) -> None:
+def test_every_field_is_read(tmp_path: Path) -> None:
     assert discover([FULL], tmp_path, FIELDS) == [
         Observation(
             "r01t01",
@@ -106,7 +106,7 @@ def test_every_field_arrives(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_there_is_unknown_and_no_finding(tmp_path: Path) -> None:
+def test_a_missing_value_is_unknown_without_a_finding(tmp_path: Path) -> None:
     assert discover([{"name": "t1"}], tmp_path, FIELDS) == [Observation("t1", "rest", observed_at=NOW)]
 
 
@@ -152,11 +152,11 @@ def test_a_clique_by_its_two_parts(tmp_path: Path) -> None:
         ("ansible_host", "-oProxyCommand=x"),
     ],
 )
-def test_an_unusable_value_is_a_finding_and_null(tmp_path: Path, field: str, value: Any) -> None:
-    (seen,) = discover([{"name": "t1", "v": value}], tmp_path, {field: "v"})
-    assert [(row["code"], row["tray"]) for row in seen.findings] == [("unusable_value", "t1")]
-    assert field in seen.findings[0]["message"]
-    assert seen == Observation("t1", "rest", observed_at=NOW, findings=seen.findings)
+def test_an_invalid_value_is_a_finding_and_null(tmp_path: Path, field: str, value: Any) -> None:
+    (observed,) = discover([{"name": "t1", "v": value}], tmp_path, {field: "v"})
+    assert [(row["code"], row["tray"]) for row in observed.findings] == [("unusable_value", "t1")]
+    assert field in observed.findings[0]["message"]
+    assert observed == Observation("t1", "rest", observed_at=NOW, findings=observed.findings)
 
 
 def test_a_tray_with_a_problem_is_unreachable(tmp_path: Path) -> None:
@@ -166,9 +166,9 @@ def test_a_tray_with_a_problem_is_unreachable(tmp_path: Path) -> None:
 
 
 def test_trays_without_a_name_are_counted_and_none_at_all_is_an_error(tmp_path: Path) -> None:
-    said = told([{"name": "[all]"}, {"name": "t1"}, 7], tmp_path)
-    assert said.observations == [Observation("t1", "rest", observed_at=NOW)]
-    assert said.findings == [
+    reported = result([{"name": "[all]"}, {"name": "t1"}, 7], tmp_path)
+    assert reported.observations == [Observation("t1", "rest", observed_at=NOW)]
+    assert reported.findings == [
         {
             "code": "trays_unnamed",
             "severity": "warning",
@@ -187,9 +187,10 @@ def test_an_empty_list_is_an_answer(tmp_path: Path) -> None:
 def test_added_functions(tmp_path: Path) -> None:
     row = {"name": "R01T01.example.org", "domain": "nmx-1", "x": 1}
     expression = "sub('^r', 'rack', lower(split('.', name)[0]))"
-    (seen,) = discover([row], tmp_path, {"name": expression, "cluster_uuid": f'pick(`{{"nmx-1": "{UUID}"}}`, domain)',
-                                         "clique_id": "x"})  # fmt: skip
-    assert (seen.tray, seen.identity) == ("rack01t01", (UUID, 1))
+    cluster_uuid = f'pick(`{{"nmx-1": "{UUID}"}}`, domain)'
+    fields = {"name": expression, "cluster_uuid": cluster_uuid, "clique_id": "x"}
+    (observed,) = discover([row], tmp_path, fields)
+    assert (observed.tray, observed.identity) == ("rack01t01", (UUID, 1))
 
 
 # ------------------------------------------------------------------------------------------------------------- pages
@@ -208,8 +209,8 @@ def pages(asked: Asked, reply: Reply) -> None:
 @pytest.mark.parametrize("follow", ["next", "link"])
 def test_pages_are_followed(follow: str) -> None:
     with served(pages) as server:
-        seen = from_web(f"{server.url}/api/trays", next=follow, token=SECRET, token_prefix="Token")
-    assert [row.tray for row in seen] == ["t1", "t2", "t3"]
+        observed = from_web(f"{server.url}/api/trays", next=follow, token=SECRET, token_prefix="Token")
+    assert [row.tray for row in observed] == ["t1", "t2", "t3"]
     assert {asked.headers["authorization"] for asked in server.asked} == {f"Token {SECRET}"}
 
 
@@ -219,7 +220,7 @@ def test_one_page_without_next_and_a_header_of_its_own() -> None:
     assert server.asked[0].headers["x-auth-token"] == SECRET
 
 
-def test_a_next_page_by_the_scheme_and_port_that_the_server_sees_itself() -> None:
+def test_a_next_page_with_scheme_and_port_behind_a_proxy() -> None:
     def answering(asked: Asked, reply: Reply) -> None:
         there = "https://127.0.0.1/b" if asked.target == "/a" else None
         reply.json({"items": [{"name": asked.target[1:]}], "next": there})
@@ -229,7 +230,7 @@ def test_a_next_page_by_the_scheme_and_port_that_the_server_sees_itself() -> Non
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "reported"),
     [
         ("/loop", "is the next page of itself"),
         ("http://localhost/x", "returns a next page on another host"),
@@ -239,10 +240,10 @@ def test_a_next_page_by_the_scheme_and_port_that_the_server_sees_itself() -> Non
         ({"a": 1}, "returns a next page that is not a text"),
     ],
 )
-def test_a_next_page_that_leads_astray(target: Any, said: str) -> None:
+def test_an_invalid_next_page(target: Any, reported: str) -> None:
     with (
         served(lambda _asked, reply: reply.json({"items": [], "next": target})) as server,
-        pytest.raises(NvlinkError, match=said) as caught,
+        pytest.raises(NvlinkError, match=reported) as caught,
     ):
         from_web(f"{server.url}/loop", next="next", token=SECRET)
     assert SECRET not in str(caught.value)
@@ -269,7 +270,7 @@ def test_a_page_without_the_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reported"),
     [
         ({}, "trays is missing"),
         ({"trays": "a[", "fields": {"name": "n"}}, "trays is not a valid JMESPath expression"),
@@ -301,15 +302,15 @@ def test_a_page_without_the_list() -> None:
         ({"trays": "a", "fields": {"name": "n"}, "url": "http://x", "max_pages": 0}, "max_pages is 0"),
     ],
 )
-def test_wrong_options(options: Any, said: str) -> None:
+def test_wrong_options(options: Any, reported: str) -> None:
     with pytest.raises(NvlinkError) as caught:
         rest.discover(options, NOW)
-    assert str(caught.value).startswith(f"rest: {said}")
+    assert str(caught.value).startswith(f"rest: {reported}")
     assert "\n" not in str(caught.value)
     assert SECRET not in str(caught.value)
 
 
-def test_a_wrong_pattern_of_sub_is_told(tmp_path: Path) -> None:
+def test_an_invalid_pattern_of_sub_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NvlinkError, match=r"rest: fields: name calls sub\(\) with an invalid pattern"):
         discover([{"name": "t1"}], tmp_path, {"name": "sub('(', '', name)"})
 
@@ -339,12 +340,12 @@ def cooked(name: str, folder: Path) -> list[Observation]:
     options = {key: value for key, value in config["rest"].items() if key in ("trays", "fields")}
     assert not set(config["rest"]) - set(rest.OPTIONS)
     (folder / "page.json").write_text(json.dumps(page))
-    seen = rest.discover({**options, "file": str(folder / "page.json")}, NOW).observations
-    assert [finding for tray in seen for finding in tray.findings] == []
-    return seen
+    observed = rest.discover({**options, "file": str(folder / "page.json")}, NOW).observations
+    assert [finding for tray in observed for finding in tray.findings] == []
+    return observed
 
 
-def test_the_cookbook_has_three_examples() -> None:
+def test_the_page_has_three_examples() -> None:
     assert list(cookbook()) == ["NetBox", "NMX-M", "A BMC inventory"]
 
 
@@ -380,9 +381,9 @@ HOSTILE = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(list(FULL)[1:]), HOSTILE))
-def test_no_item_whatsoever_raises(said: dict[str, Any]) -> None:
+def test_no_item_whatsoever_raises(reported: dict[str, Any]) -> None:
     fields = {key: rest.Expression(text, key) for key, text in {"name": "name", **FIELDS, "problem": "problem"}.items()}
-    seen = rest._observation({**said, "name": "t1"}, fields, NOW)
-    assert seen is not None
-    assert {row["code"] for row in seen.findings} <= {"unusable_value"}
-    assert "{{" not in repr(seen)
+    observed = rest._observation({**reported, "name": "t1"}, fields, NOW)
+    assert observed is not None
+    assert {row["code"] for row in observed.findings} <= {"unusable_value"}
+    assert "{{" not in repr(observed)

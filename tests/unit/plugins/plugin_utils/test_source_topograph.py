@@ -96,7 +96,7 @@ def test_the_site_names_the_slurm_that_the_blocks_are_for() -> None:
     assert {row.slurm_cluster for row in found(CONF, slurm_cluster="alpha")} == {"alpha"}
 
 
-def test_what_is_asked_and_how_often() -> None:
+def test_the_requests_and_their_number() -> None:
     with served(Topograph(pending=2)) as server:
         provider = {"name": "netq", "params": {"apiUrl": "https://nmx"}, "creds": {"username": "u", "password": SECRET}}
         discover(f"{server.url}/", provider=provider, nodes=[{"region": "local", "instances": {"i1": "r01t01"}}])
@@ -112,34 +112,34 @@ def test_what_is_asked_and_how_often() -> None:
 
 @pytest.mark.parametrize("domain", ["nvl-domain-7", UUID, "00000000-0000-0000-0000-000000000000.1", "{{x}}.1"])
 def test_a_domain_that_is_no_clique_gives_no_place(domain: str) -> None:
-    (seen,) = found(f"# b1={domain}\nBlockName=b1 Nodes=t1\n")
-    assert (seen.tray, seen.reachable, seen.identity) == ("t1", True, None)
-    assert [(row["code"], row["tray"]) for row in seen.findings] == [("domain_no_clique", "t1")]
-    assert "{{" not in seen.findings[0]["message"]
+    (observed,) = found(f"# b1={domain}\nBlockName=b1 Nodes=t1\n")
+    assert (observed.tray, observed.reachable, observed.identity) == ("t1", True, None)
+    assert [(row["code"], row["tray"]) for row in observed.findings] == [("domain_no_clique", "t1")]
+    assert "{{" not in observed.findings[0]["message"]
 
 
-def test_the_yaml_form_names_no_domains() -> None:
-    seen = found(YAML)
-    assert [(row.tray, row.identity) for row in seen] == [("r01t01", None), ("r01t02", None)]
-    assert {row["code"] for tray in seen for row in tray.findings} == {"domain_no_clique"}
+def test_topology_yaml_has_no_domains() -> None:
+    observed = found(YAML)
+    assert [(row.tray, row.identity) for row in observed] == [("r01t01", None), ("r01t02", None)]
+    assert {row["code"] for tray in observed for row in tray.findings} == {"domain_no_clique"}
 
 
-def test_blocks_that_are_named_after_their_domain() -> None:
-    (seen,) = found(YAML.replace("block1", f"{UUID}.7").replace("[01-02]", "01"))
-    assert seen.identity == (UUID, 7)
+def test_blocks_with_the_name_of_their_domain() -> None:
+    (observed,) = found(YAML.replace("block1", f"{UUID}.7").replace("[01-02]", "01"))
+    assert observed.identity == (UUID, 7)
 
 
 def test_a_site_names_its_trays_by_expression() -> None:
-    seen = found(CONF, tray_name="sub('^r', 'rack', node)")
-    assert [(row.tray, row.slurm_node) for row in seen][:1] == [("rack01t01", "r01t01")]
+    observed = found(CONF, tray_name="sub('^r', 'rack', node)")
+    assert [(row.tray, row.slurm_node) for row in observed][:1] == [("rack01t01", "r01t01")]
 
 
 def test_a_node_in_two_cliques_is_in_neither() -> None:
-    (seen,) = found(f"# a={UUID}.1\nBlockName=a Nodes=t1\n# b={UUID}.2\nBlockName=b Nodes=t1\n")
-    assert (seen.identity, [row["code"] for row in seen.findings]) == (None, ["tray_listed_twice"])
+    (observed,) = found(f"# a={UUID}.1\nBlockName=a Nodes=t1\n# b={UUID}.2\nBlockName=b Nodes=t1\n")
+    assert (observed.identity, [row["code"] for row in observed.findings]) == (None, ["tray_listed_twice"])
 
 
-def test_an_endless_pending_ends_at_the_deadline() -> None:
+def test_polling_ends_at_the_deadline() -> None:
     """Polls so far apart that the deadline lies between two of them, not in the middle of an answer."""
     start = time.monotonic()
     message = refused(Topograph(pending=10_000), deadline=3, poll_interval=2)
@@ -147,28 +147,28 @@ def test_an_endless_pending_ends_at_the_deadline() -> None:
     assert "has no topology yet after 3 seconds; raise deadline" in message
 
 
-def test_a_forgotten_request_is_told_apart_from_a_failed_one() -> None:
+def test_an_unknown_request_differs_from_a_failed_one() -> None:
     assert "does not know the request 1f2e3d" in refused(Topograph(status=404))
     assert "failed with HTTP 502, 3 times" in refused(Topograph(SECRET, status=502))
     assert "answered HTTP 400" in refused(Topograph(SECRET, status=400))
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(400, "answered HTTP 400"), (404, "does not exist"), (500, "failed with HTTP 500; ")]
+    ("status", "reported"), [(400, "answered HTTP 400"), (404, "does not exist"), (500, "failed with HTTP 500; ")]
 )
-def test_a_refused_request(status: int, said: str) -> None:
-    assert said in refused(
+def test_a_refused_request(status: int, reported: str) -> None:
+    assert reported in refused(
         lambda _asked, reply: reply.send(status, SECRET.encode()), provider={"name": "x", "creds": {"k": [SECRET]}}
     )
 
 
 @pytest.mark.parametrize("request_id", ["", "a b", "../etc", "x" * 200, "<html>"])
-def test_what_is_no_topograph(request_id: str) -> None:
+def test_a_service_that_is_not_topograph(request_id: str) -> None:
     assert "returned no request ID" in refused(Topograph(request=request_id))
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "reported"),
     [
         ("OK", "writes its topology to a file; set the engine's plugin"),
         ("", "returns a topology without blocks"),
@@ -181,8 +181,8 @@ def test_what_is_no_topograph(request_id: str) -> None:
         ("BlockName=b Nodes=t[1-65536]\n" * 10, "have more than"),
     ],
 )
-def test_a_topology_that_cannot_be_used(body: str, said: str) -> None:
-    assert said in refused(Topograph(body), token=SECRET)
+def test_a_topology_that_cannot_be_used(body: str, reported: str) -> None:
+    assert reported in refused(Topograph(body), token=SECRET)
 
 
 def test_a_topology_that_is_no_text() -> None:
@@ -193,7 +193,7 @@ def test_a_topology_that_is_no_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reported"),
     [
         ({"url": None}, "url is missing"),
         ({"provider": None}, "provider is missing"),
@@ -208,10 +208,10 @@ def test_a_topology_that_is_no_text() -> None:
         ({"tray_name": ""}, "tray_name is '', write a text"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], said: str) -> None:
+def test_wrong_options(options: dict[str, Any], reported: str) -> None:
     with pytest.raises(NvlinkError) as caught:
         discover(**{"url": "http://127.0.0.1:1", **options})
-    assert str(caught.value).startswith(f"topograph: {said}")
+    assert str(caught.value).startswith(f"topograph: {reported}")
     assert SECRET not in str(caught.value)
 
 
@@ -220,6 +220,6 @@ def test_wrong_options(options: dict[str, Any], said: str) -> None:
         st.sampled_from([*CONF.splitlines(), *YAML.splitlines(), "", "#", "- ", "[", "{", "\\"]) | st.text(max_size=20)
     )
 )
-def test_any_text_is_blocks_or_an_error_of_ours(lines: list[str]) -> None:
+def test_any_text_gives_blocks_or_a_slurm_error(lines: list[str]) -> None:
     with suppress(NvlinkError):
         assert all(isinstance(block.hostlist, str) for block in topograph.read("\n".join(lines)))
