@@ -122,7 +122,7 @@ def test_imex_changes_hands_in_the_right_order_and_never_under_a_compute_domain(
 
 
 def test_the_pages_of_kubernetes_are_followed_word_for_word(racks: Racks) -> None:
-    """One after the other, as a site does: the driver first, then what schedulers are told, and that taken back."""
+    """One after the other, as a site does: the driver, then the schedulers' objects, then their removal."""
     shell = pages.Shell(racks.folder, **racks.environment())
     (racks.folder / "hosts.yml").write_text(racks.lab.inventory.read_text())
     (racks.folder / "group_vars").mkdir()

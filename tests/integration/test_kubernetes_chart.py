@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tests' chart and definitions against the driver's own, where those lie beside the checkout."""
+"""The tests' chart and definitions against the driver's own, where those are next to the checkout."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A small client of the API server that speaks from inside the lab's network, over the administrator's certificate."""
+"""A small API client in the lab's network that uses the administrator's certificate."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ PATIENCE = 20.0
 
 
 class ApiError(LabError):
-    """The API server's refusal. status: the HTTP status, 0 where it did not answer."""
+    """A rejection by the API server. status: the HTTP status, 0 without an answer."""
 
     def __init__(self, status: int, message: str) -> None:
-        super().__init__(f"the API server says {status or 'nothing'}: {message}")
+        super().__init__(f"the API server returns {status or 'no answer'}: {message}")
         self.status = status
 
 
 class Api:
-    """Objects in, objects out; each thread has a connection of its own."""
+    """Reads and writes objects; each thread has its own connection."""
 
     def __init__(self, netns: Path, address: str, port: int, certificates: Path, user: str = "admin") -> None:
         self._where = (str(netns), address, port)
@@ -41,19 +41,19 @@ class Api:
         self._local = threading.local()
 
     def request(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """The answer's JSON (text where it is none); ApiError for any refusal. "Too many requests" is asked again."""
+        """The answer as JSON, else as text; ApiError for any rejection. Repeats after HTTP 429."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 return self._request(method, path, body, kind)
             except ApiError as error:
-                # 429 also while a kind that is new to the cluster gets its storage.
+                # 429 also while the storage of a new kind is initialised.
                 if error.status != 429 or time.monotonic() > deadline:
                     raise
             time.sleep(0.1)
 
     def _request(self, method: str, path: str, body: Any, kind: str) -> Any:
-        # As the API server writes when it patches: it takes other bytes of opaque parameters for a change of them.
+        # In the API server's own form: it treats other bytes of opaque parameters as a change.
         payload = None if body is None else json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
         headers = {"Accept": "application/json", **({"Content-Type": kind} if body is not None else {})}
         for attempt in (1, 2):
@@ -66,7 +66,7 @@ class Api:
                 break
             except (OSError, http.client.HTTPException) as error:
                 self._local.connection = None
-                # A kept connection may have ended meanwhile.
+                # A kept-alive connection may have been closed meanwhile.
                 if kept is None or attempt == 2:
                     raise ApiError(0, str(error) or type(error).__name__) from error
         try:
@@ -123,6 +123,6 @@ class Api:
                 raise
 
     def create_all(self, path: str, bodies: Iterable[dict[str, Any]], threads: int = 8) -> int:
-        """Create many objects side by side; their number."""
+        """Create many objects concurrently; returns their number."""
         with ThreadPoolExecutor(max_workers=threads) as pool:
             return sum(1 for _done in pool.map(lambda body: self.create(path, body), bodies))

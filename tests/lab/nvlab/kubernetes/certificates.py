@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Certificates, tokens and kubeconfig files: a real authority by openssl, and the ways to be refused by it."""
+"""Certificates, tokens and kubeconfig files of a real CA by openssl, valid and invalid ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..state import write_atomically
 DAYS = "30"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
-# Who has a certificate of their own: file -> subject.
+# Client certificates: file -> subject.
 CLIENTS = {
     "admin": "/O=system:masters/CN=lab-admin",
     "controller-manager": "/CN=system:kube-controller-manager",
@@ -53,7 +53,7 @@ def _signed(directory: Path, name: str, subject: str, use: str, more: list[str])
 
 
 def kubeconfig(directory: Path, server: str, user: dict[str, Any], authority: str = "ca") -> str:
-    """The text of a kubeconfig file with everything inside it; `user` as of client() or {"token": ...}."""
+    """The text of a self-contained kubeconfig file; `user` is that of client() or {"token": ...}."""
     trusted = _base64(directory / f"{authority}.crt")
     document = {
         "apiVersion": "v1",
@@ -67,7 +67,7 @@ def kubeconfig(directory: Path, server: str, user: dict[str, Any], authority: st
 
 
 def client(directory: Path, name: str) -> dict[str, str]:
-    """The user of a kubeconfig file that shows a certificate of CLIENTS."""
+    """The user entry of a kubeconfig file with a certificate of CLIENTS."""
     return {
         "client-certificate-data": _base64(directory / f"{name}.crt"),
         "client-key-data": _base64(directory / f"{name}.key"),
@@ -79,7 +79,7 @@ def write_kubeconfig(target: Path, text: str) -> None:
 
 
 def token(directory: Path, account: dict[str, Any], seconds: float) -> str:
-    """A service account's token, signed as the API server signs; with negative seconds one that ran out so long ago.
+    """A service account's token, signed as the API server signs; with negative seconds one that expired that long ago.
 
     account: the ServiceAccount as the API shows it.
     """

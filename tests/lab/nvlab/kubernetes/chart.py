@@ -25,7 +25,7 @@ OLD_IMAGE = "nvcr.io/nvidia/k8s-dra-driver-gpu"
 
 
 def is_old(version: str) -> bool:
-    """Whether a version is one of the calendar: those came before 0.4.0, under the other name."""
+    """Whether a version is a calendar version, which precede 0.4.0 under the other name."""
     return int(version.partition(".")[0]) >= 25
 
 
@@ -53,7 +53,7 @@ def crds() -> list[dict[str, Any]]:
 
 
 def stale_crd() -> dict[str, Any]:
-    """ComputeDomain's definition of driver 25.12 and of GPU Operator 26.7.0: numNodes must be said and has no floor."""
+    """ComputeDomain's CRD of driver 25.12 and GPU Operator 26.7.0: numNodes is required and has no minimum."""
     crd = _read(CHART / "crds" / DOMAINS_CRD)
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["properties"]["numNodes"] = {"type": "integer"}

@@ -24,7 +24,7 @@ CHANNEL_CLASS, DAEMON_CLASS = "compute-domain-default-channel.nvidia.com", "comp
 
 
 def domain_slice(node: Mapping[str, Any], host_managed: bool) -> dict[str, Any]:
-    """What the plugin publishes of a node: channel 0 and, if the driver runs the daemons, daemon 0. No clique in it."""
+    """The plugin's ResourceSlice of a node: channel 0 and, if the driver runs the daemons, daemon 0. No clique."""
     kinds = ("channel",) if host_managed else ("channel", "daemon")
     devices = [{"name": f"{kind}-0", "attributes": {"type": {"string": kind}, "id": {"int": 0}}} for kind in kinds]
     return _slice(node, DOMAIN_DRIVER, devices)
@@ -158,7 +158,7 @@ def _nodes_of(claims: list[dict[str, Any]], uid: str) -> set[str]:
 
 def _label(driver: Driver, uid: str, labelled: dict[str, str | None], wanted: set[str]) -> None:
     for name in wanted:
-        # With another domain's label the plugin refuses to prepare: a node has one domain at a time.
+        # With the label of another domain the plugin prepares nothing: a node can have only one domain.
         if labelled.get(name) is None:
             driver.label(name, {KEY: uid})
             labelled[name] = uid
@@ -196,7 +196,7 @@ def _daemons(driver: Driver, release: dict[str, Any], domain: dict[str, Any], by
     ):
         if row["metadata"]["name"] not in {f"{uid}.{clique}" for clique in cliques}:
             driver.api.delete(_path(row))
-    # Enough members, and none of them unready: with numNodes 0 also when there is none at all.
+    # Enough members and none unready; with numNodes 0 also without any member.
     ready = len(rows) >= domain["spec"].get("numNodes", 0) and all(row["status"] == "Ready" for row in rows)
     _set_status(driver, domain, "Ready" if ready else "NotReady", rows)
 
@@ -220,7 +220,7 @@ def _set_status(driver: Driver, domain: dict[str, Any], word: str, rows: list[di
 
 
 def _remove(driver: Driver, release: dict[str, Any], domain: dict[str, Any], labelled: dict[str, str | None]) -> None:
-    """What the controller does before it lets a domain go: templates, DaemonSet, labels, then the finalizer."""
+    """The controller's cleanup of a deleted domain: templates, DaemonSet, labels, then the finalizer."""
     metadata, uid = domain["metadata"], domain["metadata"]["uid"]
     selector = f"?labelSelector={KEY}%3D{uid}"
     for path in (f"{RESOURCE}/resourceclaimtemplates", "apis/apps/v1/daemonsets"):
@@ -258,7 +258,7 @@ PLURALS = {
 
 
 def _path(row: Mapping[str, Any]) -> str:
-    """The path of an object out of a list, whose rows do not always say their kind."""
+    """The path of an object of a list, whose rows do not always contain their kind."""
     metadata, kind = row["metadata"], row.get("kind")
     if kind is None:
         kind = "DaemonSet" if "updateStrategy" in row["spec"] else "ResourceClaimTemplate"

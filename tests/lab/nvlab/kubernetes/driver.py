@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the DRA driver's and GPU Feature Discovery's pods would do, as no pod of the lab really runs.
+"""Stand-in for the pods of the DRA driver and GPU Feature Discovery, since no pod of the lab really runs.
 
 Everything else is real: the chart's release, the DaemonSet controller and the scheduler that place the pods, the
 claims that the scheduler allocates. kwok says that a pod runs; this process looks which pods those are, and does to
@@ -36,32 +36,32 @@ from nvlab.kubernetes.api import Api, ApiError
 
 PERIOD = 0.3
 FILE = "driver.json"
-# Where no tray stands behind a node, its GPUs' clique is this annotation's.
+# The clique of the GPUs of a node without a tray in the lab.
 CLIQUE_SAID = "nvlink-lab/clique"
-# The driver names no field manager, so the API server takes its program's name.
+# The driver sets no field manager, so the API server uses the name of its program.
 PLUGIN = "compute-domain-kubelet-plugin"
 WRITTEN_BY_PLUGIN = "nvlink-lab/clique-written-by-plugin"
 NODE_FAULTS = {
-    # crash: as if the plugin ended at its start. init: the driver root lacks nvidia-smi. silent: no slices come.
+    # crash: the plugin exits at its start. init: the driver root lacks nvidia-smi. silent: it publishes no slices.
     "plugin": ("ok", "crash", "init", "silent"),
-    # not_ready: the domain's daemon never says READY.
+    # not_ready: the domain's daemon never becomes READY.
     "daemon": ("ok", "not_ready"),
-    # stale: Feature Discovery writes the clique no more. missing: it drops the label.
+    # stale: Feature Discovery no longer writes the clique. missing: it removes the label.
     "label": ("ok", "stale", "missing"),
 }
 CLUSTER_FAULTS = {
     "gfd": ("on", "off"),
     # stopped: finalizers stay, ComputeDomains get no DaemonSet.
     "controller": ("ok", "stopped"),
-    # The seconds that Feature Discovery takes to see a change.
+    # The seconds that Feature Discovery takes to detect a change.
     "gfd_lag": None,
-    # Everything stands still.
+    # The stand-in does nothing.
     "paused": ("false", "true"),
 }
 
 
 def read_faults(directory: Path) -> dict[str, Any]:
-    """{"cluster": {KEY: VALUE}, "nodes": {NODE: {KEY: VALUE}}}, what is not said as it is usually."""
+    """{"cluster": {KEY: VALUE}, "nodes": {NODE: {KEY: VALUE}}}, defaults for missing keys."""
     try:
         told: dict[str, Any] = json.loads((directory / FILE).read_text())
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def read_faults(directory: Path) -> dict[str, Any]:
 
 
 def set_faults(directory: Path, node: str | None, settings: Mapping[str, str]) -> None:
-    """Change what the stand-in does for one node, or (None) for the cluster."""
+    """Set faults of one node, or (None) of the cluster."""
     allowed: Mapping[str, tuple[str, ...] | None] = CLUSTER_FAULTS if node is None else NODE_FAULTS
     for key, value in settings.items():
         if key not in allowed:
@@ -90,7 +90,7 @@ def set_faults(directory: Path, node: str | None, settings: Mapping[str, str]) -
 
 
 class Driver:
-    """One round looks at everything and does what is due; what an API server does not take now is due again."""
+    """One round reads everything and does what is due; what the API server rejects is due again."""
 
     def __init__(self, api: Api, directory: Path) -> None:
         self.api = api
@@ -123,18 +123,18 @@ class Driver:
     # Nodes and their labels.
 
     def known(self) -> list[dict[str, Any]]:
-        """All Nodes; from now on these very ones are changed, and no other that has the name of one."""
+        """All Nodes; only exactly these are changed later, not others of the same name."""
         found = self.api.items(nodes.PATH)
         self._uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in found}
         return found
 
     def _change(self, node: str, manager: str = PLUGIN, **metadata: Mapping[str, str | None]) -> None:
-        """ApiError 422 where the Node has been replaced since known(): its UID is not to be changed."""
+        """ApiError 422 if the Node was replaced since known(), since a UID is immutable."""
         body = {"metadata": {"uid": self._uids[node], **metadata}}
         self.api.patch(f"{nodes.PATH}/{node}?fieldManager={manager}", body)
 
     def gpus(self, node: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-        """What a node's GPUs say, lost ones left out; None where no tray of the lab stands behind it."""
+        """The fabric of a node's GPUs without lost ones; None for a node without a tray in the lab."""
         try:
             hardware = json.loads((self._hosts / node["metadata"]["name"] / "hardware.json").read_text())
         except (FileNotFoundError, NotADirectoryError):
@@ -142,7 +142,7 @@ class Driver:
         return [gpu for gpu in hardware["facts"]["gpus"] if gpu["index"] not in hardware["lost"]]
 
     def clique(self, node: Mapping[str, Any]) -> tuple[str | None, str | None]:
-        """(clique, why the plugin ends instead) of a node, as the plugin sees it."""
+        """(clique, reason why the plugin exits instead) of a node, by the plugin's rules."""
         gpus = self.gpus(node)
         if gpus is not None:
             return nodes.driver_clique(gpus)
@@ -227,7 +227,7 @@ class Driver:
             if release["writes_label"] and clique and node["metadata"]["labels"].get(nodes.CLIQUE) != clique:
                 self.label(name, {nodes.CLIQUE: clique})
             if release["writes_label"] and WRITTEN_BY_PLUGIN not in node["metadata"].get("annotations", {}):
-                # Without a tray behind the node nothing else would still know the clique when the label is gone.
+                # Without a tray nothing else has the clique after the label is removed.
                 kept = {WRITTEN_BY_PLUGIN: "true", **({CLIQUE_SAID: clique} if clique else {})}
                 self._change(name, annotations=kept)
 
@@ -249,7 +249,7 @@ class Driver:
                 self.api.request("PUT", f"{domains.SLICES}/{row['metadata']['name']}", there)
 
     def _after_plugins(self, releases: list[dict[str, Any]], known: list[dict[str, Any]]) -> None:
-        """What a plugin takes with it when it goes: its slices, and the label if it was its writer."""
+        """Remove what a plugin removes at its end: its slices, and the label if it wrote it."""
         domains_on = {name for release in releases if release["domains"] for name in release["nodes"]}
         gpus_on = {name for release in releases if release["gpus"] for name in release["nodes"]}
         for row in self.api.items(domains.SLICES):
@@ -262,7 +262,7 @@ class Driver:
             if name not in writing and WRITTEN_BY_PLUGIN in metadata.get("annotations", {}):
                 self._change(name, labels={nodes.CLIQUE: None}, annotations={WRITTEN_BY_PLUGIN: None})
 
-    # Pods whose containers are not well.
+    # Pods with failing containers.
 
     def unready(self, pod: dict[str, Any], reason: str, waiting: str) -> None:
         if not is_ready(pod):
@@ -316,7 +316,7 @@ def main(directory: Path) -> None:
         try:
             driver.round()
         except ApiError as error:
-            # Somebody else changed the object, or the API server is away: the next round looks anew.
+            # The object changed, or the API server is unreachable: the next round tries again.
             if error.status not in (0, 404, 409, 503):
                 print(f"driver: {error}", flush=True)
         time.sleep(PERIOD)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes as API objects: what a kubelet, node-feature-discovery and GPU Feature Discovery say of a tray. Pure."""
+"""Node objects as a kubelet, node-feature-discovery and GPU Feature Discovery write them for a tray. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIQUE = "nvidia.com/gpu.clique"
 PATH = "api/v1/nodes"
 RUNTIME = "containerd://2.1.4"
 KEPT_ALIVE = "nvlink-lab/kept-alive"
-# What node-feature-discovery finds of the PCI bus; the DRA driver's DaemonSet selects nodes by it.
+# The PCI labels of node-feature-discovery, by which the DRA driver's DaemonSet selects nodes.
 NFD = {
     "feature.node.kubernetes.io/pci-10de.present": "true",
     "feature.node.kubernetes.io/pci-0302_10de.present": "true",
@@ -25,14 +25,14 @@ NFD = {
 
 
 def of_scenario(scenario: Scenario, version: str) -> Iterator[dict[str, Any]]:
-    """A Node object for each tray of a lab, with the labels that its GPUs give it."""
+    """A Node object for each tray of a lab, with the labels of its GPUs."""
     for name, hardware in hardware_of(scenario).items():
         address = scenario.tray(name).address
         yield node(name, hardware["facts"], version, address, lost=hardware["lost"])
 
 
 def of_fleet(racks: int, version: str, trays_per_rack: int = 18, gpus_per_tray: int = 4) -> Iterator[dict[str, Any]]:
-    """Node objects of simulated racks, as many as one likes."""
+    """Node objects of any number of simulated racks."""
     fleet = simulation().fleet(racks=racks, trays_per_rack=trays_per_rack, gpus_per_tray=gpus_per_tray)
     for name, facts in fleet.items():
         yield node(name, facts, version, facts["addresses"][0]["address"])
@@ -113,14 +113,14 @@ def feature_labels(facts: Mapping[str, Any], lost: Iterable[int] = ()) -> dict[s
 
 
 def gfd_clique(gpus: Iterable[Mapping[str, Any]]) -> str | None:
-    """The clique as GPU Feature Discovery 0.17 and later write it: GPUs that are not attached are passed over, and
-    two cliques on one tray give no label. The health summary is not looked at."""
+    """The clique as GPU Feature Discovery 0.17 and later write it: GPUs that are not attached are skipped, and
+    two cliques on one tray give no label. The health summary is ignored."""
     places = {_place(gpu) for gpu in gpus if _attached(gpu)}
     return places.pop() if len(places) == 1 else None
 
 
 def driver_clique(gpus: Iterable[Mapping[str, Any]]) -> tuple[str | None, str | None]:
-    """(the clique, why the plugin ends instead) as the DRA driver's kubelet plugin sees a tray, in its strict mode."""
+    """(clique, reason why the plugin exits instead) of a tray, by the rules of the driver's plugin in strict mode."""
     places = set()
     for gpu in gpus:
         fabric = gpu["fabric"]

@@ -36,10 +36,10 @@ PORT = 6443
 SERVICES = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"
 ETCD = "http://127.0.0.1:2379"
-# In the order in which they start; the last three are files beside this one.
+# In start order; the last three are files in this folder.
 DRIVER, REGISTRY, RELAY = "driver", "registry", "relay"
 COMPONENTS = ("etcd", *programs.SERVERS, programs.KWOK, REGISTRY, RELAY, DRIVER)
-# What a cluster needs for nodes and objects alone: nothing marks nodes that nobody keeps alive.
+# The components for nodes and objects alone: none marks nodes without a heartbeat.
 API_ONLY = ("etcd", "kube-apiserver")
 STAGES = paths.LAB / "kubernetes" / "stages"
 DEFAULT_TIMEOUT = 120.0
@@ -49,7 +49,7 @@ _children: set[int] = set()
 
 @dataclasses.dataclass(frozen=True)
 class ControlPlane:
-    """A control plane that is up: the files to reach it by, and its parts."""
+    """A running control plane: its kubeconfig files and its components."""
 
     name: str
 
@@ -68,12 +68,12 @@ class ControlPlane:
 
     @property
     def outside(self) -> Path:
-        """The administrator's kubeconfig file for programs that are not in the lab's network: over the relay."""
+        """The administrator's kubeconfig file for programs outside the lab's network, through the relay."""
         return self.directory / "outside.kubeconfig"
 
     @property
     def authority(self) -> Path:
-        """The certificate of the authority that the API server and the registry have theirs from."""
+        """The CA certificate of the API server and the registry."""
         return self.directory / "pki" / "ca.crt"
 
     @property
@@ -135,7 +135,7 @@ class ControlPlane:
     def helm(self, *arguments: str | Path, major: str = "4", **more: Any) -> subprocess.CompletedProcess[str]:
         return self.run("helm", *arguments, helm=major, **more)
 
-    # The parts.
+    # The components.
 
     def components(self) -> dict[str, dict[str, Any]]:
         """Component -> {"running", "pid", "memory_mb": what it holds now, null when it does not run}."""
@@ -147,7 +147,7 @@ class ControlPlane:
         return result
 
     def stop(self, component: str = "kube-apiserver") -> None:
-        """End one of the processes at once; what it has stored is kept."""
+        """Kill one of the processes; its stored data is kept."""
         self._known(component)
         host.end_processes(_cgroup(self.name) / component)
 
@@ -161,7 +161,7 @@ class ControlPlane:
         self.wait(timeout)
 
     def wait(self, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Until the API server is ready, and the controllers have made what every cluster has."""
+        """Wait until the API server is ready and the controllers have created the default objects."""
         deadline = time.monotonic() + timeout
         api, trouble = self.api(), "no answer"
         parts = self._state()["components"]
@@ -202,14 +202,14 @@ class ControlPlane:
         return known
 
     def _spawn(self, component: str, known: dict[str, Any]) -> None:
-        """Start a process in the lab's network and note it; it goes on when the caller ends."""
+        """Start and record a process in the lab's network; it continues when the caller ends."""
         command = known["commands"][component]
         cgroup = _cgroup(self.name) / component
         cgroup.mkdir(parents=True, exist_ok=True)
         pid = os.fork()
         if not pid:
             try:
-                # The relay alone stands outside, and leads in.
+                # Only the relay runs outside.
                 netns = None if component == RELAY else network.file_of(self.name)
                 _become(command, self.directory / f"{component}.log", cgroup, netns)
             except BaseException as error:
@@ -298,7 +298,7 @@ def begin(
 
 
 def finish(plane: ControlPlane, timeout: float) -> None:
-    """The others start when they find their rights in place: before, they would fall behind with retries."""
+    """Start the others after their permissions exist; before, they would be delayed by retries."""
     deadline = time.monotonic() + timeout
     plane.wait(timeout)
     known = plane._state()
@@ -316,7 +316,7 @@ def finish(plane: ControlPlane, timeout: float) -> None:
 
 
 def add_trays(plane: ControlPlane, scenario: Scenario) -> int:
-    """Make a Node for each tray of a lab; their number."""
+    """Create a Node for each tray of a lab; returns their number."""
     return plane.api().create_all(nodes.PATH, nodes.of_scenario(scenario, plane.version))
 
 
@@ -350,7 +350,7 @@ def _commands(directory: Path, netns: Path, files: Mapping[str, Path], apiserver
     here, python = Path(__file__).resolve(), [sys.executable, "-B"]
     ways = [f"kube-apiserver={PORT}", f"registry={registry.PORT}", f"registry-plain={registry.PLAIN_PORT}"]
     return {
-        # A database in memory's reach, thrown away at the end: it need not reach the disk.
+        # The database is deleted at the end, so it need not be synced to the disk.
         "etcd": [
             str(files["etcd"]),
             f"--data-dir={directory / 'etcd'}",
@@ -446,7 +446,7 @@ def control_plane(
     apiserver: Iterable[str] = (),
     name: str | None = None,
 ) -> Iterator[ControlPlane]:
-    """A control plane that goes down at the end, whatever happened in between."""
+    """A control plane that is stopped at the end, also after an error."""
     name = name or f"kube-{os.getpid()}-{next(_numbers)}"
     try:
         yield up(name, version, components, apiserver)
@@ -456,7 +456,7 @@ def control_plane(
 
 
 def _reap() -> None:
-    """Forget the ended ones of those that this process has started, and no other children of it."""
+    """Reap the ended processes that this process started here, and no other children."""
     for pid in list(_children):
         with contextlib.suppress(ChildProcessError):
             if not os.waitpid(pid, os.WNOHANG)[0]:

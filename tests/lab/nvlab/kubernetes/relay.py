@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A way into a lab's network for programs outside it: ports of this machine's loopback that lead to the lab's.
+"""A relay into a lab's network for programs outside it: loopback ports that forward to ports of the lab.
 
 Ansible, Molecule and helm then reach the API server and the registry without a network namespace of their own; the
 server's certificate is good for 127.0.0.1 too. Run as a file: ``relay.py DIRECTORY NETNS_FILE ADDRESS NAME=PORT ...``;

@@ -24,7 +24,7 @@ PORT = 2379
 
 
 def like(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """An object as the API server would store it, after the pattern of one that it has stored."""
+    """An object in the stored form of the API server, modelled on a stored one."""
     made = copy.copy(wanted)
     known = stored["metadata"]
     own = {"uid": str(uuid.uuid4()), "creationTimestamp": known["creationTimestamp"]}

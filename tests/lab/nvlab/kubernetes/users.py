@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Users of a control plane beside its administrator, and the ways in which a site's credentials go wrong."""
+"""Further users of a control plane, and invalid credentials."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> dict[str
 
 
 def user(plane: ControlPlane, name: str, rules: Iterable[Rule] = (), seconds: float = HOUR) -> Path:
-    """The kubeconfig file of a service account that may do what `rules` say and nothing else.
+    """The kubeconfig file of a service account with exactly the permissions of `rules`.
 
     seconds: how long its token is good for; a negative number makes one that has run out already.
     """
@@ -37,13 +37,13 @@ def user(plane: ControlPlane, name: str, rules: Iterable[Rule] = (), seconds: fl
 
 
 def token_of(kubeconfig: Path) -> str:
-    """The token in a kubeconfig file of user(): what no output may hold."""
+    """The token in a kubeconfig file of user(), which no output may contain."""
     line = next(line for line in kubeconfig.read_text().splitlines() if line.strip().startswith("token:"))
     return line.partition(":")[2].strip()
 
 
 def expired(plane: ControlPlane) -> Path:
-    """A kubeconfig file whose token ran out an hour ago."""
+    """A kubeconfig file whose token expired an hour ago."""
     return user(plane, "expired", [rule("*", ["*"], ["*"])], -HOUR)
 
 
@@ -58,7 +58,7 @@ def unreachable(plane: ControlPlane) -> Path:
 
 
 def broken(plane: ControlPlane) -> Path:
-    """A kubeconfig file that is no YAML."""
+    """A kubeconfig file that is not valid YAML."""
     target = plane.directory / "broken.kubeconfig"
     certificates.write_kubeconfig(target, "apiVersion: v1\nkind: [Config\n")
     return target
