@@ -91,7 +91,7 @@ def parse(text: str) -> dict[str, Node]:
 
 
 def survey(slurm: Slurm) -> dict[str, Node]:
-    return parse(slurm.ask("-a", "-o", "show", "nodes"))
+    return parse(slurm.scontrol("-a", "-o", "show", "nodes"))
 
 
 def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool, unless_up: bool = False) -> Outcome:

@@ -80,7 +80,7 @@ class Slurm:
             environment["SLURM_CONF"] = self.conf
         return environment
 
-    def ask(self, *arguments: str) -> str:
+    def scontrol(self, *arguments: str) -> str:
         """The output of scontrol; SlurmError if it fails."""
         result = self.call("scontrol", *arguments)
         if result.rc != 0 or result.timed_out:
@@ -103,15 +103,15 @@ class Slurm:
         )
 
     def config(self) -> dict[str, str]:
-        return files.parse_config(self.ask("show", "config"))
+        return files.parse_config(self.scontrol("show", "config"))
 
     def nodes(self) -> frozenset[str]:
-        records = files.parse_records(self.ask("-a", "-o", "show", "nodes"))
+        records = files.parse_records(self.scontrol("-a", "-o", "show", "nodes"))
         return frozenset(record["NodeName"] for record in records if "NodeName" in record)
 
     def partitions(self) -> tuple[rules.Partition, ...]:
         found = []
-        for record in files.parse_records(self.ask("-a", "-o", "show", "partitions")):
+        for record in files.parse_records(self.scontrol("-a", "-o", "show", "partitions")):
             if "PartitionName" not in record:
                 continue
             nodes = record.get("Nodes", "")
@@ -127,7 +127,7 @@ class Slurm:
         """The topologies that slurmctld has loaded from topology.yaml; none before 25.05."""
         if version < rules.YAML_SINCE:
             return []
-        text = self.ask("show", "topoconf")
+        text = self.scontrol("show", "topoconf")
         try:
             return [known for known in files.parse_yaml(text) if known.kind != "none"]
         except SlurmError as error:
@@ -164,7 +164,7 @@ class Slurm:
 
     def node_state(self, node: str) -> frozenset[str]:
         """The flags of a node's state, such as IDLE and CLOUD."""
-        records = files.parse_records(self.ask("-o", "show", "node", node))
+        records = files.parse_records(self.scontrol("-o", "show", "node", node))
         return frozenset(records[0].get("State", "").upper().split("+")) if records else frozenset()
 
     def place(self, node: str, units: str) -> child.Result:

@@ -269,7 +269,7 @@ def before_apply(
         writes=writes,
         jobs=jobs,
         segments=tuple(params.get("segments", ())),
-        records=tuple(files.parse_records(survey.slurm.ask("-a", "-o", "show", "nodes"))),
+        records=tuple(files.parse_records(survey.slurm.scontrol("-a", "-o", "show", "nodes"))),
         state_dir=survey.config.get("statesavelocation", ""),
     )
     rehearsal = rehearse(survey.slurm, candidate, timeout)

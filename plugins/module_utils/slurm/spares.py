@@ -84,7 +84,7 @@ def plan(slurm: Slurm, blocks: Mapping[str, Sequence[str]], active: int) -> list
 def reservations(slurm: Slurm) -> dict[str, tuple[tuple[str, ...], str]]:
     """The reservations of spares: name -> (nodes, users)."""
     found = {}
-    for record in files.parse_records(slurm.ask("-o", "show", "reservation")):
+    for record in files.parse_records(slurm.scontrol("-o", "show", "reservation")):
         name = record.get("ReservationName", "")
         if name.startswith(PREFIX):
             found[name] = (tuple(expand(record.get("Nodes", "").replace("(null)", ""))), record.get("Users", ""))

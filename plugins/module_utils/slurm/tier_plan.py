@@ -141,7 +141,7 @@ def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
 
 
 def running_partitions(slurm: Slurm) -> list[dict[str, str]]:
-    records = files.parse_records(slurm.ask("-a", "-o", "show", "partitions"))
+    records = files.parse_records(slurm.scontrol("-a", "-o", "show", "partitions"))
     return [record for record in records if "PartitionName" in record]
 
 

@@ -89,7 +89,7 @@ def test_a_long_wait_for_jobs_polls_soon_at_first_and_then_less_often(monkeypatc
         now += seconds
 
     class Busy(Slurm):
-        def ask(self, *_arguments: str) -> str:
+        def scontrol(self, *_arguments: str) -> str:
             return "NodeName=r01t04 State=MIXED+DRAIN\n"
 
         def jobs(self) -> list[Job]:

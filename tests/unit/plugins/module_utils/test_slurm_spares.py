@@ -74,7 +74,7 @@ class OneNode:
         self.reason, self.called = reason, list[tuple[str, ...]]()
         self.state = state
 
-    def ask(self, *_arguments: str) -> str:
+    def scontrol(self, *_arguments: str) -> str:
         return f"NodeName=r01t04 State={self.state} Reason={self.reason} [root@2026-11-21T15:10:00]\n"
 
     def jobs(self) -> list[Any]:
@@ -119,7 +119,7 @@ class Reservations:
         self.refuse = refuse
         self.reserved = {spares.PREFIX + block: (nodes, "op") for block, nodes in reserved.items()}
 
-    def ask(self, *arguments: str) -> str:
+    def scontrol(self, *arguments: str) -> str:
         if "reservation" in arguments:
             return "".join(
                 f"ReservationName={name} Nodes={nodes} Users={user} State=ACTIVE\n"
