@@ -28,7 +28,7 @@ description:
   - Values are never templated, whatever a tray reports.
 notes:
   - O(compose), O(groups) and O(keyed_groups) cost about a third of a millisecond for each expression and tray, since
-    Ansible compiles every expression anew. The groups above cost almost nothing, so prefer them on a large fleet.
+    Ansible compiles the expression each time. The groups above cost almost nothing, so prefer them on a large fleet.
   - O(cache) keeps the answers of live sources until their options change. The fabric file is read in each run.
   - Without the state file next to the fabric file, every tray is present and its health is unknown.
 requirements:
