@@ -161,7 +161,7 @@ def test_the_filter_takes_words_and_severities(two_racks: Browser) -> None:
 
 
 def test_a_findings_link_shows_its_tray_and_the_tray_its_findings(two_racks: Browser) -> None:
-    two_racks.script("document.querySelector('#trouble').click()")
+    two_racks.script("document.querySelector('#problems').click()")
     two_racks.script("document.querySelector('a[href=\"#tray-r02t12\"]').click()")
     two_racks.script("return new Promise((done) => setTimeout(done, 50))")
     assert focused(two_racks) == "tray-r02t12"
@@ -170,12 +170,12 @@ def test_a_findings_link_shows_its_tray_and_the_tray_its_findings(two_racks: Bro
     assert focused(two_racks) == "words"
 
 
-def test_only_racks_with_trouble(window: Browser) -> None:
+def test_only_racks_with_problems(window: Browser) -> None:
     window.look()
     window.open(page(5))
     shown = "return [...document.querySelectorAll('.rack')].filter((rack) => rack.offsetParent).length"
     assert window.script(shown) == 5
-    window.script("document.querySelector('#trouble').click()")
+    window.script("document.querySelector('#problems').click()")
     assert window.script(shown) == 2
 
 

@@ -4,7 +4,7 @@
 """What is made from a fabric: one small module a consumer, one row here.
 
 A renderer is a pure function of the fabric and its state that gives texts by their path below the render directory.
-Where it cannot give a text it says so in findings and leaves the text out.
+A text that it cannot render is left out and reported in findings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context im
 
 
 class Renderer(NamedTuple):
-    """render gives {relative path: text}; findings says what it left out and why; shows is for who is told Beside."""
+    """render returns {relative path: text}; findings lists what it left out; shows renders with a RenderContext."""
 
     render: Callable[[model.Fabric, model.State], dict[str, str]] | None = None
     findings: Callable[[model.Fabric, model.State], list[model.Finding]] | None = None
@@ -57,9 +57,9 @@ def render(
     fabric: model.Fabric,
     state: model.State,
     names: Collection[str] = tuple(RENDERERS),
-    beside: RenderContext | None = None,
+    context: RenderContext | None = None,
 ) -> Rendered:
-    """The texts of the named renderers for a fabric; metrics and report show what stands beside it too."""
+    """The texts of the named renderers for a fabric; metrics and report use the context too."""
     findings: list[model.Finding] = []
     files: dict[str, dict[str, str]] = {}
     for name, renderer in RENDERERS.items():
@@ -72,5 +72,5 @@ def render(
         if renderer.render is not None:
             files[name] |= renderer.render(fabric, known)
         if renderer.shows is not None:
-            files[name] |= renderer.shows(fabric, known, beside or RenderContext())
+            files[name] |= renderer.shows(fabric, known, context or RenderContext())
     return Rendered(files, findings)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What changed since the last report: report.json keeps a report's numbers, the next report is held against them.
+"""What changed since the last report: report.json has the numbers of a report, with which the next one is compared.
 
 Pure. A report that says what the last one said leaves report.json as it is by the byte, so that rendering twice changes
 nothing and the changes stay on the page until there are new ones.
@@ -55,8 +55,8 @@ def text_and_changes(
             document = dict(earlier)
         else:
             document["changes"] = _changes(earlier["numbers"], numbers, earlier["written_at"])
-    told = document["changes"]
-    return json.dumps(document, sort_keys=True, ensure_ascii=False) + "\n", told and _shown(told)
+    changes = document["changes"]
+    return json.dumps(document, sort_keys=True, ensure_ascii=False) + "\n", changes and _shown(changes)
 
 
 def is_report(document: Any) -> bool:
@@ -81,16 +81,16 @@ def _is_numbers(numbers: Any) -> bool:
     )
 
 
-def _is_changes(told: Any) -> bool:
+def _is_changes(changes: Any) -> bool:
     return (
-        isinstance(told, dict)
-        and set(told) == {"since", "sums", "rows", "more"}
-        and isinstance(told["since"], str | None)
-        and isinstance(told["more"], int)
-        and isinstance(told["sums"], list)
-        and all(_is_row(row, str, int, int) for row in told["sums"])
-        and isinstance(told["rows"], list)
-        and all(_is_row(row, str, str, str) for row in told["rows"])
+        isinstance(changes, dict)
+        and set(changes) == {"since", "sums", "rows", "more"}
+        and isinstance(changes["since"], str | None)
+        and isinstance(changes["more"], int)
+        and isinstance(changes["sums"], list)
+        and all(_is_row(row, str, int, int) for row in changes["sums"])
+        and isinstance(changes["rows"], list)
+        and all(_is_row(row, str, str, str) for row in changes["rows"])
     )
 
 
@@ -102,12 +102,12 @@ def _is_row(row: Any, *types: type) -> bool:
     )
 
 
-def _shown(told: Mapping[str, Any]) -> Changes:
+def _shown(changes: Mapping[str, Any]) -> Changes:
     return Changes(
-        since=told["since"] or "",
-        sums=tuple((word, before, after) for word, before, after in told["sums"]),
-        rows=tuple((subject, before, after) for subject, before, after in told["rows"]),
-        more=told["more"],
+        since=changes["since"] or "",
+        sums=tuple((word, before, after) for word, before, after in changes["sums"]),
+        rows=tuple((subject, before, after) for subject, before, after in changes["rows"]),
+        more=changes["more"],
     )
 
 

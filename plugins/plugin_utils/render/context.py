@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What stands beside a fabric and its state, for the renderers that show it where somebody gave it."""
+"""Optional input of the renderers next to a fabric and its state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RenderContext:
     """All of it may be missing.
 
     verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
-    that run there, None where Slurm was not asked; earlier: the content of the report.json of the last report.
+    that run there, None where Slurm was not queried; earlier: the content of the report.json of the last report.
     """
 
     verdict: Verdict | None = None

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The fabric in numbers: metrics/nvlink_fabric.json for programs, metrics/nvlink_fabric.prom for Prometheus.
 
-The .prom file is for the textfile collector of node_exporter. Both say the same and hold no time of writing: ages are
-made of timestamps where the numbers are read, as ``time() - nvlink_...timestamp_seconds`` in Prometheus. Sums a clique,
+The .prom file is for the textfile collector of node_exporter. Both have the same numbers and no time of writing: compute
+ages from timestamps in the query, as ``time() - nvlink_...timestamp_seconds`` in Prometheus. Sums a clique,
 never a series a tray: ten thousand trays are a few thousand series.
 """
 
@@ -31,23 +31,23 @@ Labels = dict[str, str]
 
 
 class Family(NamedTuple):
-    """One metric, always a gauge: its name, what it says, and its samples."""
+    """One metric, always a gauge: its name, help text and samples."""
 
     name: str
     help: str
     samples: list[tuple[Labels, int]]
 
 
-def render(fabric: model.Fabric, state: model.State, beside: RenderContext) -> dict[str, str]:
+def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
     """Both files of a fabric, its state and, where there is one, a verdict."""
-    said = numbers(fabric, state, beside)
+    document = numbers(fabric, state, context)
     return {
-        "metrics/nvlink_fabric.json": fabric_file.encode(said).decode(),
-        "metrics/nvlink_fabric.prom": exposition(families(said)),
+        "metrics/nvlink_fabric.json": fabric_file.encode(document).decode(),
+        "metrics/nvlink_fabric.prom": exposition(families(document)),
     }
 
 
-def numbers(fabric: model.Fabric, state: model.State, beside: RenderContext) -> dict[str, Any]:
+def numbers(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, Any]:
     """Everything that is counted, as plain data; docs/monitoring.md describes it."""
     shown = view.picture(fabric, state)
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)
@@ -65,14 +65,14 @@ def numbers(fabric: model.Fabric, state: model.State, beside: RenderContext) -> 
             {"code": code, "severity": severity, "count": count} for (code, severity), count in sorted(findings.items())
         ],
         "capacity": [asdict(found) for found in capacity.capacities(fabric, state)],
-        "verify": _verify(beside.verdict),
+        "verify": _verify(context.verdict),
     }
 
 
 def _clique(clique: view.Clique, fabric: model.Fabric, state: model.State) -> dict[str, Any]:
     members = fabric.members[clique.name]
     states = Counter(state.trays[name]["state"] if name in state.trays else model.UNKNOWN for name in members)
-    seen = [_time(state.trays[name]["observed_at"]) for name in members if name in state.trays]
+    observed = [_time(state.trays[name]["observed_at"]) for name in members if name in state.trays]
     return {
         "domain": clique.domain,
         "clique": clique.text,
@@ -83,7 +83,7 @@ def _clique(clique: view.Clique, fabric: model.Fabric, state: model.State) -> di
         "health": {word: clique.health.get(word, 0) for word in view.HEALTH},
         # An unplaced tray has no clique.
         "state": {word: states[word] for word in (model.PRESENT, model.STALE, model.CONFLICT, model.UNKNOWN)},
-        "oldest_observation": min(filter(None, seen), default=None),
+        "oldest_observation": min(filter(None, observed), default=None),
     }
 
 
@@ -116,30 +116,30 @@ def _seconds(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp())
 
 
-def families(said: Mapping[str, Any]) -> list[Family]:
+def families(document: Mapping[str, Any]) -> list[Family]:
     """The numbers as metrics, those without a sample left out."""
-    made = [*_of_the_file(said), *_of_cliques(said["cliques"]), *_of_capacity(said["capacity"])]
+    made = [*_of_the_file(document), *_of_cliques(document["cliques"]), *_of_capacity(document["capacity"])]
     made += [
         Family(
             "nvlink_findings",
             "Findings about the fabric, by code and severity.",
-            [({"code": row["code"], "severity": row["severity"]}, row["count"]) for row in said["findings"]],
+            [({"code": row["code"], "severity": row["severity"]}, row["count"]) for row in document["findings"]],
         )
     ]
-    if said["verify"]:
-        made += _of_verify(said["verify"])
+    if document["verify"]:
+        made += _of_verify(document["verify"])
     return [family for family in made if family.samples]
 
 
-def _of_the_file(said: Mapping[str, Any]) -> Iterator[Family]:
-    written = said["state_written_at"]
-    yield Family("nvlink_fabric_info", "The fabric file, by its SHA-256.", [({"sha256": said["fabric_sha256"]}, 1)])
+def _of_the_file(document: Mapping[str, Any]) -> Iterator[Family]:
+    written = document["state_written_at"]
+    yield Family("nvlink_fabric_info", "The fabric file, by its SHA-256.", [({"sha256": document["fabric_sha256"]}, 1)])
     yield Family(
         "nvlink_state_written_timestamp_seconds",
         "When the state of the trays was last written.",
         [({}, _seconds(written))] if written else [],
     )
-    domains = said["domains"]
+    domains = document["domains"]
     yield Family(
         "nvlink_domain_expected_trays",
         "Trays that an NVLink domain is meant to have.",
@@ -150,7 +150,7 @@ def _of_the_file(said: Mapping[str, Any]) -> Iterator[Family]:
         "Trays that the fabric file places in an NVLink domain.",
         [({"domain": name}, row["trays"]) for name, row in domains.items()],
     )
-    yield Family("nvlink_unplaced_trays", "Trays that were seen and have no place.", [({}, said["unplaced_trays"])])
+    yield Family("nvlink_unplaced_trays", "Observed trays without a place.", [({}, document["unplaced_trays"])])
 
 
 def _of_cliques(cliques: Mapping[str, Any]) -> Iterator[Family]:
@@ -184,7 +184,7 @@ def _of_cliques(cliques: Mapping[str, Any]) -> Iterator[Family]:
     )
     yield Family(
         "nvlink_clique_oldest_observation_timestamp_seconds",
-        "When the tray of a clique that was not seen for longest was last seen.",
+        "Oldest last observation of a tray of the clique.",
         [
             (each(name), _seconds(row["oldest_observation"]))
             for name, row in cliques.items()
@@ -269,5 +269,5 @@ def exposition(made: list[Family]) -> str:
 
 
 def _braced(labels: Labels) -> str:
-    told = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in labels.items())
-    return f"{{{told}}}" if told else ""
+    text = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in labels.items())
+    return f"{{{text}}}" if text else ""

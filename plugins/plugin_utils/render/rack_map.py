@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The rack map: the racks side by side as plain text for a terminal, one row a tray, the highest slot on top.
 
-Pure: what the terminal can show (width, colour, Unicode) is asked by the caller.
+Pure: what the terminal can show (width, colour, Unicode) is decided by the caller.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARKS = {
     True: {"healthy": "●", "degraded": "▲", "unhealthy": "✗", "unknown": "?", "rule": "─", "cut": "…"},
     False: {"healthy": ".", "degraded": "!", "unhealthy": "X", "unknown": "?", "rule": "-", "cut": "~"},
 }
-# Red and yellow are kept for trouble.
+# Red and yellow are reserved for problems.
 CLIQUE_COLOURS = ("36", "35", "34", "32", "96", "95", "94", "92")
 WORD_COLOURS = {
     "degraded": "33",
@@ -46,10 +46,10 @@ class Cell(NamedTuple):
     colour: str = ""
 
 
-Column = tuple[str, Callable[[view.Tray, "Look"], Cell]]
+Column = tuple[str, Callable[[view.Tray, "Style"], Cell]]
 
 
-class Look(NamedTuple):
+class Style(NamedTuple):
     """How the terminal shows things."""
 
     width: int
@@ -64,47 +64,47 @@ class Look(NamedTuple):
 
 
 def _plain(text: str) -> str:
-    # A control character in a name would move the cursor of whoever looks at the map.
+    # A control character in a name would move the cursor of the terminal.
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _slot(tray: view.Tray, look: Look) -> Cell:
+def _slot(tray: view.Tray, style: Style) -> Cell:
     return Cell(f"{'-' if tray.tray_index is None else tray.tray_index:>2}")
 
 
-def _name(tray: view.Tray, look: Look) -> Cell:
+def _name(tray: view.Tray, style: Style) -> Cell:
     return Cell(tray.name)
 
 
-def _clique(tray: view.Tray, look: Look) -> Cell:
+def _clique(tray: view.Tray, style: Style) -> Cell:
     if tray.clique is None:
         return Cell("-")
     return Cell(f"{tray.clique.letter} {tray.clique.name}", CLIQUE_COLOURS[tray.clique.hue % len(CLIQUE_COLOURS)])
 
 
-def _letter(tray: view.Tray, look: Look) -> Cell:
-    return _clique(tray, look)._replace(text=tray.clique.letter if tray.clique else "-")
+def _letter(tray: view.Tray, style: Style) -> Cell:
+    return _clique(tray, style)._replace(text=tray.clique.letter if tray.clique else "-")
 
 
-def _health(tray: view.Tray, look: Look) -> Cell:
-    return Cell(f"{look.marks[tray.health]} {tray.health}", WORD_COLOURS.get(tray.health, ""))
+def _health(tray: view.Tray, style: Style) -> Cell:
+    return Cell(f"{style.marks[tray.health]} {tray.health}", WORD_COLOURS.get(tray.health, ""))
 
 
-def _health_mark(tray: view.Tray, look: Look) -> Cell:
-    return Cell(look.marks[tray.health], WORD_COLOURS.get(tray.health, ""))
+def _health_mark(tray: view.Tray, style: Style) -> Cell:
+    return Cell(style.marks[tray.health], WORD_COLOURS.get(tray.health, ""))
 
 
-def _state(tray: view.Tray, look: Look) -> Cell:
+def _state(tray: view.Tray, style: Style) -> Cell:
     return Cell(tray.state, WORD_COLOURS.get(tray.state, ""))
 
 
-def _slurm(tray: view.Tray, look: Look) -> Cell:
+def _slurm(tray: view.Tray, style: Style) -> Cell:
     return Cell(tray.slurm)
 
 
-def _jobs(tray: view.Tray, look: Look) -> Cell:
+def _jobs(tray: view.Tray, style: Style) -> Cell:
     text = " ".join(tray.jobs)
-    return Cell(text if len(text) <= WIDEST_JOBS else text[: WIDEST_JOBS - 1] + look.marks["cut"])
+    return Cell(text if len(text) <= WIDEST_JOBS else text[: WIDEST_JOBS - 1] + style.marks["cut"])
 
 
 SLOT: Column = (" #", _slot)
@@ -134,11 +134,11 @@ def rack_map(
 ) -> list[str]:
     """The lines of the map: racks side by side as far as ``width`` allows, then unplaced trays, sums and findings.
 
-    jobs: Slurm node name -> job IDs; they have a column where Slurm was asked.
+    jobs: Slurm node name -> job IDs; they have a column where Slurm was queried.
     """
-    look = Look(width, colour, MARKS[unicode])
+    style = Style(width, colour, MARKS[unicode])
     shown = view.picture(fabric, state, jobs)
-    blocks = _racks(shown, look)
+    blocks = _racks(shown, style)
     cell = max((_width(block) for block in blocks), default=0)
     across = max(1, (width + GAP) // (cell + GAP))
     lines: list[str] = []
@@ -149,7 +149,7 @@ def rack_map(
             lines.append((" " * GAP).join(text + " " * (cell - length) for text, length in row).rstrip())
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(_plain(tray.name) for tray in shown.unplaced)]
-    return [*lines, "", *_sums(shown), *_findings(shown, look)]
+    return [*lines, "", *_sums(shown), *_findings(shown, style)]
 
 
 Block = list[tuple[str, int]]
@@ -159,49 +159,49 @@ def _width(block: Block) -> int:
     return max(length for text, length in block)
 
 
-def _racks(shown: view.Picture, look: Look) -> list[Block]:
+def _racks(shown: view.Picture, style: Style) -> list[Block]:
     blocks: list[Block] = []
     for columns in LAYOUTS:
         layout = (*columns, JOBS) if shown.has_jobs else columns
-        every = [layout[i][1](tray, look) for tray in shown.trays for i in range(len(layout))]
+        every = [layout[i][1](tray, style) for tray in shown.trays for i in range(len(layout))]
         # All racks share their column widths, so that the eye can run across them.
         widths = [
             max([len(title), *(len(_plain(cell.text)) for cell in every[i :: len(layout)])])
             for i, (title, _cell) in enumerate(layout)
         ]
-        blocks = [_rack(rack, layout, widths, look) for rack in shown.racks]
-        if all(_width(block) <= look.width for block in blocks):
+        blocks = [_rack(rack, layout, widths, style) for rack in shown.racks]
+        if all(_width(block) <= style.width for block in blocks):
             break
     return blocks
 
 
-def _rack(rack: view.Rack, layout: tuple[Column, ...], widths: list[int], look: Look) -> Block:
+def _rack(rack: view.Rack, layout: tuple[Column, ...], widths: list[int], style: Style) -> Block:
     total = sum(widths) + 2 * (len(widths) - 1)
 
     def row(cells: list[Cell]) -> tuple[str, int]:
-        return "  ".join(look.paint(cell, width) for cell, width in zip(cells, widths, strict=True)), total
+        return "  ".join(style.paint(cell, width) for cell, width in zip(cells, widths, strict=True)), total
 
-    title = _cut(f"{rack.name}  {rack.cluster_uuid[:8]}  {len(rack.trays)} of {len(rack.slots)} trays", total, look)
+    title = _cut(f"{rack.name}  {rack.cluster_uuid[:8]}  {len(rack.trays)} of {len(rack.slots)} trays", total, style)
     block = [
-        (look.paint(Cell(title, "1"), total), total),
+        (style.paint(Cell(title, "1"), total), total),
         row([Cell(title, "2") for title, _cell in layout]),
-        (look.marks["rule"] * total, total),
+        (style.marks["rule"] * total, total),
     ]
     for slot in reversed(range(len(rack.slots))):
         tray = rack.slots[slot]
         if tray is None:
             block.append(row([Cell(EMPTY if title == NAME[0] else "", "2") for title, _cell in layout]))
         else:
-            block.append(row([cell(tray, look) for _title, cell in layout]))
+            block.append(row([cell(tray, style) for _title, cell in layout]))
         if rack.switches and slot == rack.below:
             label = f" {rack.switches} switch trays "
-            block.append((look.paint(Cell(_cut(label.center(total, look.marks["rule"]), total, look), "2")), total))
+            block.append((style.paint(Cell(_cut(label.center(total, style.marks["rule"]), total, style), "2")), total))
     return block
 
 
-def _cut(text: str, width: int, look: Look) -> str:
+def _cut(text: str, width: int, style: Style) -> str:
     text = _plain(text)
-    return text if len(text) <= width else text[: width - 1] + look.marks["cut"]
+    return text if len(text) <= width else text[: width - 1] + style.marks["cut"]
 
 
 def _sums(shown: view.Picture) -> list[str]:
@@ -221,12 +221,12 @@ def _sums(shown: view.Picture) -> list[str]:
     return ["; ".join(part for part in numbers if part)]
 
 
-def _findings(shown: view.Picture, look: Look) -> list[str]:
+def _findings(shown: view.Picture, style: Style) -> list[str]:
     lines = []
     for finding in shown.findings[:MAX_FINDINGS]:
         severity = str(finding.get("severity"))
-        said = ": ".join(part for part in (view.subject(finding), str(finding.get("message"))) if part)
-        lines.append(f"{look.paint(Cell(severity, WORD_COLOURS.get(severity, '')), 7)}  {_plain(said)}")
+        text = ": ".join(part for part in (view.subject(finding), str(finding.get("message"))) if part)
+        lines.append(f"{style.paint(Cell(severity, WORD_COLOURS.get(severity, '')), 7)}  {_plain(text)}")
     if len(shown.findings) > MAX_FINDINGS:
         lines.append(f"and {len(shown.findings) - MAX_FINDINGS} more findings, all of them in the report")
     return lines

@@ -14,11 +14,11 @@
   if (stop) stop.setAttribute('tabindex', '0');
 
   function filter() {
-    const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const terms = words.value.toLowerCase().split(/\s+/).filter(Boolean);
     const severities = new Set([...document.querySelectorAll('[name=severity]:checked')].map((box) => box.value));
     let shown = 0;
     rows.forEach((row, i) => {
-      const fits = severities.has(row.dataset.severity) && wanted.every((word) => texts[i].includes(word));
+      const fits = severities.has(row.dataset.severity) && terms.every((word) => texts[i].includes(word));
       row.hidden = !fits;
       shown += fits;
     });
@@ -64,8 +64,8 @@
     if (key === 'Home') return column[0];
     if (key === 'End') return column[column.length - 1];
     const shown = racks.filter((each) => each.offsetParent && one('.t', each));
-    const beside = shown[shown.indexOf(rack) + (key === 'ArrowRight' ? 1 : -1)];
-    const others = beside ? traysOf(beside) : [];
+    const next = shown[shown.indexOf(rack) + (key === 'ArrowRight' ? 1 : -1)];
+    const others = next ? traysOf(next) : [];
     return others[Math.min(at, others.length - 1)];
   }
 
@@ -84,15 +84,15 @@
     } else return;
     event.preventDefault();
   });
-  one('#trouble').addEventListener('change', (event) => one('#racks').classList.toggle('trouble', event.target.checked));
+  one('#problems').addEventListener('change', (event) => one('#racks').classList.toggle('problems', event.target.checked));
   one('#filter').addEventListener('input', filter);
   one('#filter').addEventListener('submit', (event) => event.preventDefault());
-  one('#letgo').addEventListener('click', () => { stop.focus(); select(null); });
+  one('#deselect').addEventListener('click', () => { stop.focus(); select(null); });
   one('#its').addEventListener('click', () => { words.value = one('#tray h3').textContent; filter(); words.focus(); });
   function follow() {
     let tray = null;
     try { tray = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { return; }
-    if (tray && tray.matches('.t')) { one('#racks').classList.remove('trouble'); one('#trouble').checked = false; select(tray); stand(tray); }
+    if (tray && tray.matches('.t')) { one('#racks').classList.remove('problems'); one('#problems').checked = false; select(tray); stand(tray); }
   }
   addEventListener('hashchange', follow);
   filter();

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """report/index.html: the racks drawn at their slots, cliques, capacity and findings, in one file that loads nothing.
 
-The same fabric and state give the same bytes: no time of writing stands in it. report/report.json beside it keeps the
-numbers of this report for the next one, which says what changed. Every value passes Jinja2's autoescape;
+The same fabric and state give the same bytes: it has no time of writing. report/report.json next to it keeps the
+numbers of this report, with which the next one lists changes. Every value passes Jinja2's autoescape;
 should one slip through, the page's own policy still lets only its one style and its one script run, by their hashes.
 """
 
@@ -38,11 +38,11 @@ MAX_GPUS = 8
 PAGE = "report/index.html"
 
 
-def render(fabric: model.Fabric, state: model.State, beside: RenderContext) -> dict[str, str]:
-    """The page and report.json of a fabric and its state, and of what stands beside them."""
-    shown = view.picture(fabric, state, beside.jobs)
+def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
+    """The page and report.json of a fabric and its state, and of the optional input."""
+    shown = view.picture(fabric, state, context.jobs)
     capacities = capacity.capacities(fabric, state)
-    kept, changed = changes.text_and_changes(shown, capacities, state.written_at, beside.earlier)
+    kept, changed = changes.text_and_changes(shown, capacities, state.written_at, context.earlier)
     style, script = (_asset(name) for name in ("report.css", "report.js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["short"] = _short
@@ -50,15 +50,15 @@ def render(fabric: model.Fabric, state: model.State, beside: RenderContext) -> d
         picture=shown,
         racks=[_drawn(rack, shown) for rack in shown.racks],
         sums=_sums(shown),
-        severities=_severities(shown, beside),
+        severities=_severities(shown, context),
         capacities=capacities,
         changed=changed,
         placed=set(fabric.trays),
         box=BOX,
         hues=HUES,
         health_words=view.HEALTH,
-        verdict=beside.verdict,
-        rehearsed=beside.rehearsed,
+        verdict=context.verdict,
+        rehearsed=context.rehearsed,
         digest=fabric_file.digest(fabric_file.serialise(fabric)),
         # Ours, not a tray's: they must stand unescaped, and their hashes let the browser run them.
         style=Markup(style),
@@ -78,7 +78,7 @@ def _source_hash(text: str) -> str:
 
 
 def _short(name: str) -> str:
-    # The end of a host name tells trays apart, not its start.
+    # The end of a host name distinguishes trays, not its start.
     return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
@@ -117,11 +117,11 @@ def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
     }
 
 
-def _severities(shown: view.Picture, beside: RenderContext) -> list[str]:
+def _severities(shown: view.Picture, context: RenderContext) -> list[str]:
     """Those that the page's filter has a box for."""
-    failures = beside.verdict.failures if beside.verdict else ()
-    said = {row.get("severity") for row in (*shown.findings, *failures)}
-    return [word for word in view.SEVERITIES if word in said]
+    failures = context.verdict.failures if context.verdict else ()
+    found = {row.get("severity") for row in (*shown.findings, *failures)}
+    return [word for word in view.SEVERITIES if word in found]
 
 
 def _sums(shown: view.Picture) -> dict[str, Any]:

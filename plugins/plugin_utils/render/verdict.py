@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the report and the metrics show of verdict.json, which the playbook verify writes. Pure."""
+"""Read verdict.json of the playbook verify for the report and the metrics. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 
-# The page holds that many rows; the sums count them all.
+# Rows on the page; the sums count all failures.
 MAX_FAILURES = 500
 CHECKED = "checked"
 _TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "remediation")
 
 
 class VerdictError(NvlinkError):
-    """A file that is no verdict; the message is one sentence with the file and the remedy."""
+    """A file that is not a verdict; the message has the file and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict for people: its layers in its own order, its failures worst first as plain maps of text."""
+    """A verdict: its layers in their order, its failures worst first as maps of strings."""
 
     ok: bool
     checked_at: str
@@ -49,7 +49,7 @@ class Verdict:
 
 
 def verdict(document: Any, path: str) -> Verdict:
-    """Check and sum up a verdict that was read from ``path``; VerdictError where it is none."""
+    """Check and sum up a verdict that was read from ``path``; VerdictError for any other file."""
     if (
         not isinstance(document, dict)
         or not isinstance(document.get("ok"), bool)
@@ -61,7 +61,7 @@ def verdict(document: Any, path: str) -> Verdict:
         raise VerdictError(f"{path}: failures holds something else than failures; run rackscale.nvlink.verify again.")
     failures = sorted((_failure(row) for row in document["failures"]), key=_worst_first)
     words = {name: str(word) for name, word in document.get("layers", {}).items()}
-    # A failure of a layer that the verdict does not list must be seen all the same.
+    # A failure of a layer that the verdict does not list is shown too.
     words.update({row["layer"]: CHECKED for row in failures if row["layer"] not in words})
     return Verdict(
         ok=document["ok"],

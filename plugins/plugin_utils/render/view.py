@@ -106,7 +106,7 @@ class Rack:
 class Picture:
     """Everything that is drawn: racks and cliques in block order, unplaced trays by name, findings worst first.
 
-    has_jobs: whether Slurm was asked which jobs run.
+    has_jobs: whether Slurm was queried for running jobs.
     """
 
     racks: tuple[Rack, ...]
@@ -125,7 +125,7 @@ class Picture:
 def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[str, ...]] | None = None) -> Picture:
     """Draw up the racks; a tray that the state does not know has health and state unknown.
 
-    jobs: Slurm node name -> the IDs of the jobs that run there, where Slurm was asked.
+    jobs: Slurm node name -> the IDs of the jobs that run there, where Slurm was queried.
     """
     findings = _findings(fabric, state)
     bad_gpus: dict[str, set[int]] = {}
@@ -149,7 +149,7 @@ def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[s
             state=_word(now.get("state"), STATES),
             gpus=len(entry["gpu_uuids"]) if entry else now.get("gpu_count", 0),
             bad_gpus=tuple(sorted(bad_gpus.get(name, ()))),
-            # Only of a stale tray: the time at which a present one was seen changes with every run and says nothing.
+            # Of a stale tray only: the time of a present one changes with every run.
             last_seen=now.get("observed_at") if now.get("state") == model.STALE else None,
             imex_address=entry.get("imex_address"),
             slurm_node=entry.get("slurm_node"),
@@ -240,8 +240,8 @@ def _blocks(fabric: model.Fabric, block: model.BlockView) -> str:
     """A clique's block by its name; in several Slurm clusters, each of its blocks there."""
     if not fabric.slurm_clusters:
         return block.name
-    held = ((name, fabric.clusters["slurm"][name]["blocks"].get(block.clique)) for name in fabric.slurm_clusters)
-    return ", ".join(_in_slurm(cluster, there) for cluster, there in held if there) or "-"
+    rows = ((name, fabric.clusters["slurm"][name]["blocks"].get(block.clique)) for name in fabric.slurm_clusters)
+    return ", ".join(_in_slurm(cluster, there) for cluster, there in rows if there) or "-"
 
 
 def _rack(
@@ -249,17 +249,17 @@ def _rack(
 ) -> Rack:
     domain = fabric.domains[name]
     names = model.natural_sorted(names)
-    wanted: dict[str, int] = {}
+    slot_of: dict[str, int] = {}
     for tray in names:
         index = fabric.trays[tray]["tray_index"]
         if index is not None and 0 <= index - base < MAX_SLOTS:
-            wanted[tray] = index - base
-    size = max([domain["expected_trays"], len(names), *(slot + 1 for slot in wanted.values())])
+            slot_of[tray] = index - base
+    size = max([domain["expected_trays"], len(names), *(slot + 1 for slot in slot_of.values())])
     slots: list[Tray | None] = [None] * size
-    # Without an index of its own, or with one that another tray has too, a tray still has to be seen.
+    # Without an index of its own, or with one that another tray has too, a tray still needs a slot.
     homeless = []
     for tray in names:
-        slot = wanted.get(tray)
+        slot = slot_of.get(tray)
         if slot is None or slots[slot] is not None:
             homeless.append(tray)
         else:
@@ -298,6 +298,6 @@ def _findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
             str(finding.get("message")),
         )
 
-    # The same sentence twice about the same subject is said once.
+    # Equal messages of one subject are shown once.
     unique = {repr(key(finding)): finding for finding in found}
     return sorted(unique.values(), key=key)

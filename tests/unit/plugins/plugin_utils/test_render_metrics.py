@@ -33,8 +33,8 @@ def _two_racks() -> tuple[Fabric, State]:
     return fabric, fabrics.state(fabric, r02t12=sick, r01t07=old, spare={"state": "unplaced"})
 
 
-def _prom(fabric: Fabric, state: State, beside: RenderContext | None = None) -> str:
-    return metrics.render(fabric, state, beside or RenderContext())["metrics/nvlink_fabric.prom"]
+def _prom(fabric: Fabric, state: State, context: RenderContext | None = None) -> str:
+    return metrics.render(fabric, state, context or RenderContext())["metrics/nvlink_fabric.prom"]
 
 
 def test_both_files_by_the_byte() -> None:

@@ -46,8 +46,8 @@ class Page(HTMLParser):
         return [attrs for _tag, attrs in self.elements if word in (attrs.get("class") or "").split()]
 
 
-def _page(fabric: Fabric, state: State, beside: RenderContext | None = None) -> str:
-    files = report.render(fabric, state, beside or RenderContext())
+def _page(fabric: Fabric, state: State, context: RenderContext | None = None) -> str:
+    files = report.render(fabric, state, context or RenderContext())
     assert list(files) == ["report/index.html", "report/report.json"]
     return files["report/index.html"]
 
@@ -111,7 +111,7 @@ def test_hostile_texts_stay_texts() -> None:
 
 def test_without_state_and_without_trays() -> None:
     assert "No state file" in _page(fabrics.fabric(), State())
-    assert "The fabric file holds no tray yet." in _page(Fabric(), State())
+    assert "The fabric file has no tray yet." in _page(Fabric(), State())
 
 
 def test_a_large_fabric_stays_small() -> None:
@@ -128,7 +128,7 @@ def test_the_report_tells_what_a_job_may_span() -> None:
     short = _page(fabric, fabrics.state(fabric, **away))
     assert '<th scope="row" class="n">36</th><td class="n">2</td><td class="n">3</td><td>waits</td>' in short
     assert ">72</th>" not in short
-    assert "<td>one block holds it</td>" in short
+    assert "<td>fits one block</td>" in short
 
 
 def test_without_a_tray_there_are_no_jobs() -> None:
@@ -164,7 +164,7 @@ def test_capacity_gives_the_largest_job_of_each_segment_and_an_advice() -> None:
     fabric = fabrics.fabric(racks=4, split=())
     away = {f"r0{rack}t01": {"state": "stale"} for rack in (1, 2)}
     text = _page(fabric, fabrics.state(fabric, **away))
-    assert "70 trays can work now, 18 of them in one clique" in text
+    assert "70 working trays; the largest job inside one clique has 18 trays" in text
     row = '<tr><th scope="row" class="n">{}</th><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>'
     assert row.format(16, 4, 64, 6) in text
     assert row.format(18, 2, 36, 34) in text
