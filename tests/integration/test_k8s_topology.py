@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""k8s_topology on a real API server: its rules, its field managers, its refusals.
+"""k8s_topology on a real API server: its rules, field managers and rejections.
 
 The schedulers' CustomResourceDefinitions are their own where ../shared has them, else small ones with the same rules.
 No scheduler runs: what they make of the objects is theirs.
@@ -67,13 +67,13 @@ Found = TypeVar("Found")
 
 
 class Site:
-    """The control plane, asked by the product from inside its network."""
+    """The control plane, used by the collection from inside its network."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane, self.api = plane, plane.api()
 
     def inside(self, call: Callable[[], Found]) -> Found:
-        """What a call gives in a thread that is in the lab's network."""
+        """The result of a call in a thread in the lab's network."""
 
         def entered() -> Found:
             handle = os.open(network.file_of(self.plane.name), os.O_RDONLY)
@@ -146,7 +146,7 @@ def small(group: str, versions: list[str], kind: str, plural: str, rule: str | N
 
 @pytest.fixture(scope="module")
 def served(control_plane: ControlPlane) -> ControlPlane:
-    """The control plane with the schedulers' definitions in force."""
+    """The control plane with the schedulers' CRDs."""
     api = control_plane.api()
     made = definitions()
     for row in made:
@@ -163,7 +163,7 @@ def served(control_plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture
 def site(served: ControlPlane) -> Iterator[Site]:
-    """The nodes of two racks of two trays, without labels of cliques and without any object."""
+    """The nodes of two racks of two trays, without clique labels and objects."""
     made = Site(served)
     for name in TEXTS:
         labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/hostname": name}
@@ -204,13 +204,13 @@ def label(site: Site, node: str, values: dict[str, str | None], manager: str = "
 
 
 def test_a_fresh_cluster_gets_labels_and_objects_once(site: Site) -> None:
-    looked = site.plan()
-    assert looked.schedulers == ["kai", "kueue", "volcano", "grove"]
-    assert looked.writer == "collection"
+    preview = site.plan()
+    assert preview.schedulers == ["kai", "kueue", "volcano", "grove"]
+    assert preview.writer == "collection"
     assert all(CLIQUE not in site.labels(node) for node in TEXTS)
     assert site.api.find(f"{KAI}/nvlink") is None
     done = site.apply()
-    assert steps(done) == steps(looked)
+    assert steps(done) == steps(preview)
     assert {action for action, _what in steps(done)} == {"create", "update"}
     assert done.findings == []
     assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
@@ -222,12 +222,12 @@ def test_a_fresh_cluster_gets_labels_and_objects_once(site: Site) -> None:
     assert (steps(again), again.findings) == ([], [])
 
 
-def test_a_change_that_no_update_can_make_is_held_until_it_is_allowed(site: Site) -> None:
+def test_an_immutable_change_needs_allow_recreate(site: Site) -> None:
     site.apply()
     before = site.api.get(f"{KAI}/nvlink")["metadata"]["uid"]
     wider = schedulers.describe(FABRIC, above=[ZONE])
-    held = site.apply(wider)
-    assert codes(held) == ["k8s_recreate_required"]
+    blocked = site.apply(wider)
+    assert codes(blocked) == ["k8s_recreate_required"]
     assert site.api.get(f"{KAI}/nvlink")["metadata"]["uid"] == before
     done = site.apply(wider, allow_recreate=True)
     assert ("recreate", "Topology nvlink of kai.scheduler") in steps(done)
@@ -236,7 +236,7 @@ def test_a_change_that_no_update_can_make_is_held_until_it_is_allowed(site: Site
     assert steps(site.apply(wider)) == []
 
 
-def test_a_recreate_that_the_server_would_refuse_is_found_before_anything_is_deleted(site: Site) -> None:
+def test_a_recreate_that_the_server_rejects_deletes_nothing(site: Site) -> None:
     site.apply()
     broken = schedulers.Topology(None, TOPOLOGY.cliques, tuple(schedulers.Level(f"l{n}", f"l{n}") for n in range(17)))
     with pytest.raises(KubernetesError, match="HTTP 422"):
@@ -244,7 +244,7 @@ def test_a_recreate_that_the_server_would_refuse_is_found_before_anything_is_del
     assert site.levels() == TOPOLOGY.keys
 
 
-def test_what_cannot_be_made_anew_comes_back_as_it_was(site: Site) -> None:
+def test_an_object_that_cannot_be_recreated_is_restored(site: Site) -> None:
     site.apply()
     wider = schedulers.describe(FABRIC, above=[ZONE])
     group = "apis/admissionregistration.k8s.io/v1"
@@ -263,7 +263,7 @@ def test_what_cannot_be_made_anew_comes_back_as_it_was(site: Site) -> None:
         {**binding, "spec": {"policyName": "few", "validationActions": ["Deny"]}},
     )
     try:
-        # It takes the server a moment to heed it; a Topology of that name is there, so this asks by another way.
+        # The server applies it after a moment; a Topology of that name exists, so this checks by admission.
         deadline = time.monotonic() + 30
         (desired,) = schedulers.kai(wider)
         while not refused(site, desired):
@@ -279,7 +279,7 @@ def test_what_cannot_be_made_anew_comes_back_as_it_was(site: Site) -> None:
 
 
 def refused(site: Site, desired: dict[str, Any]) -> bool:
-    """Whether admission, which comes before the look whether the name is taken, refuses an object."""
+    """Whether admission, which comes before the check of the name, rejects an object."""
     try:
         site.api.create(f"{KAI}?dryRun=All", desired)
     except ApiError as error:
@@ -287,7 +287,7 @@ def refused(site: Site, desired: dict[str, Any]) -> bool:
     return False
 
 
-def test_what_others_made_is_left_and_told(site: Site) -> None:
+def test_unmanaged_objects_are_reported_and_not_changed(site: Site) -> None:
     foreign = {"apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology", "metadata": {"name": "nvlink"}}
     site.api.create(KAI, {**foreign, "spec": {"levels": [{"nodeLabel": "example.org/row"}]}})
     plan = site.apply()
@@ -320,7 +320,7 @@ def test_a_partition_change_moves_labels_and_hyper_nodes(site: Site) -> None:
     assert not any("kai.scheduler" in what for _action, what in steps(done))
 
 
-def test_two_writers_stop_everything_and_one_is_left_to_its_work(site: Site) -> None:
+def test_two_writers_block_every_change_and_one_writes_alone(site: Site) -> None:
     daemon_set(site, "gfd", command=["gpu-feature-discovery"])
     for node, text in TEXTS.items():
         label(site, node, {CLIQUE: text})
@@ -329,11 +329,11 @@ def test_two_writers_stop_everything_and_one_is_left_to_its_work(site: Site) -> 
     assert not any(what.startswith("Node ") for _action, what in steps(plan))
     daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
     stopped = site.plan(schedulers.describe(FABRIC, name="second"))
-    assert (stopped.writer, codes(stopped)) == ("several", ["k8s_clique_label_multiple_writers"])
+    assert (stopped.writer, codes(stopped)) == ("multiple", ["k8s_clique_label_multiple_writers"])
     assert stopped.stopped
 
 
-def test_a_writer_that_comes_later_takes_the_label_over_without_a_gap(site: Site) -> None:
+def test_a_later_writer_takes_the_label_over_without_a_gap(site: Site) -> None:
     site.apply()
     daemon_set(site, "gfd", command=["gpu-feature-discovery"])
     # Not there yet on any node: nothing may go.
@@ -357,7 +357,7 @@ def test_a_writer_that_comes_later_takes_the_label_over_without_a_gap(site: Site
     assert site.apply().changes == []
 
 
-def test_a_label_of_an_unknown_program_is_left_until_it_is_to_be_ours(site: Site) -> None:
+def test_a_label_of_an_unknown_program_is_taken_over_only_by_choice(site: Site) -> None:
     label(site, "r01t01", {CLIQUE: "by-hand.1"}, "kubectl-label")
     # The right one has two owners after a takeover, which is no reason to say so for ever.
     label(site, "r01t02", {CLIQUE: TEXTS["r01t02"]}, "kubectl-label")
@@ -374,7 +374,7 @@ def test_a_label_of_an_unknown_program_is_left_until_it_is_to_be_ours(site: Site
     assert (steps(again), again.findings) == ([], [])
 
 
-def test_a_label_that_lags_is_told_until_it_is_there(site: Site) -> None:
+def test_a_late_label_is_reported_until_it_exists(site: Site) -> None:
     daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
     late = site.apply()
     assert (late.writer, codes(late)) == ("dra_driver", ["k8s_clique_label_missing"] * len(TOPOLOGY.cliques))
@@ -385,7 +385,7 @@ def test_a_label_that_lags_is_told_until_it_is_there(site: Site) -> None:
     assert (steps(again), again.findings) == ([], [])
 
 
-def test_a_writer_that_is_about_to_run_counts_in_check_mode(site: Site) -> None:
+def test_a_pending_writer_counts_in_check_mode(site: Site) -> None:
     plan = site.plan(pending=("dra_driver",))
     assert (plan.writer, set(codes(plan))) == ("dra_driver", {"k8s_clique_label_missing"})
     assert {action for action, _what in steps(plan)} == {"create"}
@@ -406,7 +406,7 @@ def test_labels_are_compared_with_the_fabric_file_and_the_gpus(site: Site) -> No
     assert not plan.blockers
 
 
-def test_a_node_that_goes_away_is_not_made_anew(site: Site) -> None:
+def test_a_deleted_node_is_not_created_again(site: Site) -> None:
     cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
     plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
     site.api.delete(f"{NODES}/r01t01")
@@ -417,7 +417,7 @@ def test_a_node_that_goes_away_is_not_made_anew(site: Site) -> None:
     assert steps(site.apply()) == []
 
 
-def test_topograph_labels_migrate_with_one_on_every_node_at_every_moment(site: Site) -> None:
+def test_topograph_labels_migrate_without_a_gap(site: Site) -> None:
     old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
     for node in TEXTS:
         label(site, node, {old: f"switch-of-{node[:3]}"}, "topograph")
@@ -429,9 +429,9 @@ def test_topograph_labels_migrate_with_one_on_every_node_at_every_moment(site: S
     assert len(added.changes) == len(TEXTS)
     assert all({old, new} <= set(site.labels(node)) for node in TEXTS)
     assert site.apply(users_of_old, topograph="add").changes == []
-    held = site.apply(users_of_old, topograph="finish")
-    assert codes(held) == ["k8s_topograph_in_use"]
-    assert "Topology nvlink of kai.scheduler names" in held.findings[0]["message"]
+    blocked = site.apply(users_of_old, topograph="finish")
+    assert codes(blocked) == ["k8s_topograph_in_use"]
+    assert "Topology nvlink of kai.scheduler names" in blocked.findings[0]["message"]
     moved = schedulers.describe(FABRIC, above=[schedulers.Level(new, "leaf")])
     site.apply(moved, allow_recreate=True)
     site.apply(moved, topograph="finish")
@@ -441,7 +441,7 @@ def test_topograph_labels_migrate_with_one_on_every_node_at_every_moment(site: S
     assert site.apply(moved, topograph="finish").changes == []
 
 
-def test_absent_takes_back_what_was_copied_for_topograph(site: Site) -> None:
+def test_absent_removes_the_copies_of_topograph_labels(site: Site) -> None:
     old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
     for node in TEXTS:
         label(site, node, {old: "s1"}, "topograph")
@@ -458,19 +458,19 @@ def test_absent_takes_back_what_was_copied_for_topograph(site: Site) -> None:
     assert site.apply(present=False).changes == []
 
 
-def test_absent_tells_where_it_takes_the_last_label_of_topograph(site: Site) -> None:
+def test_absent_reports_the_removal_of_the_last_label_of_topograph(site: Site) -> None:
     old, new = "network.topology.nvidia.com/leaf", "fabric.topograph.run/tier-0"
     label(site, "r01t01", {old: "s1"}, "topograph")
     site.apply(topograph="add")
     site.apply(topograph="finish")
-    looked = site.plan(present=False)
-    assert [(row["code"], row["tray"]) for row in looked.findings] == [("k8s_topograph_label_lost", "r01t01")]
-    assert ("update", "Node r01t01") in steps(looked)
+    preview = site.plan(present=False)
+    assert [(row["code"], row["tray"]) for row in preview.findings] == [("k8s_topograph_label_lost", "r01t01")]
+    assert ("update", "Node r01t01") in steps(preview)
     site.apply(present=False)
     assert not {old, new} & set(site.labels("r01t01"))
 
 
-def test_absent_goes_through_whoever_writes_the_label(site: Site) -> None:
+def test_absent_works_with_any_writer_of_the_label(site: Site) -> None:
     site.apply()
     daemon_set(site, "gfd", command=["gpu-feature-discovery"])
     daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
@@ -480,7 +480,7 @@ def test_absent_goes_through_whoever_writes_the_label(site: Site) -> None:
     assert all(CLIQUE not in site.labels(node) for node in TEXTS)
 
 
-def test_slinky_gets_its_annotations_beside_the_label(site: Site) -> None:
+def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
     row = small("slinky.slurm.net", ["v1beta1"], "NodeSet", "nodesets", None)
     site.api.apply(f"{CRDS}/nodesets.slinky.slurm.net", row)
     try:
@@ -515,7 +515,7 @@ def test_slinky_gets_its_annotations_beside_the_label(site: Site) -> None:
     assert [name for name, annotations in left.items() if schedulers.SLINKY in annotations] == ["r02t02"]
 
 
-def test_a_scheduler_that_is_not_there_is_told_and_nothing_written(site: Site) -> None:
+def test_a_missing_scheduler_is_reported_and_nothing_written(site: Site) -> None:
     plan = site.apply(names=("kai", "slinky"))
     assert codes(plan) == ["k8s_scheduler_missing"]
     assert site.api.find(f"{KAI}/nvlink") is None
@@ -543,7 +543,7 @@ def test_a_missing_right_is_named(site: Site, rules: list[Any], words: str) -> N
 
 
 class Playbook:
-    """rackscale.nvlink.kubernetes --tags topology, as a user who may do what `rules` say."""
+    """rackscale.nvlink.kubernetes --tags topology, as a user with the permissions of `rules`."""
 
     def __init__(self, site: Site, folder: Path, name: str, rules: list[Any]) -> None:
         self._site, self._fabric = site, folder / "fabric.json"
@@ -578,13 +578,13 @@ def test_the_playbook_changes_once_and_shows_no_secret(site: Site, tmp_path: Pat
     assert playbook.run("-vvv")[0] == 0
 
 
-def test_the_playbook_holds_a_recreate_and_fails_for_a_wrong_label(site: Site, tmp_path: Path) -> None:
+def test_the_playbook_blocks_a_recreate_and_fails_for_a_wrong_label(site: Site, tmp_path: Path) -> None:
     playbook = Playbook(site, tmp_path, "topology", [users.rule("*", ["*"], ["*"])])
     site.apply()
     levels = [{"label": ZONE.label, "name": ZONE.name}]
     changed, output = playbook.run("--check", code=2, k8s_topology_levels_above=levels)
     assert changed == 0
-    assert "must be deleted and made anew to change the labels of spec.levels" in output
+    assert "must be deleted and created again to change the labels of spec.levels" in output
     allowed = {"k8s_topology_levels_above": levels, "k8s_topology_allow_recreate": True}
     changed, output = playbook.run("--check", "--diff", **allowed)
     assert changed == 1
@@ -594,10 +594,10 @@ def test_the_playbook_holds_a_recreate_and_fails_for_a_wrong_label(site: Site, t
     label(site, "r01t01", {CLIQUE: "00000009-1111-4222-8333-444444444444.7"})
     changed, output = playbook.run(code=2)
     assert changed == 0
-    assert "The label of r01t01 says 00000009-1111-4222-8333-444444444444.7" in output
+    assert "The label of r01t01 is 00000009-1111-4222-8333-444444444444.7" in output
 
 
-def test_a_right_that_is_missing_in_the_middle_is_named_and_gone_on_with(site: Site, tmp_path: Path) -> None:
+def test_a_missing_right_in_the_middle_is_named_and_the_next_run_continues(site: Site, tmp_path: Path) -> None:
     everything = [users.rule("*", ["*"], ["list"])]
     some = {**users.rule("", ["nodes"], ["patch"]), "resourceNames": ["r01t01"]}
     playbook = Playbook(site, tmp_path, "few-nodes", [*everything, some])
@@ -609,7 +609,7 @@ def test_a_right_that_is_missing_in_the_middle_is_named_and_gone_on_with(site: S
     assert changed == 0
     assert "give the account the verb patch there" in output
     assert "k8s_apply_incomplete" in output
-    assert "run again, it goes on from there" in output
+    assert "run again to continue" in output
     assert site.labels("r01t01")[CLIQUE] == TEXTS["r01t01"]
     assert site.api.find(f"{KAI}/nvlink") is None
     users.user(site.plane, "few-nodes", [*everything, objects, users.rule("", ["nodes"], ["patch"])])
@@ -618,7 +618,7 @@ def test_a_right_that_is_missing_in_the_middle_is_named_and_gone_on_with(site: S
     assert playbook.run(k8s_topology_schedulers=["kai"])[0] == 0
 
 
-def test_the_server_takes_every_example(site: Site) -> None:
+def test_the_server_accepts_every_example(site: Site) -> None:
     """As a strict dry run; of an MPIJob its pods' templates, since no operator defines it here."""
     domains = yaml.safe_load((Path(__file__).parents[1] / "lab/kubernetes/chart/crds/computedomains.yaml").read_text())
     name = domains["metadata"]["name"]
@@ -667,7 +667,7 @@ def bodies(row: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_way_to_the_server_fails_in_one_sentence(site: Site) -> None:
+def test_a_failed_connection_is_one_sentence(site: Site) -> None:
     for make in (users.expired, users.wrong_authority, users.unreachable, users.broken):
         kubeconfig = make(site.plane)
         with pytest.raises(Exception, match="k8s_topology") as caught:
@@ -690,7 +690,7 @@ def test_a_list_is_read_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch
 
 
 class Interrupting(Cluster):
-    """A cluster whose API server goes away after some writes."""
+    """A cluster whose API server stops after some writes."""
 
     def __init__(self, plane: ControlPlane, writes: int) -> None:
         super().__init__({"kubeconfig": str(plane.kubeconfig)}, "k8s_topology")
@@ -714,7 +714,7 @@ class Interrupting(Cluster):
 
 
 @pytest.mark.parametrize("writes", [2, 5])
-def test_a_server_that_goes_away_in_the_middle_is_gone_on_with(site: Site, writes: int) -> None:
+def test_the_next_run_continues_after_the_server_stopped_in_the_middle(site: Site, writes: int) -> None:
     """Among the Nodes, and among the objects after them."""
     cluster = Interrupting(site.plane, writes)
     plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
@@ -723,7 +723,7 @@ def test_a_server_that_goes_away_in_the_middle_is_gone_on_with(site: Site, write
             site.inside(plan.apply)
     finally:
         site.plane.start()
-    # A write that was under way may have been made and not been answered.
+    # A write in progress may have succeeded without an answer.
     assert len(plan.done) <= writes
     rest = site.apply()
     assert {change.step.what for change in plan.changes} - {change.step.what for change in plan.done} >= {
@@ -733,7 +733,7 @@ def test_a_server_that_goes_away_in_the_middle_is_gone_on_with(site: Site, write
     assert (steps(site.apply()), site.levels()) == ([], TOPOLOGY.keys)
 
 
-def test_a_server_that_goes_away_between_deleting_and_making_anew_is_gone_on_with(site: Site) -> None:
+def test_the_next_run_continues_after_the_server_stopped_during_a_recreate(site: Site) -> None:
     site.apply()
     wider = schedulers.describe(FABRIC, above=[ZONE])
     cluster = Interrupting(site.plane, 0)

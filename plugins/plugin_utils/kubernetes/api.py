@@ -236,5 +236,5 @@ class Cluster:
         else:
             remedy = "correct the field that it names"
         raise KubernetesError(
-            f"{self._source}: the API server rejects the {verb} of {what} (HTTP {status}: {why}); {remedy}", status
+            f"{self._source}: the API server refuses to {verb} {what} (HTTP {status}: {why}); {remedy}", status
         )

@@ -120,7 +120,7 @@ def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.Monk
         done, errors = patch_all(cluster, [f"n{number}" for number in range(5)])
         del cluster
     assert done == {0, 2, 4}
-    assert sorted(str(error).partition(" patch of ")[2].partition(" (")[0] for error in errors) == [
+    assert sorted(str(error).partition(" patch ")[2].partition(" (")[0] for error in errors) == [
         "Node n1",
         "Node n3",
     ]
