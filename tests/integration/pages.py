@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads the documentation as an operator does: writes what a page tells to write, types what it tells to type."""
+"""Follow a documentation page as an operator does: write its files and run its commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FILE_NAME = re.compile(r"# ([\w./-]+\.(?:ya?ml|json|conf|cfg|sh))\n")
 
 @dataclass(frozen=True)
 class Command:
-    """One line that a page tells to type."""
+    """One command of a page."""
 
     page: str
     text: str
@@ -59,20 +59,20 @@ def _blocks(page: str) -> list[str]:
 
 
 def commands(page: str) -> list[Command]:
-    """What a page tells to type, in its order; a line that ends with a backslash goes on in the next."""
+    """The commands of a page in their order; a line that ends with a backslash continues in the next."""
     lines = [line for block in _blocks(page) for line in block.replace("\\\n", " ").splitlines()]
     return [Command(page, found[1].strip()) for line in lines if (found := _COMMAND.match(line))]
 
 
 def files(page: str) -> dict[str, str]:
-    """The files that a page tells to write: blocks whose first line is a comment with the file's name."""
+    """The files of a page: blocks whose first line is a comment with the file's name."""
     return {found[1]: block for block in _blocks(page) if (found := _FILE_NAME.match(block))}
 
 
 class Shell:
     """An operator's shell in one folder, with the environment's programs on its path."""
 
-    # A command that takes longer hangs: far more than any on the lab's few trays takes beside other work.
+    # A command that takes longer hangs: far more than any on the lab's few trays takes next to other work.
     seconds = 400.0
 
     def __init__(self, folder: Path, **more: str) -> None:
@@ -106,7 +106,7 @@ class Shell:
         return done
 
     def follow(self, page: str, keep: Collection[str] = ("hosts.yml",)) -> None:
-        """Write what a page tells to write, but for the files that the test has written with the lab's own names."""
+        """Write the files of a page, except those that the test has written with the names of the lab."""
         for name, text in files(page).items():
             if name not in keep:
                 (self.folder / name).parent.mkdir(exist_ok=True)

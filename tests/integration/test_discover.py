@@ -117,7 +117,7 @@ def discovered(site: Site) -> Site:
 
 
 def message(output: str) -> str:
-    """The last line that discover or accept says."""
+    """The last message of discover or accept."""
     return re.findall(r'"msg": "(.*)"', output)[-1]
 
 
@@ -273,7 +273,7 @@ def test_node_names_of_the_site(site: Site) -> None:
             "beta": {"blocks": {"hall_b": {"name": "hall_b", "position": 0}}},
         },
     }
-    # A tray that is down stays in its clusters, until the site itself says otherwise.
+    # A tray that is down stays in its clusters, until the site itself changes them.
     before = site.path.read_bytes()
     site.cut_off("r02t02")
     site.discover()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook discover with live sources in place of, and beside, what it asks through Ansible."""
+"""The playbook discover with live sources instead of, and next to, facts through Ansible."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the documentation tells to type is typed, word for word, on racks of the lab."""
+"""The commands of the documentation, run unchanged on racks of the lab."""
 
 from __future__ import annotations
 

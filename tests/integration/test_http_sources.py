@@ -48,7 +48,7 @@ OPTIONS = {"kubernetes": kubernetes, "topograph": topograph, "rest": rest}
 
 
 def site(folder: Path, source: str, options: dict[str, Any]) -> Path:
-    """An inventory file with an accepted fabric beside it, on top of which the source is asked."""
+    """An inventory file with a live source on top of an accepted fabric."""
     (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2)))
     path = folder / "live.nvlink.yml"
     config = {"plugin": "rackscale.nvlink.fabric", "sources": [source], source: options}
@@ -93,7 +93,7 @@ def silent(_asked: Asked, reply: Reply) -> None:
 
 
 def refusing(status: int) -> Answering:
-    """Refuses, and says the credentials back as some services do."""
+    """Rejects the request and returns the credentials, as some services do."""
     return lambda asked, reply: reply.send(status, asked.headers.get("authorization", "").encode() + asked.body)
 
 
@@ -154,6 +154,6 @@ def check_refusal(path: Path, reported: str) -> None:
 
 
 def one_line(text: str) -> list[str]:
-    """The messages in Ansible's output, which it wraps at the terminal's width, less what it says around them."""
+    """The messages in Ansible's output, which it wraps at the terminal's width, without the text around them."""
     joined = re.sub(r"\s+", " ", text)
     return sorted(set(re.findall(r"(?:kubernetes|topograph|rest): http\S+ [^;]*; ", joined)))

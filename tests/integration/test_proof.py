@@ -66,7 +66,7 @@ class Site:
 
 @pytest.fixture(scope="module", params=["four.yml", "four-forky.yml"])
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The tests of this module are the steps of one story, told once for each Slurm version."""
+    """The tests of this module are steps of one sequence, run once for each Slurm version."""
     directory = tmp_path_factory.mktemp("site")
     with running_lab(directory, request.param) as racks:
         yield Site(racks, directory)

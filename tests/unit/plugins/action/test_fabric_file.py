@@ -354,7 +354,7 @@ def test_host_variables_set_the_clusters_and_an_empty_one_removes_the_tray(site:
     fabric = json.loads(site.path.read_text())
     assert {tray["slurm_cluster"] for tray in fabric["trays"].values()} == {"cluster-r01", "cluster-r02"}
     assert fabric["trays"]["r01t01"]["kubernetes_cluster"] == "k1"
-    # Neither a silent site nor a tray that is down changes anything.
+    # Neither a missing setting nor a tray that is down changes anything.
     site.variables = {name: {} for name in site.variables}
     site.results["r01t01"] = {"unreachable": True, "msg": "down"}
     assert site.discover(accept="gates")["changes"] == []

@@ -23,7 +23,7 @@ NAME = "rackscale.nvlink.fabric"
 
 
 class Fragments:
-    """Ansible's own documentation fragments and this collection's, for which Ansible's loader wants a whole set-up."""
+    """Ansible's own documentation fragments and this collection's, for which Ansible's loader needs a complete setup."""
 
     def get(self, name: str) -> Any:
         namespace, _dot, own = name.rpartition(".")
@@ -60,7 +60,7 @@ Parse = Callable[..., InventoryData]
 
 @pytest.fixture
 def parse(tmp_path: Path, new_plugin: Callable[[], fabric.InventoryModule]) -> Parse:
-    """parse(text, cache=True) -> the inventory that a file of this text beside the test's own files gives."""
+    """parse(text, cache=True) -> the inventory of a file with this text next to the test's files."""
 
     def run(text: str, cache: bool = True) -> InventoryData:
         path = tmp_path / "test.nvlink.yml"

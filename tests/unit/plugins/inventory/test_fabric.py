@@ -173,7 +173,7 @@ def test_a_live_source_on_top_changes_health_but_no_place(site: Path, parse: Par
     )
     assert hosts(inventory, "nvlink_clique_r01") == [f"r01t0{tray}" for tray in (1, 2, 3, 4)]
     assert hosts(inventory, "nvlink_stale") == ["r01t01", "r02t04"]
-    # Seen in another clique than the accepted one, so it is told as unplaced only where the file does not know it.
+    # Observed in another clique than the accepted one, so it is unplaced only if the file does not contain it.
     assert hosts(inventory, "nvlink_unplaced") == ["r01t05", "spare01"]
     assert variables(inventory, "r01t03")["nvlink_health"] == "degraded"
 

@@ -44,7 +44,7 @@ def fabric(racks: int = 2, trays: int = 18, split: tuple[int, ...] = (2,), first
 
 
 def state(of: Fabric, **changes: dict[str, Any]) -> State:
-    """Every tray present and healthy, but for what ``changes`` says of one by name."""
+    """Every tray present and healthy, except for ``changes`` of trays by name."""
     trays: dict[str, Any] = {name: _seen() for name in of.trays}
     for name, change in changes.items():
         trays[name] = {**trays.get(name, _seen()), **change}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Real HTTP and HTTPS servers on 127.0.0.1 that behave as a test wants, well or badly, and certificates for them."""
+"""Real HTTP and HTTPS servers on 127.0.0.1 with correct and faulty behaviour, and certificates for them."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Authority:
         return self._write(f"{self._name}-{name}.pem", certificate.sign(self._key, hashes.SHA256())), key_file
 
     def server_context(self, wants_client: bool = False) -> ssl.SSLContext:
-        """What a server with a certificate of this CA speaks TLS with."""
+        """The TLS context of a server with a certificate of this CA."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.issue("server"))
         if wants_client:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Several Slurm and Kubernetes clusters in one fabric: from what the site says to the blocks and groups of each."""
+"""Several Slurm and Kubernetes clusters in one fabric: from the settings of the site to blocks and groups."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_two_trays_with_one_name_are_found() -> None:
 
 
 def complaint(data: bytes) -> str:
-    """What is wrong with a file, empty if it is sound; any error but the module's own ends the test."""
+    """The error of a file, empty if it is valid; any error but the module's own fails the test."""
     try:
         fabric_file.parse(data, "f")
     except FabricFileError as error:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one tray that lies can do to the fabric file, and which gate stops it: what docs/security.md says of that.
+"""The effect of one tray with false facts on the fabric file, and the gate that stops it, as in docs/security.md.
 
 Two racks of 18 trays. The liar is r02t01, whose facts are whatever its root wants them to be.
 """

@@ -109,7 +109,7 @@ def test_a_source_without_a_value_contradicts_no_other() -> None:
 
 
 def test_the_order_of_trust_is_not_the_order_of_attachment() -> None:
-    """A trusted source that has seen the tray detached is not overruled by an old label."""
+    """An old label does not override a trusted source that observed the tray as detached."""
     (found,) = merged([observed("a", "ssh")], [observed("a", "kubernetes", identity=ONE)]).observations
     assert (found.identity, found.source) == (None, "ssh")
 
@@ -157,7 +157,7 @@ def test_within_a_source_no_order_matters_and_the_first_that_reached_a_tray_name
             assert "sources_disagree" in {finding["code"] for finding in row.findings}
 
 
-# --- what is to be said of a source as a whole ---
+# --- findings about a source as a whole ---
 
 
 def test_findings_about_a_source_are_kept_and_are_no_outage() -> None:
@@ -165,7 +165,7 @@ def test_findings_about_a_source_are_kept_and_are_no_outage() -> None:
     answers = [query("rest", lambda: result), query("ssh", lambda: SourceResult([observed("a", "ssh")]))]
     assert merge(answers, 100, fabric_file=False) == Merged([observed("a", "rest")], result.findings)
     assert merge([Answer("rest", failure="rest: is down")], 100, fabric_file=True).outage
-    # Where nothing stands in for it, what it says of itself is why.
+    # Without a fabric file, the findings of the source are the reason in the error.
     answer = Answer(
         "ssh", [silent("a", "ssh")], findings=[finding("gateway_unusable", "ssh: no gateway; bring it back.")]
     )

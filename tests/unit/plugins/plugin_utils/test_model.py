@@ -43,7 +43,7 @@ def test_natural_order_does_not_depend_on_the_input_order(names: list[str], chan
         # A driver that fills the mask but has no summary yet.
         ({"summary": None, **CLEAR}, "healthy"),
         ({"summary": None, **CLEAR, "route_unhealthy": True}, "unhealthy"),
-        # A driver that says nothing at all.
+        # A driver that reports no health values.
         (NOTHING, "unknown"),
         ({}, "unknown"),
     ],

@@ -762,7 +762,7 @@ def observe(facts: Mapping[str, Facts | None]) -> list[Observation]:
 
 
 def attached(reported: Facts | None) -> tuple[str, int] | None:
-    """The rule in the design, told a second time: all GPUs completed, with one real UUID."""
+    """A second implementation of the rule: all GPUs completed, with one real UUID."""
     places = {(gpu["fabric"]["cluster_uuid"], gpu["fabric"]["clique_id"]) for gpu in (reported or {}).get("gpus", [])}
     states = {gpu["fabric"]["state"] for gpu in (reported or {}).get("gpus", [])}
     if states != {"completed"} or len(places) != 1:
@@ -813,7 +813,7 @@ def test_every_history_keeps_every_rule(
                 assert attached(facts.get(name)) is not None
             assert (row["state"] == "unplaced") == (name not in after.trays)
         assert targets & after.trays.keys() <= placement.state.trays.keys()
-        # Every change is told, and nothing else.
+        # Every change is reported, and nothing else.
         differ = {name for name, tray in after.trays.items() if before.trays.get(name) != tray}
         assert {change["tray"] for change in placement.changes} == differ
 

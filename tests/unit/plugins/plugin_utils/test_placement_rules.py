@@ -47,7 +47,7 @@ class Tray:
     serial: str
     fault: str = ""
     observed_at: str = NOW
-    # What the site says; the first of two names for one tray shows the other's GPUs.
+    # Settings of the site; the first of two names for one tray reports the GPUs of the other.
     site: dict[str, str] = field(default_factory=dict)
     shows: str = ""
     # Where a running Slurm has it.
@@ -56,7 +56,7 @@ class Tray:
 
 @dataclass(frozen=True)
 class Seen:
-    """What one tray showed in one run, told a second time and without the code under test."""
+    """The observation of one tray in one run, computed without the code under test."""
 
     gpus: frozenset[str]
     identity: Identity | None
@@ -465,7 +465,7 @@ def test_a_tray_known_by_two_names_is_found(run: Run) -> None:
         if observed.identity:
             shown[observed.gpus].append(name)
     for same in shown.values():
-        # All but one, at most, are told to be another.
+        # All but one, at most, are set to another.
         assert sum("tray_duplicate" not in run.codes(name) for name in same) <= 1
     owners = [gpu for tray in run.after.trays.values() for gpu in tray["gpu_uuids"]]
     assert len(set(owners)) == len(owners)
