@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The fabric in numbers: metrics/nvlink_fabric.json for programs, metrics/nvlink_fabric.prom for Prometheus.
 
-The .prom file is for the textfile collector of node_exporter. Both have the same numbers and no time of writing: compute
+The .prom file is for the textfile collector of node_exporter. Both have the same numbers and no write time: compute
 ages from timestamps in the query, as ``time() - nvlink_...timestamp_seconds`` in Prometheus. Sums a clique,
 never a series a tray: ten thousand trays are a few thousand series.
 """
