@@ -23,7 +23,7 @@ NAME = "rackscale.nvlink.fabric"
 
 
 class Fragments:
-    """Ansible's own documentation fragments and this collection's, for which Ansible's loader needs a complete setup."""
+    """Ansible's own documentation fragments and this collection's, for which Ansible's loader needs a full setup."""
 
     def get(self, name: str) -> Any:
         namespace, _dot, own = name.rpartition(".")
