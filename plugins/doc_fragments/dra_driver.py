@@ -45,8 +45,8 @@ options:
     default: dra-driver-nvidia-gpu
   external_label_writer:
     description:
-      - Whether a program other than GPU Feature Discovery and the driver writes the label C(nvidia.com/gpu.clique), such
-        as M(rackscale.nvlink.k8s_topology).
+      - Whether a program other than GPU Feature Discovery and the driver writes the label C(nvidia.com/gpu.clique),
+        such as M(rackscale.nvlink.k8s_topology).
     type: bool
     default: false
   waves:
