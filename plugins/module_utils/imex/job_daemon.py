@@ -47,8 +47,8 @@ def stop_daemon(settings: Settings, others: bool = True) -> None:
     unmanaged = [pid for pid, own in running if not own]
     if unmanaged and others:
         raise Failure(
-            f"process {unmanaged[0]} is an IMEX daemon that neither a job nor {UNIT} started; stop it, or set"
-            " imex_owner to its owner"
+            f"process {unmanaged[0]} is an IMEX daemon that neither a job nor {UNIT} started; stop it, or give"
+            " IMEX to its owner by the role imex"
         )
     if len(unmanaged) == len(running):
         return

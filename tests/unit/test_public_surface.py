@@ -1,0 +1,100 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The modules that users see: few, each name with one meaning, every result of one shape."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+COLLECTION = Path(__file__).resolve().parents[2]
+NAMES = sorted(path.stem for path in (COLLECTION / "plugins" / "modules").glob("[!_]*.py"))
+INTERNAL = "[INTERNAL] "
+NOTE = re.compile(r"Used by the (roles|playbooks) of this collection alone; its options may change in any release\.")
+PUBLIC = (
+    "dra_driver_info",
+    "fabric_facts",
+    "fabric_file",
+    "fabric_render",
+    "imex_domain",
+    "imex_job",
+    "k8s_topology",
+    "slurm_benchmark",
+    "slurm_nodes",
+    "slurm_tiers",
+    "slurm_topology",
+    "slurm_topology_info",
+    "verify",
+)
+
+
+def _document(name: str, attribute: str) -> dict[str, Any]:
+    module = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.modules.{name}")
+    document: dict[str, Any] = yaml.safe_load(getattr(module, attribute))
+    return document
+
+
+def _options(name: str) -> dict[str, dict[str, Any]]:
+    """The documented options of a module with those of its documentation fragments."""
+    document = _document(name, "DOCUMENTATION")
+    found = dict(document.get("options") or {})
+    for fragment in document.get("extends_documentation_fragment") or []:
+        *_collection, stem, variant = [*fragment.split("."), "DOCUMENTATION"][: 4 if fragment.count(".") > 2 else 5][
+            -2:
+        ]
+        module = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.doc_fragments.{stem}")
+        found.update(yaml.safe_load(getattr(module.ModuleDocFragment, variant.upper())).get("options") or {})
+    return found
+
+
+def _is_internal(name: str) -> bool:
+    return bool(_document(name, "DOCUMENTATION")["short_description"].startswith(INTERNAL))
+
+
+def test_these_modules_are_public_and_all_others_are_marked_internal() -> None:
+    assert tuple(name for name in NAMES if not _is_internal(name)) == PUBLIC
+    notes = {name: _document(name, "DOCUMENTATION").get("notes") or [] for name in NAMES if _is_internal(name)}
+    assert [name for name, texts in notes.items() if not any(map(NOTE.match, texts))] == []
+
+
+def test_an_option_has_one_type_in_all_public_modules() -> None:
+    types: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name in PUBLIC:
+        for option, described in _options(name).items():
+            # A number of seconds that is no time-out may be whole.
+            kind = "number" if described["type"] in ("int", "float") and option != "timeout" else described["type"]
+            types[option][kind].append(name)
+    assert {option: dict(found) for option, found in types.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_result_documents_changes_and_findings(name: str) -> None:
+    assert {"changes", "findings"} <= _document(name, "RETURN").keys()
+
+
+def test_modules_name_no_role_variable() -> None:
+    """A module is used without its role too, so it names its own options; the role adds the variable."""
+    variables = set()
+    for specs in (COLLECTION / "roles").glob("*/meta/argument_specs.yml"):
+        for entry in yaml.safe_load(specs.read_text())["argument_specs"].values():
+            variables |= set(entry.get("options") or {})
+    options = {option for name in NAMES for option in _options(name)}
+    # A key of the fabric file, the code of a finding and a key of the facts have the names of variables too.
+    variables -= {*options, *NAMES, "fabric_file", "slurm_cluster", "slurm_topology_name", "imex_package"}
+    pattern = re.compile(rf"\b({'|'.join(sorted(variables))})\b")
+    plugins = COLLECTION / "plugins"
+    public = [plugins / folder / f"{name}.py" for folder in ("modules", "action") for name in PUBLIC]
+    found = {}
+    for path in [*filter(Path.exists, public), *sorted((plugins / "module_utils").rglob("*.py"))]:
+        named = sorted(set(pattern.findall(path.read_text())))
+        # The catalogue of findings is also docs/findings.md, whose readers use the roles.
+        if named and path.name != "findings.py":
+            found[str(path.relative_to(plugins))] = named
+    assert found == {}
