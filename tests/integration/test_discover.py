@@ -148,7 +148,7 @@ def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
     before = site.path.read_bytes()
     again = site.discover()
     assert (changed(again), site.path.read_bytes()) == (0, before)
-    assert message(again).endswith(f"places are unchanged in {site.path}")
+    assert message(again).endswith(f"no change of places in {site.path}")
     assert site.states() == dict.fromkeys(site.facts, "present")
 
 
@@ -180,7 +180,7 @@ def test_gates_object_when_too_many_trays_move(discovered: Site) -> None:
     discovered.move("r02t01", 5)
     discovered.move("r02t02", 5)
     output = discovered.discover("-e", "fabric_accept=gates", check=False)
-    assert "not accepted, since the gate moved_percent objects (2 of 4 placed trays move at once" in output
+    assert "not accepted: gate moved_percent (2 of 4 placed trays move at once" in output
     assert discovered.path.read_bytes() == before
     discovered.accept("-e", f"fabric_proposal={sha256_of(output)}")
     discovered.move("r02t01", 6)

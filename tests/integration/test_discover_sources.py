@@ -33,14 +33,14 @@ def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_pa
     assert "6 placed" in discover()
     before = path.read_bytes()
     assert sorted(json.loads(before)["domains"]) == ["hall_a", "hall_b"]
-    assert "places are unchanged" in discover(fabric_sources=[DOWN])
+    assert "no change of places" in discover(fabric_sources=[DOWN])
     assert path.read_bytes() == before
     state = json.loads((tmp_path / "fabric.state.json").read_text())
     assert "source_failed" in {row["code"] for row in state["findings"]}
 
-    # The rack is parted by its switches: gates object, and let it pass under their names.
-    parted = [{"simulation": {"racks": 2, "trays_per_rack": 3, "split": {"2": 3}}}]
-    assert "the gate clique_shrank, moved_percent objects" in discover(check=False, fabric_sources=parted)
+    # The switches split the rack: gates refuse the change until they are overridden by name.
+    split = [{"simulation": {"racks": 2, "trays_per_rack": 3, "split": {"2": 3}}}]
+    assert "not accepted: gates clique_shrank, moved_percent (" in discover(check=False, fabric_sources=split)
     assert path.read_bytes() == before
-    discover(fabric_sources=parted, fabric_override="clique_shrank,moved_percent")
+    discover(fabric_sources=split, fabric_override="clique_shrank,moved_percent")
     assert {row["gate"] for row in json.loads(path.read_text())["overrides"]} == {"clique_shrank", "moved_percent"}

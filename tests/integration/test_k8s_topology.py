@@ -367,7 +367,7 @@ def test_a_label_of_an_unknown_program_is_taken_over_only_by_choice(site: Site) 
     taken = site.apply(label_writer="collection")
     assert "kubectl-label" in next(row["message"] for row in taken.findings)
     (shared,) = [change for change in taken.changes if change.node == "r01t02"]
-    assert (shared.step.why, shared.before) == (f"own {CLIQUE}: {TEXTS['r01t02']}, which is there", shared.after)
+    assert (shared.step.why, shared.before) == (f"own {CLIQUE}: {TEXTS['r01t02']}, which is already set", shared.after)
     assert {node: site.labels(node)[CLIQUE] for node in TEXTS} == TEXTS
     assert managers(site, "r01t01", CLIQUE) == (k8s_labels.CLIQUE_MANAGER,)
     again = site.apply()

@@ -168,7 +168,7 @@ def test_the_source_reads_a_real_api_page_by_page(trays: ControlPlane) -> None:
         (lambda running: users.user(running, "no-list", [users.rule("", ["nodes"], ["get"])]), "verb list on nodes"),
         (users.wrong_authority, "certificate that is not accepted"),
         (users.unreachable, "refuses the connection"),
-        (users.broken, "is no YAML"),
+        (users.broken, "is not valid YAML"),
     ],
 )
 def test_the_source_is_refused_in_one_sentence_without_a_secret(

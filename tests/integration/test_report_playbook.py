@@ -58,7 +58,7 @@ def test_a_verdict_is_shown_and_counted_where_there_is_one(folder: Path) -> None
 def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:
     (folder / "verdict.json").write_text("{")
     said = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)
-    assert "verdict.json: is no JSON; run the playbook verify again, or leave it out." in said
+    assert "verdict.json: is not JSON; run the playbook verify again, or leave the option out." in said
     assert "Traceback" not in said
 
 

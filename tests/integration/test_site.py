@@ -120,5 +120,5 @@ def test_a_site_that_only_tells_schedulers_has_no_play_of_the_driver(folder: Pat
     config = folder / "kubeconfig"
     config.write_text("")
     told = site(folder, "kubernetes", k8s_topology_schedulers=["kai"], k8s_topology_kubeconfig=str(config))
-    assert set(plays(told)) - set(SHARED) <= {"Tell the schedulers"}
+    assert set(plays(told)) - set(SHARED) <= {"Publish the cliques"}
     assert "rackscale.nvlink.k8s_topology : " in told

@@ -176,7 +176,7 @@ def test_a_slurmctld_that_hangs_is_an_outage_in_time(slurmctld: Slurmctld) -> No
     begun = time.monotonic()
     try:
         with pytest.raises(
-            OutageError, match=r"^slurm: .* gave no answer in 1 seconds; see slurmctld, or raise timeout$"
+            OutageError, match=r"^slurm: .* did not answer in 1 seconds; check slurmctld, or raise timeout$"
         ):
             slurm.discover(options(slurmctld, timeout=1), NOW)
     finally:
