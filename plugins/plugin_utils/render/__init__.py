@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is made from a fabric: one small module a consumer, one row here.
+"""Everything that is rendered from a fabric: one module per consumer, one row in RENDERERS.
 
-A renderer is a pure function of the fabric and its state that gives texts by their path below the render directory.
-A text that it cannot render is left out and reported in findings.
+A renderer is a pure function of the fabric and its state that returns texts by their path below the render directory.
+A text that it cannot render is left out and reported as a finding.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context im
 
 
 class Renderer(NamedTuple):
-    """render returns {relative path: text}; findings lists what it left out; shows renders with a RenderContext."""
+    """render returns {relative path: text}; findings lists what it left out; with_context uses a RenderContext too."""
 
     render: Callable[[model.Fabric, model.State], dict[str, str]] | None = None
     findings: Callable[[model.Fabric, model.State], list[model.Finding]] | None = None
-    shows: Callable[[model.Fabric, model.State, RenderContext], dict[str, str]] | None = None
+    with_context: Callable[[model.Fabric, model.State, RenderContext], dict[str, str]] | None = None
 
 
 # Metrics and report stand last: they show what the others found.
@@ -41,8 +41,8 @@ RENDERERS: dict[str, Renderer] = {
     "dra": Renderer(dra.render),
     "schedulers": Renderer(schedulers.render, schedulers.findings),
     "examples": Renderer(schedulers_examples.render),
-    "metrics": Renderer(shows=metrics.render),
-    "report": Renderer(shows=report.render),
+    "metrics": Renderer(with_context=metrics.render),
+    "report": Renderer(with_context=report.render),
 }
 
 
@@ -59,7 +59,7 @@ def render(
     names: Collection[str] = tuple(RENDERERS),
     context: RenderContext | None = None,
 ) -> Rendered:
-    """The texts of the named renderers for a fabric; metrics and report use the context too."""
+    """Run the named renderers for a fabric; metrics and report use the context too."""
     findings: list[model.Finding] = []
     files: dict[str, dict[str, str]] = {}
     for name, renderer in RENDERERS.items():
@@ -71,6 +71,6 @@ def render(
         files[name] = {}
         if renderer.render is not None:
             files[name] |= renderer.render(fabric, known)
-        if renderer.shows is not None:
-            files[name] |= renderer.shows(fabric, known, context or RenderContext())
+        if renderer.with_context is not None:
+            files[name] |= renderer.with_context(fabric, known, context or RenderContext())
     return Rendered(files, findings)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What changed since the last report: report.json has the numbers of a report, with which the next one is compared.
+"""What changed since the last report: report.json has the numbers of a report, to which the next one is compared.
 
-Pure. A report that says what the last one said leaves report.json as it is by the byte, so that rendering twice changes
-nothing and the changes stay on the page until there are new ones.
+Pure. A report with the numbers of the last one leaves report.json byte by byte as it is: rendering twice changes
+nothing, and the changes stay on the page until there are new ones.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _TRAY = ("clique", "health", "state")
 
 @dataclass(frozen=True)
 class Changes:
-    """Rows are subject, before and after; sums are a word and its two numbers, only those that differ.
+    """Rows are subject, before and after; sums are a name and its two numbers, only those that differ.
 
-    since: when the state of the last report was written, empty where it did not say.
+    since: when the state of the last report was written, empty where it had no time.
     """
 
     since: str
@@ -60,7 +60,7 @@ def text_and_changes(
 
 
 def is_report(document: Any) -> bool:
-    """Whether something read from report.json is what this version writes there."""
+    """Whether data read from report.json has the format that this version writes."""
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         return False
     if set(document) != {"schema_version", "numbers", "written_at", "changes"}:
@@ -121,7 +121,7 @@ def _numbers(shown: view.Picture, capacities: list[Capacity]) -> dict[str, Any]:
             "unplaced trays": len(shown.unplaced),
             **{f"{word} trays": sum(tray.health == word for tray in trays) for word in view.HEALTH},
             "stale trays": sum(tray.state == model.STALE for tray in trays),
-            "trays that work": sum(capacity.working for capacity in capacities),
+            "working trays": sum(capacity.working for capacity in capacities),
             "largest job inside one clique": max((capacity.largest for capacity in capacities), default=0),
             "errors": severities.count("error"),
             "warnings": severities.count("warning"),
@@ -132,7 +132,7 @@ def _numbers(shown: view.Picture, capacities: list[Capacity]) -> dict[str, Any]:
 
 
 def _finding(finding: model.Finding) -> str:
-    """A finding's identity in words: its code and its subject, without the sentence, which may hold numbers."""
+    """The name of a finding: its code and its subject, without the message, which may contain numbers."""
     subject = view.subject(finding)
     return f"{finding.get('code')} of {subject}" if subject else str(finding.get("code"))
 

@@ -15,7 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict im
 
 @dataclass(frozen=True)
 class RenderContext:
-    """All of it may be missing.
+    """Input of metrics and report, each part optional.
 
     verdict: what verify last found; rehearsed: a rehearsal with slurmctld; jobs: Slurm node name -> the IDs of the jobs
     that run there, None where Slurm was not queried; earlier: the content of the report.json of the last report.

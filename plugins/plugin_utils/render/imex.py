@@ -31,7 +31,7 @@ def render(fabric: model.Fabric, state: model.State) -> dict[str, str]:
 
 
 def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
-    """The errors that keep a clique's list from being written."""
+    """The errors that prevent writing a clique's list."""
     return list(problems(fabric))
 
 

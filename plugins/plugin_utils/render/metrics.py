@@ -4,8 +4,8 @@
 """The fabric in numbers: metrics/nvlink_fabric.json for programs, metrics/nvlink_fabric.prom for Prometheus.
 
 The .prom file is for the textfile collector of node_exporter. Both have the same numbers and no write time: compute
-ages from timestamps in the query, as ``time() - nvlink_...timestamp_seconds`` in Prometheus. Sums a clique,
-never a series a tray: ten thousand trays are a few thousand series.
+ages from timestamps in the query, as ``time() - nvlink_...timestamp_seconds`` in Prometheus. Numbers are summed per
+clique; no series is per tray, so ten thousand trays are a few thousand series.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Family(NamedTuple):
 
 
 def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
-    """Both files of a fabric, its state and, where there is one, a verdict."""
+    """Render both files from a fabric, its state and, where there is one, a verdict."""
     document = numbers(fabric, state, context)
     return {
         "metrics/nvlink_fabric.json": fabric_file.encode(document).decode(),
@@ -48,7 +48,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
 
 
 def numbers(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, Any]:
-    """Everything that is counted, as plain data; docs/monitoring.md describes it."""
+    """All numbers as plain data; docs/monitoring.md describes it."""
     shown = view.picture(fabric, state)
     findings = Counter((str(finding.get("code")), str(finding.get("severity"))) for finding in shown.findings)
     return {
@@ -102,7 +102,7 @@ def _verify(verdict: Verdict | None) -> dict[str, Any] | None:
 
 
 def _time(text: str | None) -> str | None:
-    """A time in UTC to the second; None for what is none, since a state file may be edited by hand."""
+    """Convert a time to UTC in whole seconds; None where it is invalid, since a state file may be edited by hand."""
     if not text or not _RFC_3339.fullmatch(text):
         return None
     try:
@@ -117,7 +117,7 @@ def _seconds(text: str) -> int:
 
 
 def families(document: Mapping[str, Any]) -> list[Family]:
-    """The numbers as metrics, those without a sample left out."""
+    """The numbers as metrics; a metric without samples is left out."""
     made = [*_of_the_file(document), *_of_cliques(document["cliques"]), *_of_capacity(document["capacity"])]
     made += [
         Family(
@@ -142,7 +142,7 @@ def _of_the_file(document: Mapping[str, Any]) -> Iterator[Family]:
     domains = document["domains"]
     yield Family(
         "nvlink_domain_expected_trays",
-        "Trays that an NVLink domain is meant to have.",
+        "Trays that an NVLink domain is expected to have.",
         [({"domain": name}, row["expected_trays"]) for name, row in domains.items()],
     )
     yield Family(
@@ -179,12 +179,12 @@ def _of_cliques(cliques: Mapping[str, Any]) -> Iterator[Family]:
         )
     yield Family(
         "nvlink_clique_working_trays",
-        "Trays of a clique that a job can be given: neither unhealthy nor away. The largest job inside the clique.",
+        "Working trays of a clique, neither unhealthy nor stale: the largest job inside the clique.",
         [(each(name), row["working_trays"]) for name, row in cliques.items()],
     )
     yield Family(
         "nvlink_clique_oldest_observation_timestamp_seconds",
-        "Oldest last observation of a tray of the clique.",
+        "Time of the oldest observation among the trays of a clique.",
         [
             (each(name), _seconds(row["oldest_observation"]))
             for name, row in cliques.items()
@@ -202,7 +202,7 @@ def _of_capacity(clusters: list[dict[str, Any]]) -> Iterator[Family]:
 
     yield Family(
         "nvlink_segment_reach_trays",
-        "Trays of the largest Slurm job whose segments have so many trays.",
+        "Trays of the largest Slurm job with segments of so many trays.",
         [(labels, row["trays"]) for labels, row in each("reaches")],
     )
     yield Family(
@@ -217,7 +217,7 @@ def _of_capacity(clusters: list[dict[str, Any]]) -> Iterator[Family]:
     )
     yield Family(
         "nvlink_job_blocks_needed",
-        "Blocks that a job of so many trays needs with the trays that work.",
+        "Blocks that a job of so many trays needs with the working trays.",
         [(labels, row["needed"]) for labels, row in each("jobs") if row["needed"] is not None],
     )
     yield Family(
@@ -240,17 +240,17 @@ def _of_verify(verify: Mapping[str, Any]) -> Iterator[Family]:
     )
     yield Family(
         "nvlink_layer_checked",
-        "Whether the last verify looked at a layer.",
+        "Whether the last verify checked a layer.",
         [({"layer": name}, int(row["checked"])) for name, row in layers.items()],
     )
     yield Family(
         "nvlink_layer_ok",
-        "Whether a layer that was looked at has no error.",
+        "Whether a checked layer has no error.",
         [({"layer": name}, int(row["ok"])) for name, row in layers.items() if row["checked"]],
     )
     yield Family(
         "nvlink_layer_failures",
-        "What the last verify found in a layer, by severity.",
+        "Failures that the last verify found in a layer, by severity.",
         [
             ({"layer": name, "severity": word}, number)
             for name, row in layers.items()

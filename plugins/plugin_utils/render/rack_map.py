@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rack map: the racks side by side as plain text for a terminal, one row a tray, the highest slot on top.
+"""The rack map: the racks in columns as plain text for a terminal, one row per tray, the highest slot on top.
 
 Pure: what the terminal can show (width, colour, Unicode) is decided by the caller.
 """
@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from typing import NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import view
 
 GAP = 3
 EMPTY = "empty"
 MAX_FINDINGS = 12
-# A tray that many small jobs share shows the first.
+# Of a tray with many small jobs, the first are shown.
 WIDEST_JOBS = 16
 MARKS = {
     True: {"healthy": "●", "degraded": "▲", "unhealthy": "✗", "unknown": "?", "rule": "─", "cut": "…"},
@@ -50,7 +51,7 @@ Column = tuple[str, Callable[[view.Tray, "Style"], Cell]]
 
 
 class Style(NamedTuple):
-    """How the terminal shows things."""
+    """Width of the terminal, whether it has colours, and its marks."""
 
     width: int
     colour: bool
@@ -132,7 +133,7 @@ def rack_map(
     colour: bool = False,
     unicode: bool = True,
 ) -> list[str]:
-    """The lines of the map: racks side by side as far as ``width`` allows, then unplaced trays, sums and findings.
+    """The lines of the map: as many racks in a row as fit ``width``, then unplaced trays, sums and findings.
 
     jobs: Slurm node name -> job IDs; they have a column where Slurm was queried.
     """
@@ -164,7 +165,7 @@ def _racks(shown: view.Picture, style: Style) -> list[Block]:
     for columns in LAYOUTS:
         layout = (*columns, JOBS) if shown.has_jobs else columns
         every = [layout[i][1](tray, style) for tray in shown.trays for i in range(len(layout))]
-        # All racks share their column widths, so that the eye can run across them.
+        # All racks share their column widths, so that rows align across racks.
         widths = [
             max([len(title), *(len(_plain(cell.text)) for cell in every[i :: len(layout)])])
             for i, (title, _cell) in enumerate(layout)
@@ -207,16 +208,16 @@ def _cut(text: str, width: int, style: Style) -> str:
 def _sums(shown: view.Picture) -> list[str]:
     trays = list(shown.trays)
 
-    def count(words: tuple[str, ...], of: Counter[str]) -> str:
+    def by_word(words: tuple[str, ...], of: Counter[str]) -> str:
         return ", ".join(f"{of[word]} {word}" for word in words if of[word])
 
     health = Counter(tray.health for tray in trays)
     states = Counter(tray.state for tray in trays)
     cliques = sum(clique.trays > 0 for clique in shown.cliques)
     numbers = [
-        f"{len(trays)} trays in {cliques} cliques of {len(shown.racks)} NVLink domains",
-        count(view.HEALTH, health),
-        count((*view.STATES, "unknown"), states) if shown.has_state else "no state file",
+        f"{count(len(trays), 'tray')} in {count(cliques, 'clique')} of {count(len(shown.racks), 'NVLink domain')}",
+        by_word(view.HEALTH, health),
+        by_word((*view.STATES, "unknown"), states) if shown.has_state else "no state file",
     ]
     return ["; ".join(part for part in numbers if part)]
 
@@ -228,5 +229,5 @@ def _findings(shown: view.Picture, style: Style) -> list[str]:
         text = ": ".join(part for part in (view.subject(finding), str(finding.get("message"))) if part)
         lines.append(f"{style.paint(Cell(severity, WORD_COLOURS.get(severity, '')), 7)}  {_plain(text)}")
     if len(shown.findings) > MAX_FINDINGS:
-        lines.append(f"and {len(shown.findings) - MAX_FINDINGS} more findings, all of them in the report")
+        lines.append(f"and {count(len(shown.findings) - MAX_FINDINGS, 'more finding')}, all of them in the report")
     return lines

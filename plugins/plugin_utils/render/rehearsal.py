@@ -18,7 +18,7 @@ _TEXTS = ("kind", "partition", "block", "outcome", "on", "reason")
 
 
 class RehearsalError(NvlinkError):
-    """A file without a rehearsal; the message names the file and the remedy."""
+    """The file is no rehearsal; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@
     one('#shown').textContent = rows.length ? `${shown} of ${rows.length} shown` : '';
   }
 
-  // One tab stop for all racks: ten thousand would make the keyboard useless.
-  function stand(tray, focus = true) {
+  // One tab stop for all racks: with one per tray, the keyboard could not leave the racks.
+  function moveTabStop(tray, focus = true) {
     if (stop) stop.setAttribute('tabindex', '-1');
     stop = tray;
     tray.setAttribute('tabindex', '0');
@@ -71,7 +71,7 @@
 
   one('#racks').addEventListener('click', (event) => {
     const tray = event.target.closest('.t');
-    if (tray) { stand(tray, false); select(tray === selected ? null : tray); }
+    if (tray) { moveTabStop(tray, false); select(tray === selected ? null : tray); }
   });
   one('#racks').addEventListener('keydown', (event) => {
     const tray = event.target.closest('.t');
@@ -80,7 +80,7 @@
     else if (event.key === 'Escape') select(null);
     else if (/^(Arrow(Up|Down|Left|Right)|Home|End)$/.test(event.key)) {
       const next = step(tray, event.key);
-      if (next) stand(next);
+      if (next) moveTabStop(next);
     } else return;
     event.preventDefault();
   });
@@ -92,7 +92,7 @@
   function follow() {
     let tray = null;
     try { tray = document.getElementById(decodeURIComponent(location.hash.slice(1))); } catch { return; }
-    if (tray && tray.matches('.t')) { one('#racks').classList.remove('problems'); one('#problems').checked = false; select(tray); stand(tray); }
+    if (tray && tray.matches('.t')) { one('#racks').classList.remove('problems'); one('#problems').checked = false; select(tray); moveTabStop(tray); }
   }
   addEventListener('hashchange', follow);
   filter();

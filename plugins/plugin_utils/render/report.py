@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """report/index.html: the racks drawn at their slots, cliques, capacity and findings, in one file that loads nothing.
 
-The same fabric and state give the same bytes: it has no time of writing. report/report.json next to it keeps the
-numbers of this report, with which the next one lists changes. Every value passes Jinja2's autoescape;
-should one slip through, the page's own policy still lets only its one style and its one script run, by their hashes.
+The same fabric and state give the same bytes: the page has no time of writing. report/report.json next to it has the
+numbers of this report, from which the next one lists changes. Jinja2's autoescape escapes every value; as a second
+barrier the page's Content-Security-Policy allows only its own style and script, by their hashes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import capa
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-# As many as report.css has clique colours.
+# The number of clique colours in report.css.
 HUES = 8
 # Pixels: a rack's width, its inner margin, a tray's width, where in a tray its GPUs start, and the height of the rows.
 BOX = {"width": 250, "pad": 8, "tray": 234, "gpus": 176}
 TRAY_STEP = 25
 SWITCH_STEP = 10
 LONGEST_NAME = 12
-# Of a tray; more have no room in its box.
+# GPUs drawn per tray; more have no room in its box.
 MAX_GPUS = 8
 
 
@@ -39,7 +39,7 @@ PAGE = "report/index.html"
 
 
 def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> dict[str, str]:
-    """The page and report.json of a fabric and its state, and of the optional input."""
+    """Render the page and report.json from a fabric, its state and the optional input."""
     shown = view.picture(fabric, state, context.jobs)
     capacities = capacity.capacities(fabric, state)
     kept, changed = changes.text_and_changes(shown, capacities, state.written_at, context.earlier)
@@ -60,7 +60,7 @@ def render(fabric: model.Fabric, state: model.State, context: RenderContext) -> 
         verdict=context.verdict,
         rehearsed=context.rehearsed,
         digest=fabric_file.digest(fabric_file.serialise(fabric)),
-        # Ours, not a tray's: they must stand unescaped, and their hashes let the browser run them.
+        # Files of this collection, not text of trays: unescaped, and allowed by their hashes.
         style=Markup(style),
         script=Markup(script),
         style_hash=_source_hash(style),
@@ -83,7 +83,7 @@ def _short(name: str) -> str:
 
 
 def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
-    """A rack with the y of everything in it, from the top slot down."""
+    """A rack with the y coordinate of all its parts, from the top slot down."""
     y = BOX["pad"]
     trays, empty, switches = [], [], []
     for slot in reversed(range(len(rack.slots))):
@@ -106,7 +106,7 @@ def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
         "drawn": trays,
         "empty": empty,
         "switches": switches,
-        # What nearly every tray has is one path a rack: an element a tray would cost a browser seconds.
+        # One path per rack for all its trays: one element per tray would take a browser seconds.
         "gpus": "".join(f"M{right} {y + 11}h{7 * min(tray.gpus, MAX_GPUS) - 2}" for tray, y in trays if tray.gpus),
         "bad_gpus": "".join(
             f"M{right + 7 * gpu} {y + 11}h5" for tray, y in trays for gpu in tray.bad_gpus if gpu < MAX_GPUS
@@ -118,7 +118,7 @@ def _drawn(rack: view.Rack, shown: view.Picture) -> dict[str, Any]:
 
 
 def _severities(shown: view.Picture, context: RenderContext) -> list[str]:
-    """Those that the page's filter has a box for."""
+    """The severities that get a check box in the page's filter."""
     failures = context.verdict.failures if context.verdict else ()
     found = {row.get("severity") for row in (*shown.findings, *failures)}
     return [word for word in view.SEVERITIES if word in found]

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Render Slurm's block topology: one block for each clique, in the order of their positions.
 
-Pure: a fabric becomes blocks, blocks become the text of topology.yaml (25.05 and later) and topology.conf (before).
+Pure: converts a fabric to blocks, and blocks to the text of topology.yaml (25.05 and later) and topology.conf (before).
 Blocks, their order and their sizes come from the fabric file alone; a retired clique and a reserved block have no
 nodes. module_utils/slurm/rules.py decides what a version of Slurm can load; it also runs on the controller's
 host.
@@ -74,7 +74,7 @@ def findings(fabric: model.Fabric, state: model.State) -> list[model.Finding]:
 
 
 def _clusters(fabric: model.Fabric) -> list[str | None]:
-    """The Slurm clusters that have trays; None for the one that a fabric file without clusters is for."""
+    """The Slurm clusters that have trays; [None] for a fabric file that names no clusters."""
     if not fabric.slurm_clusters:
         return [None]
     with_trays = {tray.get("slurm_cluster") for tray in fabric.trays.values()}
@@ -139,7 +139,7 @@ def fold(nodes: Iterable[str]) -> str:
 
     ClusterShell folds; where its syntax differs from Slurm's (steps, groups, special characters) the names are listed
     one by one. Since it takes 6 times as long as a whole topology.yaml, names that differ only in their last number, as
-    those of a rack do, are folded here, to the same text.
+    in a rack, are folded here, with the same result.
     """
     if NodeSet is None:
         raise SlurmError(

@@ -19,12 +19,12 @@ _TEXTS = ("code", "severity", "layer", "tray", "clique", "message", "cause", "re
 
 
 class VerdictError(NvlinkError):
-    """A file that is not a verdict; the message has the file and the remedy."""
+    """The file is no verdict; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of the cluster: whether it was checked (else why not) and its failures by severity."""
+    """One layer of the cluster: whether it was checked, otherwise why not, and its failures by severity."""
 
     name: str
     checked: bool
@@ -33,13 +33,16 @@ class Layer:
 
     @property
     def ok(self) -> bool:
-        """Checked, and nothing of severity error found."""
+        """Whether the layer was checked and has no failure of severity error."""
         return self.checked and not self.failures.get("error")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict: its layers in their order, its failures worst first as maps of strings."""
+    """A verdict: its layers in their order, its failures as maps of strings, worst first.
+
+    more: the number of failures beyond MAX_FAILURES.
+    """
 
     ok: bool
     checked_at: str
@@ -49,7 +52,7 @@ class Verdict:
 
 
 def verdict(document: Any, path: str) -> Verdict:
-    """Check and sum up a verdict that was read from ``path``; VerdictError for any other file."""
+    """Validate and summarize a verdict that was read from ``path``; VerdictError for any other file."""
     if (
         not isinstance(document, dict)
         or not isinstance(document.get("ok"), bool)
@@ -58,7 +61,7 @@ def verdict(document: Any, path: str) -> Verdict:
     ):
         raise VerdictError(f"{path}: is no verdict; give the file that the playbook rackscale.nvlink.verify wrote.")
     if not all(isinstance(row, dict) for row in document["failures"]):
-        raise VerdictError(f"{path}: failures holds something else than failures; run rackscale.nvlink.verify again.")
+        raise VerdictError(f"{path}: failures has an entry that is no failure; run rackscale.nvlink.verify again.")
     failures = sorted((_failure(row) for row in document["failures"]), key=_worst_first)
     words = {name: str(word) for name, word in document.get("layers", {}).items()}
     # A failure of a layer that the verdict does not list is shown too.

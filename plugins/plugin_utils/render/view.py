@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The racks as a person sees them: what the report and the rack map both draw.
+"""The picture of the racks that both the report and the rack map draw.
 
-Pure: takes the fabric and its state (an empty one where there is no state file), gives a ``Picture``. An NVLink
-domain is drawn as one rack, because an NVLink domain is what its switch trays span.
+Pure: takes the fabric and its state (an empty one where there is no state file), returns a ``Picture``. An NVLink
+domain is drawn as one rack, because its switch trays connect exactly that rack.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SWITCH_TRAYS: dict[int, tuple[int, int]] = {18: (8, 9)}
 
 @dataclass(frozen=True)
 class Clique:
-    """One clique of the fabric file, with its place in Slurm and what its trays add up to.
+    """One clique of the fabric file, with its place in Slurm and the sums of its trays.
 
-    works: its trays that can work now. slurm_nodes, kubernetes_nodes: its trays by the names they have there, folded;
+    works: the number of its working trays. slurm_nodes, kubernetes_nodes: its trays by their names there, folded;
     with the name of the cluster where several share the fabric.
     """
 
@@ -59,7 +59,7 @@ class Clique:
 class Tray:
     """One tray in its slot. ``bad_gpus`` are the indices of GPUs with an error finding.
 
-    ``block`` is None where it is in no Slurm cluster, ``slurm_cluster`` where the fabric has but the implicit one.
+    ``block`` is None where it is in no Slurm cluster, ``slurm_cluster`` where the fabric file names no Slurm cluster.
     ``jobs`` are the IDs of the Slurm jobs that run there.
     """
 
@@ -104,7 +104,7 @@ class Rack:
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything that is drawn: racks and cliques in block order, unplaced trays by name, findings worst first.
+    """All that is drawn: racks and cliques in block order, unplaced trays by name, findings worst first.
 
     has_jobs: whether Slurm was queried for running jobs.
     """
@@ -123,7 +123,7 @@ class Picture:
 
 
 def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[str, ...]] | None = None) -> Picture:
-    """Draw up the racks; a tray that the state does not know has health and state unknown.
+    """Arrange trays, cliques and findings; a tray that is not in the state has health and state unknown.
 
     jobs: Slurm node name -> the IDs of the jobs that run there, where Slurm was queried.
     """
@@ -133,7 +133,7 @@ def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[s
         if finding.get("severity") == "error" and isinstance(finding.get("gpu"), int) and finding.get("tray"):
             bad_gpus.setdefault(finding["tray"], set()).add(finding["gpu"])
     cliques = {block.clique: _clique(fabric, state, block) for block in fabric.blocks()}
-    # One base for the whole fabric: a rack that lost its first tray must not slide down by one.
+    # One base for the whole fabric: a rack without its first tray must not be drawn one slot lower.
     indices = [tray["tray_index"] for tray in fabric.trays.values() if tray["tray_index"] is not None]
     base = 1 if indices and min(indices) >= 1 else 0
 
@@ -176,7 +176,7 @@ def picture(fabric: model.Fabric, state: model.State, jobs: Mapping[str, tuple[s
 
 
 def letters(rank: int) -> str:
-    """A, B, ... Z, AA, AB, ...: the name of a clique in one or a few letters."""
+    """The letter of a clique by its rank: A, B, ... Z, AA, AB, ..."""
     text = ""
     rank += 1
     while rank:
@@ -186,7 +186,7 @@ def letters(rank: int) -> str:
 
 
 def subject(finding: model.Finding) -> str:
-    """What a finding is about, in words; nothing where it is about the fabric as a whole."""
+    """The subject of a finding as text; empty where it concerns the whole fabric."""
     if finding["tray"]:
         return f"{finding['tray']} GPU {finding['gpu']}" if finding["gpu"] is not None else str(finding["tray"])
     return next((f"{key} {finding[key]}" for key in ("block", "clique", "domain") if finding[key]), "")
@@ -207,7 +207,7 @@ def _clique(fabric: model.Fabric, state: model.State, block: model.BlockView) ->
     health[model.UNKNOWN] += len(block.trays) - len(states)
     return Clique(
         name=block.clique,
-        # The position is given once and never reused, so letter and colour stay with the clique for its whole life.
+        # The position is given once and never reused, so a clique keeps its letter and colour.
         letter=letters(block.position),
         hue=block.position,
         domain=entry["domain"],
@@ -226,7 +226,7 @@ def _clique(fabric: model.Fabric, state: model.State, block: model.BlockView) ->
 
 
 def _nodes(fabric: model.Fabric, block: model.BlockView, system: str) -> str:
-    """The trays of a clique by their names in Slurm or Kubernetes; those that no cluster there has are left out."""
+    """The trays of a clique by their names in Slurm or Kubernetes, without those that are in no cluster there."""
     names: dict[str, list[str]] = {}
     for tray in block.trays:
         row: Any = fabric.trays[tray]
@@ -257,14 +257,14 @@ def _rack(
     size = max([domain["expected_trays"], len(names), *(slot + 1 for slot in slot_of.values())])
     slots: list[Tray | None] = [None] * size
     # Without an index of its own, or with one that another tray has too, a tray still needs a slot.
-    homeless = []
+    without_slot = []
     for tray in names:
         slot = slot_of.get(tray)
         if slot is None or slots[slot] is not None:
-            homeless.append(tray)
+            without_slot.append(tray)
         else:
             slots[slot] = tray_at(tray, slot)
-    for tray in homeless:
+    for tray in without_slot:
         free = slots.index(None)
         slots[free] = tray_at(tray, free)
     below, switches = SWITCH_TRAYS.get(size, (0, 0))

@@ -45,13 +45,13 @@ def fabric(racks: int = 2, trays: int = 18, split: tuple[int, ...] = (2,), first
 
 def state(of: Fabric, **changes: dict[str, Any]) -> State:
     """Every tray present and healthy, except for ``changes`` of trays by name."""
-    trays: dict[str, Any] = {name: _seen() for name in of.trays}
+    trays: dict[str, Any] = {name: _observed() for name in of.trays}
     for name, change in changes.items():
-        trays[name] = {**trays.get(name, _seen()), **change}
+        trays[name] = {**trays.get(name, _observed()), **change}
     return State(trays, [], "2026-11-21T04:00:00Z")
 
 
-def _seen() -> dict[str, Any]:
+def _observed() -> dict[str, Any]:
     return {
         "state": "present",
         "health": "healthy",

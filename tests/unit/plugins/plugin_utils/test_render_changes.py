@@ -12,7 +12,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import cha
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
-SICK = {"health": "unhealthy", "findings": [{"code": "x", "severity": "error", "message": "m", "gpu": 2}]}
+UNHEALTHY = {"health": "unhealthy", "findings": [{"code": "x", "severity": "error", "message": "m", "gpu": 2}]}
 
 
 def _report(fabric: Fabric, state: State, earlier: Any = None) -> tuple[str, dict[str, Any]]:
@@ -20,49 +20,49 @@ def _report(fabric: Fabric, state: State, earlier: Any = None) -> tuple[str, dic
     return files[report.PAGE], json.loads(files[changes.PATH])
 
 
-def test_a_first_report_has_nothing_to_compare_with() -> None:
+def test_a_first_report_lists_no_changes() -> None:
     fabric = fabrics.fabric()
-    page, kept = _report(fabric, fabrics.state(fabric))
-    assert kept["changes"] is None
+    page, stored = _report(fabric, fabrics.state(fabric))
+    assert stored["changes"] is None
     assert "Changed since" not in page
-    assert changes.is_report(kept)
+    assert changes.is_report(stored)
 
 
-def test_what_changed_is_said_tray_by_tray_and_in_sums() -> None:
+def test_changes_are_listed_by_tray_and_in_sums() -> None:
     fabric = fabrics.fabric()
     _page, first = _report(fabric, fabrics.state(fabric))
-    page, kept = _report(fabric, fabrics.state(fabric, r02t12=SICK, r01t07={"state": "stale"}), first)
-    assert kept["changes"]["since"] == "2026-11-21T04:00:00Z"
-    assert kept["changes"]["rows"] == [
+    page, stored = _report(fabric, fabrics.state(fabric, r02t12=UNHEALTHY, r01t07={"state": "stale"}), first)
+    assert stored["changes"]["since"] == "2026-11-21T04:00:00Z"
+    assert stored["changes"]["rows"] == [
         ["r01t07, state", "present", "stale"],
         ["r02t12, health", "healthy", "unhealthy"],
         ["x of r02t12 GPU 2", "-", "error"],
     ]
-    assert kept["changes"]["sums"] == [
+    assert stored["changes"]["sums"] == [
         ["healthy trays", 36, 35],
         ["unhealthy trays", 0, 1],
         ["stale trays", 0, 1],
-        ["trays that work", 36, 34],
+        ["working trays", 36, 34],
         ["largest job inside one clique", 18, 17],
         ["errors", 0, 1],
     ]
-    assert "<b>36 → 34</b> trays that work" in page
+    assert "<b>36 → 34</b> working trays" in page
 
 
-def test_the_same_report_again_is_the_same_by_the_byte_and_keeps_its_changes() -> None:
+def test_rendering_again_gives_the_same_bytes_and_keeps_the_changes() -> None:
     fabric = fabrics.fabric()
     _page, first = _report(fabric, fabrics.state(fabric))
-    hurt = fabrics.state(fabric, r02t12=SICK)
-    second = report.render(fabric, hurt, RenderContext(earlier=first))
-    later = State(hurt.trays, hurt.findings, "2027-01-01T00:00:00Z")
+    degraded = fabrics.state(fabric, r02t12=UNHEALTHY)
+    second = report.render(fabric, degraded, RenderContext(earlier=first))
+    later = State(degraded.trays, degraded.findings, "2027-01-01T00:00:00Z")
     assert report.render(fabric, later, RenderContext(earlier=json.loads(second[changes.PATH]))) == second
 
 
-def test_mended_gone_and_new_trays_are_said_too() -> None:
+def test_recovered_removed_and_new_trays_are_listed() -> None:
     fabric = fabrics.fabric(racks=1)
-    _page, first = _report(fabric, fabrics.state(fabric, r01t02=SICK))
-    gone = Fabric(fabric.domains, fabric.cliques, {n: row for n, row in fabric.trays.items() if n != "r01t01"}, [])
-    _page, second = _report(gone, fabrics.state(gone, new={"state": "unplaced"}), first)
+    _page, first = _report(fabric, fabrics.state(fabric, r01t02=UNHEALTHY))
+    removed = Fabric(fabric.domains, fabric.cliques, {n: row for n, row in fabric.trays.items() if n != "r01t01"}, [])
+    _page, second = _report(removed, fabrics.state(removed, new={"state": "unplaced"}), first)
     assert second["changes"]["rows"] == [
         ["new", "-", "-, healthy, unplaced"],
         ["r01t01", "r01, healthy, present", "-"],
@@ -71,28 +71,28 @@ def test_mended_gone_and_new_trays_are_said_too() -> None:
     ]
 
 
-def test_a_change_of_everything_is_cut() -> None:
+def test_the_list_of_changes_is_limited() -> None:
     fabric = fabrics.fabric(racks=20)
     _page, first = _report(fabric, State())
     page, second = _report(fabric, fabrics.state(fabric), first)
     assert len(second["changes"]["rows"]) == changes.MAX_ROWS
     assert f"And {second['changes']['more']} more changes." in page
-    # Of a fabric without a state file, which the first report was of.
+    # The first report had no state file.
     assert "a fabric without a state file" in page
 
 
-@pytest.mark.parametrize("place", [(), ("numbers",), ("numbers", "sums"), ("numbers", "trays"), ("changes",)])
+@pytest.mark.parametrize("keys", [(), ("numbers",), ("numbers", "sums"), ("numbers", "trays"), ("changes",)])
 @pytest.mark.parametrize("value", [None, 1, "x", [], {"x": None}, {"x": ["a"]}, {"sums": 1, "rows": [[1]]}])
-def test_what_no_report_left_is_not_compared_with(place: tuple[str, ...], value: Any) -> None:
+def test_an_invalid_report_json_is_not_compared(keys: tuple[str, ...], value: Any) -> None:
     fabric = fabrics.fabric(racks=1)
     _page, first = _report(fabric, fabrics.state(fabric))
-    bent: Any = {"it": first}
-    inner = bent
-    for key in ("it", *place)[:-1]:
+    invalid: Any = {"it": first}
+    inner = invalid
+    for key in ("it", *keys)[:-1]:
         inner = inner[key]
-    inner[("it", *place)[-1]] = value
-    if place == ("changes",) and value is None:
+    inner[("it", *keys)[-1]] = value
+    if keys == ("changes",) and value is None:
         return
-    assert not changes.is_report(bent["it"])
-    _page, second = _report(fabric, fabrics.state(fabric, r01t01=SICK), bent["it"])
+    assert not changes.is_report(invalid["it"])
+    _page, second = _report(fabric, fabrics.state(fabric, r01t01=UNHEALTHY), invalid["it"])
     assert second["changes"] is None

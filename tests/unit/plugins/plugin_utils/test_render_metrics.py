@@ -37,14 +37,14 @@ def _prom(fabric: Fabric, state: State, context: RenderContext | None = None) ->
     return metrics.render(fabric, state, context or RenderContext())["metrics/nvlink_fabric.prom"]
 
 
-def test_both_files_by_the_byte() -> None:
+def test_both_files_have_the_expected_bytes() -> None:
     files = metrics.render(*_two_racks(), RenderContext(verdict=verdict(VERDICT, "verdict.json")))
     assert {Path(path).name: text for path, text in files.items()} == {
         path.name: path.read_text() for path in GOLDEN.iterdir()
     }
 
 
-def test_a_series_stands_once_and_its_family_in_one_piece() -> None:
+def test_every_series_is_unique_and_families_are_contiguous() -> None:
     text = _prom(*_two_racks())
     samples = SAMPLE.findall(text)
     assert len({sample[:2] for sample in samples}) == len(samples)
@@ -54,12 +54,12 @@ def test_a_series_stands_once_and_its_family_in_one_piece() -> None:
     assert len(text.splitlines()) == len(samples) + 2 * len(set(families))
 
 
-def test_no_series_a_tray() -> None:
+def test_no_series_is_per_tray() -> None:
     fabric = fabrics.fabric(racks=576, split=())
     assert len(_prom(fabric, fabrics.state(fabric)).splitlines()) < 576 * 15
 
 
-def test_hostile_names_stay_inside_their_quotes() -> None:
+def test_hostile_names_are_escaped_in_label_values() -> None:
     fabric = fabrics.fabric(racks=1)
     fabric.cliques["r01"]["block"]["name"] = 'a"} 1\nnvlink_evil 1\\'
     text = _prom(fabric, State())
@@ -70,7 +70,7 @@ def test_hostile_names_stay_inside_their_quotes() -> None:
 @pytest.mark.parametrize(
     "time", [None, "", "yesterday", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "2026-11-21"]
 )
-def test_a_time_that_is_none_is_left_out(time: str | None) -> None:
+def test_an_invalid_time_is_left_out(time: str | None) -> None:
     fabric = fabrics.fabric(racks=1)
     state = fabrics.state(fabric, **{name: {"observed_at": time} for name in fabric.trays})
     text = _prom(fabric, State(state.trays, [], time))
@@ -78,7 +78,7 @@ def test_a_time_that_is_none_is_left_out(time: str | None) -> None:
     assert "nvlink_clique_working_trays" in text
 
 
-def test_zones_and_fractions_are_the_same_moment() -> None:
+def test_times_with_zones_and_fractions_are_converted_to_utc() -> None:
     fabric = fabrics.fabric(racks=1)
     values = set()
     for text in ("2026-11-21T05:00:00Z", "2026-11-21T06:00:00.5+01:00", "2026-11-21t05:00:00z"):
@@ -86,13 +86,13 @@ def test_zones_and_fractions_are_the_same_moment() -> None:
     assert values == {"1795237200"}
 
 
-def test_without_a_verdict_nothing_is_said_of_layers() -> None:
+def test_without_a_verdict_there_are_no_layer_metrics() -> None:
     text = _prom(*_two_racks())
     assert "nvlink_verify" not in text
     assert "nvlink_layer" not in text
 
 
-def test_an_empty_fabric_has_numbers_too() -> None:
+def test_an_empty_fabric_has_metrics() -> None:
     files = metrics.render(Fabric(), State(), RenderContext())
     assert json.loads(files["metrics/nvlink_fabric.json"])["cliques"] == {}
     assert "nvlink_unplaced_trays 0" in files["metrics/nvlink_fabric.prom"]

@@ -15,7 +15,7 @@ NAMES = re.compile(r"r\d\dt\d\d")
 
 
 def _finding(code: str, severity: str, **more: object) -> dict[str, object]:
-    return {"code": code, "severity": severity, "message": f"What {code} means: mend it.", **more}
+    return {"code": code, "severity": severity, "message": f"What {code} means: fix it.", **more}
 
 
 def _line(lines: list[str], word: str) -> str:
@@ -23,7 +23,7 @@ def _line(lines: list[str], word: str) -> str:
     return line
 
 
-def test_racks_stand_side_by_side_where_they_fit() -> None:
+def test_racks_share_lines_where_the_width_allows() -> None:
     lines = rack_map(fabrics.fabric(), fabrics.state(fabrics.fabric()), width=120)
     rows = [NAMES.findall(line) for line in lines]
     assert [row for row in rows if row] == [[f"r01t{tray:02d}", f"r02t{tray:02d}"] for tray in range(18, 0, -1)]
@@ -38,7 +38,7 @@ def test_every_tray_has_a_row_at_any_width(width: int) -> None:
     assert max(map(len, rack_lines)) <= width or width == 104
 
 
-def test_a_row_says_clique_health_state_and_place_in_slurm() -> None:
+def test_a_row_has_clique_health_state_and_slurm_block() -> None:
     fabric = fabrics.fabric()
     sick = {"r02t12": {"health": "unhealthy"}, "r02t13": {"health": "degraded"}}
     state = fabrics.state(fabric, r01t07={"state": "stale"}, **sick)
@@ -85,12 +85,12 @@ def test_without_state_health_is_unknown() -> None:
     assert "18 unknown; no state file" in lines[-1]
 
 
-def test_findings_come_worst_first_and_not_endlessly() -> None:
+def test_findings_are_sorted_worst_first_and_limited() -> None:
     fabric = fabrics.fabric()
     warnings = {f"r01t{tray:02d}": {"findings": [_finding("odd", "warning")]} for tray in range(1, 19)}
     state = fabrics.state(fabric, **warnings, r02t12={"findings": [_finding("gpu_lost", "error", gpu=2)]})
     lines = rack_map(fabric, state)
-    assert lines[-13] == "error    r02t12 GPU 2: What gpu_lost means: mend it."
+    assert lines[-13] == "error    r02t12 GPU 2: What gpu_lost means: fix it."
     assert lines[-1] == "and 7 more findings, all of them in the report"
 
 
@@ -108,12 +108,12 @@ def test_unplaced_trays_are_named() -> None:
     assert "Unplaced: spare9, spare10" in rack_map(fabric, state)
 
 
-def test_an_empty_fabric_is_said_to_be_empty() -> None:
+def test_an_empty_fabric_is_counted_as_zero_trays() -> None:
     assert rack_map(Fabric(), State())[-1].startswith("0 trays in 0 cliques of 0 NVLink domains")
 
 
 @pytest.mark.parametrize("first_index", [0, 1])
-def test_slots_count_from_zero_or_one_as_the_fabric_does(first_index: int) -> None:
+def test_slots_count_from_zero_or_one_as_the_tray_indices_do(first_index: int) -> None:
     fabric = fabrics.fabric(racks=1, first_index=first_index)
     del fabric.trays["r01t18"]
     (rack,) = view.picture(fabric, State()).racks
@@ -121,7 +121,7 @@ def test_slots_count_from_zero_or_one_as_the_fabric_does(first_index: int) -> No
     assert rack.slots[17] is None
 
 
-def test_trays_without_an_own_slot_are_still_seen() -> None:
+def test_trays_without_their_own_slot_are_drawn() -> None:
     fabric = fabrics.fabric(racks=1)
     fabric.trays["r01t04"]["tray_index"] = None
     fabric.trays["r01t05"]["tray_index"] = 5
@@ -130,7 +130,7 @@ def test_trays_without_an_own_slot_are_still_seen() -> None:
     assert sorted(tray.name for tray in rack.trays) == sorted(fabric.trays)
 
 
-def test_letters_go_on_after_z() -> None:
+def test_letters_after_z_are_two() -> None:
     assert [view.letters(rank) for rank in (0, 25, 26, 51, 52, 701, 702)] == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]
 
 
@@ -148,11 +148,11 @@ def test_a_finding_names_its_subject() -> None:
     about = [{"block": "r01"}, {"domain": "r01"}, {"clique": "r01"}, {}]
     findings = [_finding(f"code{number}", "info", **subject) for number, subject in enumerate(about)]
     state = State(fabrics.state(fabric).trays, findings)
-    said = [line.split("What")[0].split() for line in rack_map(fabric, state)[-4:]]
-    assert said == [["info", "block", "r01:"], ["info", "domain", "r01:"], ["info"], ["info", "clique", "r01:"]]
+    subjects = [line.split("What")[0].split() for line in rack_map(fabric, state)[-4:]]
+    assert subjects == [["info", "block", "r01:"], ["info", "domain", "r01:"], ["info"], ["info", "clique", "r01:"]]
 
 
-def test_jobs_have_a_column_where_slurm_was_asked() -> None:
+def test_jobs_have_a_column_where_slurm_was_queried() -> None:
     fabric = fabrics.fabric(racks=1)
     state = fabrics.state(fabric)
     assert "jobs" not in rack_map(fabric, state)[1]
@@ -165,7 +165,7 @@ def test_jobs_have_a_column_where_slurm_was_asked() -> None:
 
 
 @pytest.mark.parametrize("width", [200, 120, 100, 60, 44])
-def test_jobs_keep_to_the_width_too(width: int) -> None:
+def test_the_job_column_respects_the_width(width: int) -> None:
     fabric = fabrics.fabric()
     jobs = dict.fromkeys(fabric.trays, ("1234567",))
     lines = rack_map(fabric, fabrics.state(fabric), jobs, width=width)

@@ -52,7 +52,7 @@ def _page(fabric: Fabric, state: State, context: RenderContext | None = None) ->
     return files["report/index.html"]
 
 
-def test_every_tray_stands_once_in_its_rack() -> None:
+def test_every_tray_is_drawn_once_in_its_rack() -> None:
     fabric = fabrics.fabric()
     page = Page(_page(fabric, fabrics.state(fabric)))
     assert sorted(str(tray["id"]) for tray in page.of_class("t")) == sorted(f"tray-{name}" for name in fabric.trays)
@@ -61,7 +61,7 @@ def test_every_tray_stands_once_in_its_rack() -> None:
     assert {tray["class"].split()[1] for tray in page.of_class("t") if tray["class"]} == {"c0", "c1", "c2"}
 
 
-def test_trouble_shows_on_the_tray_and_in_the_table() -> None:
+def test_a_problem_is_shown_on_the_tray_and_in_the_table() -> None:
     fabric = fabrics.fabric()
     finding = {"code": "gpu_unhealthy", "severity": "error", "message": "GPU 2 is unhealthy: reset it.", "gpu": 2}
     state = fabrics.state(fabric, r01t07={"state": "stale"}, r02t12={"health": "unhealthy", "findings": [finding]})
@@ -86,14 +86,14 @@ def test_the_page_loads_and_links_nothing() -> None:
     assert "@import" not in text
 
 
-def test_same_input_same_bytes_and_times_of_present_trays_do_not_count() -> None:
+def test_equal_input_gives_equal_bytes_whatever_the_times_of_present_trays() -> None:
     fabric = fabrics.fabric()
     first = _page(fabric, fabrics.state(fabric))
     later = fabrics.state(fabric, **{name: {"observed_at": "2027-01-01T00:00:00Z"} for name in fabric.trays})
     assert _page(fabric, replace(later, written_at="2027-01-01T00:00:00Z")) == first
 
 
-def test_hostile_texts_stay_texts() -> None:
+def test_hostile_texts_are_escaped() -> None:
     fabric = fabrics.fabric(racks=1)
     evil = "</title></td><script>alert(1)</script>{{ 7*7 }}\" onload='x'"
     fabric.trays["r01t01"]["why"] = evil
@@ -119,7 +119,7 @@ def test_a_large_fabric_stays_small() -> None:
     assert len(_page(fabric, fabrics.state(fabric))) < 56 * 14_000 + 30_000
 
 
-def test_the_report_tells_what_a_job_may_span() -> None:
+def test_the_report_shows_the_blocks_that_a_job_may_span() -> None:
     fabric = fabrics.fabric(racks=4, split=())
     whole = _page(fabric, fabrics.state(fabric))
     row = '<th scope="row" class="n">72</th><td class="n">4</td><td class="n">4</td><td>starts</td>'
@@ -131,7 +131,7 @@ def test_the_report_tells_what_a_job_may_span() -> None:
     assert "<td>fits one block</td>" in short
 
 
-def test_without_a_tray_there_are_no_jobs() -> None:
+def test_without_trays_there_is_no_job_table() -> None:
     assert "Slurm jobs" not in _page(Fabric({}, {}, {}, []), State())
 
 
@@ -147,7 +147,7 @@ def test_each_clique_has_its_names_in_slurm_and_kubernetes() -> None:
     assert re.search(r'</span> r02b</th>.*<td class="n">9</td><td class="n">36</td><td class="n">8</td>', text)
 
 
-def test_clusters_that_share_the_fabric_are_named_beside_their_nodes() -> None:
+def test_clusters_that_share_the_fabric_are_named_with_their_nodes() -> None:
     fabric = fabrics.fabric(racks=1, trays=4)
     clusters = {"slurm": {"a": {"blocks": {"r01": {"name": "r01", "position": 0}}}}, "kubernetes": {"k1": {}, "k2": {}}}
     for number, tray in enumerate(fabric.trays.values()):
@@ -160,7 +160,7 @@ def test_clusters_that_share_the_fabric_are_named_beside_their_nodes() -> None:
     assert "<h3>Cluster a</h3>" in text
 
 
-def test_capacity_gives_the_largest_job_of_each_segment_and_an_advice() -> None:
+def test_capacity_shows_the_largest_job_of_each_segment_and_advice() -> None:
     fabric = fabrics.fabric(racks=4, split=())
     away = {f"r0{rack}t01": {"state": "stale"} for rack in (1, 2)}
     text = _page(fabric, fabrics.state(fabric, **away))
@@ -171,17 +171,17 @@ def test_capacity_gives_the_largest_job_of_each_segment_and_an_advice() -> None:
     assert "Segments of 18 use up to 36 trays in 2 blocks, segments of 16 up to 64 in 4: use 16" in text
 
 
-def test_a_verdict_shows_layers_failures_causes_and_what_mends_them() -> None:
+def test_a_verdict_shows_layers_failures_causes_and_remediations() -> None:
     fabric = fabrics.fabric()
     failure = {
         "code": "slurm_block_differs", "severity": "warning", "layer": "slurm", "tray": "r01t07", "clique": "r01",
         "message": "r01t07 is in another block.", "cause": "it was <edited>", "remediation": "ansible-playbook a && b",
     }  # fmt: skip
     layers = {"hardware": "checked", "slurm": "checked", "tiers": "skipped: none are given"}
-    told = verdict({"ok": True, "checked_at": "t", "layers": layers, "failures": [failure]}, "verdict.json")
-    text = _page(fabric, fabrics.state(fabric), RenderContext(verdict=told))
+    parsed = verdict({"ok": True, "checked_at": "t", "layers": layers, "failures": [failure]}, "verdict.json")
+    text = _page(fabric, fabrics.state(fabric), RenderContext(verdict=parsed))
     page = Page(text)
-    assert "Every layer that was checked agrees." in text
+    assert "All checked layers agree." in text
     assert "<b>tiers</b> not checked: none are given" in text
     assert "<b>slurm</b> 1 warning" in text
     assert "Likely cause: it was <edited>" in page.texts["span"]

@@ -17,6 +17,6 @@ def test_each_node_has_its_jobs_in_order() -> None:
 
 
 @pytest.mark.parametrize("line", ["4711", "4711 r01t[01-", "squeue: error: x[", "1 r[1-999999]"])
-def test_a_line_that_squeue_did_not_print_is_named(line: str) -> None:
+def test_a_line_in_another_format_is_quoted_in_the_error(line: str) -> None:
     with pytest.raises(RunningJobsError, match="squeue: the line"):
         running_jobs([line])

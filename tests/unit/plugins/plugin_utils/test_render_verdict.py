@@ -22,28 +22,28 @@ def _document(*failures: dict[str, Any], **layers: str) -> dict[str, Any]:
 def test_a_layer_is_ok_where_it_was_checked_and_has_no_error() -> None:
     warned = {**FAILURE, "severity": "warning", "layer": "imex"}
     layers = {"hardware": "checked", "slurm": "checked", "imex": "checked", "tiers": "skipped: no tiers"}
-    seen = verdict(_document(FAILURE, warned, **layers), "verdict.json")
-    assert [(layer.name, layer.checked, layer.ok, layer.why_not) for layer in seen.layers] == [
+    parsed = verdict(_document(FAILURE, warned, **layers), "verdict.json")
+    assert [(layer.name, layer.checked, layer.ok, layer.why_not) for layer in parsed.layers] == [
         ("hardware", True, True, ""),
         ("slurm", True, False, ""),
         ("imex", True, True, ""),
         ("tiers", False, False, "no tiers"),
     ]
-    assert seen.layers[1].failures == {"error": 1}
+    assert parsed.layers[1].failures == {"error": 1}
 
 
-def test_failures_stand_worst_first_and_their_layer_is_never_lost() -> None:
+def test_failures_are_sorted_worst_first_and_every_layer_with_a_failure_is_listed() -> None:
     rows = [{**FAILURE, "severity": "info", "tray": None}, {**FAILURE, "tray": "r01t10"}, FAILURE]
-    seen = verdict(_document(*rows), "verdict.json")
-    assert [row["tray"] for row in seen.failures] == ["r01t02", "r01t10", ""]
-    assert [layer.name for layer in seen.layers] == ["slurm"]
+    parsed = verdict(_document(*rows), "verdict.json")
+    assert [row["tray"] for row in parsed.failures] == ["r01t02", "r01t10", ""]
+    assert [layer.name for layer in parsed.layers] == ["slurm"]
 
 
-def test_ten_thousand_failures_are_counted_and_not_all_shown() -> None:
-    seen = verdict(_document(*[FAILURE] * 10_000, slurm="checked"), "verdict.json")
-    assert len(seen.failures) == MAX_FAILURES
-    assert seen.more == 10_000 - MAX_FAILURES
-    assert seen.layers[0].failures == {"error": 10_000}
+def test_ten_thousand_failures_are_counted_and_the_shown_rows_are_limited() -> None:
+    parsed = verdict(_document(*[FAILURE] * 10_000, slurm="checked"), "verdict.json")
+    assert len(parsed.failures) == MAX_FAILURES
+    assert parsed.more == 10_000 - MAX_FAILURES
+    assert parsed.layers[0].failures == {"error": 10_000}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def test_ten_thousand_failures_are_counted_and_not_all_shown() -> None:
     [[], {}, {"ok": 1, "failures": []}, {"ok": True, "failures": {}}, {"ok": True, "failures": [1]},
      {"ok": True, "failures": [], "layers": []}],
 )  # fmt: skip
-def test_what_is_no_verdict_is_said_in_one_sentence(document: Any) -> None:
+def test_any_other_document_is_rejected_with_one_sentence(document: Any) -> None:
     with pytest.raises(VerdictError, match=r"^verdict\.json: "):
         verdict(document, "verdict.json")

@@ -30,15 +30,15 @@ def test_the_largest_job_of_segments_fits_and_a_larger_one_does_not(counts: list
 
 
 @pytest.mark.parametrize(
-    ("counts", "says"),
+    ("counts", "advice"),
     [
         ([18] * 4, "use 18 where a job's layout allows it, and 16"),
         ([18, 17, 17, 17], "Segments of 18 use up to 18 trays in 1 block, segments of 16 up to 64 in 4: use 16"),
         ([15] * 4, "use 16"),
     ],
 )
-def test_the_advice_between_18_and_16(counts: list[int], says: str) -> None:
-    assert says in capacity.advice(counts, 18)
+def test_the_advice_between_18_and_16(counts: list[int], advice: str) -> None:
+    assert advice in capacity.advice(counts, 18)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 16, 32])

@@ -105,19 +105,19 @@ def test_a_collective_has_its_average_and_its_wrong_values() -> None:
         tools.nccl_tests("NCCL failure: unhandled system error")
 
 
-@pytest.mark.parametrize(("text", "said"), [(DCGM_3, "Memory (Xid 94 seen)"), (DCGM_4, "memory (row remap)")])
-def test_a_diagnosis_tells_its_failed_tests_in_every_version(text: str, said: str) -> None:
-    assert tools.dcgmi_diag(text).failed == (said,)
+@pytest.mark.parametrize(("text", "failed"), [(DCGM_3, "Memory (Xid 94 seen)"), (DCGM_4, "memory (row remap)")])
+def test_failed_tests_are_read_from_every_dcgmi_version(text: str, failed: str) -> None:
+    assert tools.dcgmi_diag(text).failed == (failed,)
     assert tools.dcgmi_diag(text.replace("FAIL", "PASS").replace('"Fail"', '"Pass"')).failed == ()
 
 
 @pytest.mark.parametrize("text", ["", "Error: unable to connect to host engine.", "{", '{"DCGM GPU Diagnostic": {}}'])
-def test_no_diagnosis_is_no_pass(text: str) -> None:
+def test_output_without_a_diagnosis_does_not_pass(text: str) -> None:
     with pytest.raises(tools.ToolError):
         tools.dcgmi_diag(text)
 
 
-def test_a_diagnosis_over_several_nodes_names_host_and_gpu_or_what_kept_it_from_running() -> None:
+def test_a_diagnosis_of_several_nodes_names_host_and_gpu_or_the_reason_it_did_not_run() -> None:
     assert tools.dcgmi_mndiag(MNDIAG).failed == ("MNUBERGEMM, GPU 3 of r01t02 (T:8 NVLINK error)",)
     assert tools.dcgmi_mndiag(MNDIAG.replace('"Fail"', '"Pass"')) == tools.Result()
     assert tools.dcgmi_mndiag(MNDIAG_MPI).failed == ("MNUBERGEMM: Fail (Error: mpirun was unable to launch)",)
@@ -173,7 +173,7 @@ def test_where_and_with_which_channels_jobs_ran() -> None:
     assert judged(shared, False) == []
 
 
-def test_what_programs_found_is_said_of_the_clique_or_the_tray() -> None:
+def test_a_result_is_attributed_to_the_clique_or_the_tray() -> None:
     slow = row(programs=[job({"0": NVBANDWIDTH, "1": ""}, name="bw")])
     assert judged(slow) == [("benchmark_slow", None, [])]
     late = row(programs=[job({}, None, name="bw")])
@@ -184,9 +184,9 @@ def test_what_programs_found_is_said_of_the_clique_or_the_tray() -> None:
 
 
 @given(st.dictionaries(st.integers(0, 99).map(str), st.lists(st.text("ab: 1", min_size=1), min_size=1)))
-def test_labelled_output_comes_back_a_task(told: dict[str, list[str]]) -> None:
-    text = "".join(f"{task:>2}: {line}\n" for task, lines in told.items() for line in lines)
-    assert benchmark.tasks_of(text) == {task: "".join(f"{line}\n" for line in lines) for task, lines in told.items()}
+def test_labelled_output_is_split_by_task(by_task: dict[str, list[str]]) -> None:
+    text = "".join(f"{task:>2}: {line}\n" for task, lines in by_task.items() for line in lines)
+    assert benchmark.tasks_of(text) == {task: "".join(f"{line}\n" for line in lines) for task, lines in by_task.items()}
 
 
 def test_a_block_is_halved() -> None:
