@@ -24,7 +24,7 @@ LEFT, UP, RIGHT, DOWN = "\ue012", "\ue013", "\ue014", "\ue015"
 FLAGS = (
     "--headless=new",
     "--remote-debugging-pipe",
-    # It is root in a container of its own, whose /dev/shm is small, on machines without a GPU.
+    # Chromium runs as root in its own container, whose /dev/shm is small, on machines without a GPU.
     *("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"),
     *("--force-color-profile=srgb", "--hide-scrollbars", "--window-size=1400,1000"),
 )
@@ -32,21 +32,21 @@ STARTED = re.compile(r"started successfully on port (\d+)")
 
 
 class Browser:
-    """One window; pages are files of a folder that the browser sees."""
+    """One window; pages are files of a folder that is mounted for the browser."""
 
     def __init__(self, port: int, folder: Path) -> None:
         self._root = f"http://127.0.0.1:{port}"
         self._folder = folder
         options = {"args": FLAGS, "binary": "/usr/bin/chromium"}
         logs = {"browser": "ALL"}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": logs}
-        session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        capabilities = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": logs}
+        session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
         self._session = f"/session/{session['sessionId']}"
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._root + path, data, {"Content-Type": "application/json"}, method=method)
-        # The machine's proxy has nothing to do with its own address.
+        # The machine's proxy does not apply to a local address.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=60) as answer:
@@ -64,31 +64,31 @@ class Browser:
             self._call("POST", f"{self._session}/execute/async", {"script": wait, "args": []})
 
     def script(self, text: str, *arguments: Any) -> Any:
-        """What a script returns, run as the body of a function."""
+        """Run a script as the body of a function and return its result."""
         return self._call("POST", f"{self._session}/execute/sync", {"script": text, "args": list(arguments)})
 
     def cdp(self, command: str, **parameters: Any) -> Any:
-        """A command of Chromium's own protocol."""
+        """Run a command of the Chrome DevTools Protocol."""
         return self._call("POST", f"{self._session}/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def press(self, *keys: str) -> None:
         """Press and release keys one after the other; SHIFT + key is both at once."""
         actions = []
         for key in keys:
-            held = [SHIFT, key[1:]] if key.startswith(SHIFT) else [key]
-            actions += [{"type": "keyDown", "value": one} for one in held]
-            actions += [{"type": "keyUp", "value": one} for one in reversed(held)]
+            pressed = [SHIFT, key[1:]] if key.startswith(SHIFT) else [key]
+            actions += [{"type": "keyDown", "value": one} for one in pressed]
+            actions += [{"type": "keyUp", "value": one} for one in reversed(pressed)]
         body = {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}
         self._call("POST", f"{self._session}/actions", body)
 
-    def look(self, *, scheme: str = "light", media: str = "screen", width: int = 1400) -> None:
-        """Take on a colour scheme, a medium (screen or print) and a width in pixels."""
+    def emulate(self, *, scheme: str = "light", media: str = "screen", width: int = 1400) -> None:
+        """Emulate a colour scheme, a medium (screen or print) and a width in pixels."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.cdp("Emulation.setEmulatedMedia", media=media, features=features)
         self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
 
-    def complaints(self) -> list[str]:
-        """What the browser's console said since the last question: errors of scripts, refusals of the page's policy."""
+    def console_errors(self) -> list[str]:
+        """New messages of the browser's console since the last call: script errors and content policy violations."""
         return [row["message"] for row in self._call("POST", f"{self._session}/se/log", {"type": "browser"})]
 
     def screenshot(self, whole: bool = False) -> bytes:
@@ -97,7 +97,7 @@ class Browser:
         return base64.b64decode(made["data"])
 
     def pdf(self) -> bytes:
-        """What a printer would get."""
+        """The printed page as a PDF."""
         return base64.b64decode(self.cdp("Page.printToPDF", printBackground=True)["data"])
 
     def quit(self) -> None:

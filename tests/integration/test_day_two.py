@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pages of day two, typed word for word, while trays come, go, are replaced and die.
+"""The commands of the day-two pages, run unchanged while trays are added, removed, replaced and fail.
 
-One lab serves all of them. A command that is new in a page, or gone from it, fails the test that follows the page.
+All tests share one lab. A command that is added to a page, or removed, fails the test of that page.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ pytestmark = pytest.mark.lab
 
 ENTRY = "docs/day-two.md"
 NEW = "r01t04"
-# What a run may change on the controller of Slurm and on a tray, without what changes by itself.
+# Print what a run may change on the Slurm controller and on a tray, without what changes by itself.
 SLURM = "sinfo -hNo '%N %E'; scontrol -o show reservation; scontrol show topology; cat /etc/slurm/*.*"
-# nvidia-smi may be made to hang.
+# A test may make nvidia-smi hang.
 DRIVER = "timeout 5 nvidia-smi -q -x | grep driver_ver"
 TRAY = f"systemctl is-active nvidia-imex; cat /etc/nvidia-imex/*; {DRIVER}; ls /etc/apt/*.d"
 CHANGED = re.compile(r"^(\S+) +: .*?changed=(\d+)", re.MULTILINE)
 PIPE = '#!/bin/sh\nexec {python} {lab} exec --name {name} ctl -- {program} "$@"\n'
-# What the site does on a tray, here with the lab's command line in the place of a package manager.
+# The site's own tasks on a tray; the lab's command line stands in for a package manager.
 LAB_TASK = """\
 - name: {title}
   ansible.builtin.command:
-    argv: ["{{{{ ansible_playbook_python }}}}", {lab}, {verb}, --name, {name}, "{{{{ inventory_hostname }}}}", {words}]
+    argv: ["{{{{ ansible_playbook_python }}}}", {lab}, {verb}, --name, {name}, "{{{{ inventory_hostname }}}}", {more}]
   delegate_to: localhost
   vars:
     ansible_connection: local
@@ -60,7 +60,7 @@ PAUSE = """\
 
 
 class Site(pages.Shell):
-    """An operator's folder, made as the page of day two says, and the world around it."""
+    """An operator's folder with the files of the day-two page, and the lab that it manages."""
 
     def __init__(self, folder: Path, racks: RunningLab, **more: str) -> None:
         super().__init__(folder, **more)
@@ -73,11 +73,11 @@ class Site(pages.Shell):
         self.type("git init -q")
 
     def hook(self, more: str = "") -> None:
-        """The site's own file for a driver."""
+        """Write the hook that installs a driver, with `more` after its task."""
         (self.folder / "driver.yml").write_text(self.task("set", "'driver_version={{ rollout_driver }}'") + more)
 
-    def task(self, verb: str, words: str = "") -> str:
-        return LAB_TASK.format(title=f"Lab {verb}", lab=LAB, verb=verb, name=self.racks.name, words=words)
+    def task(self, verb: str, more: str = "") -> str:
+        return LAB_TASK.format(title=f"Lab {verb}", lab=LAB, verb=verb, name=self.racks.name, more=more)
 
     @property
     def fabric(self) -> dict[str, Any]:
@@ -89,11 +89,11 @@ class Site(pages.Shell):
         return name
 
     def drained(self) -> dict[str, str]:
-        """Node -> why."""
-        told = self.racks.exec("ctl", "sinfo", "-hRN", "-o", "%N|%E").stdout.split("\n")
-        return dict(line.split("|") for line in told if line)
+        """Drained node -> its reason."""
+        lines = self.racks.exec("ctl", "sinfo", "-hRN", "-o", "%N|%E").stdout.split("\n")
+        return dict(line.split("|") for line in lines if line)
 
-    def left(self, rollout: str) -> dict[str, str]:
+    def unfinished(self, rollout: str) -> dict[str, str]:
         """Clique -> its state in the progress file."""
         path = self.folder / f"fabric.rollout-{rollout}.json"
         return (
@@ -102,26 +102,27 @@ class Site(pages.Shell):
             else {}
         )
 
-    def world(self) -> dict[str, str]:
-        """What a run may change: the files of the fabric, Slurm, and the trays of the fabric file."""
+    def snapshot(self) -> dict[str, str]:
+        """Everything that a run may change: fabric files, Slurm, and the trays of the fabric file."""
         files = {path.name: path.read_text() for path in self.folder.glob("fabric*")}
-        asked = {"ctl": SLURM, **dict.fromkeys(self.fabric["trays"], TRAY)}
-        return files | {
-            host: self.racks.exec(host, "sh", "-c", asked[host], check=False).stdout for host in sorted(asked)
+        scripts = {"ctl": SLURM, **dict.fromkeys(self.fabric["trays"], TRAY)}
+        shown = {
+            host: self.racks.exec(host, "sh", "-c", script, check=False).stdout for host, script in scripts.items()
         }
+        return files | shown
 
-    def promised(self, command: str) -> subprocess.CompletedProcess[str]:
-        """A command that does what each page promises: a check touches nothing, and again it changes nothing."""
+    def verified(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command; its check mode must change nothing before, and its second run nothing after."""
         command = self.filled(command)
-        before = self.world()
+        before = self.snapshot()
         self.type(f"{command} --check --diff")
-        assert self.world() == before
+        assert self.snapshot() == before
         done = self.type(command)
         assert changed(self.type(command)) == 0
         return done
 
     def fails(self, command: str) -> str:
-        """What a command says that must not end well."""
+        """The output of a command that must fail."""
         with pytest.raises(AssertionError) as failure:
             self.type(command)
         return " ".join(str(failure.value).split())
@@ -130,25 +131,25 @@ class Site(pages.Shell):
         return self.racks.exec(tray, "systemctl", "is-active", "nvidia-imex", check=False).stdout.strip()
 
     def replace(self, tray: str) -> None:
-        """Other hardware under the same name."""
+        """Replace the hardware under the same name."""
         self.racks.stop(tray)
         self.start(tray)
         self.racks.set(tray, *(f"gpu{gpu}.gpu_uuid=GPU-11111111-0000-4000-8000-{gpu:012d}" for gpu in range(4)))
 
     def start(self, *trays: str) -> None:
-        """They boot. The lab would wait until Slurm has them idle too, which a node that is drained never gets."""
+        """Boot trays. Does not wait for an idle node in Slurm as the lab does: a drained node never becomes idle."""
         for tray in trays:
             lab_command("start", "--name", self.racks.name, "--timeout=0.1", tray, check=False)
         for tray in trays:
             wait_until(lambda tray=tray: self.booted(tray), f"{tray} has booted", 120)
 
     def booted(self, tray: str) -> bool:
-        told = self.racks.exec(tray, "systemctl", "is-system-running", check=False).stdout.strip()
-        return told in ("running", "degraded")
+        state = self.racks.exec(tray, "systemctl", "is-system-running", check=False).stdout.strip()
+        return state in ("running", "degraded")
 
 
 def recap(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """Host -> how many tasks changed something."""
+    """Host -> the number of its changed tasks."""
     found = {host: int(count) for host, count in CHANGED.findall(done.stdout.partition("PLAY RECAP")[2])}
     assert found
     return found
@@ -157,7 +158,7 @@ def recap(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
 def changed(done: subprocess.CompletedProcess[str]) -> int:
     number = sum(recap(done).values())
     if number:
-        # pytest shows it where an assertion fails on the number.
+        # pytest shows this output if an assertion on the number fails.
         print(done.stdout)
     return number
 
@@ -168,7 +169,7 @@ def texts(page: str) -> list[str]:
 
 @contextlib.contextmanager
 def running_site(factory: pytest.TempPathFactory, scenario: str, new: str, **more: str) -> Iterator[Site]:
-    """A scenario's trays with Slurm, one of them not there yet."""
+    """The trays of a scenario with Slurm; the tray `new` is off."""
     folder, programs = factory.mktemp("site"), factory.mktemp("bin")
     with running_lab(factory.mktemp("lab"), scenario) as racks, pytest.MonkeyPatch.context() as patch:
         lab_command("packages", "--name", racks.name, str(imex.packages()))
@@ -188,7 +189,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def whole(site: Site) -> Site:
-    """All four trays in their places, with nothing held; whichever test comes first brings them there."""
+    """The site with all four trays placed and none drained; the first test that runs brings this about."""
     site.start(NEW)
     if not (site.folder / "fabric.json").exists() or NEW not in site.fabric["trays"]:
         site.type(texts(ENTRY)[0])
@@ -197,34 +198,34 @@ def whole(site: Site) -> Site:
     return site
 
 
-def test_site_is_the_one_entry_and_its_second_run_changes_nothing(site: Site) -> None:
+def test_site_configures_everything_and_its_second_run_changes_nothing(site: Site) -> None:
     first, check, again, waves = texts(ENTRY)
-    told = site.type(first).stdout
+    output = site.type(first).stdout
     assert [site.clique(f"r01t0{tray}") for tray in (1, 2, 3)] == ["r01a", "r01a", "r01b"]
     assert "BlockName=r01a" in site.racks.exec("ctl", "scontrol", "show", "topology").stdout
     assert site.imex("r01t01") == "active"
-    assert told.index("[Plan the phases and check the inventory]") < told.index("[Read the GPUs]")
+    assert output.index("[Plan the phases and check the inventory]") < output.index("[Read the GPUs]")
     assert changed(site.type(check)) == 0
     assert changed(site.type(again)) == 0
     assert changed(site.type(waves)) == 0
-    assert site.left("imex") == {}
+    assert site.unfinished("imex") == {}
 
 
-def test_a_new_tray_and_a_replaced_one_pass_the_gate(site: Site) -> None:
-    check, admit, hold, admit_again, show = texts("docs/day-two/tray.md")
+def test_a_new_tray_and_a_replaced_tray_are_put_into_service(site: Site) -> None:
+    check, resume, drain, resume_again, show = texts("docs/day-two/tray.md")
     site.start(NEW)
     before = (site.folder / "fabric.json").read_bytes()
     assert f"{NEW}: drained (nvlink: resume)" in site.type(check).stdout
     assert ((site.folder / "fabric.json").read_bytes(), site.drained()) == (before, {})
-    told = site.type(admit).stdout
+    output = site.type(resume).stdout
     assert (site.clique(NEW), site.drained(), site.imex(NEW)) == ("r01b", {}, "active")
-    assert told.index(f"{NEW}: drained (nvlink: resume)") < told.index(f"{NEW}: resumed")
-    assert changed(site.type(admit)) == 0
+    assert output.index(f"{NEW}: drained (nvlink: resume)") < output.index(f"{NEW}: resumed")
+    assert changed(site.type(resume)) == 0
 
-    site.type(hold)
+    site.type(drain)
     assert site.drained() == {NEW: "nvlink: replaced"}
     site.replace(NEW)
-    assert "replaced" in site.type(admit_again).stdout
+    assert "replaced" in site.type(resume_again).stdout
     assert site.fabric["trays"][NEW]["gpu_uuids"][0].startswith("GPU-11111111")
     assert (site.clique(NEW), site.drained(), site.imex(NEW)) == ("r01b", {}, "active")
     assert "DRAIN" not in site.type(show).stdout
@@ -233,41 +234,41 @@ def test_a_new_tray_and_a_replaced_one_pass_the_gate(site: Site) -> None:
 @pytest.mark.minutes
 def test_a_tray_that_fails_its_test_stays_drained(whole: Site) -> None:
     site = whole
-    site.promised("ansible-playbook rackscale.nvlink.drain -e drain_trays=r01t04")
-    told = site.fails(
+    site.verified("ansible-playbook rackscale.nvlink.drain -e drain_trays=r01t04")
+    output = site.fails(
         """ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t04 -e '{"rollout_test": ["false"]}'"""
     )
-    assert "r01b (failed: r01t04, its test false failed" in told
+    assert "r01b (failed: r01t04, its test false failed" in output
     assert site.drained() == {NEW: "nvlink: test failed"}
     assert site.racks.exec("ctl", "scontrol", "show", "reservation").stdout.strip() == "No reservations in the system"
-    site.promised("ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t04")
-    assert (site.drained(), site.left("resume")) == ({}, {})
+    site.verified("ansible-playbook rackscale.nvlink.resume -e resume_trays=r01t04")
+    assert (site.drained(), site.unfinished("resume")) == ({}, {})
 
 
 @pytest.mark.minutes
-def test_a_driver_goes_on_where_a_killed_run_and_a_dead_tray_have_left_it(whole: Site) -> None:
+def test_a_driver_rollout_continues_after_a_killed_run_and_a_dead_tray(whole: Site) -> None:
     site = whole
     rollout, resume = texts("docs/day-two/driver.md")
-    before = site.world()
+    before = site.snapshot()
     site.type(f"{rollout} --check --diff")
-    assert site.world() == before
-    # The first clique's driver is new and nothing else is done when the run is killed.
+    assert site.snapshot() == before
+    # The run is killed once the first clique has the new driver and before anything else.
     site.hook(PAUSE)
     killed(site, rollout, until=lambda: driver(site, "r01t02") == "595.58.03")
-    assert site.left("driver") == {"r01a": "started", "r01b": "pending"}
+    assert site.unfinished("driver") == {"r01a": "started", "r01b": "pending"}
     assert site.drained() == dict.fromkeys(("r01t01", "r01t02"), "nvlink: driver")
     assert (site.imex("r01t01"), site.imex("r01t03")) == ("inactive", "active")
-    # It goes on, and a tray of the other clique dies in the middle of it.
+    # The rollout continues, and a tray of the other clique dies during it.
     site.hook(site.task("stop") + f"  when: inventory_hostname == '{NEW}'\n")
-    told = site.fails(resume)
-    assert "Rollout driver: 1 clique unfinished: r01b (failed:" in told
-    assert (site.left("driver"), site.imex("r01t01")) == ({"r01b": "failed"}, "active")
+    output = site.fails(resume)
+    assert "Rollout driver: 1 clique unfinished: r01b (failed:" in output
+    assert (site.unfinished("driver"), site.imex("r01t01")) == ({"r01b": "failed"}, "active")
     assert "r01t01" not in site.drained()
-    # It was only the power.
+    # The tray had lost only its power.
     site.start(NEW)
     site.hook()
     site.type(resume)
-    assert (site.left("driver"), site.drained()) == ({}, {})
+    assert (site.unfinished("driver"), site.drained()) == ({}, {})
     assert {site.imex(f"r01t0{tray}") for tray in range(1, 5)} == {"active"}
     assert {driver(site, f"r01t0{tray}") for tray in range(1, 5)} == {"595.58.03"}
     assert changed(site.type(rollout)) == 0
@@ -280,7 +281,7 @@ def driver(site: Site, tray: str) -> str:
 
 
 def killed(site: Site, command: str, until: Any, seconds: float = 300) -> None:
-    """Start a command and kill it, and all that it has started, once something has happened."""
+    """Start a command; kill it and all processes that it has started as soon as `until` returns true."""
     process = subprocess.Popen(
         ["bash", "-c", f"exec {command}"],
         cwd=site.folder,
@@ -297,7 +298,7 @@ def killed(site: Site, command: str, until: Any, seconds: float = 300) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.5)
     finally:
-        # Ansible's workers are sessions of their own, which the end of their parent does not end.
+        # Ansible's workers have sessions of their own and survive their parent.
         for pid in (process.pid, *descendants(process.pid)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -312,9 +313,9 @@ def descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.minutes
-def test_a_rack_goes_and_comes_back_while_the_others_work(whole: Site) -> None:
-    hold, discover, admit = texts("docs/day-two/rack.md")
-    whole.promised(hold)
+def test_a_rack_is_removed_and_returned_while_the_other_works(whole: Site) -> None:
+    drain, discover, resume = texts("docs/day-two/rack.md")
+    whole.verified(drain)
     assert whole.drained() == dict.fromkeys(("r01t03", NEW), "nvlink: moved")
     before = (whole.folder / "fabric.json").read_bytes()
     for tray in ("r01t03", NEW):
@@ -324,37 +325,37 @@ def test_a_rack_goes_and_comes_back_while_the_others_work(whole: Site) -> None:
     assert "ran" in whole.racks.exec("ctl", "srun", "-N2", "-w", "r01t[01-02]", "echo", "ran").stdout
     for tray in ("r01t03", NEW):
         whole.start(tray)
-    whole.promised(admit)
-    assert (whole.drained(), whole.imex("r01t03"), whole.left("resume")) == ({}, "active", {})
+    whole.verified(resume)
+    assert (whole.drained(), whole.imex("r01t03"), whole.unfinished("resume")) == ({}, "active", {})
 
 
 @pytest.mark.minutes
-def test_a_partition_is_joined_and_cut_again(whole: Site) -> None:
+def test_two_partitions_are_joined_and_split_again(whole: Site) -> None:
     page = texts("docs/day-two/partition.md")
     before = {tray: whole.clique(tray) for tray in whole.fabric["trays"]}
-    for take, clique in ((whole.promised, {"r01t03": 1, NEW: 1}), (whole.type, {"r01t03": 2, NEW: 2})):
-        hold, discover, accept, commit, admit = page
-        take(hold)
-        for tray, number in clique.items():
+    for run, cliques in ((whole.verified, {"r01t03": 1, NEW: 1}), (whole.type, {"r01t03": 2, NEW: 2})):
+        drain, discover, accept, commit, resume = page
+        run(drain)
+        for tray, number in cliques.items():
             whole.racks.set(tray, f"clique={number}")
-        whole.said = ""
-        take(discover)
-        take(accept)
+        whole.reported = ""
+        run(discover)
+        run(accept)
         whole.type(commit)
-        take(admit)
+        run(resume)
         assert whole.drained() == {}
     assert {tray: whole.clique(tray) for tray in whole.fabric["trays"]} == before
 
 
 @pytest.mark.minutes
-def test_trays_in_another_partition_than_the_fabric_file_has_stay_drained(whole: Site) -> None:
+def test_a_tray_in_another_partition_than_in_the_fabric_file_stays_drained(whole: Site) -> None:
     whole.type("ansible-playbook rackscale.nvlink.drain -e drain_trays=r01b")
     whole.racks.set(NEW, "clique=1")
-    told = whole.fails(
+    output = whole.fails(
         "ansible-playbook rackscale.nvlink.rollout -e rollout_name=resume -e rollout_trays=r01b"
         """ -e '{"rollout_steps": ["verify", "resume"], "rollout_reason": "drain"}'"""
     )
-    assert f"{NEW}" in told
+    assert f"{NEW}" in output
     assert NEW in whole.drained()
     whole.racks.set(NEW, "clique=2")
     whole.type("ansible-playbook rackscale.nvlink.resume -e resume_trays=r01b")
@@ -362,25 +363,25 @@ def test_trays_in_another_partition_than_the_fabric_file_has_stay_drained(whole:
 
 
 @pytest.mark.minutes
-def test_imex_changes_hands_and_back(whole: Site) -> None:
+def test_the_owner_of_imex_changes_and_changes_back(whole: Site) -> None:
     check, away, back = texts("docs/day-two/imex-owner.md")
-    before = whole.world()
+    before = whole.snapshot()
     whole.type(check)
-    assert whole.world() == before
-    whole.promised(away)
+    assert whole.snapshot() == before
+    whole.verified(away)
     assert whole.imex("r01t01") == "inactive"
-    whole.promised(back)
+    whole.verified(back)
     assert (whole.imex("r01t01"), whole.drained()) == ("active", {})
-    # From there to Slurm's jobs, as trays see a Slurm that would run prologs, and to nobody.
+    # Then the owner is job, with a slurm.conf that runs prologs, and then none.
     for tray in whole.fabric["trays"]:
         whole.racks.exec(tray, "sh", "-c", f"printf '{PROLOGS}' > /root/slurm.conf")
-    job, nobody = (back.replace("imex_owner=domain", f"imex_owner={owner}") for owner in ("job", "none"))
-    whole.promised(f"{job} -e imex_job_slurm_conf=/root/slurm.conf")
+    job, none = (back.replace("imex_owner=domain", f"imex_owner={owner}") for owner in ("job", "none"))
+    whole.verified(f"{job} -e imex_job_slurm_conf=/root/slurm.conf")
     assert (whole.imex("r01t01"), whole.drained()) == ("inactive", {})
-    whole.promised(nobody)
+    whole.verified(none)
     assert (whole.imex("r01t01"), whole.drained()) == ("inactive", {})
     whole.type(back)
-    # What one tray needs concerns its clique, which is drained, and keeps no job from another.
+    # A change on one tray drains its clique; jobs of the other clique continue.
     whole.racks.exec("r01t01", "systemctl", "stop", "nvidia-imex")
     touched = {host for host, count in recap(whole.type(back)).items() if count}
     assert (whole.clique("r01t01"), whole.imex("r01t01"), whole.drained()) == ("r01a", "active", {})
@@ -389,64 +390,64 @@ def test_imex_changes_hands_and_back(whole: Site) -> None:
 
 
 @pytest.mark.minutes
-def test_yesterdays_fabric_file_comes_back(whole: Site) -> None:
+def test_an_earlier_fabric_file_is_restored(whole: Site) -> None:
     back, check, apply = texts("docs/day-two/restore.md")
     yesterday = (whole.folder / "fabric.json").read_bytes()
     document = whole.fabric
     document["trays"][NEW]["clique"] = "r01a"
     (whole.folder / "fabric.json").write_text(json.dumps(document, sort_keys=True, indent=1) + "\n")
     whole.type("git commit -qam 'A mistake'")
-    told = whole.fails("ansible-playbook rackscale.nvlink.site --skip-tags discover")
-    end = told.partition("Fail if a layer has an error")[2]
-    assert all(word in end for word in (NEW, "r01a", "r01b")), "the verdict of a wrong file names the tray"
+    output = whole.fails("ansible-playbook rackscale.nvlink.site --skip-tags discover")
+    end = output.partition("Fail if a layer has an error")[2]
+    assert all(name in end for name in (NEW, "r01a", "r01b")), "the verdict names the tray and both cliques"
     whole.type(back)
     assert (whole.folder / "fabric.json").read_bytes() == yesterday
-    before = whole.world()
+    before = whole.snapshot()
     whole.type(check)
-    assert whole.world() == before
+    assert whole.snapshot() == before
     whole.type(apply)
     assert changed(whole.type(apply)) == 0
 
 
 @pytest.mark.minutes
-def test_a_spare_works_where_a_tray_breaks(whole: Site) -> None:
-    check, keep, promote, admit, again = texts("docs/day-two/spares.md")
-    before = whole.world()
+def test_a_spare_replaces_a_broken_tray(whole: Site) -> None:
+    check, reserve, promote, resume, again = texts("docs/day-two/spares.md")
+    before = whole.snapshot()
     whole.type(check)
-    assert (whole.world(), spares(whole)) == (before, {})
-    whole.promised(keep)
+    assert (whole.snapshot(), spares(whole)) == (before, {})
+    whole.verified(reserve)
     assert spares(whole) == {"r01a": "r01t02", "r01b": NEW}
-    whole.promised(promote)
+    whole.verified(promote)
     assert (spares(whole), whole.drained()) == ({"r01a": "r01t02"}, {"r01t03": "nvlink: broken"})
-    whole.type(admit)
+    whole.type(resume)
     whole.type(again)
     assert (spares(whole), whole.drained()) == ({"r01a": "r01t02", "r01b": NEW}, {})
-    whole.promised("ansible-playbook rackscale.nvlink.spares -e spares_active=0")
+    whole.verified("ansible-playbook rackscale.nvlink.spares -e spares_active=0")
     assert spares(whole) == {}
 
 
 def spares(site: Site) -> dict[str, str]:
-    """Block -> its spares."""
+    """Block -> the node of its spare reservation."""
     shown = site.racks.exec("ctl", "scontrol", "-o", "show", "reservation").stdout
     return dict(re.findall(r"ReservationName=nvlink_spare_(\S+) .* Nodes=(\S+) ", shown))
 
 
 @pytest.mark.minutes
-def test_a_tray_gets_another_name_and_is_gone_for_good(whole: Site) -> None:
+def test_a_tray_is_renamed_and_then_removed(whole: Site) -> None:
     check, rename, discover, rollout, remove, slurm, last = texts("docs/day-two/rename.md")
     hosts = (whole.folder / "hosts.yml").read_text()
     before = whole.fabric["trays"][NEW]
-    world = whole.world()
+    snapshot = whole.snapshot()
     whole.type(check)
-    assert whole.world() == world
-    whole.promised(rename)
+    assert whole.snapshot() == snapshot
+    whole.verified(rename)
     names = f"tray4:\n          fabric_slurm_node: {NEW}\n          fabric_kubernetes_node: {NEW}"
     (whole.folder / "hosts.yml").write_text(hosts.replace(f"{NEW}:", names))
     for command in (discover, rollout):
         assert changed(whole.type(command)) == 0, command
     assert {**whole.fabric["trays"]["tray4"], "why": ""} == {**before, "why": ""}
     for command in (remove, slurm, last):
-        whole.promised(command)
+        whole.verified(command)
     assert sorted(whole.fabric["trays"]) == ["r01t01", "r01t02", "r01t03"]
     (whole.folder / "hosts.yml").write_text(hosts)
 
@@ -454,17 +455,17 @@ def test_a_tray_gets_another_name_and_is_gone_for_good(whole: Site) -> None:
 @pytest.mark.minutes
 def test_teardown_leaves_slurm_as_it_was(whole: Site) -> None:
     check, teardown = texts("docs/day-two/teardown.md")
-    before = whole.world()
+    before = whole.snapshot()
     whole.type(check)
-    assert whole.world() == before
+    assert whole.snapshot() == before
     whole.type(teardown)
-    after = contents(whole)
+    after = slurm_files(whole)
     assert not [line for line in after.splitlines() if "nvlink" in line or "topology." in line]
     assert {whole.imex(f"r01t0{tray}") for tray in range(1, 5)} == {"inactive"}
     assert "ran" in whole.racks.exec("ctl", "srun", "-N4", "echo", "ran").stdout
     assert changed(whole.type(teardown)) == 0
 
 
-def contents(site: Site) -> str:
-    """Slurm's folder, with what slurm.conf includes."""
+def slurm_files(site: Site) -> str:
+    """The file names of /etc/slurm and the include lines of slurm.conf."""
     return site.racks.exec("ctl", "sh", "-c", "ls /etc/slurm; grep -i include /etc/slurm/slurm.conf || true").stdout

@@ -180,7 +180,7 @@ def test_gates_object_when_too_many_trays_move(discovered: Site) -> None:
     discovered.move("r02t01", 5)
     discovered.move("r02t02", 5)
     output = discovered.discover("-e", "fabric_accept=gates", check=False)
-    assert "not accepted: gate moved_percent (2 of 4 placed trays move at once" in output
+    assert "not accepted: gate moved_percent (2 of 4 placed trays would move in one run" in output
     assert discovered.path.read_bytes() == before
     discovered.accept("-e", f"fabric_proposal={sha256_of(output)}")
     discovered.move("r02t01", 6)

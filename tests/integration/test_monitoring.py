@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Prometheus gets, judged by Prometheus' own promtool; the dashboard's queries as well, by the same parser."""
+"""The metrics, the alert rules and the dashboard's queries, checked with Prometheus' promtool."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VERDICT = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": {"slurm"
 
 
 def promtool(directory: Path, *arguments: str, stdin: str = "") -> str:
-    """What promtool says, run in a directory of the test; a complaint fails the test."""
+    """Run promtool in a directory of the test and return its output; an error fails the test."""
     command = viewers.command(["sh", "-c", f'cd {viewers.SHARED} && exec promtool "$@"', "sh", *arguments], directory)
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -44,27 +44,27 @@ def promtool(directory: Path, *arguments: str, stdin: str = "") -> str:
 
 
 def numbers(fabric: Fabric, state: State) -> str:
-    beside = RenderContext(verdict=verdict(VERDICT, "verdict.json"))
-    return metrics.render(fabric, state, beside)["metrics/nvlink_fabric.prom"]
+    context = RenderContext(verdict=verdict(VERDICT, "verdict.json"))
+    return metrics.render(fabric, state, context)["metrics/nvlink_fabric.prom"]
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize("racks", [2, 576])
-def test_promtool_reads_the_numbers_and_finds_nothing_to_mend(racks: int, tmp_path: Path) -> None:
+def test_promtool_accepts_the_metrics_without_a_warning(racks: int, tmp_path: Path) -> None:
     fabric = fabrics.fabric(racks=racks)
     fabric.cliques["r01"]["block"]["name"] = 'a "block"\\ of\nmine'
-    said = promtool(tmp_path, "check", "metrics", stdin=numbers(fabric, fabrics.state(fabric, spare={})))
-    assert said == ""
+    output = promtool(tmp_path, "check", "metrics", stdin=numbers(fabric, fabrics.state(fabric, spare={})))
+    assert output == ""
 
 
 @pytest.mark.lab
-def test_promtool_would_say_so_of_a_broken_file(tmp_path: Path) -> None:
+def test_promtool_rejects_a_broken_file(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="parsing"):
         promtool(tmp_path, "check", "metrics", stdin='nvlink_evil{a="} 1\n')
 
 
 @pytest.mark.lab
-def test_each_alert_fires_for_its_cause_and_for_nothing_less(tmp_path: Path) -> None:
+def test_each_alert_fires_for_its_cause_alone(tmp_path: Path) -> None:
     shutil.copy(ALERTS, tmp_path)
     shutil.copy(Path(__file__).parent / "fixtures" / "alerts_test.yml", tmp_path)
     assert "10 rules found" in promtool(tmp_path, "check", "rules", "--lint-fatal", "alerts.yml")
@@ -72,7 +72,7 @@ def test_each_alert_fires_for_its_cause_and_for_nothing_less(tmp_path: Path) -> 
 
 
 @pytest.mark.lab
-def test_the_dashboards_queries_are_queries(tmp_path: Path) -> None:
+def test_promtool_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
     rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(_queries())]
     (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     assert f"{len(rules)} rules found" in promtool(tmp_path, "check", "rules", "queries.yml")
@@ -84,7 +84,7 @@ def test_every_alert_is_tested() -> None:
     assert {name for name in named if name not in tests} == set()
 
 
-def test_alerts_and_dashboard_ask_only_for_what_is_written() -> None:
+def test_alerts_and_dashboard_query_only_metrics_that_are_written() -> None:
     fabric = fabrics.fabric()
     text = numbers(
         fabric, fabrics.state(fabric, r01t01={"findings": [{"code": "x", "severity": "error", "message": ""}]})
@@ -93,33 +93,33 @@ def test_alerts_and_dashboard_ask_only_for_what_is_written() -> None:
         name: set(re.findall(r'([a-z_]+)="', labels or ""))
         for name, labels in re.findall(r"(?m)^(nvlink_[a-z_]+)(\{.*\})? \d+$", text)
     }
-    asked = [rule["expr"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
-    for query in (*asked, *_queries()):
+    expressions = [rule["expr"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    for query in (*expressions, *_queries()):
         for name, selector in re.findall(r"\b(nvlink_[a-z_]+)(\{[^}]*\})?", query):
             assert name in written, query
             assert set(re.findall(r"([a-z_]+)=", selector)) <= written[name], query
 
 
-def test_the_dashboard_is_laid_out_as_grafana_wants_it() -> None:
-    """Held against Grafana's own schema (kinds/dashboard/dashboard_kind.cue); no Grafana was at hand to load it."""
+def test_the_dashboard_has_the_layout_that_grafana_requires() -> None:
+    """Compared with Grafana's schema (kinds/dashboard/dashboard_kind.cue); not loaded into a Grafana."""
     assert {"editable", "graphTooltip", "schemaVersion", "title", "uid", "panels", "templating"} <= set(DASHBOARD)
     assert DASHBOARD["id"] is None
     assert 8 <= len(DASHBOARD["uid"]) <= 40
     (source,) = DASHBOARD["templating"]["list"]
     assert (source["type"], source["query"], source["name"]) == ("datasource", "prometheus", "datasource")
-    taken: set[tuple[int, int]] = set()
+    used: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         assert panel["type"] in {"stat", "timeseries", "state-timeline", "table"}
         assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
-        place = panel["gridPos"]
+        position = panel["gridPos"]
         cells = {
             (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
         assert max(x for x, _y in cells) < 24
-        assert not cells & taken
-        taken |= cells
+        assert not cells & used
+        used |= cells
         for user in (panel, *panel["targets"]):
             assert user["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         steps = panel["fieldConfig"]["defaults"].get("thresholds", {"steps": [{"value": None}]})["steps"]
@@ -127,12 +127,12 @@ def test_the_dashboard_is_laid_out_as_grafana_wants_it() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_grafanas_own_model_gives_every_field_of_the_dashboard_back() -> None:
+def test_grafanas_model_returns_every_field_of_the_dashboard() -> None:
     plugins.register_default_plugins()
-    # An import gives it a number, so the file has none; the model leaves out what is null.
+    # An import sets the id, so the file has none; the model omits fields that are null.
     mine = {key: value for key, value in DASHBOARD.items() if key != "id"}
     assert list(_lost(mine, _through_grafana(mine))) == []
-    # Grafana would drop what it does not know as silently.
+    # Grafana would drop unknown fields silently, as its model does.
     wrong = copy.deepcopy(mine)
     wrong["style"] = "dark"
     wrong["panels"][0]["gridpos"] = wrong["panels"][0].pop("gridPos")
@@ -147,13 +147,13 @@ def test_grafanas_own_model_gives_every_field_of_the_dashboard_back() -> None:
 
 
 def _through_grafana(dashboard: dict[str, Any]) -> dict[str, Any]:
-    """Read into Grafana's types and written again."""
+    """The dashboard after reading it into Grafana's types and writing it again."""
     again: dict[str, Any] = json.loads(JSONEncoder().encode(Dashboard.from_json(copy.deepcopy(dashboard))))
     return again
 
 
 def _lost(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Where something is gone or has changed; defaults that Grafana adds are well."""
+    """The paths of lost or changed values; defaults that Grafana adds do not count."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(before):
             yield from _lost(before[key], after[key], f"{path}/{key}") if key in after else [f"{path}/{key}"]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The report in Chromium, as people use it: by eye, keyboard and printer, at two racks and at 576."""
+"""The report in Chromium with mouse, keyboard and printer, for 2 to 576 racks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.lab
 
 SECONDS_TO_OPEN = 2
 FINDING = {"code": "fabric_unhealthy", "severity": "error", "message": "GPU 2 is unhealthy: drain it.", "gpu": 2}
-WARNING = {"code": "state_stale", "severity": "warning", "message": "It did not answer: look at it.", "gpu": None}
+WARNING = {"code": "state_stale", "severity": "warning", "message": "It did not answer: check its power.", "gpu": None}
 SICK = {"health": "unhealthy", "findings": [FINDING]}
 FAILURE = {
     "code": "slurm_block_differs",
@@ -39,15 +39,15 @@ LAYERS = {"hardware": "checked", "slurm": "checked", "kubernetes": "skipped: no 
 
 
 def page(racks: int = 2, **trays: dict[str, Any]) -> str:
-    """A report with everything on it."""
+    """A report with a verdict, jobs, findings and a conflict."""
     fabric = fabrics.fabric(racks=racks)
     before = report.render(fabric, fabrics.state(fabric), RenderContext())[changes.PATH]
-    told = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": LAYERS, "failures": [FAILURE]}
-    beside = RenderContext(
-        verdict=verdict(told, "verdict.json"), earlier=json.loads(before), jobs={"r01t01": ("4711",)}
+    result = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": LAYERS, "failures": [FAILURE]}
+    context = RenderContext(
+        verdict=verdict(result, "verdict.json"), earlier=json.loads(before), jobs={"r01t01": ("4711",)}
     )
-    trouble = {"r02t12": SICK, "r01t07": {"state": "stale", "findings": [WARNING]}, "r01t02": {"state": "conflict"}}
-    return report.render(fabric, fabrics.state(fabric, **{**trouble, **trays}), beside)[report.PAGE]
+    faulty = {"r02t12": SICK, "r01t07": {"state": "stale", "findings": [WARNING]}, "r01t02": {"state": "conflict"}}
+    return report.render(fabric, fabrics.state(fabric, **{**faulty, **trays}), context)[report.PAGE]
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +58,20 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def two_racks(window: Browser) -> Iterator[Browser]:
-    """The page of two racks, newly opened; afterwards no script may have complained."""
-    window.look()
+    """The newly opened page of two racks; the test fails if a script reports an error."""
+    window.emulate()
     window.open(page())
     yield window
-    assert window.complaints() == []
+    assert window.console_errors() == []
 
 
 def focused(window: Browser) -> Any:
-    """Where the keyboard is: an element's ID, else its text."""
+    """The focused element: its ID, else its text."""
     return window.script("const at = document.activeElement; return at.id || at.textContent.trim()")
 
 
 def rows(window: Browser) -> list[str]:
-    """The subjects of the findings and failures that the filter leaves."""
+    """The subjects of the findings and failures that the filter shows."""
     found = "[...document.querySelectorAll('.found tbody tr')].filter((row) => row.offsetParent)"
     return list(window.script(f"return {found}.map((row) => row.children[1].textContent)"))
 
@@ -83,17 +83,17 @@ def colour(window: Browser, selector: str, name: str) -> list[float]:
 
 
 @pytest.mark.parametrize("racks", [2, 56, 576])
-def test_it_opens_at_once_loads_nothing_and_no_script_fails(window: Browser, racks: int) -> None:
-    window.look()
+def test_it_opens_quickly_loads_nothing_and_no_script_fails(window: Browser, racks: int) -> None:
+    window.emulate()
     text = page(racks, **{f"r{rack:02d}t03": SICK for rack in range(3, racks, 7)})
     times = []
-    # The better of two: what is measured is the page, not what else the machine does.
+    # The better of two runs: other load on the machine must not count.
     for _turn in range(2):
         window.open(text)
         took = "return performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
         times.append(window.script(took))
     assert min(times) < SECONDS_TO_OPEN, times
-    assert window.complaints() == []
+    assert window.console_errors() == []
     assert window.script("return performance.getEntriesByType('resource').length") == 0
     assert window.script("return document.querySelectorAll('.rack .t').length") == racks * 18
     assert window.script("return document.querySelector('#shown').textContent") == "{0} of {0} shown".format(
@@ -131,7 +131,7 @@ def test_the_keyboard_reaches_everything_in_the_order_of_the_page(two_racks: Bro
     assert tops == sorted(tops)
 
 
-def test_arrows_move_between_trays_enter_selects_escape_lets_go(two_racks: Browser) -> None:
+def test_arrows_move_between_trays_enter_selects_escape_deselects(two_racks: Browser) -> None:
     two_racks.script("document.querySelector('.t[tabindex=\"0\"]').focus()")
     assert focused(two_racks) == "tray-r01t18"
     two_racks.press(DOWN, DOWN, UP, RIGHT)
@@ -149,7 +149,7 @@ def test_arrows_move_between_trays_enter_selects_escape_lets_go(two_racks: Brows
     assert focused(two_racks) == "tray-r01t01"
 
 
-def test_the_filter_takes_words_and_severities(two_racks: Browser) -> None:
+def test_the_filter_accepts_words_and_severities(two_racks: Browser) -> None:
     assert rows(two_racks) == ["r01t07", "r02t12 GPU 2", "r01t07"]
     two_racks.script("document.querySelector('#words').focus()")
     two_racks.press(*"gpu r02")
@@ -170,8 +170,8 @@ def test_a_findings_link_shows_its_tray_and_the_tray_its_findings(two_racks: Bro
     assert focused(two_racks) == "words"
 
 
-def test_only_racks_with_problems(window: Browser) -> None:
-    window.look()
+def test_the_problems_filter_shows_only_racks_with_problems(window: Browser) -> None:
+    window.emulate()
     window.open(page(5))
     shown = "return [...document.querySelectorAll('.rack')].filter((rack) => rack.offsetParent).length"
     assert window.script(shown) == 5
@@ -179,37 +179,37 @@ def test_only_racks_with_problems(window: Browser) -> None:
     assert window.script(shown) == 2
 
 
-def test_everything_that_can_be_used_has_a_name(two_racks: Browser) -> None:
+def test_every_control_has_an_accessible_name(two_racks: Browser) -> None:
     nodes = two_racks.cdp("Accessibility.getFullAXTree")["nodes"]
     used = {"button", "link", "searchbox", "textbox", "checkbox", "region", "figure", "image", "form", "search"}
-    seen = [node for node in nodes if not node["ignored"] and node["role"]["value"] in used]
-    assert {node["role"]["value"] for node in seen} >= {"button", "link", "searchbox", "checkbox", "region"}
-    assert [node for node in seen if node["role"]["value"] != "figure" and not node["name"]["value"].strip()] == []
+    controls = [node for node in nodes if not node["ignored"] and node["role"]["value"] in used]
+    assert {node["role"]["value"] for node in controls} >= {"button", "link", "searchbox", "checkbox", "region"}
+    assert [node for node in controls if node["role"]["value"] != "figure" and not node["name"]["value"].strip()] == []
     headings = two_racks.script("return [...document.querySelectorAll('h1, h2, h3')].map((at) => +at.tagName[1])")
     assert headings[0] == 1
     assert all(after <= before + 1 for before, after in zip(headings, headings[1:], strict=False))
 
 
-def test_light_and_dark_follow_the_reader_and_paper_is_light(two_racks: Browser) -> None:
+def test_colours_follow_the_preferred_scheme_and_print_is_light(two_racks: Browser) -> None:
     brightness = {}
-    for name, look in {"light": {}, "dark": {"scheme": "dark"}, "paper": {"scheme": "dark", "media": "print"}}.items():
-        two_racks.look(**look)
+    for name, media in {"light": {}, "dark": {"scheme": "dark"}, "paper": {"scheme": "dark", "media": "print"}}.items():
+        two_racks.emulate(**media)
         ink, ground = colour(two_racks, "html", "color"), colour(two_racks, "html", "backgroundColor")
         brightness[name] = (sum(ink[:3]) > 3 * 128, sum(ground[:3]) > 3 * 128, ground[3:] == [0])
-    # Nothing is printed behind paper.
+    # The print has no background.
     assert brightness == {"light": (False, True, False), "dark": (True, False, False), "paper": (False, False, True)}
 
 
-def test_what_cannot_be_used_on_paper_is_not_printed(two_racks: Browser) -> None:
-    two_racks.look(media="print")
+def test_controls_are_not_printed(two_racks: Browser) -> None:
+    two_racks.emulate(media="print")
     hidden = "return [...document.querySelectorAll(arguments[0])].every((at) => !at.offsetParent)"
     assert two_racks.script(hidden, "input, button, .skip")
     assert two_racks.pdf().startswith(b"%PDF-")
     assert not two_racks.script(hidden, ".legend li")
 
 
-def test_many_racks_take_the_width_that_there_is_and_share_a_sheet(window: Browser) -> None:
-    window.look()
+def test_many_racks_fill_the_width_and_share_a_printed_sheet(window: Browser) -> None:
+    window.emulate()
     window.open(page(17))
     edges = window.script("""
       const racks = [...document.querySelectorAll('.rack')], top = racks[0].offsetTop;
@@ -217,19 +217,19 @@ def test_many_racks_take_the_width_that_there_is_and_share_a_sheet(window: Brows
       return [row.length, legend.getBoundingClientRect().left - row.at(-1).getBoundingClientRect().right]""")
     assert edges[0] == 4
     assert 0 < edges[1] < 50
-    window.look(media="print")
-    # Four racks below the sums, then eight on each sheet, then the tables.
+    window.emulate(media="print")
+    # Four racks below the totals, then eight on each sheet, then the tables.
     assert 3 < len(re.findall(rb"/Type /Page\b", window.pdf())) <= 6
 
 
 @pytest.mark.parametrize("width", [1400, 800, 360])
 def test_no_width_makes_the_page_scroll_sideways(two_racks: Browser, width: int) -> None:
-    two_racks.look(width=width)
+    two_racks.emulate(width=width)
     assert two_racks.script("return document.documentElement.scrollWidth") <= width
 
 
-def test_no_text_in_a_rack_runs_into_another_or_out_of_its_tray(window: Browser) -> None:
-    window.look()
+def test_no_text_in_a_rack_overlaps_another_or_leaves_its_tray(window: Browser) -> None:
+    window.emulate()
     window.open(page(2, r02t03={"state": "conflict", "health": "degraded"}))
     crossed = window.script("""
       const boxes = (tray) => [...tray.querySelectorAll('text, .m')].map((at) => at.getBoundingClientRect());
@@ -244,21 +244,21 @@ def test_no_text_in_a_rack_runs_into_another_or_out_of_its_tray(window: Browser)
 def test_hostile_text_is_never_evaluated(window: Browser) -> None:
     evil = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>"
     finding = {"code": evil, "severity": "error", "message": evil, "gpu": None}
-    window.look()
+    window.emulate()
     window.open(page(2, r01t03={"findings": [finding]}))
     assert window.script("return window.evil === undefined")
     assert evil in window.script("return document.querySelector('#findings').innerText")
-    assert window.complaints() == []
+    assert window.console_errors() == []
 
 
-def test_without_scripts_the_page_still_says_everything(window: Browser) -> None:
-    window.look()
+def test_without_scripts_the_page_shows_all_rows_and_no_filter(window: Browser) -> None:
+    window.emulate()
     window.cdp("Emulation.setScriptExecutionDisabled", value=True)
     try:
         window.open(page(), drawn=False)
-        seen = "[document.querySelectorAll('.found tbody tr').length, document.querySelector('#filter').offsetParent]"
-        answer = window.cdp("Runtime.evaluate", expression=f"JSON.stringify({seen})")
+        shown = "[document.querySelectorAll('.found tbody tr').length, document.querySelector('#filter').offsetParent]"
+        answer = window.cdp("Runtime.evaluate", expression=f"JSON.stringify({shown})")
     finally:
         window.cdp("Emulation.setScriptExecutionDisabled", value=False)
-    # All rows, and no filter that would do nothing.
+    # All rows, and no filter, which needs scripts.
     assert json.loads(answer["result"]["value"]) == [3, None]

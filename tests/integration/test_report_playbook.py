@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks report and render with what others found: a verdict, and the jobs of a real Slurm."""
+"""The playbooks report and render with a verdict and with the jobs of a real Slurm."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_verdict_is_shown_and_counted_where_there_is_one(folder: Path) -> None:
+def test_an_existing_verdict_is_shown_and_counted(folder: Path) -> None:
     verdict = ("-e", f"verdict_file={folder / 'verdict.json'}")
     play(folder, "render", *verdict)
     assert "nvlink_verify_ok" not in (folder / "metrics" / "nvlink_fabric.prom").read_text()
@@ -57,13 +57,13 @@ def test_a_verdict_is_shown_and_counted_where_there_is_one(folder: Path) -> None
 
 def test_a_broken_verdict_is_one_sentence(folder: Path) -> None:
     (folder / "verdict.json").write_text("{")
-    said = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)
-    assert "verdict.json: is not JSON; run the playbook verify again, or leave the option out." in said
-    assert "Traceback" not in said
+    output = play(folder, "report", "-e", f"verdict_file={folder / 'verdict.json'}", check=False)
+    assert "verdict.json: is not JSON; run the playbook verify again, or leave the option out." in output
+    assert "Traceback" not in output
 
 
 def on_terminal(folder: Path, columns: int) -> list[str]:
-    """The lines that report prints on a terminal of so many columns."""
+    """The lines that report prints on a terminal of that width."""
     own, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "rackscale.nvlink.report"]
@@ -72,14 +72,14 @@ def on_terminal(folder: Path, columns: int) -> list[str]:
     settings |= {"TERM": "xterm"}
     with subprocess.Popen(command, env=settings, stdin=other, stdout=other, stderr=other) as running:
         os.close(other)
-        said = b""
-        # Linux says so when the last writer has closed its end.
+        output = b""
+        # Linux raises OSError when the last writer has closed its end.
         with contextlib.suppress(OSError):
             while part := os.read(own, 65536):
-                said += part
+                output += part
     os.close(own)
-    assert running.returncode == 0, said.decode()
-    return said.decode().replace("\r\n", "\n").splitlines()
+    assert running.returncode == 0, output.decode()
+    return output.decode().replace("\r\n", "\n").splitlines()
 
 
 def test_a_terminal_gets_colour_and_its_width_and_a_pipe_neither(folder: Path) -> None:
@@ -101,19 +101,19 @@ def test_a_terminal_gets_colour_and_its_width_and_a_pipe_neither(folder: Path) -
 
 
 @pytest.mark.lab
-def test_running_jobs_stand_beside_their_trays(four_trays: RunningLab, folder: Path) -> None:
+def test_running_jobs_are_shown_next_to_their_trays(four_trays: RunningLab, folder: Path) -> None:
     nodes = four_trays.exec("ctl", "sinfo", "--noheader", "--format=%n").stdout.split()
     fabric = fabrics.fabric(racks=1, trays=4, first_index=1)
     for tray, node in zip(fabric.trays, sorted(nodes), strict=True):
         fabric.trays[tray]["slurm_node"] = node
     (folder / "fabric.json").write_bytes(fabric_file.serialise(fabric))
-    asked = ("-e", "report_jobs=true")
-    idle = play(folder, "report", *asked, inventory=str(four_trays.inventory))
+    with_jobs = ("-e", "report_jobs=true")
+    idle = play(folder, "report", *with_jobs, inventory=str(four_trays.inventory))
     assert re.search(r"r01t01 .*r01 @0 *$", idle, re.MULTILINE)
     job = four_trays.exec("ctl", "sbatch", "--parsable", "-D", "/", "-N", "4", "--wrap", "sleep 60").stdout.strip()
     four_trays.exec("ctl", "sh", "-c", f"until squeue -h -t R -j {job} | grep -q .; do sleep 0.1; done")
     try:
-        busy = play(folder, "report", *asked, inventory=str(four_trays.inventory))
+        busy = play(folder, "report", *with_jobs, inventory=str(four_trays.inventory))
     finally:
         four_trays.exec("ctl", "scancel", job)
     assert len(re.findall(rf"(?m)^.*r01t0[1-4] .*r01 @0 +{job}$", busy)) == 4
@@ -121,7 +121,7 @@ def test_running_jobs_stand_beside_their_trays(four_trays: RunningLab, folder: P
 
 
 @pytest.mark.lab
-def test_a_slurm_that_does_not_answer_keeps_nobody_from_seeing_the_racks(folder: Path) -> None:
-    away = folder / "hosts.ini"
-    away.write_text("[slurm_controller]\nnowhere ansible_connection=ssh ansible_ssh_executable=/bin/false\n")
-    assert "r01t01" in play(folder, "report", "-e", "report_jobs=true", inventory=str(away))
+def test_the_report_is_printed_without_jobs_if_slurm_does_not_answer(folder: Path) -> None:
+    inventory = folder / "hosts.ini"
+    inventory.write_text("[slurm_controller]\nnowhere ansible_connection=ssh ansible_ssh_executable=/bin/false\n")
+    assert "r01t01" in play(folder, "report", "-e", "report_jobs=true", inventory=str(inventory))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which phases a run of the playbook site consists of; what the phases do is in test_day_two.py."""
+"""The phases of a run of the playbook site; test_day_two.py tests what the phases do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARED = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The inventory of a rack of two trays and a Slurm controller, none of which can be reached."""
+    """The inventory of a rack of two trays and a Slurm controller, all unreachable."""
     folder = tmp_path
     (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2, split=())))
     (folder / "cluster.nvlink.yml").write_text(INVENTORY)
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def site(folder: Path, *phases: str, arguments: Sequence[str] = (), **more: object) -> str:
-    """What a run of these phases printed."""
+    """The output of a run of these phases."""
     variables = {"fabric_file": str(folder / "fabric.json"), "site_phases": phases, "site_tray_hosts": "nvlink", **more}
     return ansible(
         "ansible-playbook",
@@ -52,9 +52,9 @@ def site(folder: Path, *phases: str, arguments: Sequence[str] = (), **more: obje
     ).stdout
 
 
-def plays(told: str) -> dict[str, list[str]]:
-    """The plays of a run in which a host took part, in their order, and the tasks that it had for some host."""
-    found = re.findall(r"^PLAY \[(.+?)\] \**\n(.*?)(?=^PLAY )", told, re.MULTILINE | re.DOTALL)
+def plays(output: str) -> dict[str, list[str]]:
+    """The plays of a run that had hosts, in their order, each with its tasks."""
+    found = re.findall(r"^PLAY \[(.+?)\] \**\n(.*?)(?=^PLAY )", output, re.MULTILINE | re.DOTALL)
     return {
         name: re.findall(r"^TASK \[(.+?)\] \**$", rest, re.MULTILINE)
         for name, rest in found
@@ -62,28 +62,28 @@ def plays(told: str) -> dict[str, list[str]]:
     }
 
 
-def test_a_phase_that_is_not_in_this_run_costs_no_tray_a_task(folder: Path) -> None:
+def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:
     assert list(plays(site(folder, "report"))) == [*SHARED[:2], "Report the racks of a fabric file", SHARED[2]]
 
 
 @pytest.mark.parametrize(
-    ("way", "play"),
+    ("mode", "play"),
     [
         ("existing", "Configure block topology and tiers of Slurm"),
         ("managed", "Install and configure Slurm on controller and trays"),
     ],
 )
-def test_the_controllers_group_may_say_whether_slurm_is_managed(folder: Path, way: str, play: str) -> None:
-    (folder / "group_vars" / "slurm_controller.json").write_text(json.dumps({"site_slurm": way}))
+def test_a_group_variable_of_the_controller_selects_managed_slurm(folder: Path, mode: str, play: str) -> None:
+    (folder / "group_vars" / "slurm_controller.json").write_text(json.dumps({"site_slurm": mode}))
     assert set(plays(site(folder, "slurm"))) - set(SHARED) == {play}
 
 
-def test_a_tray_that_discover_has_found_is_in_the_phases_that_follow(folder: Path) -> None:
+def test_a_discovered_tray_is_in_the_phases_that_follow(folder: Path) -> None:
     uuid = "00000001-1111-4222-8333-444444444444"
     page = folder / "trays.json"
     page.write_text(json.dumps([{"name": f"r01t{number:02d}", "clique": f"{uuid}.32766"} for number in range(3)]))
     rest = {"file": str(page), "trays": "@", "fields": {"name": "name", "clique": "clique"}}
-    told = site(
+    output = site(
         folder,
         "discover",
         "imex",
@@ -91,12 +91,14 @@ def test_a_tray_that_discover_has_found_is_in_the_phases_that_follow(folder: Pat
         fabric_override=["unknown_trays"],
         imex_owner="none",
     )
-    assert "r01t00" in json.loads((folder / "fabric.json").read_text())["trays"], told
-    assert re.search(r"rollout : Read the facts of the trays\] \**\n(.*\n)*?fatal: \[r01t00\]: UNREACHABLE", told), told
+    assert "r01t00" in json.loads((folder / "fabric.json").read_text())["trays"], output
+    assert re.search(r"rollout : Read the facts of the trays\] \**\n(.*\n)*?fatal: \[r01t00\]: UNREACHABLE", output), (
+        output
+    )
 
 
-def test_all_tags_are_shown_before_anything_is_known(folder: Path) -> None:
-    """Also where the fabric file is named in group_vars, which no play has before it has hosts."""
+def test_list_tags_works_without_a_fabric_file(folder: Path) -> None:
+    """Tags are listed before any play has hosts, so also where group_vars name the fabric file."""
     done = ansible("ansible-playbook", "-i", folder / "hosts.yml", "rackscale.nvlink.site", "--list-tags")
     listed = {tag for line in re.findall(r"TASK TAGS: \[(.*)\]", done.stdout) for tag in line.split(", ")}
     assert listed == {*PHASES, "always", *(part for parts in PARTS.values() for part in parts)}
@@ -108,17 +110,17 @@ def test_all_tags_are_shown_before_anything_is_known(folder: Path) -> None:
         (["--tags", "quick,report"], ["Compare all layers with the fabric file", "Report the racks of a fabric file"]),
         (["--skip-tags", "discover,imex,verify"], ["Configure block topology and tiers of Slurm"]),
     ],
-    ids=["chosen", "left out"],
+    ids=["included", "excluded"],
 )
-def test_a_phase_that_the_tags_leave_out_runs_no_task(folder: Path, arguments: list[str], expected: list[str]) -> None:
+def test_a_phase_that_the_tags_exclude_runs_no_task(folder: Path, arguments: list[str], expected: list[str]) -> None:
     chosen = plays(site(folder, arguments=arguments))
-    # A play that is empty for these tags is named all the same. No role looks at its arguments either.
+    # Ansible prints the name of a play without tasks too. No role validates its arguments either.
     assert [name for name, tasks in chosen.items() if tasks and name not in SHARED] == expected
 
 
-def test_a_site_that_only_tells_schedulers_has_no_play_of_the_driver(folder: Path) -> None:
+def test_a_site_that_only_configures_schedulers_has_no_play_of_the_driver(folder: Path) -> None:
     config = folder / "kubeconfig"
     config.write_text("")
-    told = site(folder, "kubernetes", k8s_topology_schedulers=["kai"], k8s_topology_kubeconfig=str(config))
-    assert set(plays(told)) - set(SHARED) <= {"Publish the cliques"}
-    assert "rackscale.nvlink.k8s_topology : " in told
+    output = site(folder, "kubernetes", k8s_topology_schedulers=["kai"], k8s_topology_kubeconfig=str(config))
+    assert set(plays(output)) - set(SHARED) <= {"Publish the cliques"}
+    assert "rackscale.nvlink.k8s_topology : " in output

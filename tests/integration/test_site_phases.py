@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one entry, site, on what has nothing yet: empty hosts get their Slurm, nodes of Kubernetes the DRA driver."""
+"""The playbook site on new hosts: it installs Slurm on empty hosts and the DRA driver on Kubernetes nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .test_slurm_role import Site, _remove_cgroups, unchanged
 pytestmark = [pytest.mark.lab, pytest.mark.minutes]
 
 
-def test_it_brings_slurm_up_on_empty_hosts(tmp_path: Path) -> None:
+def test_it_installs_slurm_on_empty_hosts(tmp_path: Path) -> None:
     with running_lab(tmp_path, "empty.yml") as racks:
         site = Site(racks, tmp_path, "trixie", "munge")
         site.set(site_slurm="managed", site_tray_hosts="trays", imex_owner="none")
@@ -30,7 +30,7 @@ def test_it_brings_slurm_up_on_empty_hosts(tmp_path: Path) -> None:
         assert not site.fabric_file.exists()
         assert "slurm" not in site.on("r01t01", "dpkg-query -W; ls /etc").stdout
 
-        # The fabric file is made, and no inventory had anything to read.
+        # The first run writes the fabric file, which the inventory could not read before.
         first = site.playbook("site", *phases, check=False)
         assert "add -i cluster.nvlink.yml, and run this again" in first.stdout
         assert site.fabric_file.exists()
@@ -51,13 +51,13 @@ def test_it_installs_the_dra_driver_and_verifies_what_it_published(tmp_path: Pat
         given: dict[str, Any] = {
             **racks.variables(),
             "site_tray_hosts": "trays",
-            # The lab has a controller, on which there is no Slurm.
+            # The controller of this lab has no Slurm.
             "site_phases": ["discover", "kubernetes", "verify"],
             "slurm_controller_hosts": "nobody",
             "dra_driver_shape": "compute_domains",
             "verify_kubeconfig": racks.variables()["dra_driver_kubeconfig"],
             "verdict_file": str(tmp_path / "verdict.json"),
-            # The groups of the fabric file are not there before it is.
+            # The groups of the fabric file do not exist before the file does.
             "verify_hosts": "trays",
         }
         first = racks._ansible("rackscale.nvlink.site", given)
