@@ -493,8 +493,8 @@ def _observe(
             rows = _registered(options, task_vars)
             answer = Answer(name, rows, measured=min_answer is not None)
         else:
-            asked = None if name in sources.TRAY_SOURCES else known
-            answer = query(name, functools.partial(sources.observe, name, own, now, known, display), asked)
+            expected = None if name in sources.TRAY_SOURCES else known
+            answer = query(name, functools.partial(sources.observe, name, own, now, known, display), expected)
             answer = replace(answer, hints=name in sources.HINTS)
         if not answer.hints:
             answer = replace(answer, observations=[site.applied(row) for row in answer.observations])

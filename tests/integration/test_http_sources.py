@@ -15,10 +15,10 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
-    Answering,
-    Asked,
     Authority,
     Reply,
+    Request,
+    Responder,
     served,
 )
 
@@ -61,13 +61,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_trays_of_a_service_become_hosts(tmp_path: Path) -> None:
-    def answering(asked: Asked, reply: Reply) -> None:
-        second = asked.target.endswith("2")
+    def respond(request: Request, reply: Reply) -> None:
+        second = request.target.endswith("2")
         row = {"clique": f"{UUID}.32766", "address": f"10.0.0.{2 if second else 1}/24"}
         row |= {"name": "r01t02", "gpus": ["GPU-b"]} if second else {"name": "r01t01", "gpus": ["GPU-a"]}
         reply.json({"items": [row], "next": None if second else "/trays?page=2"})
 
-    with served(answering) as server:
+    with served(respond) as server:
         path = site(tmp_path, "rest", rest(f"{server.url}/trays"))
         done = ansible("ansible-inventory", "-i", path, "--list", "--export", **NO_PROXY)
     found = json.loads(done.stdout)
@@ -76,38 +76,38 @@ def test_trays_of_a_service_become_hosts(tmp_path: Path) -> None:
     assert found["_meta"]["hostvars"]["r01t02"]["nvlink_imex_address"] == "10.0.0.2"
 
 
-def drip(_asked: Asked, reply: Reply) -> None:
+def drip(_request: Request, reply: Reply) -> None:
     reply.send(200, b"", Content_Length="1000000")
     while reply.pause(0.05):
         reply.raw.write(b" ")
 
 
-def huge(_asked: Asked, reply: Reply) -> None:
+def huge(_request: Request, reply: Reply) -> None:
     reply.send(200, b"", Content_Length=str(100_000_000))
     for _number in range(100):
         reply.raw.write(b" " * 1_000_000)
 
 
-def silent(_asked: Asked, reply: Reply) -> None:
+def silent(_request: Request, reply: Reply) -> None:
     reply.pause(60)
 
 
-def refusing(status: int) -> Answering:
+def refusing(status: int) -> Responder:
     """Rejects the request and returns the credentials, as some services do."""
-    return lambda asked, reply: reply.send(status, asked.headers.get("authorization", "").encode() + asked.body)
+    return lambda request, reply: reply.send(status, request.headers.get("authorization", "").encode() + request.body)
 
 
-BAD: dict[str, tuple[Answering, str]] = {
+BAD: dict[str, tuple[Responder, str]] = {
     "500": (refusing(500), "failed with HTTP 500"),
     "401": (refusing(401), "rejects the credentials"),
     "403": (refusing(403), "refuses access"),
-    "redirect loop": (lambda asked, reply: reply.send(302, Location=asked.target), "redirects"),
+    "redirect loop": (lambda request, reply: reply.send(302, Location=request.target), "redirects"),
     "silence": (silent, "gave no complete answer in"),
     "drip": (drip, "gave no complete answer in"),
     "huge": (huge, "returns more than 67108864 bytes"),
 }
 # Topograph's own JSON is what it is sent, its answers are text.
-BROKEN_JSON = (lambda _asked, reply: reply.send(200, b'{"items": [{"name": "r01t0'), "that are not a JSON document")
+BROKEN_JSON = (lambda _request, reply: reply.send(200, b'{"items": [{"name": "r01t0'), "that are not a JSON document")
 
 
 @pytest.mark.any_core
@@ -116,8 +116,8 @@ BROKEN_JSON = (lambda _asked, reply: reply.send(200, b'{"items": [{"name": "r01t
     [*((source, bad) for source in OPTIONS for bad in BAD), ("kubernetes", "broken JSON"), ("rest", "broken JSON")],
 )
 def test_a_failing_service_is_one_sentence_in_time_and_changes_no_file(tmp_path: Path, source: str, bad: str) -> None:
-    answering, reported = {**BAD, "broken JSON": BROKEN_JSON}[bad]
-    with served(answering) as server:
+    respond, reported = {**BAD, "broken JSON": BROKEN_JSON}[bad]
+    with served(respond) as server:
         check_refusal(site(tmp_path, source, OPTIONS[source](server.url)), reported)
 
 
@@ -137,7 +137,7 @@ def test_a_service_with_a_wrong_certificate_gets_no_token(tmp_path: Path, source
     with served(silent, right.server_context()) as server:
         options = {**OPTIONS[source](server.url), "ca_file": str(wrong.ca_file)}
         check_refusal(site(tmp_path, source, options), "has a certificate that is not accepted")
-    assert server.asked == []
+    assert server.requests == []
 
 
 def check_refusal(path: Path, reported: str) -> None:

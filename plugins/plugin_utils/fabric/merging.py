@@ -43,14 +43,14 @@ class OutageError(NvlinkError):
 class Answer:
     """The answer of one source.
 
-    asked: the trays that it was to observe; None for those that it reports. findings: about the source itself. blocks:
-    of a running Slurm (see SourceResult for both). failure: why there is no answer at all. measured: whether min_answer
+    targets: the trays to observe; None for those that it reports. findings: about the source itself. blocks: of a
+    running Slurm (see SourceResult for both). failure: why there is no answer at all. measured: whether min_answer
     applies. hints: whether it only adds to the observations of other sources.
     """
 
     source: str
     observations: Sequence[Observation] = ()
-    asked: Collection[str] | None = None
+    targets: Collection[str] | None = None
     failure: str = ""
     measured: bool = True
     hints: bool = False
@@ -84,7 +84,7 @@ def percent(option: str, value: Any) -> float:
     return number
 
 
-def query(source: str, observe: Callable[[], SourceResult], asked: Collection[str] | None = None) -> Answer:
+def query(source: str, observe: Callable[[], SourceResult], targets: Collection[str] | None = None) -> Answer:
     """Query a source; an outage becomes an answer with its failure, a wrong option is raised."""
     try:
         result = observe()
@@ -92,7 +92,7 @@ def query(source: str, observe: Callable[[], SourceResult], asked: Collection[st
         if not _is_outage(error):
             raise
         return Answer(source, failure=str(error).rstrip("."))
-    return Answer(source, result.observations, asked, findings=result.findings, blocks=result.blocks)
+    return Answer(source, result.observations, targets, findings=result.findings, blocks=result.blocks)
 
 
 def merge(
@@ -199,11 +199,14 @@ def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
     if answer.failure:
         return "source_failed", answer.failure
     reached = {row.tray for row in answer.observations if row.reachable}
-    asked = {row.tray for row in answer.observations}.union(answer.asked or ())
+    targets = {row.tray for row in answer.observations}.union(answer.targets or ())
     # A source without any tray has not answered: many outages look like an empty list.
-    if answer.measured and not answer.hints and min_answer and len(reached) * 100 < min_answer * max(1, len(asked)):
+    if answer.measured and not answer.hints and min_answer and len(reached) * 100 < min_answer * max(1, len(targets)):
         limit = f"min_answer is {min_answer:g} percent"
-        return "too_few_answers", f"{answer.source}: answers for {len(reached)} of {count(len(asked), 'tray')}, {limit}"
+        return (
+            "too_few_answers",
+            f"{answer.source}: answers for {len(reached)} of {count(len(targets), 'tray')}, {limit}",
+        )
     return None
 
 

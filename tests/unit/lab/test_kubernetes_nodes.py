@@ -45,8 +45,8 @@ def test_feature_discovery_skips_gpus_at_which_the_plugin_stops(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["completed", "in_progress"]), st.integers(0, 2)), min_size=1, max_size=8))
-def test_feature_discovery_reports_the_clique_that_the_plugin_reports(said: list[tuple[str, int]]) -> None:
-    gpus = [gpu(index, state, clique=clique) for index, (state, clique) in enumerate(said)]
+def test_feature_discovery_reports_the_clique_that_the_plugin_reports(states: list[tuple[str, int]]) -> None:
+    gpus = [gpu(index, state, clique=clique) for index, (state, clique) in enumerate(states)]
     clique, reason = nodes.driver_clique(gpus)
     if reason is None:
         assert nodes.gfd_clique(gpus) == clique

@@ -89,21 +89,21 @@ def test_every_blocking_finding_is_an_error() -> None:
     assert {CATALOGUE[code].severity for code in BLOCKING} == {"error"}
 
 
-def empty_cluster(asked: http_servers.Asked, reply: http_servers.Reply) -> None:
+def empty_cluster(request: http_servers.Request, reply: http_servers.Reply) -> None:
     """An API server without schedulers and nodes."""
     answers: dict[str, Any] = {
         "/apis": {"groups": []},
         "/api/v1/nodes": {"items": []},
         "/apis/apps/v1/daemonsets": {"items": []},
     }
-    found = answers.get(asked.target.partition("?")[0])
-    reply.json(found or {"kind": "Status", "message": "not found"}, 200 if found and asked.method == "GET" else 404)
+    found = answers.get(request.target.partition("?")[0])
+    reply.json(found or {"kind": "Status", "message": "not found"}, 200 if found and request.method == "GET" else 404)
 
 
 def test_runai_is_configured_without_showing_its_token(
     tmp_path: Path, run_action: RunAction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    http_servers.ask_directly(monkeypatch)
+    http_servers.without_proxy(monkeypatch)
     standin = runai_standin.Standin()
     token = tmp_path / "token"
     token.write_text(f"{runai_standin.SECRET}\n")

@@ -91,7 +91,7 @@ def test_check_mode_of_a_new_site_needs_no_fabric_file(run_action: Any) -> None:
     assert result["warnings"][0].startswith("/nowhere/fabric.json: is not there yet")
 
 
-def given_to_the_module(
+def module_options(
     run_action: Any, monkeypatch: pytest.MonkeyPatch, path: str, variables: dict[str, Any], **options: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The module's arguments and the task's result, with these host variables in the inventory."""
@@ -122,9 +122,7 @@ def test_a_tree_is_built_from_leaf_and_spine_variables(
         f"r0{rack}t0{tray}": {"leaf": f"leaf{rack}", "spine": f"spine{rack}"} for rack in (1, 2) for tray in (1, 2)
     }
     flat = {"name": "flat", "kind": "flat"}
-    given, result = given_to_the_module(
-        run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[TREE, flat]
-    )
+    given, result = module_options(run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[TREE, flat])
     assert given["other_topologies"] == [
         {
             "name": "scaleout",
@@ -147,7 +145,7 @@ def test_a_tray_without_a_leaf_is_left_out_with_a_warning(
 ) -> None:
     variables = {"r01t01": {"leaf": "leaf1"}, "r01t02": {"leaf": ""}}
     tree = {key: TREE[key] for key in ("name", "kind", "leaf_variable")}
-    given, result = given_to_the_module(run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[tree])
+    given, result = module_options(run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[tree])
     assert given["other_topologies"][0]["switches"] == [{"switch": "leaf1", "nodes": "r01t01"}]
     assert result["warnings"] == ["The tree scaleout leaves out r01t02, r02t01, r02t02, which have no leaf."]
 
@@ -159,7 +157,7 @@ def test_a_leaf_with_two_spines_is_one_sentence(
     with pytest.raises(
         AnsibleActionFail, match=r"The leaf switch leaf1 has the spines a and b \(at r01t02\): set the same"
     ):
-        given_to_the_module(run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[TREE])
+        module_options(run_action, monkeypatch, racks(tmp_path), variables, other_topologies=[TREE])
 
 
 def test_a_tree_of_several_clusters_needs_the_cluster(run_action: Any, tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def test_every_authentication_method_has_an_example(option: str) -> None:
 
 def test_every_example_names_its_sources_and_no_others() -> None:
     for file in FILES:
-        asked = sources.check_names(file["sources"])
-        assert {*asked, "fabric_file"} & {*sources.KNOWN} >= {*file} & {*sources.KNOWN}
-        assert [name for name in asked if name not in file] == []
+        names = sources.check_names(file["sources"])
+        assert {*names, "fabric_file"} & {*sources.KNOWN} >= {*file} & {*sources.KNOWN}
+        assert [name for name in names if name not in file] == []
     assert {name for file in FILES for name in file["sources"]} == {*sources.KNOWN}
     assert any("min_answer" in file for file in FILES)

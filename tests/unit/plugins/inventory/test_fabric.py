@@ -310,23 +310,23 @@ def test_invalid_expressions_fail_only_if_strict(site: Path, parse: Parse, broke
         parse(f"{FROM_FILE}{broken}\nstrict: true\n")
 
 
-class Counted:
-    """Counts how often a live source is really asked."""
+class QueryCounter:
+    """Counts the queries of a live source that are not answered from the cache."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.times = 0
+        self.count = 0
         real = sources.observe
 
         def observe(*arguments: Any) -> Any:
-            self.times += 1
+            self.count += 1
             return real(*arguments)
 
         monkeypatch.setattr(sources, "observe", observe)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    return Counted(monkeypatch)
+def queries(monkeypatch: pytest.MonkeyPatch) -> QueryCounter:
+    return QueryCounter(monkeypatch)
 
 
 @pytest.fixture
@@ -340,15 +340,15 @@ def everything(inventory: InventoryData) -> dict[str, Any]:
     }
 
 
-def test_the_cache_answers_for_a_live_source(parse: Parse, asked: Counted, cached: str) -> None:
+def test_the_cache_answers_for_a_live_source(parse: Parse, queries: QueryCounter, cached: str) -> None:
     text = SIMULATED + cached
     first, second = parse(text), parse(text)
-    assert asked.times == 1
+    assert queries.count == 1
     assert everything(first) == everything(second)
 
 
 def test_a_finding_about_a_source_is_reported_from_the_cache_too(
-    tmp_path: Path, parse: Parse, asked: Counted, cached: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parse: Parse, queries: QueryCounter, cached: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warnings: list[str] = []
     monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
@@ -357,44 +357,44 @@ def test_a_finding_about_a_source_is_reported_from_the_cache_too(
     rest = f"{{file: {listed}, trays: '@', fields: {{name: name, gpu_count: gpus}}}}"
     text = f"{PLUGIN}sources: [rest]\nrest: {rest}\n{cached}"
     assert [list(parse(text).hosts) for _run in range(2)] == [["r01t01"]] * 2
-    assert asked.times == 1
+    assert queries.count == 1
     assert ["1 of 2 items without a usable tray name" in warning for warning in warnings] == [True, True]
 
 
 def test_an_outage_is_not_cached(
-    site: Path, parse: Parse, asked: Counted, cached: str, monkeypatch: pytest.MonkeyPatch
+    site: Path, parse: Parse, queries: QueryCounter, cached: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Display, "warning", lambda self, message: None)
     for _run in range(2):
         parse(f"{PLUGIN}fabric_file: fabric.json\nsources: [fabric_file, rest]\n{DEAD}{cached}")
-    assert asked.times == 2
+    assert queries.count == 2
 
 
-def test_a_flushed_cache_is_not_read_but_written(parse: Parse, asked: Counted, cached: str) -> None:
+def test_a_flushed_cache_is_not_read_but_written(parse: Parse, queries: QueryCounter, cached: str) -> None:
     for cache in (True, False, True):
         parse(SIMULATED + cached, cache)
-    assert asked.times == 2
+    assert queries.count == 2
 
 
-def test_other_options_do_not_use_the_cached_answer(parse: Parse, asked: Counted, cached: str) -> None:
+def test_other_options_do_not_use_the_cached_answer(parse: Parse, queries: QueryCounter, cached: str) -> None:
     parse(SIMULATED + cached)
     assert "r01t04" in parse(SIMULATED.replace("rack: 3", "rack: 4") + cached).hosts
-    assert asked.times == 2
+    assert queries.count == 2
 
 
 def test_a_cache_of_another_release_is_not_read(
-    parse: Parse, asked: Counted, cached: str, monkeypatch: pytest.MonkeyPatch
+    parse: Parse, queries: QueryCounter, cached: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parse(SIMULATED + cached)
     monkeypatch.setattr(live, "FORMAT", live.FORMAT + 1)
     assert "r01t03" in parse(SIMULATED + cached).hosts
-    assert asked.times == 2
+    assert queries.count == 2
 
 
-def test_no_cache_by_default(parse: Parse, asked: Counted) -> None:
+def test_no_cache_by_default(parse: Parse, queries: QueryCounter) -> None:
     parse(SIMULATED)
     parse(SIMULATED)
-    assert asked.times == 2
+    assert queries.count == 2
 
 
 def test_the_fabric_file_is_never_cached(site: Path, parse: Parse, cached: str) -> None:

@@ -24,15 +24,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def ask_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No proxy between a test and its server, and no waiting between attempts longer than a test likes."""
+def without_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unset all proxies, and shorten the pause between attempts."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(http, "PAUSE", 0.02)
 
 
-class Asked(NamedTuple):
-    """One request that a server got; its headers' names in lower case."""
+class Request(NamedTuple):
+    """One request that a server received; names of headers in lower case."""
 
     method: str
     target: str
@@ -41,15 +41,15 @@ class Asked(NamedTuple):
 
 
 class Reply:
-    """What an answering function writes with; it may also write to `raw` itself and wait with `pause`."""
+    """Writes the response to a request; a responder may also write to `raw` and wait with `pause`."""
 
     def __init__(self, handler: BaseHTTPRequestHandler, stopped: threading.Event) -> None:
         self._handler, self._stopped, self.raw = handler, stopped, handler.wfile
         self.port: int = handler.client_address[1]
-        """The client's, the same for all requests of one connection."""
+        """The client's port, the same for all requests of one connection."""
 
     def send(self, status: int, body: bytes = b"", **headers: str) -> None:
-        """A whole answer; an underscore in a header's name stands for a dash."""
+        """Send a complete response; an underscore in a header's name becomes a dash."""
         self._handler.send_response(status)
         for name, value in headers.items():
             self._handler.send_header(name.replace("_", "-"), value)
@@ -61,8 +61,8 @@ class Reply:
     def json(self, document: Any, status: int = 200, **headers: str) -> None:
         self.send(status, json.dumps(document).encode(), Content_Type="application/json", **headers)
 
-    def hang_up(self) -> None:
-        """End the connection after this answer, without a word of it in the answer."""
+    def close_after(self) -> None:
+        """Close the connection after this response, without a Connection header in it."""
         self._handler.close_connection = True
 
     def pause(self, seconds: float) -> bool:
@@ -70,20 +70,20 @@ class Reply:
         return not self._stopped.wait(seconds)
 
 
-Answering = Callable[[Asked, Reply], None]
+Responder = Callable[[Request, Reply], None]
 
 
 class Server(NamedTuple):
-    """A running server: its address without a slash at the end, and what it was asked so far."""
+    """A running server: its address without a slash at the end, and the requests received so far."""
 
     url: str
-    asked: list[Asked]
+    requests: list[Request]
 
 
 @contextmanager
-def served(answering: Answering, tls: ssl.SSLContext | None = None, keep: bool = False) -> Iterator[Server]:
-    """A server on a free port of 127.0.0.1 for the time of the with block; `keep`: connections stay open."""
-    asked: list[Asked] = []
+def served(respond: Responder, tls: ssl.SSLContext | None = None, keep: bool = False) -> Iterator[Server]:
+    """Run a server on a free port of 127.0.0.1 during the with block; `keep`: connections stay open."""
+    requests: list[Request] = []
     stopped = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -92,12 +92,12 @@ def served(answering: Answering, tls: ssl.SSLContext | None = None, keep: bool =
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            request = Asked(self.command, self.path, headers, body)
-            asked.append(request)
+            request = Request(self.command, self.path, headers, body)
+            requests.append(request)
             self.close_connection = not keep
-            # A client that has gone is what some tests are about.
+            # Some tests close the connection as the client.
             with suppress(OSError):
-                answering(request, Reply(self, stopped))
+                respond(request, Reply(self, stopped))
 
         do_GET = do_POST = do_PATCH = do_DELETE = _answer
 
@@ -121,7 +121,7 @@ def served(answering: Answering, tls: ssl.SSLContext | None = None, keep: bool =
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield Server(f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}", asked)
+        yield Server(f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}", requests)
     finally:
         stopped.set()
         server.shutdown()
@@ -152,11 +152,11 @@ class Authority:
         key_file.write_bytes(text)
         return self._write(f"{self._name}-{name}.pem", certificate.sign(self._key, hashes.SHA256())), key_file
 
-    def server_context(self, wants_client: bool = False) -> ssl.SSLContext:
+    def server_context(self, client_certificate: bool = False) -> ssl.SSLContext:
         """The TLS context of a server with a certificate of this CA."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.issue("server"))
-        if wants_client:
+        if client_certificate:
             # Under TLS 1.3 a client learns of its refusal only when it reads the answer.
             context.maximum_version = ssl.TLSVersion.TLSv1_2
             context.verify_mode = ssl.CERT_REQUIRED

@@ -33,21 +33,21 @@ class Standin:
         self.url = ""
         self.bare = False
 
-    def answer(self, asked: http_servers.Asked, reply: http_servers.Reply) -> None:
-        path = urllib.parse.urlsplit(asked.target).path
-        if asked.headers.get("authorization") != f"Bearer {SECRET}":
-            reply.json({"code": 401, "message": f"bad token {asked.headers.get('authorization')}"}, 401)
-        elif asked.method == "GET" and path in self.rows:
-            query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(asked.target).query))
+    def answer(self, request: http_servers.Request, reply: http_servers.Reply) -> None:
+        path = urllib.parse.urlsplit(request.target).path
+        if request.headers.get("authorization") != f"Bearer {SECRET}":
+            reply.json({"code": 401, "message": f"bad token {request.headers.get('authorization')}"}, 401)
+        elif request.method == "GET" and path in self.rows:
+            query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(request.target).query))
             start, limit = int(query.get("offset", 0)), int(query.get("limit", 50))
             rows = self.rows[path][start : start + limit]
             reply.json(rows if self.bare else {"nodepools" if path == runai.POOLS else "networkTopologies": rows})
-        elif asked.method == "POST" and path in self.rows:
-            self.create(path, json.loads(asked.body), reply)
-        elif asked.method == "PATCH" and path.startswith(f"{runai.POOLS}/"):
-            self.changes.append(("PATCH", path, json.loads(asked.body)))
+        elif request.method == "POST" and path in self.rows:
+            self.create(path, json.loads(request.body), reply)
+        elif request.method == "PATCH" and path.startswith(f"{runai.POOLS}/"):
+            self.changes.append(("PATCH", path, json.loads(request.body)))
             (row,) = [row for row in self.rows[runai.POOLS] if str(row["id"]) == path.rpartition("/")[2]]
-            row.update(json.loads(asked.body))
+            row.update(json.loads(request.body))
             reply.json(row)
         else:
             reply.json({"code": 404, "message": "no such path"}, 404)

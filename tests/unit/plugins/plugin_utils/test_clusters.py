@@ -200,9 +200,9 @@ def blocks_of(fabric: Fabric, cluster: str) -> list[tuple[str, int, int]]:
 
 
 def test_clusters_that_the_most_trusted_source_does_not_report_come_from_the_next() -> None:
-    asked = Observation("r01t01", "ssh", slurm_cluster="alpha")
+    measured = Observation("r01t01", "ssh", slurm_cluster="alpha")
     listed = Observation("r01t01", "rest", slurm_cluster="beta", kubernetes_cluster="k1")
-    merged = merge([Answer("ssh", [asked]), Answer("rest", [listed])], 0, fabric_file=False).observations
+    merged = merge([Answer("ssh", [measured]), Answer("rest", [listed])], 0, fabric_file=False).observations
     assert [(row.slurm_cluster, row.kubernetes_cluster) for row in merged] == [("alpha", "k1")]
 
 

@@ -364,7 +364,7 @@ def test_where_the_plugin_runs(plugin: dict[str, Any], node: dict[str, Any], wor
 
 
 @pytest.mark.parametrize(
-    ("row", "holds"),
+    ("row", "matches"),
     [
         ({"key": "a", "operator": "In", "values": ["1", "2"]}, True),
         ({"key": "a", "operator": "In", "values": ["2"]}, False),
@@ -378,11 +378,11 @@ def test_where_the_plugin_runs(plugin: dict[str, Any], node: dict[str, Any], wor
         ({"key": "b", "operator": "Gt", "values": ["0"]}, False),
     ],
 )
-def test_operators_of_affinity(row: dict[str, Any], holds: bool) -> None:
+def test_operators_of_affinity(row: dict[str, Any], matches: bool) -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [row]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     reason = node_selection.why_excluded({"metadata": {"labels": {"a": "1"}}}, {"affinity": affinity})
-    assert (reason is None) == holds
+    assert (reason is None) == matches
 
 
 # --- CRDs.
@@ -486,11 +486,11 @@ def test_gpus_by_dra_are_published_too() -> None:
 
 def test_claims_are_compared_before_and_after() -> None:
     before = spoilt(lambda cluster: cluster.update(claims=[world.claim("a"), world.claim("b")]), world.installed())
-    held = checks.claims(before)
-    assert [claim.name for claim in held] == ["a", "b"]
-    assert checks.lost_claims(held, before) == []
+    claims = checks.claims(before)
+    assert [claim.name for claim in claims] == ["a", "b"]
+    assert checks.lost_claims(claims, before) == []
     after = spoilt(lambda cluster: cluster.update(claims=[world.claim("a", reserved=False)]), before)
-    found = checks.lost_claims(held, after)
+    found = checks.lost_claims(claims, after)
     assert codes(found) == ["dra_claim_lost"]
     assert "jobs/a was in use before and is no longer reserved" in found[0]["message"]
 

@@ -14,10 +14,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import prefli
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS, Reader, api_version
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
-    Asked,
     Reply,
-    ask_directly,
+    Request,
     served,
+    without_proxy,
 )
 
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.the-token-of-a-service-account"
@@ -25,7 +25,7 @@ TOKEN = "eyJhbGciOiJSUzI1NiJ9.the-token-of-a-service-account"
 
 @pytest.fixture(autouse=True)
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_directly(monkeypatch)
+    without_proxy(monkeypatch)
 
 
 class Cluster:
@@ -44,9 +44,9 @@ class Cluster:
             self.lists[f"/apis/{group}/{version or groups[group][0]}/{resource}"] = snapshot[key]
         self.expire = 0
 
-    def __call__(self, asked: Asked, reply: Reply) -> None:
-        assert asked.headers["authorization"] == f"Bearer {TOKEN}"
-        path, _mark, query = asked.target.partition("?")
+    def __call__(self, request: Request, reply: Reply) -> None:
+        assert request.headers["authorization"] == f"Bearer {TOKEN}"
+        path, _mark, query = request.target.partition("?")
         if path in self.statuses:
             reply.json({"kind": "Status"}, self.statuses[path])
         elif path in self.lists:
@@ -64,25 +64,27 @@ class Cluster:
             reply.json({"kind": "Status"}, 404)
 
 
-def read(cluster: Cluster) -> tuple[dict[str, Any], list[Asked]]:
+def read(cluster: Cluster) -> tuple[dict[str, Any], list[Request]]:
     with served(cluster) as server:
-        way = http.ClientConfig(headers={"Authorization": f"Bearer {TOKEN}"}, secrets=(TOKEN,), timeout=5, deadline=10)
-        return Reader(server.url, way).snapshot(), server.asked
+        config = http.ClientConfig(
+            headers={"Authorization": f"Bearer {TOKEN}"}, secrets=(TOKEN,), timeout=5, deadline=10
+        )
+        return Reader(server.url, config).snapshot(), server.requests
 
 
 def test_a_snapshot_is_the_cluster() -> None:
     world_ = {**world.installed(), "nodes": [world.node(name) for name in world.names(5)]}
-    snapshot, asked = read(Cluster(world_))
+    snapshot, requests = read(Cluster(world_))
     for key in ("version", "nodes", "crds", "releases", *LISTS):
         assert snapshot[key] == world_[key], key
     assert api_version(snapshot) == "v1"
     assert preflight.preflight(snapshot, world.trays(), world.plan()) == []
-    assert {request.method for request in asked} == {"GET"}
+    assert {request.method for request in requests} == {"GET"}
 
 
 def test_only_the_metadata_of_helm_secrets_is_requested() -> None:
-    _seen, asked = read(Cluster(world.installed()))
-    request = next(request for request in asked if request.target.startswith("/api/v1/secrets"))
+    _snapshot, requests = read(Cluster(world.installed()))
+    request = next(request for request in requests if request.target.startswith("/api/v1/secrets"))
     assert "as=PartialObjectMetadataList" in request.headers["accept"]
     assert "labelSelector=owner%3Dhelm" in request.target
 
@@ -99,7 +101,7 @@ def test_only_the_metadata_of_helm_secrets_is_requested() -> None:
     ],
 )
 def test_a_missing_right_is_named(path: str, words: str) -> None:
-    snapshot, _asked = read(Cluster(world.installed(), {path: 403}))
+    snapshot, _requests = read(Cluster(world.installed(), {path: 403}))
     found = preflight.preflight(snapshot, world.trays(), world.plan())
     assert [row["code"] for row in found] == ["dra_not_readable"]
     assert words in found[0]["message"]
@@ -130,7 +132,7 @@ def test_an_expired_list_is_read_again_once() -> None:
 
 
 def test_a_server_that_is_no_api_server_is_an_error() -> None:
-    def answer(_asked: Asked, reply: Reply) -> None:
+    def answer(_request: Request, reply: Reply) -> None:
         reply.json({"hello": "world"})
 
     with served(answer) as server, pytest.raises(http.HttpError, match="is no Kubernetes API server"):

@@ -21,11 +21,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
-    Asked,
     Authority,
     Reply,
-    ask_directly,
+    Request,
     served,
+    without_proxy,
 )
 
 SECRET = "s3cr3t-t0ken-of-the-cmdb"
@@ -33,7 +33,7 @@ SECRET = "s3cr3t-t0ken-of-the-cmdb"
 
 @pytest.fixture(autouse=True)
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_directly(monkeypatch)
+    without_proxy(monkeypatch)
 
 
 def client(**options: Any) -> http.Client:
@@ -46,9 +46,9 @@ def config(**options: Any) -> http.ClientConfig:
 
 def refused(url: str, **options: Any) -> str:
     """The sentence with which a GET fails; checked for form and for secrets."""
-    asking = client(**options)
+    http_client = client(**options)
     with pytest.raises(http.HttpError) as caught:
-        asking.json(asking.get(url))
+        http_client.json(http_client.get(url))
     message = str(caught.value)
     assert re.fullmatch(r"rest: [^\n]*; [^\n]*[^.]", message), message
     assert SECRET not in message
@@ -57,61 +57,61 @@ def refused(url: str, **options: Any) -> str:
 
 
 def test_an_answer_is_read_with_the_token_and_as_json() -> None:
-    with served(lambda _asked, reply: reply.json({"a": [1]})) as server:
-        asking = client(token=SECRET)
-        assert asking.json(asking.get(f"{server.url}/x?y=1")) == {"a": [1]}
-    (asked,) = server.asked
-    assert (asked.method, asked.target, asked.headers["authorization"]) == ("GET", "/x?y=1", f"Bearer {SECRET}")
+    with served(lambda _request, reply: reply.json({"a": [1]})) as server:
+        http_client = client(token=SECRET)
+        assert http_client.json(http_client.get(f"{server.url}/x?y=1")) == {"a": [1]}
+    (request,) = server.requests
+    assert (request.method, request.target, request.headers["authorization"]) == ("GET", "/x?y=1", f"Bearer {SECRET}")
 
 
 def test_basic_authentication_takes_its_password_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "password").write_text(f"{SECRET}\n")
-    with served(lambda _asked, reply: reply.json({})) as server:
+    with served(lambda _request, reply: reply.json({})) as server:
         client(username="ro-user", password_file=str(tmp_path / "password")).get(server.url)
-    reported = server.asked[0].headers["authorization"].removeprefix("Basic ")
+    reported = server.requests[0].headers["authorization"].removeprefix("Basic ")
     assert base64.b64decode(reported).decode() == f"ro-user:{SECRET}"
 
 
 def test_a_netrc_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password other\n")
     monkeypatch.setenv("HOME", str(tmp_path))
-    with served(lambda _asked, reply: reply.json({})) as server:
+    with served(lambda _request, reply: reply.json({})) as server:
         client(token=SECRET).get(server.url)
-    assert server.asked[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
 
 
 # ------------------------------------------------------------------------------------------------------- bad servers
 
 
-def drip_headers(_asked: Asked, reply: Reply) -> None:
+def drip_headers(_request: Request, reply: Reply) -> None:
     reply.raw.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
     while reply.pause(0.05):
         reply.raw.write(b"a")
 
 
-def drip_body(_asked: Asked, reply: Reply) -> None:
+def drip_body(_request: Request, reply: Reply) -> None:
     reply.send(200, b"", Content_Length="100000")
     while reply.pause(0.05):
         reply.raw.write(b" ")
 
 
-def drip_continues(_asked: Asked, reply: Reply) -> None:
+def drip_continues(_request: Request, reply: Reply) -> None:
     while reply.pause(0.01):
         reply.raw.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-def silence(_asked: Asked, reply: Reply) -> None:
+def silence(_request: Request, reply: Reply) -> None:
     reply.pause(30)
 
 
-@pytest.mark.parametrize("answering", [drip_headers, drip_body, drip_continues, silence])
-def test_a_slow_server_ends_at_the_timeout(answering: Any) -> None:
-    with served(answering) as server:
+@pytest.mark.parametrize("respond", [drip_headers, drip_body, drip_continues, silence])
+def test_a_slow_server_ends_at_the_timeout(respond: Any) -> None:
+    with served(respond) as server:
         start = time.monotonic()
         message = refused(server.url, token=SECRET, timeout=0.5)
         assert time.monotonic() - start < 1.5
     assert "gave no complete answer in 0.5 seconds" in message
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_slow_tls_handshake_ends_at_the_timeout() -> None:
@@ -140,16 +140,16 @@ def test_a_request_is_retried_after_an_aborted_tls_handshake() -> None:
 
 
 def test_the_deadline_holds_for_all_requests_together() -> None:
-    def slow(_asked: Asked, reply: Reply) -> None:
+    def slow(_request: Request, reply: Reply) -> None:
         reply.pause(0.3)
         reply.json({})
 
     with served(slow) as server:
-        asking, start = client(deadline=0.8), time.monotonic()
+        http_client, start = client(deadline=0.8), time.monotonic()
         # Several statements on purpose: which of the requests meets the deadline is the machine's business.
         with pytest.raises(http.HttpError, match=r"gave no complete answer in 0\.8 seconds; .*deadline"):  # noqa: PT012
             for _number in range(10):
-                asking.get(server.url)
+                http_client.get(server.url)
         assert time.monotonic() - start < 1.5
 
 
@@ -161,14 +161,14 @@ def test_a_refused_connection() -> None:
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_failing_request_is_sent_three_times(status: int) -> None:
-    with served(lambda _asked, reply: reply.send(status, SECRET.encode())) as server:
+    with served(lambda _request, reply: reply.send(status, SECRET.encode())) as server:
         assert f"failed with HTTP {status}, 3 times" in refused(server.url, token=SECRET)
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 def test_a_transient_failure_is_retried() -> None:
-    def second_time(_asked: Asked, reply: Reply) -> None:
-        reply.json({}, status=200 if len(server.asked) > 1 else 503, Retry_After="1")
+    def second_time(_request: Request, reply: Reply) -> None:
+        reply.json({}, status=200 if len(server.requests) > 1 else 503, Retry_After="1")
 
     with served(second_time) as server:
         start = time.monotonic()
@@ -177,7 +177,7 @@ def test_a_transient_failure_is_retried() -> None:
 
 
 def test_no_pause_exceeds_the_deadline() -> None:
-    with served(lambda _asked, reply: reply.send(503, Retry_After="3600")) as server:
+    with served(lambda _request, reply: reply.send(503, Retry_After="3600")) as server:
         start = time.monotonic()
         refused(server.url, deadline=2)
         assert time.monotonic() - start < 1
@@ -185,15 +185,15 @@ def test_no_pause_exceeds_the_deadline() -> None:
 
 def test_a_post_is_sent_once() -> None:
     with (
-        served(lambda _asked, reply: reply.send(503)) as server,
+        served(lambda _request, reply: reply.send(503)) as server,
         pytest.raises(http.HttpError, match="failed with HTTP 503; "),
     ):
         client().post(server.url, {"a": 1})
-    assert [(asked.method, asked.body) for asked in server.asked] == [("POST", b'{"a": 1}')]
+    assert [(request.method, request.body) for request in server.requests] == [("POST", b'{"a": 1}')]
 
 
-def patched(asking: http.Client, url: str) -> http.Answer:
-    return asking.send("PATCH", url, {"a": 1}, repeatable=True)
+def patched(http_client: http.Client, url: str) -> http.Answer:
+    return http_client.send("PATCH", url, {"a": 1}, repeatable=True)
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -201,53 +201,55 @@ def test_repeatable_requests_share_a_connection(tmp_path: Path, secure: bool) ->
     authority = Authority(tmp_path)
     ports = []
 
-    def answer(_asked: Asked, reply: Reply) -> None:
+    def answer(_request: Request, reply: Reply) -> None:
         ports.append(reply.port)
         reply.json({"n": len(ports)})
 
     with served(answer, authority.server_context() if secure else None, keep=True) as server:
-        asking = client(token=SECRET, **({"ca_file": str(authority.ca_file)} if secure else {}))
-        assert [asking.json(patched(asking, f"{server.url}/x?y=1")) for _n in range(3)] == [{"n": n} for n in (1, 2, 3)]
-        asking.send("PATCH", server.url, {"a": 1})
+        http_client = client(token=SECRET, **({"ca_file": str(authority.ca_file)} if secure else {}))
+        assert [http_client.json(patched(http_client, f"{server.url}/x?y=1")) for _n in range(3)] == [
+            {"n": n} for n in (1, 2, 3)
+        ]
+        http_client.send("PATCH", server.url, {"a": 1})
         # The server ends only with its connections.
-        del asking
+        del http_client
     assert len(set(ports[:3])) == 1
     assert ports[3] != ports[0]
-    first = server.asked[0]
+    first = server.requests[0]
     assert (first.method, first.target, first.headers["authorization"]) == ("PATCH", "/x?y=1", f"Bearer {SECRET}")
 
 
 def test_a_connection_that_the_server_closed_is_opened_again() -> None:
     ports = []
 
-    def answer(_asked: Asked, reply: Reply) -> None:
+    def answer(_request: Request, reply: Reply) -> None:
         ports.append(reply.port)
         reply.json({})
-        reply.hang_up()
+        reply.close_after()
 
     with served(answer, keep=True) as server:
-        asking = client()
-        patched(asking, server.url)
+        http_client = client()
+        patched(http_client, server.url)
         time.sleep(0.1)
-        patched(asking, server.url)
-        del asking
+        patched(http_client, server.url)
+        del http_client
     assert len(set(ports)) == 2
 
 
 def test_a_repeatable_request_is_retried_after_a_transient_failure() -> None:
-    def answer(_asked: Asked, reply: Reply) -> None:
-        reply.json({}, status=200 if len(server.asked) > 1 else 429)
+    def answer(_request: Request, reply: Reply) -> None:
+        reply.json({}, status=200 if len(server.requests) > 1 else 429)
 
     with served(answer, keep=True) as server:
-        asking = client()
-        assert patched(asking, server.url).status == 200
-        del asking
-    assert [asked.body for asked in server.asked] == [b'{"a": 1}'] * 2
+        http_client = client()
+        assert patched(http_client, server.url).status == 200
+        del http_client
+    assert [request.body for request in server.requests] == [b'{"a": 1}'] * 2
 
 
 def test_a_kept_connection_has_the_timeout_of_each_request() -> None:
-    def answer(_asked: Asked, reply: Reply) -> None:
-        if len(server.asked) == 1:
+    def answer(_request: Request, reply: Reply) -> None:
+        if len(server.requests) == 1:
             reply.json({})
             return
         reply.raw.write(b"HTTP/1.1 200 OK\r\n")
@@ -255,20 +257,20 @@ def test_a_kept_connection_has_the_timeout_of_each_request() -> None:
             reply.raw.write(b"X-A: b\r\n")
 
     with served(answer, keep=True) as server:
-        asking = client(timeout=1, deadline=2)
-        patched(asking, server.url)
+        http_client = client(timeout=1, deadline=2)
+        patched(http_client, server.url)
         start = time.monotonic()
         with pytest.raises(http.HttpError, match="gave no complete answer"):
-            patched(asking, server.url)
+            patched(http_client, server.url)
         assert time.monotonic() - start < 3
 
 
 def test_a_proxy_is_used_for_repeatable_requests_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(lambda _asked, reply: reply.json({})) as proxy:
+    with served(lambda _request, reply: reply.json({})) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", "")
         patched(client(), "http://nowhere.invalid/x")
-    assert proxy.asked[0].target == "http://nowhere.invalid/x"
+    assert proxy.requests[0].target == "http://nowhere.invalid/x"
 
 
 @pytest.mark.parametrize(
@@ -282,9 +284,9 @@ def test_a_proxy_is_used_for_repeatable_requests_too(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_a_rejected_request_is_not_retried(status: int, token: str | None, reported: str) -> None:
-    with served(lambda _asked, reply: reply.send(status, SECRET.encode(), WWW_Authenticate=SECRET)) as server:
+    with served(lambda _request, reply: reply.send(status, SECRET.encode(), WWW_Authenticate=SECRET)) as server:
         assert reported in refused(f"{server.url}/{token}?key={SECRET}", token=token)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -298,17 +300,17 @@ def test_a_rejected_request_is_not_retried(status: int, token: str | None, repor
     ],
 )
 def test_broken_json(body: bytes, reported: str) -> None:
-    with served(lambda _asked, reply: reply.send(200, body)) as server:
+    with served(lambda _request, reply: reply.send(200, body)) as server:
         assert reported in refused(server.url)
 
 
 def test_a_truncated_answer() -> None:
-    with served(lambda _asked, reply: reply.send(200, b"{", Content_Length="100")) as server:
+    with served(lambda _request, reply: reply.send(200, b"{", Content_Length="100")) as server:
         assert "closed the connection before the end of its answer, 3 times" in refused(server.url)
 
 
 def test_an_answer_that_is_not_http() -> None:
-    def ssh(_asked: Asked, reply: Reply) -> None:
+    def ssh(_request: Request, reply: Reply) -> None:
         reply.raw.write(b"SSH-2.0-x\r\n")
 
     with served(ssh) as server:
@@ -319,38 +321,38 @@ def test_an_answer_that_is_not_http() -> None:
 
 
 def test_redirects_on_the_same_host_are_followed() -> None:
-    def answering(asked: Asked, reply: Reply) -> None:
-        if asked.target == "/old":
+    def respond(request: Request, reply: Reply) -> None:
+        if request.target == "/old":
             reply.send(301, Location="/new?x=1")
         else:
-            reply.json({"at": asked.target})
+            reply.json({"at": request.target})
 
-    with served(answering) as server:
-        asking = client(token=SECRET)
-        assert asking.json(asking.get(f"{server.url}/old")) == {"at": "/new?x=1"}
-    assert server.asked[1].headers["authorization"] == f"Bearer {SECRET}"
+    with served(respond) as server:
+        http_client = client(token=SECRET)
+        assert http_client.json(http_client.get(f"{server.url}/old")) == {"at": "/new?x=1"}
+    assert server.requests[1].headers["authorization"] == f"Bearer {SECRET}"
 
 
 def test_a_redirect_loop() -> None:
     other = {"/a": "/b", "/b": "/a"}
-    with served(lambda asked, reply: reply.send(302, Location=other[asked.target])) as server:
+    with served(lambda request, reply: reply.send(302, Location=other[request.target])) as server:
         assert "redirects in a loop" in refused(f"{server.url}/a", token=SECRET)
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_endless_redirects() -> None:
-    with served(lambda asked, reply: reply.send(307, Location=f"{asked.target}x")) as server:
+    with served(lambda request, reply: reply.send(307, Location=f"{request.target}x")) as server:
         assert "redirects more than 5 times" in refused(f"{server.url}/a")
-    assert len(server.asked) == 6
+    assert len(server.requests) == 6
 
 
 def test_no_token_goes_to_another_endpoint() -> None:
     with (
-        served(lambda _asked, reply: reply.json({})) as elsewhere,
-        served(lambda _asked, reply: reply.send(302, Location=f"{elsewhere.url}/")) as server,
+        served(lambda _request, reply: reply.json({})) as elsewhere,
+        served(lambda _request, reply: reply.send(302, Location=f"{elsewhere.url}/")) as server,
     ):
         assert "redirects to another endpoint" in refused(server.url, token=SECRET)
-    assert elsewhere.asked == []
+    assert elsewhere.requests == []
 
 
 @pytest.mark.parametrize(
@@ -382,14 +384,14 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def test_a_ca_of_the_site(authority: Authority) -> None:
-    with served(lambda _asked, reply: reply.json({}), authority.server_context()) as server:
+    with served(lambda _request, reply: reply.json({}), authority.server_context()) as server:
         assert client(ca_file=str(authority.ca_file)).get(server.url).status == 200
         assert client(validate_certs=False).get(server.url).status == 200
 
 
 def test_the_wrong_ca_gets_no_token(authority: Authority, tmp_path: Path) -> None:
     other = Authority(tmp_path, "other")
-    with served(lambda _asked, reply: reply.json({}), authority.server_context()) as server:
+    with served(lambda _request, reply: reply.json({}), authority.server_context()) as server:
         for options in ({}, {"ca_file": str(other.ca_file)}):
             message = refused(server.url, token=SECRET, **options)
             assert "has a certificate that is not accepted" in message
@@ -397,16 +399,16 @@ def test_the_wrong_ca_gets_no_token(authority: Authority, tmp_path: Path) -> Non
         assert "certificate that is not accepted" in refused(
             server.url.replace("127.0.0.1", "localhost"), ca_file=str(authority.ca_file)
         )
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_a_client_certificate(authority: Authority) -> None:
     certificate, key = authority.issue("client")
-    with served(lambda _asked, reply: reply.json({}), authority.server_context(wants_client=True)) as server:
+    with served(lambda _request, reply: reply.json({}), authority.server_context(client_certificate=True)) as server:
         options = {"ca_file": str(authority.ca_file)}
         assert client(client_cert=str(certificate), client_key=str(key), **options).get(server.url).status == 200
         refused(server.url, **options)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -428,22 +430,22 @@ def test_unusable_certificate_files(options: dict[str, Any], reported: str) -> N
 HUGE = r"""
 import resource, sys, time
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-asking = http.Client("rest", http.ClientConfig(timeout=60))
+http_client = http.Client("rest", http.ClientConfig(timeout=60))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.monotonic()
 try:
-    asking.json(asking.get(sys.argv[1]))
+    http_client.json(http_client.get(sys.argv[1]))
 except http.HttpError as error:
     print(error)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, round(time.monotonic() - start, 1))
 """
 
 
-@pytest.mark.parametrize("honest", [True, False], ids=["says its length", "chunked"])
+@pytest.mark.parametrize("honest", [True, False], ids=["with its length", "chunked"])
 def test_a_100_mb_answer_costs_no_more_than_the_limit(honest: bool) -> None:
     chunk = b" " * 1_000_000
 
-    def huge(_asked: Asked, reply: Reply) -> None:
+    def huge(_request: Request, reply: Reply) -> None:
         if honest:
             reply.send(200, b"", Content_Length=str(100 * len(chunk)))
         else:

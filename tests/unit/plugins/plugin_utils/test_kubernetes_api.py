@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api im
     run_concurrently,
 )
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import http_servers
-from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import Asked, Reply
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import Reply, Request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,10 +80,10 @@ def patch_all(cluster: Cluster, names: list[str]) -> tuple[set[int], list[Nvlink
 
 
 def test_concurrent_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    http_servers.ask_directly(monkeypatch)
+    http_servers.without_proxy(monkeypatch)
     lock, now, most, ports = threading.Lock(), [0], [0], set()
 
-    def slow(_asked: Asked, reply: Reply) -> None:
+    def slow(_request: Request, reply: Reply) -> None:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
@@ -105,14 +105,14 @@ def test_concurrent_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(ports) <= api.MAX_WORKERS
     # One after the other they would take 2.4 seconds.
     assert took < 1.8
-    assert sorted(asked.target.partition("?")[0].rpartition("/")[2] for asked in server.asked) == sorted(names)
+    assert sorted(request.target.partition("?")[0].rpartition("/")[2] for request in server.requests) == sorted(names)
 
 
 def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    http_servers.ask_directly(monkeypatch)
+    http_servers.without_proxy(monkeypatch)
 
-    def refuse_some(asked: Asked, reply: Reply) -> None:
-        gone = asked.target.partition("?")[0].endswith(("n1", "n3"))
+    def refuse_some(request: Request, reply: Reply) -> None:
+        gone = request.target.partition("?")[0].endswith(("n1", "n3"))
         reply.json({"message": "uid differs"} if gone else {}, 409 if gone else 200)
 
     with http_servers.served(refuse_some, keep=True) as server:
@@ -128,18 +128,18 @@ def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.Monk
 
 def test_only_metadata_is_requested_where_it_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata is half of a Node; a server without that type may send the whole object."""
-    http_servers.ask_directly(monkeypatch)
+    http_servers.without_proxy(monkeypatch)
     node = {"metadata": {"name": "n1"}}
 
-    def answer(asked: Asked, reply: Reply) -> None:
-        reply.json({"items": [node]} if asked.method == "GET" else node)
+    def answer(request: Request, reply: Reply) -> None:
+        reply.json({"items": [node]} if request.method == "GET" else node)
 
     with http_servers.served(answer, keep=True) as server:
         cluster = Cluster({"api_url": server.url}, "k8s_topology")
         assert cluster.items(NODE) == cluster.items(NODE, metadata=True) == [node]
         assert cluster.apply(NODE, node, "x") == cluster.apply(NODE, node, "x", metadata=True) == node
         del cluster
-    accepted = [asked.headers["accept"].split(",") for asked in server.asked]
+    accepted = [request.headers["accept"].split(",") for request in server.requests]
     part = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
     whole = "application/json"
     assert accepted == [[whole], [part.format("List"), whole], ["*/*"], [part.format(""), whole]]

@@ -223,10 +223,10 @@ def test_the_migration_never_leaves_a_node_without_a_label() -> None:
     assert (added.add, added.remove, added.findings) == ({"a": {new: "s1"}}, {}, [])
     nodes[0]["metadata"]["labels"].update(added.add["a"])
     assert k8s_labels.migrate("add", nodes, {}).add == {}
-    held = k8s_labels.migrate("finish", nodes, {"Topology nvlink": [leaf, "kubernetes.io/hostname"]})
-    assert codes(held.findings) == ["k8s_topograph_in_use"]
-    assert (held.add, held.remove) == ({}, {})
-    assert f"Topology nvlink names {leaf}" in held.findings[0]["message"]
+    migration = k8s_labels.migrate("finish", nodes, {"Topology nvlink": [leaf, "kubernetes.io/hostname"]})
+    assert codes(migration.findings) == ["k8s_topograph_in_use"]
+    assert (migration.add, migration.remove) == ({}, {})
+    assert f"Topology nvlink names {leaf}" in migration.findings[0]["message"]
     assert k8s_labels.migrate("finish", nodes, {"Topology nvlink": [new]}).remove == {"a": [leaf], "b": [leaf]}
 
 

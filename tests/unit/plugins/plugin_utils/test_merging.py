@@ -81,10 +81,10 @@ def test_different_clusters_of_one_kind_are_a_finding_and_the_most_trusted_decid
     (found,) = merge([*answers, Answer("slurm", [hint], hints=True)], 0, fabric_file=True).observations
     for kind, key in enumerate(("slurm_cluster", "kubernetes_cluster")):
         named = [row[kind] for row in reported if row[kind]]
-        voices = [*named, running] if running and not kind else named
-        assert getattr(found, key) == (voices[0] if voices else None)
+        values = [*named, running] if running and not kind else named
+        assert getattr(found, key) == (values[0] if values else None)
         result = [row for row in found.findings if f"{key.partition('_')[0].capitalize()} cluster" in row["message"]]
-        assert len(result) == sum(voice != voices[0] for voice in voices)
+        assert len(result) == sum(value != values[0] for value in values)
         assert {row["code"] for row in result} <= {"sources_disagree"}
     assert found.block == (("x", 0) if running in (None, found.slurm_cluster) else None)
 
@@ -189,7 +189,7 @@ def answered(of: int, reached: int) -> Answer:
         (answered(10, 0), 0, None),
         (Answer("rest", []), 50, "rest: answers for 0 of 0 trays, min_answer is 50 percent"),
         (Answer("rest", []), 0, None),
-        (Answer("rest", [observed("a", "rest")], asked=["a", "b", "c"]), 50, "rest: answers for 1 of 3 trays, "),
+        (Answer("rest", [observed("a", "rest")], targets=["a", "b", "c"]), 50, "rest: answers for 1 of 3 trays, "),
         (Answer("rest", failure="rest: https://x refuses the connection; start it"), 0, "rest: https://x refuses "),
     ],
 )

@@ -4,7 +4,7 @@
 """The rules of placement, one property each, over whole histories of a site.
 
 A history is a site of six trays to which things happen: outages, moves, swaps, second names, troubles, other clusters.
-After each step some of the trays are asked and placed. What the trays showed is computed here from the site alone.
+After each step some of the trays are observed and placed. What they report is computed here from the site alone.
 The examples of these rules are in test_placement.py, test_gates.py and test_clusters.py.
 """
 
@@ -226,14 +226,14 @@ def lived(history: History) -> Iterator[Run]:
         for number, name in enumerate(NAMES)
     }
     fabric, state = Fabric(), None
-    for happened, asked, policy in history:
+    for happened, targets, policy in history:
         for what, name, more in happened:
             happen(trays, what, name, more)
-        result = {name: observe(trays[name], trays) for name in asked}
-        observations = [observation for observation, _seen in result.values()]
+        result = {name: observe(trays[name], trays) for name in targets}
+        observations = [observation for observation, _shown in result.values()]
         observed = {name: meaning for name, (_observation, meaning) in result.items()}
-        placement = place(fabric, state, observations, asked, NOW, policy)
-        run = Run(fabric, state, observations, asked, policy, observed, placement)
+        placement = place(fabric, state, observations, targets, NOW, policy)
+        run = Run(fabric, state, observations, targets, policy, observed, placement)
         yield run
         fabric, state = run.after, placement.state
 
@@ -477,7 +477,7 @@ def test_a_tray_whose_gpus_are_all_new_is_recorded_as_replaced(run: Run) -> None
     for name, old in run.before.trays.items():
         new = run.after.trays[name]
         swapped = not set(old["gpu_uuids"]) & set(new["gpu_uuids"])
-        # The state of a tray that was not asked stays as it was, with its findings.
+        # The state of a tray that is no target stays as it was, with its findings.
         assert swapped == ("tray_replaced" in run.codes(name)) or name not in run.targets
         if swapped:
             moved = old["clique"] != new["clique"]

@@ -83,8 +83,8 @@ def test_a_limit_without_controllers_is_a_warning() -> None:
         "--limit excludes localhost",
     ]
     assert site.warnings(replace(WELL, limit=["r01t01", "ctl", "localhost"]), wanted, TWO) == []
-    lost = replace(WELL, trays={"r01t01": "10.0.0.1"})
-    assert "r01t02: in the fabric file and not in the inventory" in site.warnings(lost, wanted, TWO)[0]
+    missing = replace(WELL, trays={"r01t01": "10.0.0.1"})
+    assert "r01t02: in the fabric file and not in the inventory" in site.warnings(missing, wanted, TWO)[0]
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, kubernetes
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
-    Asked,
     Authority,
     Reply,
-    ask_directly,
+    Request,
     served,
+    without_proxy,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ SECRET = "eyJhbGciOiJSUzI1NiJ9.service-account-token"
 
 @pytest.fixture(autouse=True)
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_directly(monkeypatch)
+    without_proxy(monkeypatch)
 
 
 def node(name: Any, clique: Any = CLIQUE, ready: str = "True", **labels: Any) -> dict[str, Any]:
@@ -57,8 +57,8 @@ class ApiServer:
     def __init__(self, nodes: Sequence[Any], expire: int = 0) -> None:
         self.nodes, self.expire = nodes, expire
 
-    def __call__(self, asked: Asked, reply: Reply) -> None:
-        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(asked.target).query))
+    def __call__(self, request: Request, reply: Reply) -> None:
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(request.target).query))
         start, limit = int(query.get("continue", "0").partition("-")[2] or 0), int(query["limit"])
         if start and self.expire:
             self.expire -= 1
@@ -103,11 +103,11 @@ def test_all_pages_are_read_once() -> None:
     with served(ApiServer(nodes)) as server:
         observed = discover(server.url, token=SECRET, page_size=3, label_selector="a=b,c in (d)")
     assert [row.tray for row in observed] == [f"t{number}" for number in range(7)]
-    first, second, third = (urllib.parse.parse_qs(asked.target.partition("?")[2]) for asked in server.asked)
+    first, second, third = (urllib.parse.parse_qs(request.target.partition("?")[2]) for request in server.requests)
     assert first == {"limit": ["3"], "labelSelector": ["a=b,c in (d)"]}
     assert (second["continue"], third["continue"]) == (["page-3"], ["page-6"])
-    assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {SECRET}"}
-    assert server.asked[0].target.startswith("/api/v1/nodes?")
+    assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {SECRET}"}
+    assert server.requests[0].target.startswith("/api/v1/nodes?")
 
 
 def test_an_expired_list_is_read_again_once() -> None:
@@ -116,7 +116,7 @@ def test_an_expired_list_is_read_again_once() -> None:
         assert [row.tray for row in discover(server.url, page_size=2)] == ["t0", "t1", "t2", "t3"]
     with served(ApiServer(nodes, expire=9)) as server, pytest.raises(NvlinkError, match=r"expire.*larger page_size"):
         discover(server.url, page_size=2)
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
 def test_nodes_without_gpus_are_no_trays_unless_selected() -> None:
@@ -206,13 +206,13 @@ def test_hostile_nodes_do_not_stop_the_others(hostile: Any) -> None:
     ],
 )
 def test_a_service_that_is_not_a_kubernetes_api(page: Any, reported: str) -> None:
-    with served(lambda _asked, reply: reply.json(page)) as server, pytest.raises(NvlinkError, match=reported):
+    with served(lambda _request, reply: reply.json(page)) as server, pytest.raises(NvlinkError, match=reported):
         discover(server.url)
 
 
 def test_the_error_of_a_wrong_token_does_not_show_it() -> None:
     with (
-        served(lambda _asked, reply: reply.json({"message": SECRET}, status=401)) as server,
+        served(lambda _request, reply: reply.json({"message": SECRET}, status=401)) as server,
         pytest.raises(NvlinkError) as caught,
     ):
         discover(server.url, token=SECRET)
@@ -243,7 +243,7 @@ def test_a_kubeconfig_with_a_client_certificate_as_data(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("admin")
     user = {"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}
-    with served(ApiServer([node("t1")]), authority.server_context(wants_client=True)) as server:
+    with served(ApiServer([node("t1")]), authority.server_context(client_certificate=True)) as server:
         data = {"certificate-authority-data": encoded(authority.ca_file)}
         path = kubeconfig(tmp_path, server.url, user, **data)
         assert [row.tray for row in kubernetes.discover({"kubeconfig": str(path)}, NOW).observations] == ["t1"]
@@ -259,7 +259,7 @@ def test_a_kubeconfig_with_relative_paths(tmp_path: Path) -> None:
         )
         skipping = kubeconfig(tmp_path, server.url, {"token": SECRET}, **{"insecure-skip-tls-verify": True})
         assert len(kubernetes.discover({"kubeconfig": str(skipping)}, NOW).observations) == 1
-    assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {SECRET}"}
+    assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {SECRET}"}
 
 
 @pytest.mark.parametrize(

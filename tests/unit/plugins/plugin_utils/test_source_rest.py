@@ -14,10 +14,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult, rest
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
-    Asked,
     Reply,
-    ask_directly,
+    Request,
     served,
+    without_proxy,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ COOKBOOK = Path(__file__).resolve().parents[4] / "docs" / "sources.md"
 
 @pytest.fixture(autouse=True)
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_directly(monkeypatch)
+    without_proxy(monkeypatch)
 
 
 def result(document: Any, folder: Path, fields: dict[str, str] | None = None, trays: str = "@") -> SourceResult:
@@ -45,8 +45,8 @@ def discover(document: Any, folder: Path, fields: dict[str, str] | None = None, 
 
 
 def from_web(url: str, **options: Any) -> list[Observation]:
-    asked = {"url": url, "trays": "items", "fields": {"name": "name"}, "timeout": 5, **options}
-    return rest.discover(asked, NOW).observations
+    settings = {"url": url, "trays": "items", "fields": {"name": "name"}, "timeout": 5, **options}
+    return rest.discover(settings, NOW).observations
 
 
 FULL = {
@@ -160,9 +160,9 @@ def test_an_invalid_value_is_a_finding_and_null(tmp_path: Path, field: str, valu
 
 
 def test_a_tray_with_a_problem_is_unreachable(tmp_path: Path) -> None:
-    problem = "power != 'On' && 'its BMC says that it is off' || null"
+    problem = "power != 'On' && 'its BMC reports that it is off' || null"
     on, off = discover([{"name": "a", "power": "On"}, {"name": "b", "power": "Off"}], tmp_path, {"problem": problem})
-    assert (on.reachable, off.reachable, off.problem) == (True, False, "its BMC says that it is off")
+    assert (on.reachable, off.reachable, off.problem) == (True, False, "its BMC reports that it is off")
 
 
 def test_trays_without_a_name_are_counted_and_none_at_all_is_an_error(tmp_path: Path) -> None:
@@ -196,9 +196,9 @@ def test_added_functions(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- pages
 
 
-def pages(asked: Asked, reply: Reply) -> None:
+def pages(request: Request, reply: Reply) -> None:
     """Three pages of one tray each, which name the next one in the document and in the header Link."""
-    number = int(asked.target.partition("page=")[2] or 1)
+    number = int(request.target.partition("page=")[2] or 1)
     there = f"/api/trays?page={number + 1}" if number < 3 else None
     link = {"Link": f'</first>; rel="first", <{there}>; title="a, b"; rel="next"'} if there else {}
     reply.json(
@@ -211,21 +211,21 @@ def test_pages_are_followed(follow: str) -> None:
     with served(pages) as server:
         observed = from_web(f"{server.url}/api/trays", next=follow, token=SECRET, token_prefix="Token")
     assert [row.tray for row in observed] == ["t1", "t2", "t3"]
-    assert {asked.headers["authorization"] for asked in server.asked} == {f"Token {SECRET}"}
+    assert {request.headers["authorization"] for request in server.requests} == {f"Token {SECRET}"}
 
 
 def test_one_page_without_next_and_a_header_of_its_own() -> None:
     with served(pages) as server:
         assert len(from_web(f"{server.url}/api/trays", token=SECRET, token_header="X-Auth-Token")) == 1
-    assert server.asked[0].headers["x-auth-token"] == SECRET
+    assert server.requests[0].headers["x-auth-token"] == SECRET
 
 
 def test_a_next_page_with_scheme_and_port_behind_a_proxy() -> None:
-    def answering(asked: Asked, reply: Reply) -> None:
-        there = "https://127.0.0.1/b" if asked.target == "/a" else None
-        reply.json({"items": [{"name": asked.target[1:]}], "next": there})
+    def respond(request: Request, reply: Reply) -> None:
+        there = "https://127.0.0.1/b" if request.target == "/a" else None
+        reply.json({"items": [{"name": request.target[1:]}], "next": there})
 
-    with served(answering) as server:
+    with served(respond) as server:
         assert [row.tray for row in from_web(f"{server.url}/a", next="next")] == ["a", "b"]
 
 
@@ -242,7 +242,7 @@ def test_a_next_page_with_scheme_and_port_behind_a_proxy() -> None:
 )
 def test_an_invalid_next_page(target: Any, reported: str) -> None:
     with (
-        served(lambda _asked, reply: reply.json({"items": [], "next": target})) as server,
+        served(lambda _request, reply: reply.json({"items": [], "next": target})) as server,
         pytest.raises(NvlinkError, match=reported) as caught,
     ):
         from_web(f"{server.url}/loop", next="next", token=SECRET)
@@ -251,16 +251,16 @@ def test_an_invalid_next_page(target: Any, reported: str) -> None:
 
 def test_too_many_pages() -> None:
     with (
-        served(lambda asked, reply: reply.json({"items": [], "next": f"{asked.target}x"})) as server,
+        served(lambda request, reply: reply.json({"items": [], "next": f"{request.target}x"})) as server,
         pytest.raises(NvlinkError, match="would be page 5; raise max_pages"),
     ):
         from_web(f"{server.url}/a", next="next", max_pages=4)
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
 def test_a_page_without_the_list() -> None:
     with (
-        served(lambda _asked, reply: reply.json({"detail": SECRET})) as server,
+        served(lambda _request, reply: reply.json({"detail": SECRET})) as server,
         pytest.raises(NvlinkError, match=r"rest: trays returns no list on the page http://127\.0\.0\.1:\d+/a; correct"),
     ):
         from_web(f"{server.url}/a?key={SECRET}")
@@ -365,7 +365,7 @@ def test_the_nmx_m_example(tmp_path: Path) -> None:
 def test_the_bmc_example(tmp_path: Path) -> None:
     first, second = cooked("A BMC inventory", tmp_path)
     assert (first.tray, first.identity, first.tray_index, first.reachable) == ("r01t01", None, 0, True)
-    assert (second.tray, second.reachable, second.problem) == ("r01t02", False, "its BMC says that it is off")
+    assert (second.tray, second.reachable, second.problem) == ("r01t02", False, "its BMC reports that it is off")
 
 
 HOSTILE = st.recursive(

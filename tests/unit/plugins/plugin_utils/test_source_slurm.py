@@ -152,7 +152,7 @@ def test_a_block_of_unknown_trays_is_a_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"command": ["/nowhere/scontrol"]}, r"^slurm: '/nowhere/scontrol show topoconf' cannot be started \("),
         ({"command": "sleep 30;", "timeout": 0.2}, r"^slurm: .* (did not answer in 0\.2 seconds|fails \()"),
@@ -162,13 +162,13 @@ def test_a_block_of_unknown_trays_is_a_finding(tmp_path: Path) -> None:
         ({"command": ["sh", "-c", "echo '- {'"]}, r"^slurm: "),
     ],
 )
-def test_an_outage_is_reported_within_the_timeout(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(OutageError, match=says):
+def test_an_outage_is_reported_within_the_timeout(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OutageError, match=message):
         slurm.discover(options, NOW)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"command": []}, r"^slurm: command is \[\], write a command "),
         ({"command": "'"}, r"^slurm: command cannot be split \("),
@@ -177,8 +177,8 @@ def test_an_outage_is_reported_within_the_timeout(options: dict[str, Any], says:
         ({"timeout": 0}, r"^slurm: timeout is 0, "),
     ],
 )
-def test_a_wrong_option_is_told(tmp_path: Path, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(NvlinkError, match=says) as caught:
+def test_a_wrong_option_is_one_sentence(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(NvlinkError, match=message) as caught:
         slurm.discover({**scontrol(tmp_path, TOPOCONF), **options}, NOW)
     assert not isinstance(caught.value, OutageError)
 

@@ -13,10 +13,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import topograph
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
-    Asked,
     Reply,
-    ask_directly,
+    Request,
     served,
+    without_proxy,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ YAML = """- topology: blocks
 
 @pytest.fixture(autouse=True)
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_directly(monkeypatch)
+    without_proxy(monkeypatch)
 
 
 class Topograph:
@@ -57,8 +57,8 @@ class Topograph:
     def __init__(self, body: str = CONF, status: int = 200, pending: int = 0, request: str = "1f2e3d") -> None:
         self.body, self.status, self.pending, self.request = body, status, pending, request
 
-    def __call__(self, asked: Asked, reply: Reply) -> None:
-        if asked.method == "POST":
+    def __call__(self, request: Request, reply: Reply) -> None:
+        if request.method == "POST":
             reply.send(202, f"{self.request}\n".encode())
         elif self.pending:
             self.pending -= 1
@@ -68,8 +68,8 @@ class Topograph:
 
 
 def discover(url: str, **options: Any) -> list[Observation]:
-    asked = {"url": url, "provider": {"name": "infiniband-bm"}, "poll_interval": 0.05, "timeout": 5, **options}
-    return topograph.discover(asked, NOW).observations
+    settings = {"url": url, "provider": {"name": "infiniband-bm"}, "poll_interval": 0.05, "timeout": 5, **options}
+    return topograph.discover(settings, NOW).observations
 
 
 def found(body: str, **options: Any) -> list[Observation]:
@@ -77,8 +77,8 @@ def found(body: str, **options: Any) -> list[Observation]:
         return discover(server.url, **options)
 
 
-def refused(answering: Any, **options: Any) -> str:
-    with served(answering) as server, pytest.raises(NvlinkError) as caught:
+def refused(respond: Any, **options: Any) -> str:
+    with served(respond) as server, pytest.raises(NvlinkError) as caught:
         discover(server.url, **options)
     assert str(caught.value).startswith("topograph: http://127.0.0.1:")
     assert SECRET not in str(caught.value)
@@ -100,7 +100,7 @@ def test_the_requests_and_their_number() -> None:
     with served(Topograph(pending=2)) as server:
         provider = {"name": "netq", "params": {"apiUrl": "https://nmx"}, "creds": {"username": "u", "password": SECRET}}
         discover(f"{server.url}/", provider=provider, nodes=[{"region": "local", "instances": {"i1": "r01t01"}}])
-    post, *polls = server.asked
+    post, *polls = server.requests
     assert (post.method, post.target) == ("POST", "/v1/generate")
     assert json.loads(post.body) == {
         "provider": provider,
@@ -158,7 +158,7 @@ def test_an_unknown_request_differs_from_a_failed_one() -> None:
 )
 def test_a_refused_request(status: int, reported: str) -> None:
     assert reported in refused(
-        lambda _asked, reply: reply.send(status, SECRET.encode()), provider={"name": "x", "creds": {"k": [SECRET]}}
+        lambda _request, reply: reply.send(status, SECRET.encode()), provider={"name": "x", "creds": {"k": [SECRET]}}
     )
 
 
@@ -186,10 +186,10 @@ def test_a_topology_that_cannot_be_used(body: str, reported: str) -> None:
 
 
 def test_a_topology_that_is_no_text() -> None:
-    def answering(asked: Asked, reply: Reply) -> None:
-        reply.send(202 if asked.method == "POST" else 200, b"id" if asked.method == "POST" else b"\xff\xfe")
+    def respond(request: Request, reply: Reply) -> None:
+        reply.send(202 if request.method == "POST" else 200, b"id" if request.method == "POST" else b"\xff\xfe")
 
-    assert "it is not UTF-8" in refused(answering)
+    assert "it is not UTF-8" in refused(respond)
 
 
 @pytest.mark.parametrize(
