@@ -98,7 +98,7 @@ class _Site:
         variables = {
             "fabric_file": str(self.fabric),
             "fabric_hosts": "trays",
-            "accept": "gates",
+            "fabric_accept": "gates",
             "slurm_topology_manage_conf": True,
             "slurm_topology_rehearse": "never",
             "imex_hosts": "trays",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Fixtures of the tests that run real processes: virtual racks that always go down again."""
+"""Fixtures of the tests that run real processes: virtual racks that are always removed at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Function, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the daemons' messages to a failure's report: when it is read, their lab is gone."""
+    """Add the daemons' messages to the report of a failure, since the lab is removed with the test."""
     report = yield
     if call.when == "call" and report.failed:
         given = [getattr(value, "racks", value) for value in item.funcargs.values()]
@@ -145,12 +145,12 @@ def four_trays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]
 
 @pytest.fixture(scope="module")
 def own_four_trays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """The same trays for a module whose tests stop or change hosts."""
+    """The same trays for one module, whose tests stop or change hosts."""
     with running_lab(tmp_path_factory.mktemp("lab")) as racks:
         yield racks
 
 
-# The newest one that the lab has runs in `make test-all`.
+# The newest version of the lab runs in `make test-all` alone.
 KUBERNETES_VERSIONS = (
     programs.VERSIONS[0],
     pytest.param(programs.VERSIONS[1], marks=pytest.mark.two_racks),
@@ -159,6 +159,6 @@ KUBERNETES_VERSIONS = (
 
 @pytest.fixture(scope="module", params=KUBERNETES_VERSIONS)
 def control_plane(request: pytest.FixtureRequest) -> Iterator[plane.ControlPlane]:
-    """A control plane without nodes, shared by the tests of a module: each takes away what it made."""
+    """A control plane without nodes, shared by the tests of a module: each removes what it created."""
     with plane.control_plane(request.param) as running:
         yield running

@@ -18,15 +18,15 @@ from .commands import environment
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = "ansible(?:-[a-z]+)?|make|scontrol|sacctmgr|sbatch|srun|kubectl|helm|systemctl|journalctl|git|tests/lab/lab"
-# Commands that are run as they stand by something else than a test that follows their page.
+# Commands that other tests or tools run unchanged.
 RUN_BY = {
     "make demo": "tests/integration/test_demo.py",
     "make test": ".ci/run",
     "ansible-galaxy collection install rackscale.nvlink": "tests/tools/artifact.py",
 }
-# An operator puts in what the run before has printed.
+# An operator replaces it with the sha256 that the last run printed.
 PLACEHOLDER = "SHA_THAT_DISCOVER_PRINTED"
-# Who commits a fabric file.
+# The author of commits of the fabric file.
 IDENTITY = {"GIT_AUTHOR_NAME": "op", "GIT_COMMITTER_NAME": "op", "EMAIL": "op@example.com"}
 _COMMAND = re.compile(rf"^(?: *)((?:[A-Z_]+=\S+ )*(?:{PROGRAMS}) .*?)(?: {{2,}}#.*)?$")
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -52,7 +52,7 @@ def _blocks(page: str) -> list[str]:
     """The code blocks of a page in their order, fenced or indented, without their indentation."""
     text = (CHECKOUT / page).read_text()
     fenced = [(found.start(), textwrap.dedent(found[3])) for found in _FENCED.finditer(text)]
-    # What is fenced may be indented too, as in a list.
+    # Fenced blocks may be indented too, as in a list.
     bare = _FENCED.sub(lambda found: "x" * len(found[0]), text)
     indented = [(found.start(), textwrap.dedent(found[0])) for found in _INDENTED.finditer(bare)]
     return [block.strip("\n") + "\n" for _start, block in sorted(fenced + indented) if block.strip()]
@@ -65,14 +65,14 @@ def commands(page: str) -> list[Command]:
 
 
 def files(page: str) -> dict[str, str]:
-    """The files of a page: blocks whose first line is a comment with the file's name."""
+    """The files of a page: blocks that begin with a comment line with the file name."""
     return {found[1]: block for block in _blocks(page) if (found := _FILE_NAME.match(block))}
 
 
 class Shell:
     """An operator's shell in one folder, with the environment's programs on its path."""
 
-    # A command that takes longer hangs: far more than any on the lab's few trays takes next to other work.
+    # The timeout of a command: far longer than any command takes on the few trays of a lab on a busy machine.
     seconds = 400.0
 
     def __init__(self, folder: Path, **more: str) -> None:
@@ -81,7 +81,7 @@ class Shell:
         self.reported = ""
 
     def filled(self, command: str) -> str:
-        """The command with what the run before has printed."""
+        """The command with the sha256 that the last run printed."""
         if PLACEHOLDER not in command:
             return command
         return command.replace(PLACEHOLDER, re.findall(r"\b[0-9a-f]{64}\b", self.reported)[-1])

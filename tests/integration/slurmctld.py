@@ -95,7 +95,7 @@ class Slurmctld:
 
     @staticmethod
     def nodes(hostlist: str, *more: str) -> str:
-        # CLOUD: they count as idle without a slurmd. An address each, or every name costs a name look-up.
+        # CLOUD nodes count as idle without a slurmd. Each has an address, which avoids a DNS query per name.
         return f"NodeName={hostlist} NodeAddr=127.0.0.1 CPUs=4 State=CLOUD {' '.join(more)}"
 
     def share(self, path: Path) -> None:

@@ -58,7 +58,7 @@ class Site:
         return path
 
     def set_site(self, name: str) -> None:
-        """Let a tray say its facts as they are now."""
+        """Write the current facts of a tray, which its programs print."""
         facts = self.facts[name]
         links = [
             {"ifname": row["interface"], "addr_info": [{"local": row["address"], "prefixlen": row["prefix"]}]}
@@ -111,7 +111,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def discovered(site: Site) -> Site:
-    """A site whose fabric file stands."""
+    """A site with an accepted fabric file."""
     site.discover("-e", "fabric_accept=gates")
     return site
 
@@ -175,7 +175,7 @@ def test_a_move_is_checked_proposed_tampered_with_and_accepted(discovered: Site)
 
 
 @pytest.mark.any_core
-def test_gates_object_when_too_many_trays_move(discovered: Site) -> None:
+def test_a_gate_refuses_a_move_of_too_many_trays(discovered: Site) -> None:
     before = discovered.path.read_bytes()
     discovered.move("r02t01", 5)
     discovered.move("r02t02", 5)
@@ -251,7 +251,7 @@ def test_node_names_of_the_site(site: Site) -> None:
         "fabric_domain_names": {site.facts["r02t01"]["chassis_serial"]: "hall_b"},
         "fabric_expected_trays": 18,
         "imex_network": ["10.0.0.0/16"],
-        "accept": "gates",
+        "fabric_accept": "gates",
     }
     # As variables of the inventory, for extra variables reach every host in any case.
     for host in site.hosts.values():

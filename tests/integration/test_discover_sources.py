@@ -17,7 +17,7 @@ def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_pa
     path = tmp_path / "fabric.json"
     options = {
         "fabric_file": str(path),
-        "accept": "gates",
+        "fabric_accept": "gates",
         "fabric_sources": [{"simulation": {"racks": 2, "trays_per_rack": 3}}],
         "fabric_expected": {"hall_a": "r01t[01-03]", "hall_b": "r02t[01-03]"},
         "fabric_max_age": 600,

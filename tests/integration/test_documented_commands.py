@@ -17,7 +17,7 @@ from .conftest import RunningLab, lab_command, running_lab
 sys.path.insert(0, str(pages.CHECKOUT / "tests" / "lab"))
 from nvlab import imex
 
-# What this module follows on the lab: from a folder with hosts.yml alone, and from one with a fabric file.
+# The pages that this module follows: in a folder with hosts.yml alone, and in one with a fabric file.
 FROM_NOTHING = ("README.md", "docs/quick-start.md")
 WITH_A_FABRIC = ("docs/imex.md", "docs/imex-domain.md", "docs/report.md", "docs/monitoring.md")
 DISCOVER = (
@@ -36,14 +36,14 @@ def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 
 @pytest.fixture
 def shell(racks: RunningLab, tmp_path: Path) -> pages.Shell:
-    """In a folder that holds the lab's own names."""
+    """A shell in a folder with the inventory of the lab."""
     (tmp_path / "hosts.yml").write_text(racks.inventory.read_text())
     return pages.Shell(tmp_path)
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize("page", FROM_NOTHING)
-def test_a_page_leads_from_hosts_to_blocks_in_slurm(racks: RunningLab, shell: pages.Shell, page: str) -> None:
+def test_the_commands_of_a_page_configure_blocks_in_slurm(racks: RunningLab, shell: pages.Shell, page: str) -> None:
     shell.type("git init -q")
     shell.follow(page)
     assert shell.type("ansible-inventory -i cluster.nvlink.yml --graph").stdout.count("@nvlink_clique_") == 2
@@ -52,7 +52,7 @@ def test_a_page_leads_from_hosts_to_blocks_in_slurm(racks: RunningLab, shell: pa
 
 @pytest.mark.lab
 @pytest.mark.parametrize("page", WITH_A_FABRIC)
-def test_a_page_is_followed_where_there_is_a_fabric_file(shell: pages.Shell, page: str) -> None:
+def test_the_commands_of_a_page_run_with_a_fabric_file(shell: pages.Shell, page: str) -> None:
     shell.type(DISCOVER)
     (shell.folder / "cluster.nvlink.yml").write_text(pages.files("docs/quick-start.md")["cluster.nvlink.yml"])
     shell.follow(page)
@@ -70,5 +70,5 @@ def test_every_documented_command_is_tested(command: pages.Command) -> None:
         if f'"{command.page}"' in test.read_text() and "pages" in test.read_text()
     ]
     assert followers, (
-        f"{command.page} tells to type `{command.text}`, and no test of tests/integration follows that page"
+        f"{command.page} has the command `{command.text}`, and no test of tests/integration follows that page"
     )

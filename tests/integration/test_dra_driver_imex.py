@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook kubernetes on trays of the lab that are nodes: IMEX changes hands between the driver and the trays."""
+"""The playbook kubernetes on trays of the lab that are nodes: IMEX is run by the driver or by the trays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .test_kubernetes_lab import until
 pytestmark = [pytest.mark.lab, pytest.mark.kubernetes, pytest.mark.minutes]
 
 TRAYS = [f"r01t{number:02d}" for number in range(1, 5)]
-# The lab's kernel offers no channels.
+# The lab's kernel has no IMEX channels.
 DEVICES = "/root/devices"
 
 
@@ -36,17 +36,17 @@ class Racks:
     def __init__(self, lab: RunningLab, folder: Path) -> None:
         self.lab, self.cluster = lab, ControlPlane(lab.name)
         self.fabric, self.folder = folder / "fabric.json", folder
-        given = {"fabric_file": str(self.fabric), "fabric_hosts": "trays", "accept": "gates"}
+        given = {"fabric_file": str(self.fabric), "fabric_hosts": "trays", "fabric_accept": "gates"}
         self._ansible("rackscale.nvlink.discover", given)
-        offered = f"printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}"
+        write = f"printf 'Character devices:\\n  4 nvidia-caps-imex-channels\\n' > {DEVICES}"
         for tray in TRAYS:
-            lab.exec(tray, "sh", "-c", offered)
+            lab.exec(tray, "sh", "-c", write)
 
     def run(self, *options: str, check: bool = True, **variables: Any) -> subprocess.CompletedProcess[str]:
         return self._ansible("rackscale.nvlink.kubernetes", {**self.variables(), **variables}, *options, check=check)
 
     def variables(self) -> dict[str, Any]:
-        """What the site says of itself."""
+        """The variables of the site."""
         return {
             "fabric_file": str(self.fabric),
             "dra_driver_tray_hosts": "trays",
@@ -72,12 +72,12 @@ class Racks:
         return {"ANSIBLE_DEPRECATION_WARNINGS": "false", **homes, **direct}
 
     def units(self) -> set[str]:
-        """What systemd says of nvidia-imex.service on the trays."""
+        """The states of nvidia-imex.service on the trays."""
         show = ("systemctl", "show", "--property=LoadState,ActiveState", "--value", "nvidia-imex.service")
         return {" ".join(self.lab.exec(tray, *show).stdout.split()) for tray in TRAYS}
 
     def mode(self) -> str:
-        """Whose IMEX the installed driver goes by."""
+        """The IMEX mode of the installed driver."""
         rows = self.cluster.api().items(f"apis/apps/v1/namespaces/{chart.NAME}/daemonsets")
         plugin = next(row for row in rows if row["metadata"]["name"].endswith("-kubelet-plugin"))
         container = plugin["spec"]["template"]["spec"]["containers"][0]
@@ -101,7 +101,7 @@ def racks(tmp_path: Path) -> Iterator[Racks]:
 DRIVERS, HOSTS = ({"masked inactive"}, "driverManaged"), ({"loaded active"}, "hostManaged")
 
 
-def test_imex_changes_hands_in_the_right_order_and_never_under_a_compute_domain(racks: Racks) -> None:
+def test_the_owner_of_imex_changes_trays_first_and_never_with_a_compute_domain(racks: Racks) -> None:
     racks.run()
     assert (racks.units(), racks.mode()) == DRIVERS
     for shape, before, after in (("host_managed", DRIVERS, HOSTS), ("compute_domains", HOSTS, DRIVERS)):
@@ -111,7 +111,7 @@ def test_imex_changes_hands_in_the_right_order_and_never_under_a_compute_domain(
         assert "The owner of IMEX cannot change while ComputeDomains exist (default/work)" in printed(refused)
         assert (racks.units(), racks.mode()) == before
         racks.end()
-        # The trays first: a release that is refused leaves them with their new owner, and the next run goes on.
+        # Trays change first: after a failed Helm upgrade they keep the new owner, and the next run continues.
         broken = racks.run(check=False, dra_driver_shape=shape, dra_driver_chart=str(racks.folder / "no-chart"))
         assert broken.returncode != 0
         assert (racks.units(), racks.mode()) == (after[0], before[1])
@@ -121,8 +121,8 @@ def test_imex_changes_hands_in_the_right_order_and_never_under_a_compute_domain(
     assert all("changed=0 " in line for line in again.stdout.partition("PLAY RECAP")[2].splitlines()[1:] if line)
 
 
-def test_the_pages_of_kubernetes_are_followed_word_for_word(racks: Racks) -> None:
-    """One after the other, as a site does: the driver, then the schedulers' objects, then their removal."""
+def test_the_commands_of_the_kubernetes_pages_run_unchanged(racks: Racks) -> None:
+    """In the order of a site: the driver, the schedulers' objects, then their removal."""
     shell = pages.Shell(racks.folder, **racks.environment())
     (racks.folder / "hosts.yml").write_text(racks.lab.inventory.read_text())
     (racks.folder / "group_vars").mkdir()

@@ -200,7 +200,7 @@ def test_a_value_of_a_live_release_is_changed_once(site: Site, plugin: bool) -> 
         shutil.copytree(HELM_DIFF, site.plugins / "diff")
     site.install()
     site.work("r01t01")
-    held = site.claims()
+    claims = site.claims()
     louder = {**LABELLED, "logVerbosity": "6"}
     checked = site.run("--check", "--diff", "--tags", "release", dra_driver_values=louder)
     assert changed(checked) == 1
@@ -210,7 +210,7 @@ def test_a_value_of_a_live_release_is_changed_once(site: Site, plugin: bool) -> 
     assert verbosity(site) == "6"
     assert changed(done) == 1
     assert changed(site.run("--tags", "release", dra_driver_values=louder)) == 0
-    assert site.claims() == held
+    assert site.claims() == claims
 
 
 def verbosity(site: Site) -> str | None:
@@ -242,8 +242,8 @@ def test_a_release_of_25_12_is_upgraded_and_keeps_its_names_and_claims(site: Sit
     values = (*ONLY_DOMAINS, "--set-string", "logVerbosity=secret")
     site.running.helm("install", NAME, old, "--namespace", NAME, "--create-namespace", *values)
     site.work("r01t01", "r01t02")
-    held = site.claims()
-    assert list(held.values()) == [True, True]
+    claims = site.claims()
+    assert list(claims.values()) == [True, True]
     assert "numNodes" in json.dumps(required(site.running.api().get(CRD)))
     checked = site.run("--check")
     assert "dra_release_old" in checked.stderr
@@ -258,7 +258,7 @@ def test_a_release_of_25_12_is_upgraded_and_keeps_its_names_and_claims(site: Sit
     release = site.release()
     assert release is not None
     assert release["chart"] == f"{NAME}-{site.version}"
-    assert site.claims() == held
+    assert site.claims() == claims
     names = [row["metadata"]["name"] for row in plugins(site)]
     assert names == [f"{chart.OLD_NAME}-kubelet-plugin"]
     assert "numNodes" not in json.dumps(required(site.running.api().get(CRD)))
@@ -344,11 +344,11 @@ def test_each_fault_of_a_running_driver_is_reported_until_it_is_fixed(site: Site
         ("r01t04", {"plugin": "silent"}, {"plugin": "ok"}, "dra_slice_missing", "on r01t04"),
         ("r01t03", {"daemon": "not_ready"}, {"daemon": "ok"}, "dra_domain_unready", "on node r01t03 the daemon is Not"),
     ]
-    for node, wrong, right, code, words in faults:
+    for node, wrong, right, code, text in faults:
         if code == "dra_slice_missing":
             site.running.kubectl("delete", "resourceslice", f"{node}-{domains.DOMAIN_DRIVER}")
         fault(site, node, **wrong)()
-        until(code, lambda code=code, words=words: any(words in row for row in site.findings(code)))
+        until(code, lambda code=code, text=text: any(text in row for row in site.findings(code)))
         fault(site, node, **right)()
         until(f"no {code}", lambda code=code: not site.findings(code))
     # --check reports the same and changes nothing.
@@ -358,12 +358,12 @@ def test_each_fault_of_a_running_driver_is_reported_until_it_is_fixed(site: Site
     site.running.kubectl("delete", "deviceclass", "compute-domain-daemon.nvidia.com")
     checked = site.run("--check", check=False)
     assert checked.returncode != 0
-    for words in (
+    for text in (
         "The DeviceClass compute-domain-daemon.nvidia.com is missing",
         f"The label {nodes.CLIQUE} of node r01t04 is other.7, but its GPUs report",
         "Leftovers of the deleted ComputeDomain 0b1c block others: the label of node r01t02",
     ):
-        assert words in printed(checked), words
+        assert text in printed(checked), text
     assert site.running.kubectl("get", "deviceclass", "compute-domain-daemon.nvidia.com", check=False) == ""
 
 
@@ -452,7 +452,7 @@ REFUSED = {
     "broken": "is not valid YAML",
     "absent": "cannot be read",
 }
-ASK = """
+PREFLIGHT_PLAY = """
 - hosts: localhost
   gather_facts: false
   tasks:
@@ -477,12 +477,12 @@ def test_rejected_credentials_are_one_sentence_without_a_secret(site: Site) -> N
     for name, make in kinds.items():
         made = make(site.running)
         files[name] = made if name in ("absent", "broken") else users.outside(site.running, made)
-    (site.folder / "ask.yml").write_text(ASK)
+    (site.folder / "refused.yml").write_text(PREFLIGHT_PLAY)
     given = {"files": [str(path) for path in files.values()], "messages": str(site.folder / "messages.json")}
-    done = ansible("ansible-playbook", "-vvv", "-e", json.dumps(given), site.folder / "ask.yml")
+    done = ansible("ansible-playbook", "-vvv", "-e", json.dumps(given), site.folder / "refused.yml")
     sentences = json.loads((site.folder / "messages.json").read_text())
-    for (name, words), sentence in zip(REFUSED.items(), sentences, strict=True):
-        assert words in sentence, name
+    for (name, text), sentence in zip(REFUSED.items(), sentences, strict=True):
+        assert text in sentence, name
         assert "\n" not in sentence.strip()
     # The role stops at its first read too.
     stopped = site.run("-vvv", check=False, dra_driver_kubeconfig=str(files["expired"]))

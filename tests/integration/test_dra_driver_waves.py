@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The DRA driver in waves on a real control plane: its DaemonSet controller, and a stand-in for the driver's own pods.
 
-The trays of the rollout are names on this machine, as in test_rollout.py; what changes are the nodes of those names.
+The trays of the rollout are local hosts, as in test_rollout.py; the rollout changes the nodes of the same names.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Fleet(Site):
         self.fabric_file = folder / "fabric.json"
         self.fabric_file.write_text(json.dumps(fabric(racks=3, trays=2, split=()).as_dict()))
         (folder / "inventory.yml").write_text(json.dumps({"nvlink": {"hosts": hosts}}))
-        self.left_file = folder / "fabric.rollout-dra.json"
+        self.progress_file = folder / "fabric.rollout-dra.json"
 
     def install_restricted(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        # The label of cliques is the site's here, for a tray that is no more than a name has no GPUs to compare.
+        # Another writer owns the clique label here, since a local host has no GPUs to compare.
         options = {"dra_driver_values": {}, "dra_driver_external_label_writer": True, "dra_driver_waves": True}
         return self.run(*arguments, **options, **more)
 
@@ -55,7 +55,7 @@ class Fleet(Site):
         kept = play.read_text()
         play.write_text(json.dumps([{"import_playbook": "rackscale.nvlink.rollout"}]))
         try:
-            # That a site names the trays of the whole driver widens no wave.
+            # dra_driver_trays of the site must not widen a wave.
             given = {"rollout_name": "dra", "fabric_file": str(self.fabric_file), "dra_driver_wait": 20, **more}
             given["dra_driver_trays"] = sorted(FIRST | SECOND | THIRD)
             values = {"dra_driver_values": {}, "dra_driver_external_label_writer": True, "dra_driver_waves": True}
@@ -64,13 +64,13 @@ class Fleet(Site):
             play.write_text(kept)
 
     @property
-    def left(self) -> dict[str, str]:
-        if not self.left_file.exists():
+    def unfinished(self) -> dict[str, str]:
+        if not self.progress_file.exists():
             return {}
-        return {name: row["state"] for name, row in json.loads(self.left_file.read_text())["cliques"].items()}
+        return {name: row["state"] for name, row in json.loads(self.progress_file.read_text())["cliques"].items()}
 
     @property
-    def let_in(self) -> set[str]:
+    def enabled(self) -> set[str]:
         return {row["metadata"]["name"] for row in self.running.api().items(nodes.PATH) if waves.is_enabled(row)}
 
     def pods(self) -> dict[str, str]:
@@ -90,50 +90,50 @@ def fleet(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Fleet]:
     made.clear()
 
 
-def test_it_goes_out_canary_first_stops_at_a_failed_clique_and_goes_on_with_what_is_left(fleet: Fleet) -> None:
+def test_the_canary_is_first_a_failed_clique_stops_the_rollout_and_a_resume_finishes_it(fleet: Fleet) -> None:
     without = fleet.rollout()
     assert "install the driver with waves first" in printed(without)
-    assert (without.returncode != 0, fleet.let_in) == (True, set())
+    assert (without.returncode != 0, fleet.enabled) == (True, set())
 
     assert changed(fleet.install_restricted()) > 0
-    assert (fleet.let_in, fleet.pods(), fleet.published()) == (set(), {}, set())
+    assert (fleet.enabled, fleet.pods(), fleet.published()) == (set(), {}, set())
     again = fleet.install_restricted()
     assert changed(again) == 0
     assert "dra_waves_pending" in printed(again)
 
-    looked = fleet.rollout("--check", "--diff")
-    assert (looked.returncode, fleet.let_in) == (0, set()), printed(looked)
-    assert "+r01t01: rackscale.nvlink/dra-driver=true" in looked.stdout
+    preview = fleet.rollout("--check", "--diff")
+    assert (preview.returncode, fleet.enabled) == (0, set()), printed(preview)
+    assert "+r01t01: rackscale.nvlink/dra-driver=true" in preview.stdout
 
     driver.set_faults(fleet.running.directory, "r02t01", {"plugin": "crash"})
     stopped = fleet.rollout(rollout_stop_after=1)
     assert stopped.returncode != 0
-    assert fleet.left == {"r02": "failed", "r03": "pending"}
+    assert fleet.unfinished == {"r02": "failed", "r03": "pending"}
     assert "is not ready: compute-domains CrashLoopBackOff, ordered; see kubectl" in printed(stopped), printed(stopped)
-    # What did not come up is held back again, what came up stays, and nothing else was begun.
+    # The failed node is disabled again, the ready ones stay enabled, and no other clique has started.
     until("no plugin on the node that failed", lambda: "r02t01" not in fleet.pods())
-    assert fleet.let_in == {*FIRST, "r02t02"}
+    assert fleet.enabled == {*FIRST, "r02t02"}
     assert fleet.published() == {*FIRST, "r02t02"}
 
     driver.set_faults(fleet.running.directory, "r02t01", {"plugin": "ok"})
     first = {name: uid for name, uid in fleet.pods().items() if name in FIRST}
-    on = fleet.rollout(rollout_resume=str(fleet.left_file))
-    assert (on.returncode, fleet.left) == (0, {}), printed(on)
-    assert fleet.let_in == fleet.published() == {*FIRST, *SECOND, *THIRD}
+    on = fleet.rollout(rollout_resume=str(fleet.progress_file))
+    assert (on.returncode, fleet.unfinished) == (0, {}), printed(on)
+    assert fleet.enabled == fleet.published() == {*FIRST, *SECOND, *THIRD}
     assert first.items() <= fleet.pods().items()
     assert "changed=0" in fleet.rollout().stdout
     assert "dra_waves_pending" not in printed(fleet.install_restricted())
 
 
-def test_a_running_release_stays_where_it_is_and_its_next_value_comes_in_waves(fleet: Fleet) -> None:
+def test_a_running_release_stays_on_all_nodes_and_its_next_value_is_applied_in_waves(fleet: Fleet) -> None:
     fleet.running.helm(
         "install", NAME, fleet.chart, "--namespace", NAME, "--create-namespace", "--set", "resources.gpus.enabled=false"
     )
-    until("what the driver publishes", lambda: len(fleet.published()) == 6)
+    until("the slices of all nodes", lambda: len(fleet.published()) == 6)
     before = fleet.pods()
     verbose = {"dra_driver_values": {"logVerbosity": "6"}}
     fleet.run(dra_driver_external_label_writer=True, dra_driver_waves=True, **verbose)
-    assert (fleet.let_in, fleet.pods()) == ({*FIRST, *SECOND, *THIRD}, before)
+    assert (fleet.enabled, fleet.pods()) == ({*FIRST, *SECOND, *THIRD}, before)
 
     canary = fleet.rollout("--limit", "r01t01,r01t02,localhost", **verbose)
     now = fleet.pods()
@@ -147,4 +147,4 @@ def test_a_running_release_stays_where_it_is_and_its_next_value_comes_in_waves(f
     assert {name for name, uid in fleet.pods().items() if uid != now[name]} == {*SECOND, *THIRD}
 
     fleet.run(dra_driver_state="absent", dra_driver_waves=True)
-    assert fleet.let_in == set()
+    assert fleet.enabled == set()

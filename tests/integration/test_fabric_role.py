@@ -81,7 +81,7 @@ def test_the_daemons_are_configured_as_on_a_tray(trays: Trays) -> None:
 
 
 def test_the_fabric_manager_keeps_running_where_no_gpu_reports_a_domain(trays: Trays) -> None:
-    """As on an HGX system, whose own switches it manages."""
+    """As on an HGX system, whose switches the fabric manager manages."""
     trays.racks.set("r01t01", "state=not_supported")
     trays.sh(f"systemctl enable --now {DAEMONS[1]}")
     try:

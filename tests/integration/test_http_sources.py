@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sources that ask other services, as users meet them: through ansible-inventory, with servers good and bad."""
+"""The sources that query other services, through ansible-inventory, with working and faulty servers."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ BAD: dict[str, tuple[Responder, str]] = {
     "drip": (drip, "gave no complete answer in"),
     "huge": (huge, "returns more than 67108864 bytes"),
 }
-# Topograph's own JSON is what it is sent, its answers are text.
+# Topograph receives JSON and answers with text.
 BROKEN_JSON = (lambda _request, reply: reply.send(200, b'{"items": [{"name": "r01t0'), "that are not a JSON document")
 
 
@@ -137,7 +137,7 @@ def test_a_service_with_a_wrong_certificate_gets_no_token(tmp_path: Path, source
     with served(silent, right.server_context()) as server:
         options = {**OPTIONS[source](server.url), "ca_file": str(wrong.ca_file)}
         check_refusal(site(tmp_path, source, options), "has a certificate that is not accepted")
-    assert server.requests == []
+    assert server.askeds == []
 
 
 def check_refusal(path: Path, reported: str) -> None:

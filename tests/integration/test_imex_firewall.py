@@ -30,7 +30,7 @@ ALLOWED = "ufw status | grep -o '^[0-9]*/tcp *ALLOW' | cut -d/ -f1 | tr '\\n' ' 
 
 @pytest.fixture(scope="module")
 def walled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
-    """Both allow ssh and nothing else."""
+    """Two trays whose firewalls allow ssh alone."""
     folder = tmp_path_factory.mktemp("walled")
     scenario = yaml.safe_load((SCENARIOS / "bare.yml").read_text())
     scenario["racks"][0]["trays"] = 2
@@ -54,11 +54,11 @@ def test_closed_ports_are_reported_then_opened_then_closed(walled: Racks) -> Non
     walled.on([UFW], "ufw allow 50005/tcp")
     preview = walled.role("--check", "--diff", trays=TRAYS)
     assert preview.changed, preview.text
-    assert walled.ask(UFW, ALLOWED) == "22 50005"
+    assert walled.read(UFW, ALLOWED) == "22 50005"
     play = walled.role(trays=TRAYS)
     assert play.rc == 0, play.text
     wait_until(lambda: walled.is_up(TRAYS), "they are connected")
-    assert walled.ask(UFW, f"cat {firewall.OPENED}") == '{"ufw": [50000, 50006]}'
+    assert walled.read(UFW, f"cat {firewall.OPENED}") == '{"ufw": [50000, 50006]}'
     assert walled.role("--check", trays=TRAYS).changed == 0
     # The ports stay open when the firewalls restart.
     walled.on([UFW], "ufw reload")
@@ -69,12 +69,12 @@ def test_closed_ports_are_reported_then_opened_then_closed(walled: Racks) -> Non
     # Another port instead of the old one.
     moved = walled.role(trays=TRAYS, imex_server_port=50100)
     assert moved.rc == 0, moved.text
-    assert walled.ask(UFW, ALLOWED).split() == ["22", "50005", "50006", "50100"]
-    assert walled.ask(FIREWALLD, "firewall-cmd --list-ports") == "50005/tcp 50006/tcp 50100/tcp"
+    assert walled.read(UFW, ALLOWED).split() == ["22", "50005", "50006", "50100"]
+    assert walled.read(FIREWALLD, "firewall-cmd --list-ports") == "50005/tcp 50006/tcp 50100/tcp"
 
     off = walled.role(trays=TRAYS, imex_owner="none")
     assert off.rc == 0, off.text
-    assert walled.ask(UFW, ALLOWED).split() == ["22", "50005"]
+    assert walled.read(UFW, ALLOWED).split() == ["22", "50005"]
     for where in ("", "--permanent"):
-        assert walled.ask(FIREWALLD, f"firewall-cmd --list-ports {where}") == ""
+        assert walled.read(FIREWALLD, f"firewall-cmd --list-ports {where}") == ""
     assert walled.on(TRAYS, f"ls {firewall.OPENED} 2>/dev/null || true") == ["", ""]

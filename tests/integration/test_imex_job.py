@@ -96,8 +96,8 @@ class Site:
         return printed
 
     def job(self, number: str) -> dict[str, str]:
-        words = self.ctl(f"scontrol show job {number}").split()
-        return dict(word.partition("=")[::2] for word in words)
+        fields = self.ctl(f"scontrol show job {number}").split()
+        return dict(field.partition("=")[::2] for field in fields)
 
     def state_is(self, number: str, *states: str, seconds: float = 40.0) -> None:
         wait_until(lambda: self.job(number).get("JobState") in states, f"job {number} is {states}", seconds)
@@ -476,7 +476,7 @@ def test_the_policy_drain(each: Site) -> None:
     wait_until(lambda: "held" in each.ctl(f"squeue -h -j {number} -o %r"), "the job is held by Slurm")
 
 
-def test_the_policy_requeue_holds_in_the_end(site: Site) -> None:
+def test_the_policy_requeue_holds_the_job_after_the_last_requeue(site: Site) -> None:
     site.settings(max_requeues=0, wait=8)
     order(site.racks, "r01t02", imex="in_use")
     number = site.submit(f"-N2 -w {','.join(FIRST)}")

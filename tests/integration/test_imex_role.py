@@ -199,7 +199,7 @@ class Racks:
         assert all(process.returncode == 0 for process in running), printed
         return [out for out, _error in printed]
 
-    def ask(self, tray: str, script: str) -> str:
+    def read(self, tray: str, script: str) -> str:
         return self.inside(tray, script).communicate(timeout=120)[0].strip()
 
     def order(self, tray: str, **hooks: str) -> None:
@@ -207,7 +207,7 @@ class Racks:
 
     def status(self, tray: str) -> str:
         """The state of the domain by the ctl of one tray."""
-        found = re.search(r'"status": "(UP|DEGRADED|DOWN)"\}\s*$', self.ask(tray, "nvidia-imex-ctl -N -j"))
+        found = re.search(r'"status": "(UP|DEGRADED|DOWN)"\}\s*$', self.read(tray, "nvidia-imex-ctl -N -j"))
         return found.group(1) if found else ""
 
     def is_up(self, trays: list[str] | None = None) -> bool:
@@ -217,7 +217,7 @@ class Racks:
         return self.on(trays or TRAYS, f"cat {files.NODES_FILE}")
 
     def record(self, tray: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask(tray, f"cat {files.RECORD_FILE}"))
+        found: dict[str, Any] = json.loads(self.read(tray, f"cat {files.RECORD_FILE}"))
         return found
 
     def pids(self) -> list[str]:
@@ -290,7 +290,7 @@ def whole(racks: Racks) -> Racks:
 
 
 def journal(racks: Racks, tray: str) -> str:
-    return racks.ask(tray, "journalctl --unit nvidia-imex --output=cat --no-pager | grep ^nvlink-imex: | tail -1")
+    return racks.read(tray, "journalctl --unit nvidia-imex --output=cat --no-pager | grep ^nvlink-imex: | tail -1")
 
 
 # One list for each clique.
@@ -312,8 +312,8 @@ def test_from_bare_trays_to_a_domain(racks: Racks) -> None:
     versions = racks.on(TRAYS, "dpkg-query -W -f '${Package} ${Version}' nvidia-imex")
     assert versions == [f"nvidia-imex {DRIVER}-1"] * 4
     # 595 is in the repository, but a full upgrade does not install it.
-    assert "595." in racks.ask(TRAYS[0], "apt-cache madison nvidia-imex")
-    assert "Inst nvidia-imex" not in racks.ask(TRAYS[0], "apt-get -s dist-upgrade")
+    assert "595." in racks.read(TRAYS[0], "apt-cache madison nvidia-imex")
+    assert "Inst nvidia-imex" not in racks.read(TRAYS[0], "apt-get -s dist-upgrade")
 
     before = racks.pids()
     again = racks.role("--check"), racks.role()
@@ -338,9 +338,9 @@ def test_a_tray_that_was_off_while_its_list_changed(up: Racks) -> None:
     up.boot(off)
     newer = f"has generation {generation + 1} of the list of clique r01, this tray has"
     wait_until(lambda: newer in journal(up, off), "the check at boot logs the reason", 60.0)
-    wait_until(lambda: up.ask(off, "systemctl is-active nvidia-imex") == "inactive", "it stays off")
+    wait_until(lambda: up.read(off, "systemctl is-active nvidia-imex") == "inactive", "it stays off")
     assert up.status(TRAYS[0]) == "UP"
-    assert "!M!" not in up.ask(TRAYS[2], "nvidia-imex-ctl -N").partition("Nodes:")[2]
+    assert "!M!" not in up.read(TRAYS[2], "nvidia-imex-ctl -N").partition("Nodes:")[2]
 
     # The role on that tray alone reads the generation of its clique's other trays, and does not change them.
     before = up.pids()[:3]
@@ -368,7 +368,7 @@ def test_trays_boot_by_themselves_when_their_list_is_confirmed(up: Racks) -> Non
     up.on(TRAYS[:3], "systemctl stop nvlink-imex-list.socket")
     up.boot(TRAYS[3])
     wait_until(lambda: "systemd retries" in journal(up, TRAYS[3]), "the check logs that no member answers")
-    assert up.ask(TRAYS[3], "systemctl is-active nvidia-imex") != "active"
+    assert up.read(TRAYS[3], "systemctl is-active nvidia-imex") != "active"
     up.on(TRAYS[:3], "systemctl start nvlink-imex-list.socket")
     wait_until(up.is_up, "the check was retried")
 
@@ -377,10 +377,10 @@ def test_an_edited_list_does_not_start(up: Racks) -> None:
     """With the unit; started without the unit's check, it splits the clique, which the role reconnects."""
     up.on(TRAYS[2:3], f"systemctl stop nvidia-imex; tac {files.NODES_FILE} > /root/l; cp /root/l {files.NODES_FILE}")
     up.on(TRAYS[2:3], "systemctl start nvidia-imex")
-    assert up.ask(TRAYS[2], "systemctl is-active nvidia-imex") == "inactive"
+    assert up.read(TRAYS[2], "systemctl is-active nvidia-imex") == "inactive"
     assert "is not the node list that the role imex wrote" in journal(up, TRAYS[2])
     up.on(TRAYS[2:3], f"rm {domain.DROP_IN}; systemctl daemon-reload; systemctl start nvidia-imex")
-    wait_until(lambda: "!M!" in up.ask(TRAYS[0], "nvidia-imex-ctl -N").partition("Nodes:")[2], "they are disconnected")
+    wait_until(lambda: "!M!" in up.read(TRAYS[0], "nvidia-imex-ctl -N").partition("Nodes:")[2], "they are disconnected")
     before = up.pids()
     play = up.role()
     assert play.rc == 0, play.text
@@ -408,14 +408,14 @@ def test_a_new_driver_changes_the_package_of_the_whole_clique(up: Racks) -> None
 
 
 def test_running_jobs_block_a_change(tmp_path: Path) -> None:
-    """In a lab of its own, whose Slurm runs no prolog."""
+    """In a lab of its own, where Slurm runs no prolog."""
     with running_lab(tmp_path, "four.yml") as running:
         lab_command("packages", "--name", running.name, str(imex.packages()))
         site = Racks(running, tmp_path)
         site.cliques(ONE)
         assert site.role().rc == 0
-        job = site.ask("ctl", "sbatch --parsable --nodelist=r01t01 --output=/dev/null --wrap 'sleep 600'")
-        wait_until(lambda: site.ask("ctl", "squeue --noheader --states=R --format=%i") == job, "the job runs")
+        job = site.read("ctl", "sbatch --parsable --nodelist=r01t01 --output=/dev/null --wrap 'sleep 600'")
+        wait_until(lambda: site.read("ctl", "squeue --noheader --states=R --format=%i") == job, "the job runs")
         before = site.pids()
         site.cliques({"r01": TRAYS[:2], "r02": TRAYS[2:]})
         play = site.role()
@@ -549,7 +549,7 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     play = up.role("--diff", "-vvv", **chosen)
     assert play.rc == 0, play.text
     assert up.is_up()
-    assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in up.ask(TRAYS[0], f"cat {files.CONFIG_FILE}")
+    assert "IMEX_ENABLE_AUTH_ENCRYPTION=1\n" in up.read(TRAYS[0], f"cat {files.CONFIG_FILE}")
     key = (up.folder / "ca" / f"{TRAYS[0]}.key").read_text()
     assert "PRIVATE KEY" not in play.text
     assert key.splitlines()[1] not in play.text
@@ -573,7 +573,9 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
         assert play.rc == 0, play.text
         assert "PRIVATE KEY" not in play.text
         assert up.on(TRAYS, "grep -c 'reloading the TLS files' /var/log/nvidia-imex.log") > before_log
-        assert up.ask(TRAYS[3], f"cat {domain.TLS_FILES['key']}") == (up.folder / f"{TRAYS[3]}.key").read_text().strip()
+        assert (
+            up.read(TRAYS[3], f"cat {domain.TLS_FILES['key']}") == (up.folder / f"{TRAYS[3]}.key").read_text().strip()
+        )
         assert up.pids() == before
         wait_until(up.is_up, "they are connected with the site's certificates")
         certificates(up, "site")
@@ -611,7 +613,7 @@ def state_of(racks: Racks, tray: str) -> dict[str, Any]:
         f"ls -d {' '.join(MANAGED)} {files.NODES_FILE} {SOCKET_LINK} 2>/dev/null; {OTHERS}"
     )
     # The output lacks the empty lines at its end.
-    enabled, active, daemons, socket, channels, *there = [*racks.ask(tray, script).split("\n"), ""]
+    enabled, active, daemons, socket, channels, *there = [*racks.read(tray, script).split("\n"), ""]
     return {
         "enabled": enabled,
         "active": active,
@@ -751,7 +753,7 @@ def test_two_racks_of_which_one_is_split_with_two_forks(tmp_path: Path) -> None:
         assert site.status(second[17]) == "DEGRADED"
         site.boot(second[4])
         wait_until(lambda: "nvlink-imex:" in journal(site, second[4]), "the check at boot logs the reason")
-        assert site.ask(second[4], "systemctl is-active nvidia-imex") != "active"
+        assert site.read(second[4], "systemctl is-active nvidia-imex") != "active"
         play = site.role(trays=[second[4]], timeout=600.0)
         assert play.rc == 0, play.text
         wait_until(lambda: site.status(second[17]) == "UP", "the rack is one domain")

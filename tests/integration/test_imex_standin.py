@@ -441,7 +441,7 @@ def test_members_with_certificates_of_one_authority_connect(nodes: Fleet, tmp_pa
         certificates(node, tmp_path, nodes.addresses)
     start_all(nodes)
     status_is(nodes[0], "UP")
-    # Whoever speaks without TLS hears nothing that is not TLS; without encryption there is an answer.
+    # A client without TLS gets only TLS records; without encryption it gets an answer.
     script = """
 import socket
 link = socket.create_connection(("%s", 50000), 5)

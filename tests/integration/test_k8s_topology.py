@@ -359,7 +359,7 @@ def test_a_later_writer_takes_the_label_over_without_a_gap(site: Site) -> None:
 
 def test_a_label_of_an_unknown_program_is_taken_over_only_by_choice(site: Site) -> None:
     label(site, "r01t01", {CLIQUE: "by-hand.1"}, "kubectl-label")
-    # The right one has two owners after a takeover, which is no reason to say so for ever.
+    # After a takeover the right one has two owners, which must not be reported in every run.
     label(site, "r01t02", {CLIQUE: TEXTS["r01t02"]}, "kubectl-label")
     left = site.apply()
     assert (left.writer, "k8s_clique_label_unknown_writer" in codes(left)) == ("unknown", True)
@@ -497,7 +497,7 @@ def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
             f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: "a:b"}}}
         )
         assert codes(site.plan()) == ["k8s_object_unmanaged"]
-        # One that comes between the look and the write is not overwritten either; the server names its manager.
+        # One that is created between the read and the write is not overwritten either; the server names its manager.
         site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: None}}})
         cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
         plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
@@ -522,7 +522,7 @@ def test_a_missing_scheduler_is_reported_and_nothing_written(site: Site) -> None
 
 
 @pytest.mark.parametrize(
-    ("rules", "words"),
+    ("rules", "text"),
     [
         ([], "list nodes"),
         ([users.rule("", ["nodes"], ["list"])], "list topologies of kai"),
@@ -533,11 +533,11 @@ def test_a_missing_scheduler_is_reported_and_nothing_written(site: Site) -> None
         ([users.rule("*", ["*"], ["list"])], "patch Topology nvlink"),
     ],
 )
-def test_a_missing_right_is_named(site: Site, rules: list[Any], words: str) -> None:
-    kubeconfig = users.user(site.plane, f"topology-{abs(hash(words)) % 10**6}", rules)
+def test_a_missing_right_is_named(site: Site, rules: list[Any], text: str) -> None:
+    kubeconfig = users.user(site.plane, f"topology-{abs(hash(text)) % 10**6}", rules)
     with pytest.raises(KubernetesError) as caught:
         site.plan(kubeconfig=kubeconfig, names=("kai",))
-    assert words in str(caught.value)
+    assert text in str(caught.value)
     assert "give the account the verb" in str(caught.value)
     assert users.token_of(kubeconfig) not in str(caught.value)
 

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.kubernetes]
 
 SHARED = CHECKOUT.parent / "shared"
 SAMPLES = SHARED / "samples" / "dra-chart"
-beside = pytest.mark.skipif(
-    not SAMPLES.is_dir(), reason="the driver's own chart and definitions are not beside the checkout"
+with_samples = pytest.mark.skipif(
+    not SAMPLES.is_dir(), reason="the driver's own chart and definitions are not next to the checkout"
 )
 
 HOST_MANAGED = {
@@ -96,13 +96,13 @@ def described(value: Any) -> Any:
     return [described(inner) for inner in value] if isinstance(value, list) else value
 
 
-@beside
+@with_samples
 def test_values_are_those_of_the_drivers_chart() -> None:
     real, ours = ((folder / "values.yaml").read_text() for folder in (SAMPLES, chart.CHART))
     assert keys(yaml.safe_load(ours)) == keys(yaml.safe_load(real))
 
 
-@beside
+@with_samples
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_release_has_the_same_objects(shape: str, tmp_path: Path) -> None:
     real = objects((SAMPLES / f"rendered.{shape}.yaml").read_text())
@@ -119,10 +119,10 @@ def test_a_release_has_the_same_objects(shape: str, tmp_path: Path) -> None:
 
 
 def workload(row: dict[str, Any]) -> Any:
-    """Of a workload what others than its own programs look at."""
+    """The parts of a workload that other programs read."""
     spec, pod = row["spec"], row["spec"]["template"]["spec"]
     read = {"IMEX_MODE", "IMEX_ISOLATION", "IMEX_HOST_SOCKET_PATH", "GPU_CLIQUE_LABEL_ENABLED", "FEATURE_GATES"}
-    said = {
+    settings = {
         (part["name"], entry["name"], entry.get("value"))
         for part in pod["containers"]
         if part["name"] == "compute-domains"
@@ -137,34 +137,34 @@ def workload(row: dict[str, Any]) -> Any:
         pod["priorityClassName"],
         pod["affinity"],
         pod["tolerations"],
-        said,
+        settings,
     )
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_the_drivers_chart_refuses_ours_refuses(case: str, tmp_path: Path) -> None:
-    values, options, words = REFUSED[case]
+def test_the_labs_chart_refuses_what_the_drivers_chart_refuses(case: str, tmp_path: Path) -> None:
+    values, options, text = REFUSED[case]
     done = helm(chart.folder(tmp_path), tmp_path, values, *options)
     assert done.returncode != 0
-    assert words in done.stderr
+    assert text in done.stderr
 
 
-@beside
-def test_the_refusals_are_in_the_drivers_words() -> None:
-    said = (SAMPLES / "refusals.txt").read_text()
-    for case, (_values, _options, words) in REFUSED.items():
-        section = said.partition(f"--- {case}\n")[2].partition("\n---")[0]
-        assert words in section, case
+@with_samples
+def test_the_refusals_have_the_text_of_the_drivers_chart() -> None:
+    refusals = (SAMPLES / "refusals.txt").read_text()
+    for case, (_values, _options, text) in REFUSED.items():
+        section = refusals.partition(f"--- {case}\n")[2].partition("\n---")[0]
+        assert text in section, case
 
 
-@beside
+@with_samples
 def test_definitions_are_the_drivers_own() -> None:
     for ours in chart.crds():
         real = definition(f"{ours['metadata']['name'].partition('.')[0]}.yaml")
         assert described(ours["spec"]) == described(real["spec"])
 
 
-@beside
+@with_samples
 def test_the_stale_definition_is_that_of_the_operator() -> None:
     real = definition("computedomains.stale-gpu-operator-26.7.0.yaml")
     assert sorted_lists(described(chart.stale_crd()["spec"])) == sorted_lists(described(real["spec"]))

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The lab's control plane is a real one: what it serves, how it fails, and what stands in for the driver's pods."""
+"""The lab's real control plane: its API, its failures, and the stand-ins for the driver's pods."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ DEFAULT = f"apis/{domains.VERSION}/namespaces/default/computedomains"
 DEPLOYMENTS = "apis/apps/v1/namespaces/default/deployments"
 FOUR = {"racks": [{"trays": 4, "cliques": [{"id": 1, "trays": [1, 2]}, {"id": 2, "trays": [3, 4]}]}]}
 ONLY_DOMAINS = ("--set", "resources.gpus.enabled=false")
-# Prints what a source tells, or the sentence with which it ends.
-ASK = """
+# Prints the observations of a source, or its error message.
+OBSERVE = """
 import json, sys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 try:
-    told = sources.observe("kubernetes", json.loads(sys.argv[1]), "2026-11-21T05:00:00Z")
+    result = sources.observe("kubernetes", json.loads(sys.argv[1]), "2026-11-21T05:00:00Z")
 except NvlinkError as error:
     sys.exit(str(error))
-print(json.dumps({row.tray: row.identity for row in told.observations}))
+print(json.dumps({row.tray: row.identity for row in result.observations}))
 """
 Found = TypeVar("Found")
 
 
-def until(what: str, look: Callable[[], Found], seconds: float = 30.0) -> Found:
-    """What `look` finds, as soon as it finds something."""
+def until(what: str, condition: Callable[[], Found], seconds: float = 30.0) -> Found:
+    """Wait until `condition` returns something true, and return it."""
     deadline = time.monotonic() + seconds
-    while not (found := look()):
+    while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} did not happen in {seconds:g} s"
         time.sleep(0.05)
     return found
@@ -96,11 +96,17 @@ def label(running: ControlPlane, node: str) -> str | None:
     return found
 
 
-def ask(running: ControlPlane, kubeconfig: Path, **options: Any) -> Any:
-    """What the source kubernetes tells: {tray: identity}, or its sentence."""
-    told = json.dumps({"kubeconfig": str(kubeconfig), "timeout": 5, **options})
+def observe(running: ControlPlane, kubeconfig: Path, **options: Any) -> Any:
+    """The observations of the source kubernetes, {tray: identity}, or its error message."""
+    given = json.dumps({"kubeconfig": str(kubeconfig), "timeout": 5, **options})
     done = running.run(
-        "env", f"PYTHONPATH={environment()['ANSIBLE_COLLECTIONS_PATH']}", sys.executable, "-c", ASK, told, check=False
+        "env",
+        f"PYTHONPATH={environment()['ANSIBLE_COLLECTIONS_PATH']}",
+        sys.executable,
+        "-c",
+        OBSERVE,
+        given,
+        check=False,
     )
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
 
@@ -110,11 +116,11 @@ def test_every_process_runs_and_nodes_stay_alive(trays: ControlPlane) -> None:
     assert set(parts) == set(plane.COMPONENTS)
     assert all(entry["running"] for entry in parts.values())
     assert sum(entry["memory_mb"] for entry in parts.values()) < 1500
-    said = json.loads(trays.kubectl("version", "--output=json"))
-    assert said["serverVersion"]["gitVersion"] == f"v{trays.version}"
+    version = json.loads(trays.kubectl("version", "--output=json"))
+    assert version["serverVersion"]["gitVersion"] == f"v{trays.version}"
     assert "resource.k8s.io/v1" in trays.kubectl("api-versions").split()
     leases = "apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-    until("kwok holds the nodes' leases", lambda: len(trays.api().items(leases)) == 4)
+    until("kwok renews the nodes' leases", lambda: len(trays.api().items(leases)) == 4)
     assert trays.kubectl("get", "nodes", "--no-headers").count(" Ready ") == 4
 
 
@@ -130,7 +136,7 @@ def test_an_api_server_that_stops_in_the_middle_comes_back_with_everything(trays
 
 
 @pytest.mark.parametrize(
-    ("way", "words"),
+    ("make_kubeconfig", "text"),
     [
         (users.expired, "Unauthorized"),
         (users.wrong_authority, "certificate signed by unknown authority"),
@@ -139,14 +145,14 @@ def test_an_api_server_that_stops_in_the_middle_comes_back_with_everything(trays
     ],
 )
 def test_kubectl_is_refused_as_a_site_would_be(
-    trays: ControlPlane, way: Callable[[ControlPlane], Path], words: str
+    trays: ControlPlane, make_kubeconfig: Callable[[ControlPlane], Path], text: str
 ) -> None:
-    refused = trays.run("kubectl", "--kubeconfig", way(trays), "get", "nodes", check=False)
+    refused = trays.run("kubectl", "--kubeconfig", make_kubeconfig(trays), "get", "nodes", check=False)
     assert refused.returncode != 0
-    assert words in refused.stderr
+    assert text in refused.stderr
 
 
-def test_a_user_may_do_what_its_rules_say_and_nothing_else(trays: ControlPlane) -> None:
+def test_a_user_may_do_what_its_rules_allow_and_nothing_else(trays: ControlPlane) -> None:
     reader = users.user(trays, "reader", [users.rule("", ["nodes"], ["get", "list"])])
     assert trays.kubectl("--kubeconfig", reader, "get", "nodes", "--output=name").count("node/") == 4
     refused = trays.run("kubectl", "--kubeconfig", reader, "label", "node", "r01t01", "a=b", check=False)
@@ -154,15 +160,15 @@ def test_a_user_may_do_what_its_rules_say_and_nothing_else(trays: ControlPlane) 
 
 
 def test_the_source_reads_a_real_api_page_by_page(trays: ControlPlane) -> None:
-    told = ask(trays, trays.kubeconfig)
-    assert told == ask(trays, trays.kubeconfig, page_size=1) == ask(trays, trays.kubeconfig, page_size=3)
-    cliques = {tray: f"{identity[0]}.{identity[1]}" for tray, identity in told.items()}
+    observed = observe(trays, trays.kubeconfig)
+    assert observed == observe(trays, trays.kubeconfig, page_size=1) == observe(trays, trays.kubeconfig, page_size=3)
+    cliques = {tray: f"{identity[0]}.{identity[1]}" for tray, identity in observed.items()}
     assert cliques == {name: label(trays, name) for name in names(trays)}
     assert len(set(cliques.values())) == 2
 
 
 @pytest.mark.parametrize(
-    ("way", "words"),
+    ("make_kubeconfig", "text"),
     [
         (users.expired, "HTTP 401"),
         (lambda running: users.user(running, "no-list", [users.rule("", ["nodes"], ["get"])]), "verb list on nodes"),
@@ -172,12 +178,12 @@ def test_the_source_reads_a_real_api_page_by_page(trays: ControlPlane) -> None:
     ],
 )
 def test_the_source_is_refused_in_one_sentence_without_a_secret(
-    trays: ControlPlane, way: Callable[[ControlPlane], Path], words: str
+    trays: ControlPlane, make_kubeconfig: Callable[[ControlPlane], Path], text: str
 ) -> None:
-    kubeconfig = way(trays)
-    sentence = ask(trays, kubeconfig)
+    kubeconfig = make_kubeconfig(trays)
+    sentence = observe(trays, kubeconfig)
     assert isinstance(sentence, str)
-    assert words in sentence
+    assert text in sentence
     assert "\n" not in sentence
     secrets = re.findall(r"(?m)^\s*(?:token|client-key-data|client-certificate-data): (\S+)", kubeconfig.read_text())
     assert not [secret for secret in secrets if secret in sentence or secret[:40] in sentence]
@@ -186,7 +192,7 @@ def test_the_source_is_refused_in_one_sentence_without_a_secret(
 def test_the_source_names_an_api_server_that_stopped(trays: ControlPlane) -> None:
     trays.stop()
     try:
-        assert "refuses the connection" in ask(trays, trays.kubeconfig)
+        assert "refuses the connection" in observe(trays, trays.kubeconfig)
     finally:
         trays.start()
 
@@ -257,7 +263,7 @@ def test_the_charts_admission_policy_matches_no_pod(release: ControlPlane) -> No
     policy = "{.items[0].spec.matchConditions[0].expression}"
     condition = release.kubectl("get", "validatingadmissionpolicies", "-o", f"jsonpath={policy}")
     assert f'"system:serviceaccount:dra:{account.removesuffix("-kubeletplugin")}"' in condition
-    # No token of a pod on a node, so the policy would refuse this if it were asked.
+    # No token of a pod on a node, so the policy would refuse this if it were evaluated.
     one = slices(release)[0]
     release.kubectl("delete", "resourceslice", one, "--as", f"system:serviceaccount:dra:{account}")
     until("the plugin publishes it again", lambda: one in slices(release))
@@ -267,7 +273,9 @@ def test_a_plugin_that_crashes_is_not_ready_and_publishes_nothing(release: Contr
     driver.set_faults(release.directory, "r01t03", {"plugin": "crash"})
     until("the slice goes", lambda: len(slices(release)) == 3)
     ready = "{.items[0].status.numberReady}"
-    until("the DaemonSet says so", lambda: release.kubectl("get", "ds", "-n", "dra", "-o", f"jsonpath={ready}") == "3")
+    until(
+        "the DaemonSet reports it", lambda: release.kubectl("get", "ds", "-n", "dra", "-o", f"jsonpath={ready}") == "3"
+    )
     assert "CrashLoopBackOff" in release.kubectl("get", "pods", "-n", "dra")
     driver.set_faults(release.directory, "r01t03", {"plugin": "silent"})
     until("it is ready", lambda: release.kubectl("get", "ds", "-n", "dra", "-o", f"jsonpath={ready}") == "4")
@@ -296,7 +304,7 @@ def test_a_compute_domain_lives_and_ends_as_with_the_driver(release: ControlPlan
     uid = api.create(DEFAULT, body)["metadata"]["uid"]
     template = f"{domains.RESOURCE}/namespaces/default/resourceclaimtemplates/work-channel"
     until("the claim template", lambda: api.find(template))
-    # Empty, and yet Ready: what the driver says of numNodes 0.
+    # Empty, and yet Ready: the status that the driver sets for numNodes 0.
     until("the status", lambda: api.get(f"{DEFAULT}/work").get("status") == {"status": "Ready"})
     api.create(DEPLOYMENTS, workload(3, ["r01t01", "r01t02", "r01t03"]))
     rows = until("a clique each", lambda: [row for row in [cliques(release)] if sum(map(len, row.values())) == 3][:1])[
@@ -311,7 +319,7 @@ def test_a_compute_domain_lives_and_ends_as_with_the_driver(release: ControlPlan
     until("NotReady", lambda: api.get(f"{DEFAULT}/work")["status"]["status"] == "NotReady")
     driver.set_faults(release.directory, "r01t02", {"daemon": "ok"})
     until("Ready", lambda: api.get(f"{DEFAULT}/work")["status"]["status"] == "Ready")
-    # Without the controller its finalizer holds the domain.
+    # Without the controller its finalizer keeps the domain.
     driver.set_faults(release.directory, None, {"controller": "stopped"})
     time.sleep(2 * driver.PERIOD)
     api.delete(f"{DEPLOYMENTS}/work")
@@ -332,7 +340,7 @@ def cliques(running: ControlPlane) -> dict[str, dict[str, str]]:
     return {row["metadata"]["name"]: {one["nodeName"]: one["status"] for one in row["daemons"]} for row in rows}
 
 
-def test_the_plugin_takes_the_label_that_it_wrote_with_it(trays: ControlPlane, tmp_path: Path) -> None:
+def test_the_plugin_removes_the_label_that_it_wrote(trays: ControlPlane, tmp_path: Path) -> None:
     driver.set_faults(trays.directory, None, {"gfd": "off"})
     was = label(trays, "r01t01")
     trays.api().patch(
@@ -346,10 +354,8 @@ def test_the_plugin_takes_the_label_that_it_wrote_with_it(trays: ControlPlane, t
     until("no label", lambda: label(trays, "r01t01") is None and not slices(trays))
 
 
-def test_the_driver_changes_no_node_that_took_the_place_of_one_it_had_looked_at(
-    trays: ControlPlane, tmp_path: Path
-) -> None:
-    """Else what a test's plugin takes with it, late on a busy machine, would be missing in the next test."""
+def test_the_driver_changes_no_node_that_replaced_one_it_had_read(trays: ControlPlane, tmp_path: Path) -> None:
+    """Else a plugin that ends late on a busy machine would remove a label of the next test."""
     made = driver.Driver(trays.api(), tmp_path)
     made.known()
     was = label(trays, "r01t01")
@@ -364,7 +370,7 @@ def test_the_driver_changes_no_node_that_took_the_place_of_one_it_had_looked_at(
     assert label(trays, "r01t01") is None
 
 
-def test_a_stale_definition_refuses_what_the_newest_takes(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_stale_definition_refuses_what_the_newest_accepts(control_plane: ControlPlane, tmp_path: Path) -> None:
     api = control_plane.api()
     for crd in [chart.stale_crd(), *(row for row in chart.crds() if "cliques" in row["metadata"]["name"])]:
         api.apply(f"apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}", crd)
@@ -383,23 +389,23 @@ def test_a_stale_definition_refuses_what_the_newest_takes(control_plane: Control
     assert "numNodes" in until("a refusal", refused)
     for crd in chart.crds():
         api.apply(f"apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}", crd)
-    until("it is taken", lambda: refused() is None)
+    until("it is accepted", lambda: refused() is None)
     until("it is gone", lambda: _without_finalizer(control_plane))
 
 
 def _without_finalizer(running: ControlPlane) -> bool:
-    """Without a controller nobody else would take the finalizer, if one was set."""
+    """Whether no domain is left; without a controller nothing would remove a finalizer."""
     return not running.api().items(domains.DOMAINS)
 
 
-def test_ten_thousand_nodes_come_in_seconds_and_nothing_is_left_of_them() -> None:
+def test_a_thousand_nodes_are_added_in_seconds_and_removed_completely() -> None:
     with plane.control_plane(components=plane.API_ONLY) as running:
         began = time.monotonic()
         assert plane.add_racks(running, 56) == 1008
         assert time.monotonic() - began < 60
-        told = ask(running, running.kubeconfig, page_size=100)
-        assert len(told) == 1008
-        assert len({tuple(identity) for identity in told.values()}) == 56
+        observed = observe(running, running.kubeconfig, page_size=100)
+        assert len(observed) == 1008
+        assert len({tuple(identity) for identity in observed.values()}) == 56
         name, state = running.name, paths.state_of(running.name)
         pids = [entry["pid"] for entry in running.components().values()]
         root = linux.cgroup_root()
@@ -439,11 +445,11 @@ PLAY = """
 - hosts: localhost
   gather_facts: false
   tasks:
-    - name: Ask for the nodes
+    - name: Read the nodes
       kubernetes.core.k8s_info: {{kind: Node, kubeconfig: "{kubeconfig}"}}
-      register: asked
-    - name: See them all
-      ansible.builtin.assert: {{that: asked.resources | length == 4}}
+      register: found
+    - name: Check their number
+      ansible.builtin.assert: {{that: found.resources | length == 4}}
     - name: Install the chart
       kubernetes.core.helm:
         kubeconfig: "{kubeconfig}"
@@ -462,10 +468,10 @@ def test_kubernetes_core_works_on_it_from_outside(trays: ControlPlane, tmp_path:
     version = yaml.safe_load((chart.folder(tmp_path / "again") / "Chart.yaml").read_text())["version"]
     play = tmp_path / "play.yml"
     reference = f"oci://{trays.outside_address('registry')}/charts/{chart.NAME}"
-    said = {"kubeconfig": trays.outside, "reference": reference, "version": version, "authority": trays.authority}
-    play.write_text(PLAY.format(**said))
-    # The module asks for the chart without its ca_cert, so the authority must be one that Helm trusts anyway.
-    # Of each run the module itself says that a part of what it returns will go.
+    values = {"kubeconfig": trays.outside, "reference": reference, "version": version, "authority": trays.authority}
+    play.write_text(PLAY.format(**values))
+    # The module fetches the chart without its ca_cert, so Helm must trust the authority anyway.
+    # The module prints a deprecation warning of its own result in every run.
     more = {"SSL_CERT_FILE": str(trays.authority), "ANSIBLE_DEPRECATION_WARNINGS": "false"}
     more |= {key: value for key, value in trays.environment().items() if key == "PATH" or key.startswith("HELM_")}
     try:
@@ -474,7 +480,7 @@ def test_kubernetes_core_works_on_it_from_outside(trays: ControlPlane, tmp_path:
         again = ansible("ansible-playbook", play, **more)
         assert "changed=0 " in again.stdout, again.stdout
         plain = f"oci://{trays.outside_address('registry-plain')}/charts/{chart.NAME}"
-        play.write_text(PLAY.format(**said).replace(reference, plain) + "        plain_http: true\n")
+        play.write_text(PLAY.format(**values).replace(reference, plain) + "        plain_http: true\n")
         third = ansible("ansible-playbook", play, **{**more, "SSL_CERT_FILE": ""})
         assert "changed=0 " in third.stdout, third.stdout
     finally:

@@ -28,7 +28,7 @@ UNREACHABLE = "r02t18"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An inventory of two racks whose trays are this machine, but for one that nothing reaches."""
+    """An inventory of two racks whose trays are local hosts, except one that is unreachable."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric()))
     (folder / "cluster.nvlink.yml").write_text(INVENTORY)
@@ -40,14 +40,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nowhere = folder / "ssh-to-nowhere"
     nowhere.write_text("#!/bin/sh\nexit 255\n")
     nowhere.chmod(0o755)
-    away = {"ansible_connection": "ssh", "ansible_ssh_executable": str(nowhere)}
-    (folder / "host_vars" / f"{UNREACHABLE}.json").write_text(json.dumps(away))
+    unreachable = {"ansible_connection": "ssh", "ansible_ssh_executable": str(nowhere)}
+    (folder / "host_vars" / f"{UNREACHABLE}.json").write_text(json.dumps(unreachable))
     return folder
 
 
 def run(site: Path, *arguments: str, **more: str) -> list[str]:
-    """The lines that a run printed."""
-    who = {
+    """The output lines of a run."""
+    groups = {
         "progress_changed": ["r01t01", "r01t02", UNREACHABLE],
         "progress_failed": ["r01t03", "r01t04", "r02t05"],
         "progress_rescued": ["r02t07"],
@@ -56,7 +56,7 @@ def run(site: Path, *arguments: str, **more: str) -> list[str]:
     }
     done = ansible(
         "ansible-playbook",
-        *("-i", str(site / "cluster.nvlink.yml"), str(PLAYBOOK), "-e", json.dumps(who)),
+        *("-i", str(site / "cluster.nvlink.yml"), str(PLAYBOOK), "-e", json.dumps(groups)),
         *arguments,
         check=False,
         **CHOSEN | more,
@@ -81,7 +81,7 @@ def test_one_line_for_each_phase_and_rack(whole: list[str]) -> None:
         "PHASE Write",
         "  (no rack)  1 host: 1 changed",
     ]
-    # Two plays with head, racks and duration, the failures, one difference: far fewer than 36 lines a task.
+    # Two plays with header, racks and duration, the failures, one diff: far fewer than 36 lines a task.
     assert len(whole) < 30
 
 
@@ -117,7 +117,7 @@ def test_racks_are_folded_and_grouped_by_option(site: Path) -> None:
     assert "  r02a  1 host: 1 ok" in lines
 
 
-def test_tasks_have_a_line_with_v_and_long_ones_say_how_far_they_are(site: Path) -> None:
+def test_with_v_tasks_have_a_line_and_long_tasks_print_their_progress(site: Path) -> None:
     slow = ("-v", "--limit", "r01t09:r02t09", "--forks", "1", "-e", "progress_pause=2")
     lines = run(site, *slow, NVLINK_PROGRESS_INTERVAL="1")
     assert lines[lines.index("  Take time: 1 host so far") :][1:3] == [

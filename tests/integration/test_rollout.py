@@ -1,9 +1,9 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Waves by real runs of the playbook, on trays that are no more than names on this machine: no root, no lab.
+"""Waves in real runs of the playbook, with local hosts as trays: no root, no lab.
 
-A tray's change is a line in a file; the trays of `broken` fail before they write theirs, those of `away` do not answer.
+The change of a tray is a line in a file; the trays of `broken` fail before it, those of `away` are unreachable.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ def drained(slurm: Slurmctld) -> dict[str, str]:
     return {name: why for name, _bar, why in (line.partition("|") for line in lines)}
 
 
-# Steps, rollout_driver where the trays have driver 2, what IMEX has answered (None: it is not asked), whether a tray
-# is gone through.
+# Steps, rollout_driver (the trays have driver 2), whether IMEX has pending changes (None: not queried), whether the
+# tray is due.
 DUE: list[tuple[list[str], str, bool | None, bool]] = [
     (["drain", "hook", "fabric", "verify"], "", None, True),
     (["drain", "hook", "fabric", "verify"], "3", None, True),
@@ -202,12 +202,12 @@ DUE: list[tuple[list[str], str, bool | None, bool]] = [
     (["drain", "imex_stop", "hook", "fabric", "imex", "verify"], "2", True, True),
     (["drain", "imex", "verify"], "", False, False),
     (["drain", "imex", "verify"], "", True, True),
-    # A driver that a site names in its group_vars is no matter of a rollout without a hook.
+    # rollout_driver in group_vars does not matter to a rollout without a hook.
     (["drain", "imex", "verify"], "2", True, True),
     (["drain", "imex", "verify"], "3", False, False),
     (["imex"], "2", None, True),
     (["slurm"], "2", None, True),
-    # Whoever keeps no jobs away, or cannot be asked, is gone through.
+    # A tray is due if the rollout does not drain it, or if its pending changes cannot be queried.
     (["imex"], "", None, True),
     (["verify", "resume"], "", None, True),
     (["drain", "verify"], "", None, True),
@@ -218,15 +218,15 @@ DUE: list[tuple[list[str], str, bool | None, bool]] = [
 ]
 
 
-def test_a_tray_is_gone_through_where_a_step_has_something_to_do(tmp_path: Path) -> None:
+def test_a_tray_is_due_where_a_step_has_changes(tmp_path: Path) -> None:
     role = CHECKOUT / "roles" / "rollout"
     cases = [
-        {"steps": steps, "driver": driver, "asks": imex is not None, "due": due, "imex": {"pending": imex}}
+        {"steps": steps, "driver": driver, "queries": imex is not None, "due": due, "imex": {"pending": imex}}
         for steps, driver, imex, due in DUE
     ]
     task = {
         "ansible.builtin.assert": {
-            "that": ["rollout_due == item.due", "rollout_queries_imex == item.asks"],
+            "that": ["rollout_due == item.due", "rollout_queries_imex == item.queries"],
             "quiet": True,
         },
         "loop": cases,
@@ -244,8 +244,8 @@ def test_a_tray_is_gone_through_where_a_step_has_something_to_do(tmp_path: Path)
     assert done.returncode == 0, output(done)
 
 
-def test_no_playbook_warns_before_it_begins(fleet: Fleet) -> None:
-    """As Ansible does of a key that stands twice in one mapping."""
+def test_the_syntax_check_of_every_playbook_prints_no_warning(fleet: Fleet) -> None:
+    """Ansible warns of a duplicate key in a mapping."""
     books = sorted((CHECKOUT / "playbooks").glob("*.yml"))
     given = ("-e", f"fabric_file={fleet.file}", "-e", "drain_trays=r01t01", "-e", "resume_trays=r01t01")
     done = ansible("ansible-playbook", "--syntax-check", "-i", "localhost,", *given, *books)

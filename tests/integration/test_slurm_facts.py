@@ -96,7 +96,7 @@ class Cluster:
         return expand(self.job(job)[1])
 
     def waits(self, job: str) -> str:
-        """The reason of a job that does not start, once slurmctld has tried to start it."""
+        """The reason of a pending job, after slurmctld has evaluated it."""
         wait_for(lambda: self.job(job)[2] not in ("None", "Priority"))
         state, _nodes, reason = self.job(job)
         assert state == "PD"
@@ -242,7 +242,7 @@ def test_a_block_is_created_by_the_file_and_not_live(suite: str, tmp_path: Path)
             assert move("spare")
             assert "BlockName=spare BlockIndex=5 Nodes=r03t4 " in made.run("scontrol", "show", "topology")
         else:
-            assert not move("r01"), "24.11 knows no live move at all"
+            assert not move("r01"), "24.11 has no live moves"
 
 
 # ----------------------------------------------------------------------------------- the pool of IMEX channels

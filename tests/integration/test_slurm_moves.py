@@ -96,7 +96,7 @@ def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
     assert (moved.live is not None, started(forky)) == (True, before)
     live, written = topology(forky), identity(path)
     assert "Nodes=r01t18,r02t[01-18] " in live
-    # The file says the same: a reconfigure and a restart make no difference, nor does a second run.
+    # The file has the same blocks: a reconfigure and a restart make no difference, nor does a second run.
     assert not plan(forky, MOVED, block_sizes=(18,), others=(TREE, FLAT)).changed
     assert forky.run("scontrol", "reconfigure").returncode == 0
     assert topology(forky) == live
@@ -127,15 +127,15 @@ def test_one_tray_moves_without_a_reconfigure(forky: Slurmctld) -> None:
         ((MOVED[0], slurm_corpus.block("r02", "r01t18,r02t[01-17]")), {}),
         ((MOVED[0], RACKS[1]), {}),
     ],
-    ids=["forbidden", "sizes", "beside", "conf", "default", "split", "placeholder", "order", "two", "out"],
+    ids=["forbidden", "sizes", "unmanaged block", "conf", "default", "split", "placeholder", "order", "two", "out"],
 )
 def test_other_changes_need_a_reconfigure(forky: Slurmctld, blocks: tuple[Block, ...], desired: dict[str, Any]) -> None:
     static(forky)
     before = started(forky)
-    wanted = plan(forky, blocks, **{"block_sizes": (18,), **desired})
-    assert wanted.live is None
+    desired_plan = plan(forky, blocks, **{"block_sizes": (18,), **desired})
+    assert desired_plan.live is None
     wait_for(lambda: started(forky) < now(forky))
-    applying.apply(wanted)
+    applying.apply(desired_plan)
     assert started(forky) != before
     assert not plan(forky, blocks, **{"block_sizes": (18,), **desired}).changed
 
@@ -199,8 +199,8 @@ def test_jobs_on_moving_trays_are_an_error_unless_allowed(slurmctld: Slurmctld) 
 
 def test_jobs_on_other_trays_are_no_error(slurmctld: Slurmctld) -> None:
     submit(slurmctld, "r01t01")
-    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
-    assert (wanted.jobs, wanted.stopped_by()) == ([], [])
+    desired_plan = plan(slurmctld, SPLIT, block_sizes=(9,))
+    assert (desired_plan.jobs, desired_plan.stopped_by()) == ([], [])
 
 
 # ------------------------------------------------------------------------------------------------ several topologies
@@ -472,7 +472,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
 
 def test_a_standby_gets_the_files_after_the_active_controller(pair: Pair) -> None:
     before = state(pair.second)
-    # The standby first: refused, whoever asks.
+    # A standby before the active controller is always refused.
     refused = pair.run(pair.second, SPLIT)
     assert "active controller ctl1 runs another topology" in refused["msg"]
     assert refused["msg"].endswith("apply the topology on ctl1 first; nothing was changed here.")
@@ -543,7 +543,7 @@ def test_the_playbook_configures_the_active_controller_first(pair: Pair, tmp_pat
 
 def test_a_refused_topology_never_reaches_the_standby(pair: Pair) -> None:
     before = {one.directory: state(one) for one in (pair.first, pair.second)}
-    # As if the linter had not known it: only slurmctld says no.
+    # As if the linter did not know the fault: only slurmctld refuses.
     with as_host("ctl1", pair.first):
         bad = plan(pair.first, RACKS, block_sizes=(18, 54))
         with pytest.raises(files.SlurmError, match=r"the old .* is restored, .* runs the previous topology\."):

@@ -176,7 +176,7 @@ class Site:
         return job
 
     def job(self, job: str) -> dict[str, str]:
-        return dict(word.partition("=")[::2] for word in self.ctl(f"scontrol -o show job {job}").split())
+        return dict(field.partition("=")[::2] for field in self.ctl(f"scontrol -o show job {job}").split())
 
     def key(self, host: str) -> bytes:
         return base64.b64decode(self.racks.exec(host, "base64", "-w0", KEY[self.auth]).stdout)

@@ -112,7 +112,7 @@ def test_the_chosen_base_size_keeps_a_clique_together(racks: Slurmctld) -> None:
     taken = "r01t[01-09]"
     codes = [found["code"] for found in chosen.findings]
     if racks.suite == "trixie":
-        # The smallest block; a job of the larger clique may then be spread, and the finding says so.
+        # The smallest block; a job of the larger clique may then be spread, which the finding reports.
         assert chosen.topology.block_sizes == (9,)
         assert "slurm_clique_above_base" in codes
         assert blocks_of(racks, 18, taken) == [9, 9]

@@ -76,7 +76,7 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 # Some cases are about settings that 24.11 does not have.
-ASKED = [
+CASES = [
     pytest.param(suite, case, id=f"{suite}-{case.name}")
     for suite, version in sorted(SUITES.items())
     for case in CASES
@@ -84,7 +84,7 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("shared", "case"), ASKED, indirect=["shared"])
+@pytest.mark.parametrize(("shared", "case"), CASES, indirect=["shared"])
 def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
     version = survey(shared).version
     candidate = case.candidate(version)
@@ -98,26 +98,26 @@ def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
         log = shared.log.read_text()[start_of_log:]
         linted = rules.hits(candidate)
         if rules.slurmctld_refuses(candidate):
-            assert refused, f"the linter calls it fatal, slurmctld took it: {linted}"
+            assert refused, f"the linter calls it fatal, slurmctld accepted it: {linted}"
             assert "fatal: " in log
         if refused:
-            assert any(found["severity"] == "error" for _rule, found in linted), f"the linter let it through: {log}"
+            assert any(found["severity"] == "error" for _rule, found in linted), f"the linter accepted it: {log}"
         if all(rule.slurmctld in ("silent", "warning") for rule, _found in linted):
             assert not refused, f"the linter calls it loadable: {log}"
         warned = {
             "slurm_node_unknown": "Invalid hostnames in block configuration",
             "slurm_node_uncovered": "lack access",
         }
-        for code, words in warned.items():
+        for code, text in warned.items():
             if not refused and code in case.codes(version):
-                assert words in log
+                assert text in log
         if not refused and not any(found["severity"] == "error" for _rule, found in linted):
             # Our reader and our own making of aggregates agree with what slurmctld made of it.
-            wanted = candidate.topology
-            if not wanted.block_sizes and candidate.style == "yaml":
+            desired = candidate.topology
+            if not desired.block_sizes and candidate.style == "yaml":
                 assert not survey(shared).running_topology("nvlink").block_sizes
             else:
-                assert comparing.difference(wanted, survey(shared)) == ""
+                assert comparing.difference(desired, survey(shared)) == ""
     finally:
         path.write_bytes(before[0])
         (shared.conf_dir / "slurm.conf").write_bytes(before[1])
@@ -193,9 +193,9 @@ def test_apply_changes_the_running_topology_and_is_idempotent(slurmctld: Slurmct
 
 
 def test_a_missing_reconfigure_is_done(slurmctld: Slurmctld) -> None:
-    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
+    desired = plan(slurmctld, SPLIT, block_sizes=(9,))
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
-    path.write_text(files.render(wanted.topologies, wanted.survey.style))
+    path.write_text(files.render(desired.topologies, desired.survey.style))
     before = identity(path)
     late = plan(slurmctld, SPLIT, block_sizes=(9,))
     assert (late.writes, late.reconfigure) == ({}, True)
@@ -238,7 +238,7 @@ def test_a_refused_first_topology_is_removed(slurmctld: Slurmctld) -> None:
 
 def test_a_killed_reconfigure_is_rolled_back(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
-    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
+    desired = plan(slurmctld, SPLIT, block_sizes=(9,))
     marker = slurmctld.directory / "killed"
     slurmctld.program(
         "scontrol",
@@ -248,20 +248,20 @@ def test_a_killed_reconfigure_is_rolled_back(slurmctld: Slurmctld) -> None:
     with pytest.raises(
         SlurmError, match=r"reconfigure failed .*; the old .* is restored, .* runs the previous topology\."
     ):
-        applying.apply(wanted)
+        applying.apply(desired)
     assert state(slurmctld) == before
 
 
 def test_another_running_topology_than_the_written_one_is_rolled_back(slurmctld: Slurmctld) -> None:
     before = state(slurmctld)
-    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
-    # A reconfigure that says yes and does nothing, as where slurmctld reads another folder.
+    desired = plan(slurmctld, SPLIT, block_sizes=(9,))
+    # A reconfigure that succeeds and does nothing, as where slurmctld reads another folder.
     slurmctld.program("scontrol", f'[ "$1" = reconfigure ] && exit 0\nexec {slurmctld.real("scontrol")} "$@"')
     with pytest.raises(
         SlurmError,
         match=r"runs another topology than .*; the old .* is restored, .* runs the previous topology\.",
     ):
-        applying.apply(wanted)
+        applying.apply(desired)
     assert state(slurmctld) == before
 
 
@@ -269,14 +269,14 @@ def test_a_slurmctld_that_dies_meanwhile_starts_with_the_old_file(slurmctld: Slu
     job = submit(slurmctld, "r01t01", "r01t02")
     assert slurmctld.run("scontrol", "reconfigure").returncode == 0  # it saves its state with it
     before = state(slurmctld)
-    wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
-    wanted.survey.slurm.timeout = 3
+    desired = plan(slurmctld, SPLIT, block_sizes=(9,))
+    desired.survey.slurm.timeout = 3
     slurmctld.program(
         "scontrol",
         f'[ "$1" = reconfigure ] && {slurmctld.real("pkill")} -9 "^slurmctld"\nexec {slurmctld.real("scontrol")} "$@"',
     )
     with pytest.raises(SlurmError, match=r"the old .* is back, but slurmctld does not run it: .* restart it\."):
-        applying.apply(wanted)
+        applying.apply(desired)
     assert contents(slurmctld) == before[0]
     slurmctld.launch()
     assert state(slurmctld) == before
@@ -289,7 +289,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, suite: str) -> None:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", slurmctld.conf_dir], check=True)
         try:
             start(slurmctld)
-            wanted = plan(slurmctld, SPLIT, block_sizes=(9,))
+            desired = plan(slurmctld, SPLIT, block_sizes=(9,))
             with contextlib.suppress(OSError), open(slurmctld.conf_dir / "filler", "wb", buffering=0) as filler:
                 while True:
                     filler.write(b"x" * 4096)
@@ -297,11 +297,11 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, suite: str) -> None:
             with pytest.raises(
                 SlurmError, match=r"could not be written \(No space left on device\).*nothing was changed"
             ):
-                applying.apply(wanted)
+                applying.apply(desired)
             assert state(slurmctld) == before
             (slurmctld.conf_dir / "filler").unlink()
             applying.apply(plan(slurmctld, SPLIT, block_sizes=(9,)))
-            assert comparing.difference(wanted.topology, survey(slurmctld)) == ""
+            assert comparing.difference(desired.topology, survey(slurmctld)) == ""
         finally:
             slurmctld.stop()
             subprocess.run(["umount", "-l", slurmctld.conf_dir], check=True)
@@ -682,7 +682,7 @@ def test_jobs_and_configless_trays_survive_a_new_topology(lab: LabFactory, scena
         busy = ("ctl", "sinfo", "-h", "-t", "mix,alloc", "-o", "%N")
         wait_for(lambda: racks.exec(*busy).stdout.strip() == "r01t[01-04]")
 
-        # A tray that moves under a job stops it, and says so; allowed, the job runs on.
+        # A job on a moving tray stops the change with a message; with allow_moving_jobs the job continues.
         stopped = play({"r01": "r01t01", "r02": "r01t[02-04]"})
         assert stopped.returncode != 0
         assert f"1 job runs on trays that change their block (job {job} of root on r01t02)" in stopped.stdout

@@ -39,7 +39,7 @@ class Racks:
             "fabric_file": str(file or self.fabric_file),
             "fabric_hosts": "trays",
             "fabric_facts_timeout": 3,
-            "accept": "gates",
+            "fabric_accept": "gates",
             "fabric_sources": list(sources),
             **more,
         }

@@ -77,7 +77,7 @@ class Fault:
 
 def gpus(name: str, layer: str, code: str, tray: str, broken: str, healthy: str, also: str = "") -> Fault:
     """A fault of one tray's hardware; `also` is set with it."""
-    pair = ((broken, *also.split()), (healthy, *(f"{word.partition('=')[0]}=ok" for word in also.split())))
+    pair = ((broken, *also.split()), (healthy, *(f"{setting.partition('=')[0]}=ok" for setting in also.split())))
     return Fault(name, layer, code, (tray,), hardware={tray: pair})
 
 
@@ -268,21 +268,23 @@ class Site:
     def make(self, fault: Fault) -> None:
         self.on(fault.do)
         for tray, (broken, _healthy) in fault.hardware.items():
-            self.order(tray, broken)
+            self.set(tray, broken)
 
-    def order(self, tray: str, settings: tuple[str, ...]) -> None:
-        """`lab set`, where `home` is the value of the fabric file."""
+    def set(self, tray: str, settings: tuple[str, ...]) -> None:
+        """Run `lab set`; the value `home` stands for the value of the fabric file."""
         fabric = json.loads((self.folder / "fabric.json").read_text())
         known = [f"uuid={row['cluster_uuid']}" for row in fabric["domains"].values()]
         known += [f"gpu{at}.gpu_uuid={gpu}" for at, gpu in enumerate(fabric["trays"][tray]["gpu_uuids"])]
-        home = {word.partition("=")[0]: word for word in known}
-        self.lab.set(tray, *(home[word.partition("=")[0]] if word.endswith("=home") else word for word in settings))
+        home = {setting.partition("=")[0]: setting for setting in known}
+        self.lab.set(
+            tray, *(home[setting.partition("=")[0]] if setting.endswith("=home") else setting for setting in settings)
+        )
 
     def repair(self, *faults: Fault) -> None:
         for fault in faults:
             self.on(fault.undo)
             for tray, (_broken, healthy) in fault.hardware.items():
-                self.order(tray, healthy)
+                self.set(tray, healthy)
         if any(host != "ctl" for fault in faults for host in fault.undo):
             wait_until(self.imex_is_up, "all IMEX domains are UP", 60)
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verify on a real API server alone: what a site without Slurm and IMEX has, each fault in its layer."""
+"""Verify a site that has Kubernetes alone, on a real API server: each fault is one failure in its layer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Site:
         self.texts = {
             node["metadata"]["name"]: str(node["metadata"]["labels"][LABEL]) for node in running.api().items(nodes.PATH)
         }
-        # What stands in for the driver would mend what a test breaks.
+        # The stand-in for the driver would repair the faults of a test.
         driver.set_faults(running.directory, None, {"paused": "true"})
         (folder / "fabric.json").write_text(json.dumps(self.fabric()))
 
@@ -71,7 +71,7 @@ class Site:
         self.running.kubectl("apply", "-f", str(file))
 
     def publish(self) -> None:
-        """As the driver's plugin and a ComputeDomain's daemons do it."""
+        """Write the objects of the driver's plugin and of a ComputeDomain's daemons."""
         self.running.kubectl("apply", "-f", str(CRDS))
         known = self.running.api().items(nodes.PATH)
         self.apply(*(domains.domain_slice(node, False) for node in known), self.clique("r01t01", "r01t02"))
@@ -143,7 +143,7 @@ def label(site: Site, node: str, text: str) -> None:
 
 
 def unreachable(site: Site) -> Path:
-    """The administrator's kubeconfig, with a port at which nobody listens."""
+    """The administrator's kubeconfig, with a closed port."""
     document = yaml.safe_load(Path(site.running.outside).read_text())
     for cluster in document["clusters"]:
         cluster["cluster"]["server"] = "https://127.0.0.1:9"
