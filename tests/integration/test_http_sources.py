@@ -137,7 +137,7 @@ def test_a_service_with_a_wrong_certificate_gets_no_token(tmp_path: Path, source
     with served(silent, right.server_context()) as server:
         options = {**OPTIONS[source](server.url), "ca_file": str(wrong.ca_file)}
         check_refusal(site(tmp_path, source, options), "has a certificate that is not accepted")
-    assert server.askeds == []
+    assert server.requests == []
 
 
 def check_refusal(path: Path, reported: str) -> None:

@@ -166,7 +166,7 @@ def test_a_whole_domain(up: RunningLab, read: Read) -> None:
         assert [(entry["owner"], entry["pid"]) for entry in facts["owners"]] == [("service", unit["main_pid"])]
         assert (facts["persist_file"], facts["config"]["unknown_keys"]) == (False, [])
     judged = verdict.judge("r01", MEMBERS, answers)
-    assert (judged.ok, judged.blind, judged.findings) == (True, (), ())
+    assert (judged.ok, judged.disconnected, judged.findings) == (True, (), ())
 
 
 def test_a_ctl_that_hangs_ends_in_time_with_a_finding(up: RunningLab, read: Read) -> None:

@@ -330,7 +330,7 @@ def test_two_writers_block_every_change_and_one_writes_alone(site: Site) -> None
     daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
     stopped = site.plan(schedulers.describe(FABRIC, name="second"))
     assert (stopped.writer, codes(stopped)) == ("multiple", ["k8s_clique_label_multiple_writers"])
-    assert stopped.stopped
+    assert stopped.blockers
 
 
 def test_a_later_writer_takes_the_label_over_without_a_gap(site: Site) -> None:
@@ -476,7 +476,7 @@ def test_absent_works_with_any_writer_of_the_label(site: Site) -> None:
     daemon_set(site, "plugin", env=[{"name": "GPU_CLIQUE_LABEL_ENABLED", "value": "true"}])
     label(site, "r01t01", {CLIQUE: TEXTS["r01t01"], "x": "y"})
     gone = site.apply(present=False)
-    assert (gone.stopped, site.api.items(HYPER_NODES)) == ([], [])
+    assert (gone.blockers, site.api.items(HYPER_NODES)) == ([], [])
     assert all(CLIQUE not in site.labels(node) for node in TEXTS)
 
 

@@ -76,7 +76,7 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 # Some cases are about settings that 24.11 does not have.
-CASES = [
+SUITE_CASES = [
     pytest.param(suite, case, id=f"{suite}-{case.name}")
     for suite, version in sorted(SUITES.items())
     for case in CASES
@@ -84,7 +84,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("shared", "case"), CASES, indirect=["shared"])
+@pytest.mark.parametrize(("shared", "case"), SUITE_CASES, indirect=["shared"])
 def test_linter_and_slurmctld_agree(shared: Slurmctld, case: Case) -> None:
     version = survey(shared).version
     candidate = case.candidate(version)
@@ -275,7 +275,7 @@ def test_a_slurmctld_that_dies_meanwhile_starts_with_the_old_file(slurmctld: Slu
         "scontrol",
         f'[ "$1" = reconfigure ] && {slurmctld.real("pkill")} -9 "^slurmctld"\nexec {slurmctld.real("scontrol")} "$@"',
     )
-    with pytest.raises(SlurmError, match=r"the old .* is back, but slurmctld does not run it: .* restart it\."):
+    with pytest.raises(SlurmError, match=r"the old .* is restored, but slurmctld does not run it: .* restart it\."):
         applying.apply(desired)
     assert contents(slurmctld) == before[0]
     slurmctld.launch()
