@@ -258,7 +258,7 @@ rest:
     addresses: interfaces[?name == 'mgmt0'].address
 
 ---
-# every-field.nvlink.yml: all that an item can tell of a tray, with a key of the site's own instead of a bearer's token
+# every-field.nvlink.yml: all fields that an item can have, with a key of the site's own instead of a bearer's token
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file, rest]
 fabric_file: fabric.json

@@ -42,7 +42,7 @@ class Key(NamedTuple):
 
 
 _TEXT, _FLAG = Key("text", ""), Key("flag", "0")
-# A path or the name of an environment variable, as IMEX_AUTH_SOURCE says.
+# A path or the name of an environment variable, depending on IMEX_AUTH_SOURCE.
 _CREDENTIAL = Key("text", "")
 KEYS: dict[str, Key] = {
     "LOG_LEVEL": Key("number", "4", 0, 4),

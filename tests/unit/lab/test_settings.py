@@ -51,7 +51,7 @@ def test_a_tray_whose_gpus_disagree_or_are_not_attached_has_no_clique(key: str, 
     assert (facts["attached"], facts["cluster_uuid"], facts["clique_id"], facts["clique"]) == (False, None, None, None)
 
 
-def test_settings_of_the_tray_itself() -> None:
+def test_settings_change_the_facts_of_the_tray() -> None:
     changed = hardware()
     for key, value in (("driver_version", "590.1"), ("tray_index", "7"), ("gpu1.gpu_uuid", "GPU-1")):
         changed = apply_setting(changed, key, value)
@@ -67,7 +67,7 @@ def test_a_setting_does_not_change_its_argument() -> None:
     assert apply_setting(after, "gpu0.lost", "false") == before
 
 
-def test_health_rows_and_faults() -> None:
+def test_health_rows_and_faults_are_set() -> None:
     changed = hardware()
     for key, value in (("health", "unhealthy"), ("gpu1.route_unhealthy", "true"), ("nvml", "hang"), ("smi", "garbage")):
         changed = apply_setting(changed, key, value)
@@ -98,7 +98,7 @@ def test_a_wrong_setting_is_one_sentence(key: str, value: str, sentence: str) ->
     assert str(caught.value).startswith(sentence)
 
 
-def test_the_hooks_of_the_imex_stand_in() -> None:
+def test_settings_of_the_imex_stand_in_are_checked() -> None:
     changed = hardware()
     for key, value in (("imex", "hang"), ("imex_imports", "true"), ("imex_backoff", "15")):
         changed = apply_setting(changed, key, value)

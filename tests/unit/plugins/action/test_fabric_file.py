@@ -27,7 +27,7 @@ Result = dict[str, Any]
 
 
 class HostVars:
-    """What Ansible gives an action as hostvars, as far as the action may use it: raw, untemplated variables."""
+    """The part of Ansible's hostvars that the action uses: raw, untemplated variables."""
 
     def __init__(self, hosts: dict[str, Result]) -> None:
         self._hosts = hosts
@@ -702,7 +702,7 @@ def test_a_kill_at_any_write_leaves_complete_files_and_the_next_run_finishes(
         assert site.path.read_bytes() in (before, after)
         if site.path.read_bytes() == after:
             assert site.sibling("json.previous").read_bytes() == before
-        # Whatever stands there can be read, and the same command once more ends where it would have ended at once.
+        # Every file is complete, and running the command again gives the result of an uninterrupted run.
         fabric_file.load_state(str(site.path))
         work()
         assert site.path.read_bytes() == after

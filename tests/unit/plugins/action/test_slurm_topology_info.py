@@ -62,7 +62,7 @@ def test_spans_use_the_running_topology_and_the_trays_health(
 def test_a_node_name_is_mapped_to_its_tray() -> None:
     fabric = fabrics.fabric(racks=1, trays=2, split=())
     fabric.trays["r01t02"]["slurm_node"] = "gpu2"
-    running = {"block_sizes": [], "blocks": [{"name": "r01", "nodes": ["r01t01", "gpu2", "stranger"]}]}
+    running = {"block_sizes": [], "blocks": [{"name": "r01", "nodes": ["r01t01", "gpu2", "unknown"]}]}
     state = fabrics.state(fabric, r01t02={"health": "unhealthy"})
     assert max(row["nodes"] for row in job_spans(running, fabric, state, [])) == 2
     assert [row["starts"] for row in job_spans(running, fabric, state, [3]) if row["nodes"] == 3] == [False]

@@ -93,7 +93,7 @@ def test_all_lists_the_trays_block_by_block(site: Path, parse: Parse) -> None:
     assert hosts(parse(FROM_FILE), "all") == [*placed, "spare01"]
 
 
-def test_a_trays_variables(site: Path, parse: Parse) -> None:
+def test_a_tray_has_its_variables(site: Path, parse: Parse) -> None:
     assert variables(parse(FROM_FILE), "r02t04") == {
         "nvlink_cluster_uuid": "00000002-1111-4222-8333-444444444444",
         "nvlink_clique_id": 2,
@@ -142,7 +142,9 @@ def test_ansible_host_is_set_where_the_fabric_file_holds_it(site: Path, parse: P
 
 
 @pytest.mark.parametrize("where", ["absolute", "home", "template"])
-def test_forms_of_the_option_fabric_file(site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_the_option_fabric_file_accepts_all_forms_of_a_path(
+    site: Path, parse: Parse, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     monkeypatch.setenv("HOME", str(site))
     names = {
         "absolute": str(site / "fabric.json"),

@@ -405,7 +405,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
 
 
 def test_auto_prefers_nvml(tools: Callable[..., str]) -> None:
-    facts = fabric_facts.gather("auto", tools(smi="touch asked; exit 1"), 20)
+    facts = fabric_facts.gather("auto", tools(smi="touch called; exit 1"), 20)
     assert (facts["backend"], facts["attached"], facts["findings"]) == ("nvml", True, [])
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", facts["observed_at"])
     json.dumps(facts)

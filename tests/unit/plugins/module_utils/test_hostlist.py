@@ -121,5 +121,5 @@ def test_names_that_differ_at_their_end_fold_as_with_clustershell(stem: str, end
         (["n1", ""], ""),
     ],
 )
-def test_folding(nodes: list[str], text: str) -> None:
+def test_consecutive_names_are_folded(nodes: list[str], text: str) -> None:
     assert fold(nodes) == text

@@ -43,7 +43,7 @@ def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[
         ({"b": {}, "c": {"clique": "r01"}, "d": {"clique": "r01", "generation": True}}, 4, "wait"),
     ],
 )
-def test_decisions_by_the_records_of_peers(answers: dict[str, Any], members: int, decision: str) -> None:
+def test_the_records_of_peers_decide_the_start(answers: dict[str, Any], members: int, decision: str) -> None:
     assert boot.decide(record(), answers, members)[0] == decision
 
 
@@ -167,7 +167,7 @@ def test_an_address_is_local_only_where_it_can_be_bound() -> None:
     assert not boot.is_local("no such name.invalid")
 
 
-def test_the_major_of_channels(tmp_path: Path) -> None:
+def test_the_major_of_channels_is_read_from_proc_devices(tmp_path: Path) -> None:
     devices = tmp_path / "devices"
     devices.write_text("Character devices:\n  1 mem\n234 nvidia-caps-imex-channels\n\nBlock devices:\n  8 sd\n")
     assert boot.major_of_channels(str(devices)) == 234

@@ -168,7 +168,7 @@ def test_another_owner_stops_the_service() -> None:
 def owned(*owners: str) -> dict[str, Any]:
     return {
         **tray(0, 4),
-        "owners": [{"owner": owner, "why": f"{owner} says so", "pid": 7} for owner in owners],
+        "owners": [{"owner": owner, "why": f"found by {owner}", "pid": 7} for owner in owners],
         "findings": [],
     }
 

@@ -30,7 +30,7 @@ def answers(*lines: str, **cells: Any) -> dict[str, Any]:
     return {"state": answer("READY\n"), "domain": answer(domain_json(addresses(3), **cells))}
 
 
-def test_a_healthy_tray() -> None:
+def test_a_healthy_tray_has_no_finding() -> None:
     facts = tray(1)
     assert facts["findings"] == []
     assert facts["reason"] is None
@@ -67,7 +67,7 @@ def test_an_own_row_that_was_filled_in_is_not_used() -> None:
         ("A_NEW_WORD", "imex_peer_lost"),
     ],
 )
-def test_each_kind_of_a_lost_peer(word: str, code: str) -> None:
+def test_each_connection_state_of_a_lost_peer_has_its_finding(word: str, code: str) -> None:
     facts = tray(answers=answers(cells={(0, 2): word}, status="DEGRADED"))
     assert codes(facts) == [code]
     assert "198.51.100.13" in facts["findings"][0]["message"]
@@ -124,7 +124,7 @@ def test_each_kind_of_a_lost_peer(word: str, code: str) -> None:
         ({"unit": unit(enabled="disabled"), "processes": [process(cgroup="/x/slurmstepd")]}, []),
     ],
 )
-def test_each_finding(changes: dict[str, Any], expected: list[str]) -> None:
+def test_each_fault_has_its_finding(changes: dict[str, Any], expected: list[str]) -> None:
     assert codes(tray(**changes)) == expected
 
 

@@ -72,7 +72,9 @@ GOOD = {
         ({}, "SLURM_JOB_OVERSUBSCRIBE=", False),
     ],
 )
-def test_exclusive_trays_by_slurms_environment(environ: dict[str, str], shares: str | None, whole_blocks: bool) -> None:
+def test_shared_and_exclusive_trays_are_read_from_slurms_environment(
+    environ: dict[str, str], shares: str | None, whole_blocks: bool
+) -> None:
     assert job_state.shares_its_trays(environ) == shares
     assert job_state.holds_whole_blocks(environ) is whole_blocks
 
@@ -154,7 +156,9 @@ def _job(**environ: str) -> job_state.Job:
         ("/dev/null", {}, None),
     ],
 )
-def test_the_output_file_of_a_batch_job(pattern: str, fields: dict[str, str], expected: str | None) -> None:
+def test_the_output_file_pattern_of_a_batch_job_is_expanded(
+    pattern: str, fields: dict[str, str], expected: str | None
+) -> None:
     assert job_failed._expanded(pattern, _job(), {**FIELDS, **fields}) == expected
 
 
@@ -423,7 +427,9 @@ def test_a_wrong_option_is_rejected(change: dict[str, Any]) -> None:
         ({"prolog": ["/opt/a.sh,/etc/slurm/prolog.d/[0-9]*"]}, [], []),
     ],
 )
-def test_required_settings_of_slurm_conf(change: dict[str, list[str]], refused: list[str], noted: list[str]) -> None:
+def test_missing_settings_of_slurm_conf_are_findings(
+    change: dict[str, list[str]], refused: list[str], noted: list[str]
+) -> None:
     slurm = {**GOOD, **change}
     found = job_files.judge(job_files.desired_state(OPTIONS, slurm), slurm, "/etc/slurm/slurm.conf")
     assert [[note["code"] for note in notes] for notes in found] == [refused, noted]
@@ -435,7 +441,7 @@ def test_policy_run_needs_a_task_prolog() -> None:
     assert job_files.judge(want, {**GOOD, "taskprolog": ["/x"]}, "x")[1] == []
 
 
-def test_slurm_conf_with_includes_and_partitions(tmp_path: Path) -> None:
+def test_slurm_conf_is_read_with_includes_and_without_partitions(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text(
         "ClusterName=x\nProlog=/a/*\nPROLOG=/b/* # two\nPrologFlags=Alloc,\\\nContain\nInclude more.conf\n"
         "PartitionName=p Nodes=ALL Prolog=/no\n"

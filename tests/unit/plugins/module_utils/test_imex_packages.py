@@ -34,11 +34,11 @@ DRIVER = "580.173.02"
         ("", False),
     ],
 )
-def test_the_version_decides(version: str, fits: bool) -> None:
+def test_a_package_is_chosen_by_the_drivers_version(version: str, fits: bool) -> None:
     assert packages.matches(version, DRIVER) == fits
 
 
-def test_both_archives_and_names() -> None:
+def test_packages_of_both_archives_and_names_are_chosen() -> None:
     offers = packages.parse_madison(MADISON)
     assert len(offers) == 4
     assert packages.choose(offers, DRIVER) == Offer("nvidia-imex", "580.173.02-1")
@@ -51,7 +51,7 @@ def test_both_archives_and_names() -> None:
     assert packages.choose(offers, "580.95.05") is None
 
 
-def test_the_output_of_dnf() -> None:
+def test_the_output_of_dnf_is_parsed() -> None:
     offers = packages.parse_repoquery("nvidia-imex 580.173.02-1\nnvidia-imex 595.58.03-1\n\nnoise\n")
     assert packages.choose(offers, DRIVER) == Offer("nvidia-imex", "580.173.02-1")
 
@@ -62,13 +62,13 @@ def test_any_output_of_a_package_manager_is_parsed(text: str) -> None:
         assert all(offer.name and offer.version for offer in offers)
 
 
-def test_the_option_version() -> None:
+def test_the_option_version_accepts_driver_versions_only() -> None:
     assert packages.check_version(DRIVER) == DRIVER
     with pytest.raises(ImexError, match="option version: 'latest' is not a driver version"):
         packages.check_version("latest")
 
 
-def test_the_pin() -> None:
+def test_the_apt_pin_names_package_and_version() -> None:
     assert packages.render_apt_pin(Offer("nvidia-imex", "580.173.02-1")).endswith(
         "\nPackage: nvidia-imex\nPin: version 580.173.02-1\nPin-Priority: 1001\n"
     )

@@ -56,13 +56,13 @@ Node #6   - 192.0.2.7 (tray-07) - INIT_GPU - Version: NO_GPU
 """
 
 
-def test_the_oldest_table() -> None:
+def test_the_oldest_table_is_parsed() -> None:
     found = status.parse_domain(OLD_TABLE)
     node = status.Node(0, "192.0.2.48", None, "ready", None, {0: "connected"})
     assert found == status.Domain("up", "3/25/2025 10:39:43.659", {0: node})
 
 
-def test_a_table_with_versions_and_mismatches() -> None:
+def test_a_table_with_versions_and_mismatches_is_parsed() -> None:
     found = status.parse_domain(TABLE_570)
     assert found.status == "degraded"
     assert [(node.state, node.version) for node in found.nodes.values()] == [
@@ -86,7 +86,7 @@ def test_a_table_with_names_marks_the_local_node() -> None:
     }
 
 
-def test_json_of_current_releases_in_any_order() -> None:
+def test_json_of_current_releases_is_parsed_in_any_order() -> None:
     text = imex_fleet.domain_json(imex_fleet.addresses(3), {(1, 2): "INVALID"}, status="DEGRADED")
     data = json.loads(text)
     data["nodes"] = dict(reversed(data["nodes"].items()))
@@ -102,7 +102,7 @@ def test_json_of_current_releases_in_any_order() -> None:
     )
 
 
-def test_json_of_early_releases_and_of_absent_members() -> None:
+def test_json_of_early_releases_and_of_absent_members_is_parsed() -> None:
     """Ids with gaps, no version, no hostName, no connections, tabs and all."""
     nodes = {
         "3": {
@@ -131,7 +131,7 @@ def test_json_of_early_releases_and_of_absent_members() -> None:
         ("SOMETHING_NEW", "something_new"),
     ],
 )
-def test_words_for_connections(printed: str, word: str) -> None:
+def test_connection_states_are_parsed(printed: str, word: str) -> None:
     text = imex_fleet.domain_json(imex_fleet.addresses(2), {(0, 1): printed})
     assert status.parse_json(text).nodes[0].connections[1] == word
 
@@ -157,7 +157,7 @@ def test_output_without_structure_is_an_error(text: str) -> None:
         ("READY READY", None),
     ],
 )
-def test_the_state_that_q_prints(text: str, state: str | None) -> None:
+def test_the_output_of_ctl_q_is_parsed(text: str, state: str | None) -> None:
     assert status.parse_state(text) == state
 
 
@@ -230,7 +230,7 @@ def test_table_and_json_of_one_domain_agree(matrix: list[list[str]]) -> None:
     assert rows == [*((node.state, node.connections) for node in table.nodes.values()), None]
 
 
-def test_one_row_of_a_table_and_of_other_output() -> None:
+def test_one_row_is_read_from_a_table_and_from_no_other_output() -> None:
     assert status.parse_row(TABLE_570, 0) == ("ready", {0: "connected", 1: "version_mismatch", 2: "never_connected"})
     assert status.parse_row(TABLE_570, 9) is None
     for text in ("", "{", "[]", '{"nodes": 1}', "terminate called"):

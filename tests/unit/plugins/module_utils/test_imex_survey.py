@@ -69,13 +69,15 @@ def daemon() -> Iterator[subprocess.Popen[bytes]]:
         ("", None),
     ],
 )
-def test_the_package_from_dpkg(program: Program, tmp_path: Path, line: str, expected: dict[str, str] | None) -> None:
+def test_the_package_is_read_from_dpkg(
+    program: Program, tmp_path: Path, line: str, expected: dict[str, str] | None
+) -> None:
     program("dpkg-query", f"echo '{line}'")
     program("rpm", "exit 1")
     assert read(tmp_path)["package"] == expected
 
 
-def test_the_package_from_rpm(program: Program, tmp_path: Path) -> None:
+def test_the_package_is_read_from_rpm(program: Program, tmp_path: Path) -> None:
     program("dpkg-query", "exit 1")
     program("rpm", "echo 'ii  nvidia-imex 580.95.05-1'")
     assert read(tmp_path)["package"] == {"name": "nvidia-imex", "version": "580.95.05-1"}
@@ -123,7 +125,7 @@ def test_a_running_daemon_is_found_and_queried(
     assert found["answers"]["domain"].stdout == f"-c {tmp_path}/config.cfg -N -j\n"
 
 
-def test_after_a_first_call_that_hangs_there_is_no_second(
+def test_a_call_that_hangs_is_not_followed_by_another(
     program: Program, tmp_path: Path, daemon: subprocess.Popen[bytes]
 ) -> None:
     program("nvidia-imex-ctl", "exec sleep 60")
@@ -133,7 +135,7 @@ def test_after_a_first_call_that_hangs_there_is_no_second(
     assert time.monotonic() - began < 15
 
 
-def test_the_channel_major_and_the_prologs_that_mention_imex(tmp_path: Path, program: Program) -> None:
+def test_the_channel_major_and_prologs_that_mention_imex_are_read(tmp_path: Path, program: Program) -> None:
     (tmp_path / "devices").write_text("Character devices:\n  1 mem\n234 nvidia-caps-imex-channels\n")
     for name, text in (("a.sh", "exec nvidia-imex -c x"), ("b.sh", "true")):
         (tmp_path / name).write_text(text)
@@ -142,6 +144,6 @@ def test_the_channel_major_and_the_prologs_that_mention_imex(tmp_path: Path, pro
     assert found["prolog_files"] == [f"{tmp_path}/a.sh"]
 
 
-def test_the_version_of_the_program(program: Program, tmp_path: Path) -> None:
+def test_the_version_of_the_program_is_read(program: Program, tmp_path: Path) -> None:
     program("nvidia-imex", "echo 'IMEX version is: 580.173.02'")
     assert (read(tmp_path)["version"], bool(read(tmp_path)["program"])) == ("580.173.02", True)

@@ -30,7 +30,7 @@ def test_a_path_that_is_no_file_is_removed_without_being_read(tmp_path: Path) ->
     assert not os.path.lexists(pipe)
 
 
-def test_which_ports_are_closed() -> None:
+def test_closed_ports_are_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as open_port, socket.create_server(("127.0.0.1", 0)) as other:
         closed = other.getsockname()[1]
         other.close()

@@ -44,7 +44,7 @@ def both_ways(pairs: list[tuple[int, int]], word: str) -> Cells:
     return {pair: word for a, b in pairs for pair in ((a, b), (b, a))}
 
 
-def test_a_clique_that_is_up() -> None:
+def test_a_clique_that_is_up_has_no_finding() -> None:
     assert verdict.judge("r01", members(18), clique(18)) == verdict.Verdict(True, (), (), ())
 
 
@@ -57,7 +57,7 @@ def test_one_wrong_list_among_18_is_one_finding() -> None:
     assert len(judged.waiting) == 18
 
 
-def test_a_mismatch_that_the_files_no_longer_show() -> None:
+def test_a_mismatch_with_equal_files_needs_a_restart_of_all() -> None:
     cells = both_ways([(0, 2), (1, 2), (3, 2)], "NODE_MAP_MISMATCH")
     judged = verdict.judge("r01", members(4), clique(4, cells))
     assert found(judged) == [("imex_list_differs", "t2")]
@@ -65,19 +65,19 @@ def test_a_mismatch_that_the_files_no_longer_show() -> None:
     assert len(judged.disconnected) == 6
 
 
-def test_a_list_of_the_same_trays_in_other_bytes() -> None:
+def test_a_list_of_the_same_trays_in_other_bytes_differs() -> None:
     odd = {"path": "/n", "text": "\n".join(addresses(3)), "changed_at": 1.0}
     judged = verdict.judge("r01", members(3), clique(3, t1={"nodes": odd}))
     assert found(judged) == [("imex_list_differs", "t1")]
 
 
-def test_all_have_the_same_wrong_list() -> None:
+def test_the_same_wrong_list_on_all_trays_is_one_finding() -> None:
     judged = verdict.judge("r01", [*members(3), ("t3", "198.51.100.99")], {**clique(3), "t3": None})
     assert found(judged)[0] == ("imex_list_differs", None)
     assert "t0, t1, t2" in judged.findings[0]["message"]
 
 
-def test_two_versions() -> None:
+def test_a_tray_with_another_version_is_named() -> None:
     text = domain_json(addresses(3), both_ways([(0, 1), (1, 2)], "VERSION_MISMATCH"), version="595.58.03")
     other = {"answers": {"state": answer("READY\n"), "domain": answer(text)}, "driver_version": "595.58.03"}
     facts = clique(3, both_ways([(0, 1), (1, 2)], "VERSION_MISMATCH"), t1=other)
@@ -95,7 +95,7 @@ def test_a_member_that_is_down_explains_its_pairs() -> None:
 
 
 @pytest.mark.parametrize("absent", [{"t2": None}, {}])
-def test_an_unreachable_member(absent: dict[str, Any]) -> None:
+def test_an_unreachable_member_is_a_finding(absent: dict[str, Any]) -> None:
     facts = clique(3, {(0, 2): "RECOVERING", (1, 2): "RECOVERING"})
     del facts["t2"]
     judged = verdict.judge("r01", members(3), {**facts, **absent})
@@ -112,7 +112,7 @@ def test_waiting_for_recovery_names_trays() -> None:
     assert "(t2)" in judged.findings[0]["message"]
 
 
-def test_a_pair_that_is_connected_one_way_only() -> None:
+def test_a_pair_that_is_connected_one_way_only_is_a_finding() -> None:
     judged = verdict.judge("r01", members(4), clique(4, {(0, 3): "NEVER_CONNECTED"}))
     assert found(judged) == [("imex_pair_disconnected", None)]
     assert "t0-t3 are connected one way only" in judged.findings[0]["message"]

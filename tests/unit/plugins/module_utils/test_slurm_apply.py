@@ -61,7 +61,7 @@ NEW_A = ["block a: new at position 0, 2 trays: n1,n2", "n1: (no block) -> a", "n
         (topology((2,), a="n1"), topology((2, 4, 8), a="n1"), [], []),
     ],
 )
-def test_the_diff_of_two_topologies(
+def test_the_diff_of_two_topologies_lists_moves_and_lines(
     before: Topology | None, after: Topology, moves: list[str], lines: list[str]
 ) -> None:
     changed, shown = comparing.describe(before, after)

@@ -91,7 +91,7 @@ def test_the_open_partition_comes_before_the_defaults_of_the_site(tmp_path: Path
     assert any(line.startswith("1 running node without") and "n5" in line for line in made.added)
 
 
-def test_bare_has_no_topology(tmp_path: Path) -> None:
+def test_a_bare_configuration_has_no_topology(tmp_path: Path) -> None:
     (tmp_path / "topology.yaml").write_text("x")
     text = "TopologyPlugin=topology/block\nNodeName=n1 Topology=a:b\nPartitionName=p Nodes=n1 Topology=a\n"
     made = derive(tmp_path, text, bare=True, blocks=(Block("b", ("n1",)),))
@@ -264,7 +264,7 @@ def verdict(outcome: Outcome | None = None, base: int = 4, **more: Any) -> list[
         (Outcome("site", 9, "p", 0, "", "placed", required=True), 4, []),
     ],
 )
-def test_findings_of_an_outcome(outcome: Outcome, base: int, expected: list[tuple[str, str]]) -> None:
+def test_each_outcome_has_its_findings(outcome: Outcome, base: int, expected: list[tuple[str, str]]) -> None:
     assert verdict(outcome, base) == expected
 
 

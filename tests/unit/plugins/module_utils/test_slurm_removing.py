@@ -22,7 +22,7 @@ OF_TIERS = {"nvlink_partitions.conf", "job_submit.lua", "nvlink_segments.lua", "
 
 
 class Slurmctld:
-    """A stand-in whose reconfigure fails as often as ``failures`` says."""
+    """A stand-in whose reconfigure fails ``failures`` times."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures, self.reconfigured = failures, 0

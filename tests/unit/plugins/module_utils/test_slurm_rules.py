@@ -160,7 +160,7 @@ def test_placeholders_are_left_out_where_they_are_fatal() -> None:
         (1, (4, 8), []),
     ],
 )
-def test_aggregates(count: int, sizes: tuple[int, ...], groups: list[tuple[int, str]]) -> None:
+def test_aggregates_follow_the_block_sizes(count: int, sizes: tuple[int, ...], groups: list[tuple[int, str]]) -> None:
     made = rules.aggregates(racks(*([4] * count), base=sizes), 4)
     assert [(size, "".join(names)) for size, names in made] == groups
 
@@ -188,7 +188,9 @@ def test_a_removed_block_shifts_the_aggregates_after_it() -> None:
         ((24, 11, 5), (0,), ["slurm_segment"]),
     ],
 )
-def test_segments(version: rules.Version, segments: tuple[int, ...], stopped: list[str]) -> None:
+def test_segments_that_cannot_be_used_are_findings(
+    version: rules.Version, segments: tuple[int, ...], stopped: list[str]
+) -> None:
     candidate = Candidate(version, rules.choose_style("auto", version), racks(18, 16, base=(16,)), segments=segments)
     assert [code for code in codes(candidate) if code.startswith("slurm_segment")] == stopped
 
@@ -256,7 +258,9 @@ def test_names_are_not_checked_without_a_slurm() -> None:
         ),
     ],
 )
-def test_settings(style: str, running: str, written: dict[str, str], manage: bool, expected: list[str]) -> None:
+def test_settings_that_are_missing_or_wrong_are_findings(
+    style: str, running: str, written: dict[str, str], manage: bool, expected: list[str]
+) -> None:
     values = dict(zip(("topologyplugin", "selecttype", "prologflags"), running.split(" ")))
     findings = settings.settings_findings(style, values, written, manage)
     assert [found["code"] for found in findings] == expected
@@ -271,5 +275,7 @@ def test_settings(style: str, running: str, written: dict[str, str], manage: boo
         ("conf", OLD, False, []),
     ],
 )
-def test_files_of_the_other_format(style: str, version: rules.Version, twin: bool, expected: list[str]) -> None:
+def test_a_file_of_the_other_format_is_a_finding(
+    style: str, version: rules.Version, twin: bool, expected: list[str]
+) -> None:
     assert [found["code"] for found in settings.twin_findings(style, version, twin)] == expected

@@ -13,7 +13,7 @@ import fastjsonschema
 import yaml
 
 FOLDER = Path(__file__).resolve().parents[5] / "shared" / "crds"
-MISSING = "the schedulers' own CustomResourceDefinitions are not beside the checkout (../shared/crds)"
+MISSING = "the schedulers' own CustomResourceDefinitions are not next to the checkout (../shared/crds)"
 
 
 @cache

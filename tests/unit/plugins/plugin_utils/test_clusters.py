@@ -191,7 +191,7 @@ def test_a_proposal_of_another_slice_keeps_its_clusters() -> None:
     site.fabric, site.state = carried, state
     set_site(site, R02, slurm_cluster="alpha")
     assert blocks_of(site.discover(R02).fabric, "alpha") == [("r01", 0, 4), ("r02", 1, 4)]
-    # What the other slice takes back, is gone.
+    # A change that the other slice withdraws is removed.
     assert merge_pending(accepted, pending, R01).as_dict() == accepted.as_dict()
 
 

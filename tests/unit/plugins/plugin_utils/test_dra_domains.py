@@ -144,7 +144,7 @@ def test_each_fault_has_its_finding(change: Change, code: str, words: str) -> No
         lambda cluster: cluster.update(mpi_jobs=[world.mpi_job("pi", "Failed", world.CLIQUE)]),
         # It is being deleted for a minute only.
         lambda cluster: cluster.update(compute_domains=[world.domain(deleted="2026-11-21T11:59:00Z")]),
-        # Without ComputeDomains in sight everything would look left over.
+        # Without readable ComputeDomains every object would count as left over.
         lambda cluster: cluster.update(
             compute_domains=[], not_readable=["The account may not list computedomains; allow it"]
         ),

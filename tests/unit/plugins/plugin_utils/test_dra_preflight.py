@@ -28,7 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 SHARED = Path(__file__).resolve().parents[4].parent / "shared" / "crds"
-shared = pytest.mark.skipif(not SHARED.is_dir(), reason="shared/crds is not beside the checkout")
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="shared/crds is not next to the checkout")
 DOMAINS = "computedomains.resource.nvidia.com"
 
 
@@ -287,7 +287,7 @@ def test_the_owner_of_imex_does_not_change_while_compute_domains_exist() -> None
     assert codes(found) == ["dra_domains_active"]
     assert "jobs/cd" in found[0]["message"]
     assert preflight.preflight(live, world.trays(), world.plan()) == []
-    # The plugin says whose IMEX it goes by; that a DeviceClass is missing is another fault.
+    # The plugin's arguments name the IMEX mode; a missing DeviceClass is another fault.
     live["device_classes"].pop()
     assert preflight.preflight(live, world.trays(), world.plan()) == []
     host = [{"name": "compute-domains", "env": [{"name": "IMEX_MODE", "value": "hostManaged"}]}]

@@ -23,7 +23,7 @@ NAMESPACE = "dra-driver-nvidia-gpu"
 # Shape 1, the values that no rule has anything against.
 GOOD = values.build("compute_domains", {}, "v1")
 
-shared = pytest.mark.skipif(not SAMPLES.is_dir(), reason="shared/samples is not beside the checkout")
+shared = pytest.mark.skipif(not SAMPLES.is_dir(), reason="shared/samples is not next to the checkout")
 
 
 def check_values(own: Mapping[str, Any], shape: str = "compute_domains", **more: Any) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The effect of one tray with false facts on the fabric file, and the gate that stops it, as in docs/security.md.
 
-Two racks of 18 trays. The liar is r02t01, whose facts are whatever its root wants them to be.
+Two racks of 18 trays. The hostile tray is r02t01, whose root can set any fact.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def test_the_deadline_holds_for_all_requests_together() -> None:
         assert time.monotonic() - start < 1.5
 
 
-def test_a_refused_connection() -> None:
+def test_a_refused_connection_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     assert "refuses the connection, 3 times" in refused(f"http://127.0.0.1:{port}/api", token=SECRET)
@@ -299,17 +299,17 @@ def test_a_rejected_request_is_not_retried(status: int, token: str | None, repor
         (b"[" * 100_000, "JSON"),
     ],
 )
-def test_broken_json(body: bytes, reported: str) -> None:
+def test_broken_json_is_an_error(body: bytes, reported: str) -> None:
     with served(lambda _request, reply: reply.send(200, body)) as server:
         assert reported in refused(server.url)
 
 
-def test_a_truncated_answer() -> None:
+def test_a_truncated_answer_is_an_error() -> None:
     with served(lambda _request, reply: reply.send(200, b"{", Content_Length="100")) as server:
         assert "closed the connection before the end of its answer, 3 times" in refused(server.url)
 
 
-def test_an_answer_that_is_not_http() -> None:
+def test_an_answer_that_is_not_http_is_an_error() -> None:
     def ssh(_request: Request, reply: Reply) -> None:
         reply.raw.write(b"SSH-2.0-x\r\n")
 
@@ -333,14 +333,14 @@ def test_redirects_on_the_same_host_are_followed() -> None:
     assert server.requests[1].headers["authorization"] == f"Bearer {SECRET}"
 
 
-def test_a_redirect_loop() -> None:
+def test_a_redirect_loop_is_an_error() -> None:
     other = {"/a": "/b", "/b": "/a"}
     with served(lambda request, reply: reply.send(302, Location=other[request.target])) as server:
         assert "redirects in a loop" in refused(f"{server.url}/a", token=SECRET)
     assert len(server.requests) == 2
 
 
-def test_endless_redirects() -> None:
+def test_endless_redirects_end_with_an_error() -> None:
     with served(lambda request, reply: reply.send(307, Location=f"{request.target}x")) as server:
         assert "redirects more than 5 times" in refused(f"{server.url}/a")
     assert len(server.requests) == 6
@@ -371,7 +371,7 @@ def test_no_token_goes_to_another_endpoint() -> None:
         ("https://a.example/x", "https://[a.example/x", False),
     ],
 )
-def test_where_credentials_may_go(url: str, target: str, same: bool) -> None:
+def test_an_endpoint_is_the_same_only_with_equal_host_and_port(url: str, target: str, same: bool) -> None:
     assert http.same_endpoint(url, target) is same
 
 
@@ -383,7 +383,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def test_a_ca_of_the_site(authority: Authority) -> None:
+def test_a_ca_of_the_site_is_trusted(authority: Authority) -> None:
     with served(lambda _request, reply: reply.json({}), authority.server_context()) as server:
         assert client(ca_file=str(authority.ca_file)).get(server.url).status == 200
         assert client(validate_certs=False).get(server.url).status == 200
@@ -402,7 +402,7 @@ def test_the_wrong_ca_gets_no_token(authority: Authority, tmp_path: Path) -> Non
     assert server.requests == []
 
 
-def test_a_client_certificate(authority: Authority) -> None:
+def test_a_client_certificate_is_sent(authority: Authority) -> None:
     certificate, key = authority.issue("client")
     with served(lambda _request, reply: reply.json({}), authority.server_context(client_certificate=True)) as server:
         options = {"ca_file": str(authority.ca_file)}
@@ -420,7 +420,7 @@ def test_a_client_certificate(authority: Authority) -> None:
         ({"validate_certs": False, "client_cert": __file__}, "rest: client_cert or client_key cannot be used"),
     ],
 )
-def test_unusable_certificate_files(options: dict[str, Any], reported: str) -> None:
+def test_unusable_certificate_files_are_errors(options: dict[str, Any], reported: str) -> None:
     assert reported in refused("https://127.0.0.1:1/", **options)
 
 
@@ -474,7 +474,7 @@ def token_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_token_file(token_file: Path) -> None:
+def test_the_token_is_read_from_a_file(token_file: Path) -> None:
     assert config(token_file=str(token_file)).headers == {"Authorization": f"Bearer {SECRET}"}
 
 
@@ -505,7 +505,7 @@ def test_the_client_config_shows_no_secret(token_file: Path) -> None:
         ({"tokn": SECRET}, "'tokn' is not a known option; did you mean token?"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], reported: str) -> None:
+def test_wrong_options_are_errors(options: dict[str, Any], reported: str) -> None:
     with pytest.raises(SourceError) as caught:
         config(**options)
     assert str(caught.value).startswith(f"rest: {reported}")
@@ -517,7 +517,7 @@ def test_wrong_options(options: dict[str, Any], reported: str) -> None:
     [None, 7, "", "example.org", "ftp://example.org/", "file:///etc/passwd", "https://", "https://a b/", "http://[::1/",
      "https://example.org:99999/", "https://exämple.org/"],
 )  # fmt: skip
-def test_an_invalid_address(url: Any) -> None:
+def test_an_invalid_address_is_an_error(url: Any) -> None:
     with pytest.raises(SourceError, match=r"^rest: url .*; write an|^rest: url .*, write a"):
         http.endpoint(Options({"url": url}, ("url",), "rest"), "url", "an address")
 

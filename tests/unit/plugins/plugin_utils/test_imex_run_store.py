@@ -83,7 +83,7 @@ def test_concurrent_forks_parse_the_fabric_file_once(tmp_path: Path) -> None:
     assert len([name for name in os.listdir(tmp_path / "nvlink-imex") if not name.endswith(".lock")]) == 1
 
 
-def test_rows_of_a_play_by_phase(tmp_path: Path) -> None:
+def test_rows_are_stored_by_play_and_phase(tmp_path: Path) -> None:
     folder = str(tmp_path)
     imex_run_store.write_row(folder, "play 1", "inspect", "r01/../t1", {"running": True})
     imex_run_store.write_row(folder, "play 2", "inspect", "r01/../t1", {"running": False})

@@ -126,7 +126,7 @@ def test_the_collection_is_never_a_second_writer(
     if verdict.writer in (GFD, DRA):
         assert running == {verdict.writer}
     if choice in (GFD, DRA, COLLECTION) and verdict.writer != choice:
-        # What a person chose is followed, or an error says why not.
+        # The configured writer is used, or an error has the reason.
         assert any(row["severity"] == "error" for row in verdict.findings)
     if len(running) > 1:
         assert codes(verdict.findings) == ["k8s_clique_label_multiple_writers"]

@@ -60,7 +60,9 @@ RETIERED = {**HYPER_NODE, "spec": {**HYPER_NODE["spec"], "tier": 2}}
         ({"spec": None}, KUEUE, "spec.levels"),
     ],
 )
-def test_immutable_fields(existing: dict[str, Any], desired: dict[str, Any], field: str | None) -> None:
+def test_a_changed_immutable_field_is_named(
+    existing: dict[str, Any], desired: dict[str, Any], field: str | None
+) -> None:
     assert k8s_plan.unchangeable(existing, desired) == field
 
 

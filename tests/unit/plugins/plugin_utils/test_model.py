@@ -48,7 +48,7 @@ def test_natural_order_does_not_depend_on_the_input_order(names: list[str], chan
         ({}, "unknown"),
     ],
 )
-def test_one_gpus_health(rows: dict[str, object], health: str) -> None:
+def test_health_rows_give_the_health_of_a_gpu(rows: dict[str, object], health: str) -> None:
     assert gpu_health(rows) == health
 
 

@@ -817,7 +817,7 @@ def test_every_history_keeps_every_rule(
         differ = {name for name, tray in after.trays.items() if before.trays.get(name) != tray}
         assert {change["tray"] for change in placement.changes} == differ
 
-        # The order in which trays answer does not matter, and a second look at the same changes nothing.
+        # The order in which trays answer does not matter, and placing the same observations again changes nothing.
         chance.shuffle(observations)
         again = place(fabric, state, observations, set(targets), NOW, Policy())
         assert again == placement

@@ -17,7 +17,7 @@ VOID = {"meta", "link", "br", "input", "img", "hr"}
 
 
 class Page(HTMLParser):
-    """Collects what the tests ask for and checks that every element is closed."""
+    """Collects the parts that the tests use, and checks that every element is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

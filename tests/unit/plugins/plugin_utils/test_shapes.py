@@ -45,7 +45,7 @@ def as_it_is(site: Site) -> None:
         pytest.param((1, 72, 8, 2), as_it_is, {"r01": 72}, {"r01a": 36, "r01b": 36}, 8, id="576 GPUs in two cliques"),
     ],
 )
-def test_groups_and_blocks(
+def test_each_shape_gives_its_groups_and_blocks(
     simulation: tuple[int, int, int, int],
     shape: Callable[[Site], None],
     domains: dict[str, int],

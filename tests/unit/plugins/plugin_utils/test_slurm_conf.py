@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files of a Slurm that is brought up: every node of the fabric file, whoever answered in this run."""
+"""The configuration files of a new Slurm cluster: every node of the fabric file, also of trays that did not answer."""
 
 from __future__ import annotations
 

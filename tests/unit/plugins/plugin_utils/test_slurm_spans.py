@@ -37,7 +37,9 @@ from . import fabrics
         (19, 18, 18, (2, 2, True, None)),
     ],
 )
-def test_worked_examples(nodes: int, base: int, up: int, row: tuple[int, int | None, bool, int | None]) -> None:
+def test_spans_of_worked_examples(
+    nodes: int, base: int, up: int, row: tuple[int, int | None, bool, int | None]
+) -> None:
     [span] = spans.spans([up] * 10, [base], [nodes])
     assert (span.allowed, span.needed, span.starts, span.segment) == row
 

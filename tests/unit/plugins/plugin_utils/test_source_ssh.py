@@ -36,7 +36,7 @@ refused*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exi
 slow*) echo "ssh: connect to host $host port 22: Connection timed out" >&2; exit 255 ;;
 nameless*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255 ;;
 denied*) echo "root@$host: Permission denied (publickey)." >&2; exit 255 ;;
-stranger*) echo "Host key verification failed." >&2; exit 255 ;;
+unknownkey*) echo "Host key verification failed." >&2; exit 255 ;;
 odd*) printf '{{ 7 * 7 }}\\033[31m something new\\n' >&2; exit 255 ;;
 mute*) exit 255 ;;
 bare*) echo "sh: 1: exec: python3: not found" >&2; exit 127 ;;
@@ -160,7 +160,7 @@ def test_trays_of_the_fabric_file_are_reached_at_their_addresses(observe: Observ
         ("slow", "connection timed out"),
         ("nameless", "its name cannot be resolved"),
         ("denied", "authentication refused"),
-        ("stranger", "its host key is not known"),
+        ("unknownkey", "its host key is not known"),
         ("mute", "ssh failed without a message"),
         ("bare", f"no Python at {sys.executable}"),
         ("empty", "it printed no facts (exit status 0)"),

@@ -82,7 +82,7 @@ MNDIAG_NEVER = """\
  "runtime_error": "Error: Unable to complete multi-node diagnostic on host localhost. Return: (...) -52"}
 """
 TRAY_OF = {"n1": "r01t01", "n2": "r01t02", "n3": "r01t03"}
-ASKED = [
+PROGRAMS = [
     {"name": "bw", "kind": "nvbandwidth", "min_bandwidth": 700},
     {"name": "diag", "kind": "dcgmi_diag", "min_bandwidth": None},
 ]
@@ -148,7 +148,7 @@ def row(**more: Any) -> dict[str, Any]:
 
 
 def judged(given: dict[str, Any], isolated: bool | None = True) -> list[tuple[str, str | None, list[str]]]:
-    found = benchmarks.judge(given, "r01", TRAY_OF, ASKED, isolated)
+    found = benchmarks.judge(given, "r01", TRAY_OF, PROGRAMS, isolated)
     return [(failure["code"], failure["tray"], failure["trays"]) for failure in found]
 
 
