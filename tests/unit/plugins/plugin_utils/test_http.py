@@ -371,7 +371,7 @@ def test_no_token_goes_to_another_endpoint() -> None:
         ("https://a.example/x", "https://[a.example/x", False),
     ],
 )
-def test_an_endpoint_is_the_same_only_with_equal_host_and_port(url: str, target: str, same: bool) -> None:
+def test_the_same_endpoint_has_the_same_host_and_port_or_upgrades_to_https(url: str, target: str, same: bool) -> None:
     assert http.same_endpoint(url, target) is same
 
 
