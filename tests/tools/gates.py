@@ -122,7 +122,7 @@ GATES = [
     _lab("minutes", "all", "minutes and not two_racks"),
 ]
 # The reason of a test that compares ours with others' published files, which a user of the collection does not have.
-NOT_OURS = "beside the checkout"
+NOT_OURS = "next to the checkout"
 LEVELS = {"check": {"check"}, "test": {"check", "test"}, "all": {"check", "test", "all"}}
 
 
