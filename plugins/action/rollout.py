@@ -78,7 +78,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "msg": f"{self.tray}: {reason}"}
 
     def _record(self, row: dict[str, Any]) -> None:
-        run_store.put(self.folder, self.rollout, PHASE, self.tray, row)
+        run_store.write_row(self.folder, self.rollout, PHASE, self.tray, row)
 
     # --- States of the wave.
 
@@ -92,7 +92,7 @@ class ActionModule(ActionBase):
             failed = "the canary" if record["canary_failed"] else count(record["failed"], "clique")
             return {**outcome, "stop": True, "msg": f"No further wave starts: {failed} failed."}
         for tray in self.wave:
-            run_store.forget(self.folder, self.rollout, [PHASE], tray)
+            run_store.delete_rows(self.folder, self.rollout, [PHASE], tray)
         for name in cliques:
             record["cliques"][name] = {"state": progress.STARTED, "trays": {}}
         self._write_record(record)
@@ -155,7 +155,7 @@ class ActionModule(ActionBase):
         return found
 
     def _rows(self) -> dict[str, dict[str, Any]]:
-        return run_store.rows(self.folder, self.rollout, PHASE, self.wave)
+        return run_store.read_rows(self.folder, self.rollout, PHASE, self.wave)
 
     def _outcome(self, fabric: Fabric) -> WaveResult:
         rows = self._rows()

@@ -28,7 +28,7 @@ def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_pa
         done = ansible("ansible-playbook", "rackscale.nvlink.discover", *reported, check=check)
         return " ".join((done.stdout + done.stderr).split())
 
-    assert "bring it back" in discover(check=False, fabric_sources=[DOWN])
+    assert "restore it, or add fabric_file to sources" in discover(check=False, fabric_sources=[DOWN])
     assert not path.exists()
     assert "6 placed" in discover()
     before = path.read_bytes()
