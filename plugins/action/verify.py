@@ -152,11 +152,11 @@ def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]
     if options["context"]:
         given["context"] = options["context"]
     # A wrong kubeconfig is a user error and fails; a server that does not answer is a finding.
-    way = kubeconfig.client_config(
+    connection = kubeconfig.client_config(
         Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "verify")
     )
     try:
-        return Reader(*way).snapshot(), ""
+        return Reader(*connection).snapshot(), ""
     except NvlinkError as error:
         return None, sentence(str(error))
 
