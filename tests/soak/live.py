@@ -173,7 +173,7 @@ class Soak:
             return {}
         found = self._left()
         left = self.domains.configured(place for place, why in found.items() if why == WAITING)
-        assert left == found, f"IMEX of these cliques should be left: {left}; the run says {found}"
+        assert left == found, f"IMEX of these cliques should be left: {left}; the run left {found}"
         assert WAITING not in left.values() or FAILED in left.values(), "they wait for a canary that did not fail"
         return left
 

@@ -16,7 +16,7 @@ MAX_LINE = 1 << 20
 
 
 class Loop:
-    """Sleeps in the kernel until a socket, a timer or a signal has something to say."""
+    """Sleeps in the kernel until a socket, a timer or a signal is ready."""
 
     def __init__(self):
         self._selector = selectors.DefaultSelector()

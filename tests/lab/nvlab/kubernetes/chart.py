@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The driver's chart as the tests have it, in the versions that a site may come from.
 
-DRA_CHART names a folder with the real chart, which then takes the place of ours wherever the newest is asked for.
+DRA_CHART names a folder with the real chart, which then takes the place of ours wherever the newest is needed.
 """
 
 from __future__ import annotations

@@ -4,16 +4,16 @@
 """Stand-in for the pods of the DRA driver and GPU Feature Discovery, since no pod of the lab really runs.
 
 Everything else is real: the chart's release, the DaemonSet controller and the scheduler that place the pods, the
-claims that the scheduler allocates. kwok says that a pod runs; this process looks which pods those are, and does to
-the API what the programs in them do, as release 0.5 of the driver does it.
+claims that the scheduler allocates. kwok marks a pod as running; this process reads those pods and changes the API as
+the programs in them do in release 0.5 of the driver.
 
-- A pod of the kubelet plugin publishes ResourceSlices for its node, and writes nvidia.com/gpu.clique if it is told
-  to. It ends where its GPUs are not all in one clique, and when it is gone so are its slices and the label it wrote.
+- A pod of the kubelet plugin publishes ResourceSlices for its node, and writes nvidia.com/gpu.clique if it is
+  configured to. It ends where its GPUs are not all in one clique; its slices and its label go with it.
 - The controller gives a ComputeDomain its finalizer, its DaemonSet and its claim templates, and takes them back.
 - A claim for a channel labels its node, so that the domain's DaemonSet puts a daemon there, which enters itself into
   the ComputeDomainClique.
 
-It runs in rounds. NODE_FAULTS and CLUSTER_FAULTS say what it does otherwise when `lab kubernetes fault` orders it.
+It runs in rounds. NODE_FAULTS and CLUSTER_FAULTS list what it does otherwise after `lab kubernetes fault`.
 Run as a file: ``driver.py DIRECTORY``, the control plane's.
 """
 
@@ -37,7 +37,7 @@ from nvlab.kubernetes.api import Api, ApiError
 PERIOD = 0.3
 FILE = "driver.json"
 # The clique of the GPUs of a node without a tray in the lab.
-CLIQUE_SAID = "nvlink-lab/clique"
+REPORTED_CLIQUE = "nvlink-lab/clique"
 # The driver sets no field manager, so the API server uses the name of its program.
 PLUGIN = "compute-domain-kubelet-plugin"
 WRITTEN_BY_PLUGIN = "nvlink-lab/clique-written-by-plugin"
@@ -63,10 +63,10 @@ CLUSTER_FAULTS = {
 def read_faults(directory: Path) -> dict[str, Any]:
     """{"cluster": {KEY: VALUE}, "nodes": {NODE: {KEY: VALUE}}}, defaults for missing keys."""
     try:
-        told: dict[str, Any] = json.loads((directory / FILE).read_text())
+        faults: dict[str, Any] = json.loads((directory / FILE).read_text())
     except FileNotFoundError:
         return {"cluster": {}, "nodes": {}}
-    return told
+    return faults
 
 
 def set_faults(directory: Path, node: str | None, settings: Mapping[str, str]) -> None:
@@ -83,10 +83,10 @@ def set_faults(directory: Path, node: str | None, settings: Mapping[str, str]) -
         if words is None and not value.isdecimal():
             raise LabError(f"{key}={value}: use whole seconds.")
     with state.locked(directory):
-        told = read_faults(directory)
-        target = told["cluster"] if node is None else told["nodes"].setdefault(node, {})
+        faults = read_faults(directory)
+        target = faults["cluster"] if node is None else faults["nodes"].setdefault(node, {})
         target.update(settings)
-        state.write_atomically(directory / FILE, json.dumps(told, indent=1, sort_keys=True) + "\n")
+        state.write_atomically(directory / FILE, json.dumps(faults, indent=1, sort_keys=True) + "\n")
 
 
 class Driver:
@@ -101,8 +101,8 @@ class Driver:
         self._faults: dict[str, Any] = {"cluster": {}, "nodes": {}}
 
     def fault(self, key: str, node: str | None = None) -> str:
-        told = self._faults["cluster"] if node is None else self._faults["nodes"].get(node, {})
-        return str(told.get(key, ""))
+        faults = self._faults["cluster"] if node is None else self._faults["nodes"].get(node, {})
+        return str(faults.get(key, ""))
 
     def round(self) -> None:
         self._faults = read_faults(self._directory)
@@ -147,18 +147,18 @@ class Driver:
         if gpus is not None:
             return nodes.driver_clique(gpus)
         metadata = node["metadata"]
-        said = metadata.get("annotations", {}).get(CLIQUE_SAID, metadata["labels"].get(nodes.CLIQUE, ""))
-        return said, None
+        reported = metadata.get("annotations", {}).get(REPORTED_CLIQUE, metadata["labels"].get(nodes.CLIQUE, ""))
+        return reported, None
 
     def _feature_discovery(self, node: Mapping[str, Any]) -> None:
         name, labels = node["metadata"]["name"], node["metadata"]["labels"]
         fault = self.fault("label", name)
         if fault == "stale":
             return
-        gpus, said = self.gpus(node), node["metadata"].get("annotations", {}).get(CLIQUE_SAID)
-        if gpus is None and said is None and not fault:
+        gpus, reported = self.gpus(node), node["metadata"].get("annotations", {}).get(REPORTED_CLIQUE)
+        if gpus is None and reported is None and not fault:
             return  # a node that has the labels with which it was made
-        wanted = nodes.gfd_clique(gpus) if gpus is not None else said or labels.get(nodes.CLIQUE)
+        wanted = nodes.gfd_clique(gpus) if gpus is not None else reported or labels.get(nodes.CLIQUE)
         wanted = None if fault == "missing" else wanted
         if wanted == labels.get(nodes.CLIQUE):
             self._seen.pop(name, None)
@@ -228,7 +228,7 @@ class Driver:
                 self.label(name, {nodes.CLIQUE: clique})
             if release["writes_label"] and WRITTEN_BY_PLUGIN not in node["metadata"].get("annotations", {}):
                 # Without a tray nothing else has the clique after the label is removed.
-                kept = {WRITTEN_BY_PLUGIN: "true", **({CLIQUE_SAID: clique} if clique else {})}
+                kept = {WRITTEN_BY_PLUGIN: "true", **({REPORTED_CLIQUE: clique} if clique else {})}
                 self._change(name, annotations=kept)
 
     def _publish(self, release: dict[str, Any], node: Mapping[str, Any], slices: Mapping[str, Any]) -> None:

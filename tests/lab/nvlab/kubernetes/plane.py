@@ -340,7 +340,7 @@ def add_racks(plane: ControlPlane, racks: int, trays_per_rack: int = 18) -> int:
 
 
 def _count(api: Api) -> int:
-    # From its watch cache, as lists are served that do not ask for the newest.
+    # From the watch cache, which serves lists without a resourceVersion of their own.
     page = api.get(f"{nodes.PATH}?limit=1")
     return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 

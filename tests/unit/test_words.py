@@ -1,0 +1,49 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plain technical English: words that this project once invented do not come back."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+# Invented or personifying word -> the field's term.
+INSTEAD = {
+    r"told|tells": "reports, prints, receives, is configured with",
+    r"mend(?:s|ed|ing)?|cures?": "fix, remediate",
+    r"by way of|as far as": "through, where",
+    r"in vain": "unused",
+    r"knocks?|nudges?": "probe, reconnect",
+    r"strangers?": "unmanaged",
+    r"side[ _]by[ _]side|lanes?": "concurrently, workers",
+    r"essence": "fingerprint",
+    r"ledger": "run store",
+    r"bless(?:ed|ing)": "approved, start approval",
+    r"owes?|owing": "outdated",
+    r"contrary": "inconsistent",
+    r"kin": "similar systems",
+    r"parted|carved": "split",
+    r"whose a": "owner",
+    r"look for garbage|uncollected": "garbage collection",
+    r"fabric_audit|slurm_trial|acceptance_(?!pending)[a-z]+": "verify, slurm_benchmark",
+}
+READ = ("plugins", "roles", "playbooks", "molecule", "inventory", "docs", "README.md", "CONTRIBUTING.md", "tests")
+
+
+@pytest.mark.parametrize("pattern", INSTEAD)
+def test_no_invented_word_comes_back(pattern: str) -> None:
+    listed = subprocess.run(["git", "ls-files", *READ], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    found = []
+    for name in listed.stdout.splitlines():
+        path = CHECKOUT / name
+        if path == Path(__file__) or not path.is_file() or path.suffix not in {".py", ".yml", ".md", ".j2", ".js", ""}:
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if re.search(rf"(?<![A-Za-z])(?:{pattern})(?![A-Za-z])", line, re.IGNORECASE):
+                found.append(f"{name}:{number}: {line.strip()[:100]}")
+    assert found == [], f"write {INSTEAD[pattern]}"
