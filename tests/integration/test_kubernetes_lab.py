@@ -344,7 +344,8 @@ def test_the_plugin_removes_the_label_that_it_wrote(trays: ControlPlane, tmp_pat
     driver.set_faults(trays.directory, None, {"gfd": "off"})
     was = label(trays, "r01t01")
     trays.api().patch(
-        f"{nodes.PATH}/r01t01", {"metadata": {"labels": {nodes.CLIQUE: None}, "annotations": {driver.REPORTED_CLIQUE: was}}}
+        f"{nodes.PATH}/r01t01",
+        {"metadata": {"labels": {nodes.CLIQUE: None}, "annotations": {driver.REPORTED_CLIQUE: was}}},
     )
     writes = "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled=true"
     folder = chart.folder(tmp_path)

@@ -4,9 +4,9 @@
 
 """Run what depends on ansible-core on every supported release of it.
 
-2.19 runs on the machine's Python 3.11, with the oldest ClusterShell of requirements.txt, and also queries trays of a lab
-over ssh. The releases that need a newer Python run inside the lab's trixie tree (Python 3.13), with libraries that were
-resolved for it outside. Each run gets its own overlay of the tree.
+2.19 runs on the machine's Python 3.11, with the oldest ClusterShell of requirements.txt, and also queries trays of a
+lab over ssh. The releases that need a newer Python run inside the lab's trixie tree (Python 3.13), with libraries
+that were resolved for it outside. Each run gets its own overlay of the tree.
 The release of the environment that this runs in is left out: the gates unit and integration have run it.
 """
 
