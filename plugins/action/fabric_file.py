@@ -551,7 +551,7 @@ class _HostSettings:
             "kubernetes_cluster": site.cluster("fabric_kubernetes_cluster"),
             "ansible_host": site.address(),
         }
-        changes = {key: value for key, value in values.items() if value is not None}
+        changes: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
         return replace(observation, **changes) if changes else observation
 
 

@@ -106,7 +106,8 @@ class ActionModule(ActionBase):
         )
         plan = Planner(Cluster(options["api"], NAME), topology, desired).plan()
         plan.findings[:0] = schedulers.problems(fabric, chosen)
-        runai, steps = None, []
+        runai: RunAi | None = None
+        steps: list[Any] = []
         if options["runai"] and desired.present:
             runai = RunAi(options["runai"])
             steps, found = runai.plan(topology)

@@ -75,12 +75,15 @@ class ActionModule(ActionBase):
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
         views = [view for view in fabric.blocks(name) if view.trays and (not cliques or view.clique in cliques)]
-        trays = {view.name: {fabric.trays[tray]["slurm_node"]: tray for tray in view.trays} for view in views}
+        trays: dict[str, Mapping[str, str]] = {
+            view.name: {fabric.trays[tray]["slurm_node"]: tray for tray in view.trays} for view in views
+        }
         return trays, {view.name: view.clique for view in views}
 
 
 def _given(blocks: Any) -> tuple[dict[str, Mapping[str, str]], dict[str, str]]:
     """The same of the option ``blocks``, where nodes and blocks have no other names."""
+    trays: dict[str, Mapping[str, str]]
     try:
         trays = {str(block["name"]): {str(node): str(node) for node in block["nodes"]} for block in blocks}
     except (KeyError, TypeError):

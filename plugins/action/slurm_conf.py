@@ -59,9 +59,8 @@ class ActionModule(ActionBase):
         channels: list[int],
         task_vars: dict[str, Any] | None,
     ) -> dict[str, Any]:
-        passed = {
-            key: arguments[key] for key in ("cluster_name", "conf_dir", "timeout", "allow_removal") if key in arguments
-        }
+        options = ("cluster_name", "conf_dir", "timeout", "allow_removal")
+        passed: dict[str, Any] = {key: arguments[key] for key in options if key in arguments}
         passed["accounting"] = bool(site.accounting_host)
         passed["log"] = f"{site.log_dir}/slurmctld.log"
         result: dict[str, Any] = {}
@@ -101,12 +100,15 @@ class ActionModule(ActionBase):
         known = set(hostvars)
         present = set(task_vars.get("ansible_play_hosts_all", ()))
         measured: dict[str, hardware.Record] = {}
-        channels, gpus, addresses = [], {}, {}
+        channels: list[int] = []
+        gpus: dict[str, int] = {}
+        addresses: dict[str, str] = {}
         for tray in fabric.trays:
             if tray not in known:
                 continue
             variables = hostvars.raw_get(tray)
-            for source, target in (("nvlink_gpu_count", gpus), ("ansible_host", addresses)):
+            targets: tuple[tuple[str, dict[str, Any]], ...] = (("nvlink_gpu_count", gpus), ("ansible_host", addresses))
+            for source, target in targets:
                 if isinstance(variables.get(source), (int, str)) and variables[source]:
                     target[tray] = variables[source]
             result = variables.get(register) if register and tray in present else None

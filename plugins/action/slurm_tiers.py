@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -56,5 +57,5 @@ def _clusters(path: str, cluster: str | None, given: list[dict[str, Any]]) -> li
     names = fabric.slurm_clusters
     if cluster and cluster not in names:
         raise fabric_file.FabricFileError(f"{path}: has no Slurm cluster {shown(cluster)}{nearest(cluster, names)}")
-    chosen = [cluster] if cluster else names
+    chosen: Sequence[str | None] = [cluster] if cluster else names
     return [tiers.for_cluster(fabric, name, given) for name in (chosen or [None])]

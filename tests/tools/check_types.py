@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run mypy on the shared code, as the package that Ansible imports it as.
+"""Run mypy on all plugins, as the package that Ansible imports it as.
 
 mypy must see ansible_collections.rackscale.nvlink once, under that name, in a folder that holds only the link to it.
 """
@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-CHECKED = ("plugins.module_utils", "plugins.plugin_utils")
 
 
 def main() -> int:
@@ -23,7 +22,7 @@ def main() -> int:
     link = root / "nvlink"
     if not link.is_symlink():
         link.symlink_to(CHECKOUT)
-    packages = [word for name in CHECKED for word in ("-p", f"ansible_collections.rackscale.nvlink.{name}")]
+    packages = ["-p", "ansible_collections.rackscale.nvlink.plugins"]
     config = ["--config-file", str(CHECKOUT / "pyproject.toml"), "--cache-dir", str(CHECKOUT / ".mypy_cache")]
     mypy = [str(Path(sys.executable).parent / "mypy"), *config, *packages]
     return subprocess.run(mypy, cwd=root.parents[1], check=False).returncode
