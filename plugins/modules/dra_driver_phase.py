@@ -52,83 +52,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-ok:
-  description: Whether there is no finding of severity error.
-  returned: success
-  type: bool
-  sample: true
-changes:
-  description: Always empty, since the module changes nothing.
-  returned: success
-  type: list
-  elements: dict
-  sample: []
-findings:
-  description: The findings. They are also warnings of the task.
-  returned: always
-  type: list
-  elements: dict
-  sample:
-    - code: dra_node_not_selected
-      severity: error
-      node: r01t03
-      message: >-
-        The driver would not run on node r01t03: it has none of the labels of the chart's affinity; label it
-        nvidia.com/gpu.present=true, or let node-feature-discovery set one of the others.
-release_values:
-  description: The values for the installation of the chart, from the shape, the version of the API and O(values).
+results:
+  description: The results of M(rackscale.nvlink.dra_driver_info), by their names there, and those below.
   returned: success
   type: dict
-  sample: {resourceApiVersion: resource.k8s.io/v1}
-stand_alone:
-  description: Whether the driver is installed by its own chart, not by GPU Operator.
-  returned: success
-  type: bool
-  sample: true
-api_version:
-  description: The preferred version of C(resource.k8s.io) that the API server serves. Null if it serves none.
-  returned: success
-  type: str
-  sample: v1
-kubernetes_version:
-  description: The version of the API server.
-  returned: success
-  type: str
-  sample: v1.34.4
-nodes:
-  description: The nodes on which the driver is to run.
-  returned: success
-  type: list
-  elements: str
-  sample: [r01t01, r01t02]
-pending_nodes:
-  description: With O(waves), the nodes on which the plugin is not enabled yet.
-  returned: success
-  type: list
-  elements: str
-  sample: []
-upgrades_old_chart:
-  description: Whether the installed release is of a 25.x chart.
-  returned: success
-  type: bool
-  sample: false
-claims:
-  description: The claims with devices of the driver.
-  returned: success
-  type: list
-  elements: dict
-  sample: [{namespace: jobs, name: train-0, uid: 0b1c..., reserved: true}]
-crds:
-  description: The installed CRDs of the driver.
-  returned: success
-  type: list
-  elements: str
-  sample: [computedomains.resource.nvidia.com]
-crds_shared:
-  description: Whether GPU Operator or another field manager uses them too.
-  returned: success
-  type: bool
-  sample: false
 probe_objects:
   description: The objects to create for a probe, a ComputeDomain and a DaemonSet for each clique with free nodes.
   returned: O(phase=probe)
