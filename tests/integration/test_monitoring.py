@@ -31,7 +31,7 @@ from .conftest import CHECKOUT
 MONITORING = CHECKOUT / "docs" / "monitoring"
 ALERTS = MONITORING / "alerts.yml"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
-FAILURE = {"code": "slurm_block_differs", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
+FAILURE = {"code": "slurm_tray_other_block", "severity": "error", "layer": "slurm", "tray": "r01t02", "clique": "r01"}
 VERDICT = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": {"slurm": "checked"}, "failures": [FAILURE]}
 
 

@@ -24,7 +24,13 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 from .commands import ansible, environment
 from .conftest import RunningLab
 
-FAILURE = {"code": "slurm_block_differs", "severity": "error", "layer": "slurm", "tray": "r01t02", "message": "Moved."}
+FAILURE = {
+    "code": "slurm_tray_other_block",
+    "severity": "error",
+    "layer": "slurm",
+    "tray": "r01t02",
+    "message": "Moved.",
+}
 VERDICT = {"ok": False, "checked_at": "2026-11-21T05:00:00Z", "layers": {"slurm": "checked"}, "failures": [FAILURE]}
 
 

@@ -174,7 +174,7 @@ def test_capacity_shows_the_largest_job_of_each_segment_and_advice() -> None:
 def test_a_verdict_shows_layers_failures_causes_and_remediations() -> None:
     fabric = fabrics.fabric()
     failure = {
-        "code": "slurm_block_differs", "severity": "warning", "layer": "slurm", "tray": "r01t07", "clique": "r01",
+        "code": "slurm_tray_other_block", "severity": "warning", "layer": "slurm", "tray": "r01t07", "clique": "r01",
         "message": "r01t07 is in another block.", "cause": "it was <edited>", "remediation": "ansible-playbook a && b",
     }  # fmt: skip
     layers = {"hardware": "checked", "slurm": "checked", "tiers": "skipped: none are given"}
