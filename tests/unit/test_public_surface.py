@@ -8,9 +8,12 @@ from __future__ import annotations
 import importlib
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jinja2
+import jinja2.meta
 import pytest
 import yaml
 
@@ -97,4 +100,52 @@ def test_modules_name_no_role_variable() -> None:
         # The catalogue of findings is also docs/findings.md, whose readers use the roles.
         if named and path.name != "findings.py":
             found[str(path.relative_to(plugins))] = named
+    assert found == {}
+
+
+class _AnyName(dict[str, Any]):
+    """Jinja's table of filters or tests, in which every name exists: Ansible adds many to Jinja's own."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return super().get(key, str)
+
+
+# A site has variables of its own, such as `trays: 18`; only these names and prefixes reach this collection.
+PREFIXES = re.compile(
+    r"_?(fabric|imex|nvlink|dra_driver|k8s_topology|kubernetes|rollout|slurm|site|report|render|verify|edit|drain|resume"
+    r"|spares|benchmark|teardown|demo|ansible)_"
+)
+NAMES_OF_ANSIBLE = {"groups", "hostvars", "inventory_hostname", "item", "lookup", "omit", "playbook_dir", "query"}
+OTHER_NAMES = {"junit_file", "rehearsal_file", "teardown", "verdict_file"}
+CONDITIONS = {"when", "that", "until", "changed_when", "failed_when"}
+
+
+def _templates(node: Any, key: str = "") -> Iterator[str]:
+    """All Jinja templates of parsed YAML, bare conditions included."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from _templates(value, str(name))
+    elif isinstance(node, list):
+        for value in node:
+            yield from _templates(value, key)
+    elif isinstance(node, str):
+        yield f"{{{{ {node} }}}}" if key in CONDITIONS and "{{" not in node else node
+
+
+def test_playbooks_and_roles_read_only_variables_with_a_prefix_of_their_own() -> None:
+    environment = jinja2.Environment()
+    environment.filters, environment.tests = _AnyName(environment.filters), _AnyName(environment.tests)
+    found = defaultdict(set)
+    for folder in ("playbooks", "roles"):
+        for path in sorted((COLLECTION / folder).rglob("*")):
+            if path.suffix == ".yml" and path.parent.name != "meta":
+                texts = list(_templates(yaml.safe_load(path.read_text())))
+            elif path.suffix == ".j2":
+                texts = [path.read_text()]
+            else:
+                continue
+            for text in texts:
+                for name in jinja2.meta.find_undeclared_variables(environment.parse(text)):
+                    if not PREFIXES.match(name) and name not in NAMES_OF_ANSIBLE | OTHER_NAMES:
+                        found[name].add(str(path.relative_to(COLLECTION)))
     assert found == {}
