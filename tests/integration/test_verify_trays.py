@@ -96,7 +96,7 @@ def test_quick_queries_no_tray_and_a_limit_only_its_own(site: Verified) -> None:
         site.move(name, 9)
     done, rows = site.verify("--tags", "quick")
     assert (done.returncode, rows, site.verdict()["queried"]) == (0, [], 0)
-    assert "Read the facts of the tray" not in done.stdout
+    assert "Read the facts of the tray]" not in done.stdout, "the task on trays"
     assert "r01t01" not in done.stdout
 
     done, rows = site.verify("--limit", "r02t02,localhost")

@@ -13,7 +13,6 @@ import pytest
 from ansible import constants
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.module_utils.testing import patch_module_args
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.block import Block
 from ansible.playbook.play import Play
@@ -160,18 +159,6 @@ def test_a_tray_gets_checked_options_and_the_plan_of_its_clique(
     assert (plan["clique"], plan["nodes"], plan["slurm_nodes"]) == ("r01", list(clique.entries), TRAYS)
     assert plan["tls"] == {name: f"text of {name}\n" for name in paths}
     assert domain.desired_state(options, plan).tls == plan["tls"]
-
-
-def test_the_private_key_is_not_in_what_the_module_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    """The module returns its arguments, also when it fails."""
-    plan = {"clique": "r01", "nodes": ["198.51.100.1"], "tls": {"key": "THE SECRET", "certificate": "THE CERT"}}
-    args = {"phase": "inspect", "options": {"owner": "domain"}, "plan": plan, "_ansible_inject_invocation": True}
-    with patch_module_args(args), pytest.raises(SystemExit):
-        imex_domain_phase.main()
-    printed = capsys.readouterr().out
-    assert "authority is missing" in printed
-    assert "THE CERT" in printed
-    assert "THE SECRET" not in printed
 
 
 def test_extra_changes_make_a_change_pending(run: Any) -> None:
