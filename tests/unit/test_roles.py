@@ -66,7 +66,12 @@ def test_ansible_accepts_the_example_plays(tmp_path: Path) -> None:
             *("-e", f"fabric_file={fabric_file}"),
             *map(str, files),
         ],
-        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": sysconfig.get_path("purelib")},
+        # ansible-test makes it an error that the examples' groups are not in this inventory; Ansible's default warns.
+        env={
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": sysconfig.get_path("purelib"),
+            "ANSIBLE_HOST_PATTERN_MISMATCH": "warning",
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,
