@@ -243,7 +243,7 @@ def test_a_block_of_unknown_trays_keeps_its_place_and_is_a_finding(slurmctld: Sl
     fabric = tmp_path / "fabric.json"
     found = discover(slurmctld, fabric, racks=2)
     assert [(row["code"], row["block"]) for row in found["findings"]] == [("block_unclaimed", "attic")]
-    assert "[WARNING]: Slurm's block attic at position 1 has no tray" in found["output"]
+    assert "[WARNING]: Block attic of Slurm at position 1 has no tray" in found["output"]
     # The third rack comes: its block is still its own.
     discover(slurmctld, fabric, racks=3, fabric_expected_trays=4)
     cliques = json.loads(fabric.read_text())["cliques"]
