@@ -566,7 +566,7 @@ class Playbook:
 def test_the_playbook_changes_once_and_shows_no_secret(site: Site, tmp_path: Path) -> None:
     playbook = Playbook(site, tmp_path, "topology", [users.rule("*", ["*"], ["*"])])
     assert playbook.run(k8s_topology_enabled="false")[0] == 0
-    assert "No fabric file is named" in playbook.run(code=2, fabric_file="")[1]
+    assert "No fabric file is set" in playbook.run(code=2, fabric_file="")[1]
     assert playbook.run(dra_driver_state="absent")[0] == 0
     changed, output = playbook.run("--check", "--diff", "-vvv")
     assert changed == 1
