@@ -1,0 +1,143 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A hostile tray: a Python interpreter that runs what Ansible sends and answers what its owner wants.
+
+Whoever is root on a tray owns the Python that Ansible's modules run on, so each value that a module returns may be
+theirs. The writers below make such an interpreter; it works as ansible_python_interpreter on the local connection,
+and `plant` puts it in place of a lab tray's own Python, which Ansible then reaches over real ssh. With pipelining a
+module comes by standard input, without it as a file, and discovery of the interpreter uses either.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from .conftest import RunningLab
+
+REAL = "/usr/bin/python3"
+# Where the Python of a lab tray stays when `plant` has taken its place.
+KEPT = "/usr/bin/python3.kept"
+
+# Python 3.9 and later, standard library only. `only` sees the module's full name, for example ansible.modules.stat.
+TEXT = r"""#!{real} -I
+import base64, json, os, re, signal, subprocess, sys
+REAL, ONLY, KIND, VALUE = {real!r}, {only!r}, {kind!r}, base64.b64decode({value!r})
+arguments, source, given = sys.argv[1:], b"", None
+if arguments and os.path.isfile(arguments[0]):
+    with open(arguments[0], "rb") as file:
+        source = file.read()
+elif not [word for word in arguments if not word.startswith("-") or word == "-c"]:
+    source = given = sys.stdin.buffer.read()
+# What Ansible sends names its module; all else that runs on the tray's Python gets the tray's Python.
+named = re.search(rb"module_fqn['\"]?\s*[:=]\s*['\"]([\w.]+)", source)
+if not named or not re.search(ONLY or "", named.group(1).decode()):
+    if given is None:
+        os.execv(REAL, [REAL, *arguments])
+    sys.exit(subprocess.run([REAL, *arguments], input=given).returncode)
+if KIND == "hang":
+    signal.alarm(1800)  # not for ever: nobody may find it tomorrow
+    while True:
+        signal.pause()
+if KIND == "flood":
+    sys.stdout.write('{{"changed": false, "padding": "')
+    for _ in range(int(VALUE)):
+        sys.stdout.write("x" * 1000000)
+    sys.stdout.write('"}}\n')
+    sys.exit(0)
+if KIND == "replace":
+    sys.stdout.buffer.write(VALUE)
+    sys.exit(0)
+done = subprocess.run([REAL, *arguments], input=given, stdout=subprocess.PIPE)
+start = done.stdout.find(b"{{")
+try:
+    result = json.loads(done.stdout[start:])
+except ValueError:
+    result = {{"changed": False}}
+
+
+def merge(old, new):
+    for key, value in new.items():
+        if isinstance(value, dict) and isinstance(old.get(key), dict):
+            merge(old[key], value)
+        else:
+            old[key] = value
+
+
+merge(result, json.loads(VALUE))
+print(json.dumps(result))
+sys.exit(done.returncode)
+"""
+
+
+def _text(kind: str, value: bytes, only: str | None, real: str) -> str:
+    return TEXT.format(real=real, only=only, kind=kind, value=base64.b64encode(value).decode())
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def python_text(answer: dict[str, Any], only: str | None = None, real: str = REAL) -> str:
+    """The text of `write_python`'s interpreter."""
+    return _text("merge", json.dumps(answer).encode(), only, real)
+
+
+def hang_text(only: str | None = None, real: str = REAL) -> str:
+    """The text of `write_hang`'s interpreter."""
+    return _text("hang", b"", only, real)
+
+
+def flood_text(megabytes: int, only: str | None = None, real: str = REAL) -> str:
+    """The text of `write_flood`'s interpreter."""
+    return _text("flood", str(megabytes).encode(), only, real)
+
+
+def replace_text(output: bytes, only: str | None = None, real: str = REAL) -> str:
+    """The text of `write_replace`'s interpreter."""
+    return _text("replace", output, only, real)
+
+
+def write_python(path: Path, answer: dict[str, Any], only: str | None = None, real: str = REAL) -> Path:
+    """Write a Python that merges `answer` into the result of each module, or of those whose full name `only` finds.
+
+    Dictionaries merge, so {"ansible_facts": {"x": 1}} leaves the module's own facts; every other value replaces.
+    A module that prints no JSON gets the answer as its whole result.
+    """
+    return _write(path, python_text(answer, only, real))
+
+
+def write_hang(path: Path, only: str | None = None, real: str = REAL) -> Path:
+    """Write a Python that takes a module and never answers."""
+    return _write(path, hang_text(only, real))
+
+
+def write_flood(path: Path, megabytes: int, only: str | None = None, real: str = REAL) -> Path:
+    """Write a Python whose result is valid JSON of so many MB."""
+    return _write(path, flood_text(megabytes, only, real))
+
+
+def write_replace(path: Path, output: bytes, only: str | None = None, real: str = REAL) -> Path:
+    """Write a Python that runs nothing and prints these bytes."""
+    return _write(path, replace_text(output, only, real))
+
+
+def plant(racks: RunningLab, tray: str, text: str) -> None:
+    """Put an interpreter, one of the texts above made with real=KEPT, in place of a lab tray's own Python.
+
+    The inventory stays as it is: /usr/bin/python3 is the Python that Ansible uses there. `lift` undoes it.
+    """
+    lift(racks, tray)
+    take = f'set -e; real=$(readlink -f {REAL}); ln -s "$real" {KEPT}; printf %s "$1" >{REAL}.new'
+    swap = f"chmod 755 {REAL}.new; mv {REAL} {REAL}.was; mv {REAL}.new {REAL}"
+    racks.exec(tray, "sh", "-c", f"{take}; {swap}", "sh", text)
+
+
+def lift(racks: RunningLab, tray: str) -> None:
+    """Give a lab tray its own Python back; no harm where it never lost it."""
+    racks.exec(tray, "sh", "-c", f"if test -e {REAL}.was; then mv -f {REAL}.was {REAL}; fi; rm -f {KEPT}")

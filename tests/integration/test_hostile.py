@@ -1,0 +1,115 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hostile tray of the tests does what it is for: without these, a test that shows no harm would show nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import hostile
+from .conftest import RunningLab
+
+PIPELINING = pytest.mark.parametrize("pipelining", ["true", "false"])
+SHOW = "{{ stolen | default('nothing') }} {{ done.stat.exists | default('gone') }} {{ done.extra | default('none') }}"
+TASKS = [
+    {"ansible.builtin.stat": {"path": "/"}, "register": "done"},
+    {"ansible.builtin.debug": {"msg": f"SEEN {SHOW}"}},
+]
+
+
+def defaults(tmp_path: Path, *more: str, tasks: list[dict[str, Any]] | None = None, **environment: str) -> str:
+    """The output of a play over all hosts, with Ansible's own defaults whatever the caller's environment says."""
+    play = tmp_path / "play.yml"
+    play.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks or TASKS}]))
+    config = tmp_path / "ansible.cfg"
+    config.write_text("")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", *more, str(play)],
+        env={**kept, "ANSIBLE_NOCOLOR": "true", "ANSIBLE_CONFIG": str(config), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def local(python: Path) -> tuple[str, ...]:
+    return "-i", "tray,", "-c", "local", "-e", f"ansible_python_interpreter={python}"
+
+
+@PIPELINING
+def test_an_injected_fact_is_a_variable_by_ansible_s_defaults(tmp_path: Path, pipelining: str) -> None:
+    python = hostile.write_python(tmp_path / "python", {"ansible_facts": {"stolen": "INJECTED"}, "extra": "more"})
+    seen = defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining)
+    assert "SEEN INJECTED True more" in seen
+    off = defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining, ANSIBLE_INJECT_FACT_VARS="false")
+    assert "SEEN nothing True more" in off
+
+
+@PIPELINING
+def test_only_the_named_modules_lie(tmp_path: Path, pipelining: str) -> None:
+    python = hostile.write_python(tmp_path / "python", {"extra": "more"}, only=r"\.ping$")
+    assert "SEEN nothing True none" in defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining)
+    python = hostile.write_python(tmp_path / "python", {"extra": "more"}, only=r"\.stat$")
+    assert "SEEN nothing True more" in defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining)
+
+
+def test_facts_of_setup_merge_with_the_injected_ones(tmp_path: Path) -> None:
+    python = hostile.write_python(tmp_path / "python", {"ansible_facts": {"stolen": "INJECTED"}})
+    show = {"ansible.builtin.debug": {"msg": "SEEN {{ stolen }} {{ ansible_facts.system }}"}}
+    tasks: list[dict[str, Any]] = [{"ansible.builtin.setup": {"gather_subset": ["min"]}}, show]
+    assert "SEEN INJECTED Linux" in defaults(tmp_path, *local(python), tasks=tasks)
+
+
+@PIPELINING
+def test_replaced_output_and_a_flood_arrive(tmp_path: Path, pipelining: str) -> None:
+    python = hostile.write_replace(tmp_path / "python", b'{"stat": {"exists": "bytes"}}')
+    tasks: list[dict[str, Any]] = [TASKS[0], {"ansible.builtin.debug": {"msg": "SEEN {{ done.stat.exists }}"}}]
+    assert "SEEN bytes" in defaults(tmp_path, *local(python), tasks=tasks, ANSIBLE_PIPELINING=pipelining)
+    python = hostile.write_flood(tmp_path / "python", megabytes=2)
+    tasks = [TASKS[0], {"ansible.builtin.debug": {"msg": "SEEN {{ done.padding | length }}"}}]
+    assert "SEEN 2000000" in defaults(tmp_path, *local(python), tasks=tasks, ANSIBLE_PIPELINING=pipelining)
+
+
+@PIPELINING
+def test_a_python_that_hangs_holds_its_task_until_ansible_s_own_timeout(tmp_path: Path, pipelining: str) -> None:
+    python = hostile.write_hang(tmp_path / "python")
+    start = time.monotonic()
+    seen = defaults(tmp_path, *local(python), ANSIBLE_PIPELINING=pipelining, ANSIBLE_TASK_TIMEOUT="3")
+    assert time.monotonic() - start >= 3.0
+    assert "SEEN" not in seen
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(python).encode() in entry.read_bytes():
+                os.kill(int(entry.parent.name), 9)
+        except OSError:
+            continue
+
+
+@pytest.mark.lab
+@PIPELINING
+def test_a_tray_of_the_lab_lies_over_real_ssh(tmp_path: Path, own_four_trays: RunningLab, pipelining: str) -> None:
+    answer = {"ansible_facts": {"stolen": "INJECTED"}}
+    hostile.plant(own_four_trays, "r01t02", hostile.python_text(answer, real=hostile.KEPT))
+    inventory = ("-i", str(own_four_trays.inventory), "--limit", "r01t01,r01t02")
+    try:
+        seen = defaults(tmp_path, *inventory, ANSIBLE_PIPELINING=pipelining)
+        # What else the tray runs on its Python is the tray's own.
+        assert own_four_trays.exec("r01t02", "python3", "-c", "print('own')").stdout == "own\n"
+    finally:
+        hostile.lift(own_four_trays, "r01t02")
+    assert "SEEN nothing True none" in seen
+    assert "SEEN INJECTED True none" in seen
+    assert "INJECTED" not in defaults(tmp_path, *inventory, ANSIBLE_PIPELINING=pipelining)
