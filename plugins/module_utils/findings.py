@@ -29,6 +29,17 @@ class Entry(NamedTuple):
 
 
 CATALOGUE: dict[str, Entry] = {
+    # What a host returns: plugin_utils/trust.py.
+    "tray_facts_foreign": Entry(
+        ERROR,
+        "the facts of a host set a variable that only the site may set",
+        "find out what sets it: a compromised host, or a cacheable fact of the site's own; delete the host's facts",
+    ),
+    "tray_answer_invalid": Entry(
+        WARNING,
+        "a host returned other data than the module documents; that part is dropped",
+        "check the host: its Python or its shell changes the answers of modules",
+    ),
     # Reading a tray: module_utils/fabric_facts.py.
     "driver_missing": Entry(
         ERROR, "the NVIDIA driver is not loaded", "load the nvidia kernel modules, or install the driver"

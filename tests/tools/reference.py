@@ -21,6 +21,7 @@ import yaml
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "reference.md"
 INTERNAL = "[INTERNAL]"
+VARIABLES = CHECKOUT / "plugins" / "plugin_utils" / "variables.py"
 RUNS_ON = {"slurm": "Slurm controller", "tray": "trays"}
 
 _HEAD = """\
@@ -31,6 +32,15 @@ _HEAD = """\
 `ansible-doc rackscale.nvlink.NAME` prints every option and return value of a module, with `-t inventory`, `-t lookup`,
 `-t callback` or `-t role` those of another plugin or a role. `make docs` builds the same as a site.
 """
+_VARIABLES_HEAD = '''\
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The names of all variables of roles and playbooks; written by `make reference`."""
+
+from __future__ import annotations
+
+'''
 _TABLE = re.compile(r"(<!-- variables:(\w+) [^>]*-->\n).*?(<!-- /variables:\2 -->)", re.DOTALL)
 _MARKUP = re.compile(r"\b([BCIMOPVELRU]|RV)\(((?:[^()\\]|\\.)*)\)")
 _CODE = re.compile(r"(`[^`]*`)")
@@ -49,7 +59,47 @@ class Playbook(NamedTuple):
 
 def pages() -> dict[Path, str]:
     """Every generated page with its text."""
-    return {PAGE: reference(), **{role / "README.md": role_page(role) for role in roles()}}
+    return {
+        PAGE: reference(),
+        VARIABLES: variables_module(),
+        **{role / "README.md": role_page(role) for role in roles()},
+    }
+
+
+def variable_names() -> set[str]:
+    """Every variable of the collection: options and defaults of roles, and what roles and playbooks set or register."""
+    names = {name for one in playbooks() for name in (*one.required, *one.optional)}
+    for path in (CHECKOUT / "roles").glob("*/*/*.yml"):
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        if path.name == "argument_specs.yml":
+            names.update(name for spec in data["argument_specs"].values() for name in spec["options"])
+        elif path.parent.name in ("defaults", "vars"):
+            names.update(data or {})
+        else:
+            names.update(_set_by(data))
+    for path in CHECKOUT.glob("playbooks/*.yml"):
+        names.update(_set_by(yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)))
+    return {name for name in names if re.fullmatch(r"[a-z_]\w*", name)}
+
+
+def _set_by(data: Any) -> Iterator[str]:
+    """The variables that plays and tasks set: by vars, register, set_fact and loop_var."""
+    if isinstance(data, list):
+        for entry in data:
+            yield from _set_by(entry)
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            if key in ("register", "loop_var") and isinstance(value, str):
+                yield value
+            elif key in ("vars", "ansible.builtin.set_fact") and isinstance(value, dict):
+                yield from (name for name in value if not name.startswith("ansible_"))
+            yield from _set_by(value)
+
+
+def variables_module() -> str:
+    """The Python module with the names of all variables."""
+    lines = "".join(f'        "{name}",\n' for name in sorted(variable_names()))
+    return f"{_VARIABLES_HEAD}VARIABLES = frozenset(\n    (\n{lines}    )\n)\n"
 
 
 def roles() -> list[Path]:

@@ -17,9 +17,9 @@ import docs_site  # noqa: E402
 import reference  # noqa: E402
 
 
-@pytest.mark.parametrize("page", [reference.PAGE, *(role / "README.md" for role in reference.roles())], ids=str)
+@pytest.mark.parametrize("page", reference.pages(), ids=str)
 def test_a_generated_page_is_current(page: Path) -> None:
-    expected = reference.reference() if page == reference.PAGE else reference.role_page(page.parent)
+    expected = reference.pages()[page]
     assert page.read_text(encoding="utf-8") == expected, f"{page}: is out of date; run `make reference`."
 
 

@@ -1,0 +1,32 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of fabric_facts: gives the tray an end, and keeps only documented facts of its answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+
+SCHEMA = schemas.of_return(RETURN)
+
+# Defaults of the module's options; with backend auto nvidia-smi gets the time of NVML again.
+_TIMEOUT, _IMEX_TIMEOUT = 20.0, 10.0
+# Seconds to connect, to copy the module, to start Python and to read addresses and versions.
+_REST = 60.0
+
+
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        arguments = {name: value for name, value in self._task.args.items() if value is not None}
+        try:
+            own = 2 * float(arguments.get("timeout", _TIMEOUT)) + 3 * float(
+                arguments.get("imex_timeout", _IMEX_TIMEOUT)
+            )
+        except (TypeError, ValueError):
+            raise AnsibleActionFail("fabric_facts: timeout and imex_timeout are numbers of seconds.") from None
+        return self.run_module("rackscale.nvlink.fabric_facts", arguments, task_vars, SCHEMA, own + _REST)

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An end for what Ansible asks a host: a host that never answers, or that answers without end, ends alone.
+
+Ansible's keyword `timeout` ends the task and leaves its ssh client running. Here the programs that the task has started
+are killed, and Ansible's connection plugin sees the end of its client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+
+_SECONDS_BETWEEN_KILLS = 0.2
+
+
+class Deadline:
+    """Whether the time of a question has run out."""
+
+    expired = False
+
+
+@contextlib.contextmanager
+def deadline(seconds: float) -> Iterator[Deadline]:
+    """Kill all programs that this process starts, once `seconds` have passed, until the block ends.
+
+    To be used in a process of its own, such as one of Ansible's workers. It raises nothing: what waits for a killed
+    program returns, and the caller reads `expired`.
+    """
+    state, done = Deadline(), threading.Event()
+
+    def kill() -> None:
+        wait = seconds
+        while not done.wait(wait):
+            state.expired = True
+            kill_children()
+            wait = _SECONDS_BETWEEN_KILLS
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        done.set()
+        thread.join()
+
+
+def kill_children() -> None:
+    """Kill all programs that this process has started, and those that they have started."""
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below a process, the nearest first."""
+    found: list[int] = []
+    level = [pid]
+    while level:
+        level = [child for parent in level for child in _children(parent)]
+        found += level
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    if os.path.isdir("/proc/self/task"):
+        pids: list[int] = []
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                    pids += map(int, file.read().split())
+        return pids
+    listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in listed.stdout.split()]
+
+
+@contextlib.contextmanager
+def limited_memory(more: int) -> Iterator[None]:
+    """Let this process get at most `more` bytes of address space above what it has; MemoryError beyond.
+
+    A worker keeps all that a host prints in memory. Without /proc (macOS) there is no limit.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            limit = int(file.read().split()[0]) * resource.getpagesize() + more
+    except OSError:
+        yield
+        return
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    if soft != resource.RLIM_INFINITY:
+        limit = min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

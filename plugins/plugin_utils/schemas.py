@@ -1,0 +1,76 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Schemas of the answers of modules, made from the return values that each module documents.
+
+A module and its documentation come from the same collection, so an answer that does not match was not made by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import fastjsonschema
+import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.trust import Check
+
+MAX_TEXT = 16 * 1024
+MAX_ENTRIES = 20_000
+MAX_NUMBER = 2**63
+"""Characters of a text, entries of a list, the largest number. Numbers are counts, IDs, times and sizes: none is
+negative."""
+
+FINDINGS = {
+    "type": "array",
+    "maxItems": 1000,
+    "items": {
+        "type": "object",
+        "required": ["code", "severity", "message"],
+        "properties": {
+            "code": {"type": "string", "pattern": r"\A[a-z][a-z0-9_]{0,63}\Z"},
+            "severity": {"enum": ["error", "warning", "info"]},
+            "message": {"type": "string", "maxLength": 4096},
+        },
+    },
+}
+
+_SIMPLE: dict[str, dict[str, Any]] = {
+    "str": {"type": ["string", "null"], "maxLength": MAX_TEXT},
+    "path": {"type": ["string", "null"], "maxLength": 4096},
+    "int": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_NUMBER},
+    "float": {"type": ["number", "null"], "minimum": 0, "maximum": MAX_NUMBER},
+    "bool": {"type": ["boolean", "null"]},
+    # Any plain data, within the limits of trust.is_bounded.
+    "raw": {},
+}
+
+
+def of_return(documented: str) -> dict[str, Check]:
+    """The checks of a module's return values, from its RETURN: `KEY`, and `ansible_facts.KEY` for each fact.
+
+    A value may be null. A dictionary has the keys that it documents and no other; one without `contains` any.
+    """
+    rows: dict[str, Any] = yaml.safe_load(documented) or {}
+    schemas = {name: _schema(row) for name, row in rows.items() if name != "ansible_facts"}
+    facts = rows.get("ansible_facts", {}).get("contains", {})
+    schemas.update({f"ansible_facts.{name}": _schema(row) for name, row in facts.items()})
+    schemas["findings"] = FINDINGS
+    return {name: fastjsonschema.compile(schema) for name, schema in schemas.items()}
+
+
+def _schema(row: Mapping[str, Any]) -> dict[str, Any]:
+    kind = row.get("type", "raw")
+    contains = row.get("contains")
+    entry: dict[str, Any] = {}
+    if contains:
+        entry = {
+            "properties": {name: _schema(inner) for name, inner in contains.items()},
+            "additionalProperties": False,
+        }
+    if kind in ("dict", "complex"):
+        return {"type": ["object", "null"], "maxProperties": MAX_ENTRIES, **entry}
+    if kind == "list":
+        items = _schema({"type": row.get("elements", "raw"), "contains": contains})
+        return {"type": ["array", "null"], "maxItems": MAX_ENTRIES, "items": items}
+    return _SIMPLE[kind]

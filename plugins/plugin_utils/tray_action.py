@@ -1,0 +1,77 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Base of the action plugins: refuses hosts with foreign facts, and asks a host with an end, a limit and a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.deadline import deadline, kill_children, limited_memory
+
+Result = dict[str, Any]
+
+# Bytes that an answer may cost the worker. The answers of this collection's modules are below 1 MiB, and Ansible
+# needs several times the size of an answer to parse it.
+MAX_MEMORY = 256 * 1024 * 1024
+
+
+class GuardedAction(ActionBase):
+    """An action that does nothing for a host whose facts set variables of this collection (trust.foreign_variables).
+
+    A subclass defines act() instead of run(). guarded: False for an action that only records what became of the host.
+    """
+
+    guarded = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
+        result: Result = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        names = trust.foreign_variables(variables.get("ansible_facts")) if self.guarded else []
+        if names:
+            return {**result, **trust.refusal(str(variables.get("inventory_hostname")), names)}
+        return {**result, **self.act(variables)}
+
+    def act(self, task_vars: dict[str, Any]) -> Result:
+        """Do the task; its result."""
+        raise NotImplementedError  # each subclass defines it
+
+    def run_module(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        task_vars: dict[str, Any],
+        schema: Mapping[str, trust.Check],
+        seconds: float,
+    ) -> Result:
+        """The answer of the host's module, reduced to its schema (trust.accepted).
+
+        seconds: the end, which lies above all that the module itself may wait for; the host then fails alone, and no
+        program of this question is left on the controller.
+        """
+        host = str(self._task.delegate_to or task_vars.get("inventory_hostname"))
+        with deadline(seconds) as end:
+            try:
+                with limited_memory(MAX_MEMORY) if self._connection.transport != "local" else nullcontext():
+                    answer = self._execute_module(module_name=name, module_args=dict(arguments), task_vars=task_vars)
+            except MemoryError:
+                kill_children()
+                return _failed(f"{host} printed more than any answer has; check what its Python and its shell print.")
+            except Exception:
+                if not end.expired:
+                    raise
+                answer = {}
+        if end.expired:
+            # Its connection may serve the next task, or may be what hangs.
+            return _failed(
+                f"{host} did not answer within {seconds:g} seconds; check whether Python starts there, and its driver."
+            )
+        return trust.accepted(host, answer, schema)
+
+
+def _failed(message: str) -> Result:
+    return {"failed": True, "changed": False, "msg": message, "findings": []}

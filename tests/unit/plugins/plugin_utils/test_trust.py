@@ -1,0 +1,91 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is kept of the answer and of the facts of a host that may lie."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
+from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas, trust
+from hypothesis import given
+from hypothesis import strategies as st
+
+SCHEMA = schemas.of_return(RETURN)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters()), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "foreign"),
+    [
+        ({"imex_tls_files": {}, "nvlink_imex_address": "198.51.100.1"}, ["imex_tls_files", "nvlink_imex_address"]),
+        ({"nvlink_anything": 1}, ["nvlink_anything"]),
+        ({"rollout_selected": {}, "_slurm_key": {}}, ["_slurm_key", "rollout_selected"]),
+        ({name: {} for name in trust.OWN_FACTS}, []),
+        # Facts of setup, without their prefix, and of the site's own modules.
+        ({"distribution": "Debian", "local": {}, "nodename": "x", "services": {}, "site_rack": 3}, []),
+        ("no mapping", []),
+        (None, []),
+    ],
+)
+def test_variables_of_the_collection_among_facts_are_foreign(facts: Any, foreign: list[str]) -> None:
+    assert trust.foreign_variables(facts) == foreign
+
+
+def test_what_fabric_facts_returns_passes_its_schema_unchanged() -> None:
+    answer = json.loads(json.dumps(subsets.gather(subsets.Options(gather_subset=["all"]))))
+    assert trust.accepted("r01t01", answer, SCHEMA) == answer
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"ansible_facts": {"fabric_sources": []}}, "ansible_facts.fabric_sources"),
+        ({"ansible_facts": {"nvlink_fabric": "r01"}}, "ansible_facts.nvlink_fabric"),
+        ({"ansible_facts": {"nvlink_fabric": {"gpu_count": -1}}}, "ansible_facts.nvlink_fabric"),
+        ({"ansible_facts": {"nvlink_fabric": {"chassis_serial": "\ud800"}}}, "ansible_facts.nvlink_fabric"),
+        ({"ansible_facts": {"nvlink_fabric": {"unknown": 1}}}, "ansible_facts.nvlink_fabric"),
+        ({"ansible_facts": [1]}, "ansible_facts"),
+        ({"ansible_stats": {"data": {"passed": 18}}}, "ansible_stats"),
+        ({"add_host": {"host_name": "x"}}, "add_host"),
+        ({"changes": ["x" * 100_000]}, "changes"),
+        ({"findings": [{"code": "BAD", "severity": "error", "message": "x"}]}, "findings"),
+        ({"msg": 3}, "msg"),
+        ({"diff": "text"}, "diff"),
+    ],
+)
+def test_what_a_module_does_not_document_is_dropped_with_a_finding(more: dict[str, Any], named: str) -> None:
+    kept = trust.accepted("r01t01", {"changed": False, **more}, SCHEMA)
+    findings, warnings = kept.pop("findings"), kept.pop("warnings")
+    assert kept == {"changed": False}
+    assert [(row["code"], row["tray"]) for row in findings] == [("tray_answer_invalid", "r01t01")]
+    assert named in findings[0]["message"]
+    assert named in warnings[0]
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5), JSON)
+def test_any_answer_becomes_one_that_can_be_written_and_has_documented_keys(answer: Any, facts: Any) -> None:
+    kept = trust.accepted("r01t01", {**answer, "ansible_facts": facts}, SCHEMA)
+    json.dumps(kept, ensure_ascii=False).encode()
+    assert set(kept.get("ansible_facts", {})) <= trust.OWN_FACTS
+
+
+@pytest.mark.parametrize("value", [["\ud800"], [[]] * (trust.MAX_ITEMS + 1), "x" * (trust.MAX_TEXT + 1), {1, 2}])
+def test_unbounded_data_is_recognized(value: Any) -> None:
+    assert not trust.is_bounded(value)
+
+
+def test_nested_data_is_bounded_in_its_depth() -> None:
+    nested: list[Any] = []
+    for _level in range(100_000):
+        nested = [nested]
+    assert not trust.is_bounded(nested)
