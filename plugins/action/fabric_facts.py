@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 SCHEMA = schemas.of_return(RETURN)
 
-# Defaults of the module's options; with backend auto nvidia-smi gets the time of NVML again.
-_TIMEOUT, _IMEX_TIMEOUT = 20.0, 10.0
+_DEFAULTS = subsets.Options()
 # Seconds to connect, to copy the module, to start Python and to read addresses and versions.
 _REST = 60.0
 
@@ -24,9 +25,15 @@ class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         arguments = {name: value for name, value in self._task.args.items() if value is not None}
         try:
-            own = 2 * float(arguments.get("timeout", _TIMEOUT)) + 3 * float(
-                arguments.get("imex_timeout", _IMEX_TIMEOUT)
-            )
+            seconds = _REST + _waits(arguments)
         except (TypeError, ValueError):
             raise AnsibleActionFail("fabric_facts: timeout and imex_timeout are numbers of seconds.") from None
-        return self.run_module("rackscale.nvlink.fabric_facts", arguments, task_vars, SCHEMA, own + _REST)
+        return self.run_module("rackscale.nvlink.fabric_facts", arguments, task_vars, SCHEMA, seconds)
+
+
+def _waits(arguments: Mapping[str, Any]) -> float:
+    """Seconds that the module may wait: each backend once, and three queries of IMEX where a subset needs them."""
+    backends = 2 * float(arguments.get("timeout", _DEFAULTS.timeout))
+    if list(arguments.get("gather_subset", _DEFAULTS.gather_subset)) == ["gpu"]:
+        return backends
+    return backends + 3 * float(arguments.get("imex_timeout", _DEFAULTS.imex_timeout))

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The end of a question, in processes of its own: what it started is gone, what others started stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+HEAD = """
+import os, subprocess, sys
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.deadline import deadline, descendants, limited_memory
+"""
+
+
+def run(text: str) -> str:
+    done = subprocess.run([sys.executable, "-c", HEAD + text], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_program_that_never_ends_is_killed_with_what_it_started() -> None:
+    printed = run("""
+with deadline(0.3) as end:
+    # The shell's own child holds the pipe, as a program behind sudo or sshpass does.
+    child = subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
+    below = int(child.stdout.readline())
+    child.stdout.read()
+    child.wait()
+print(end.expired, child.returncode, below, descendants(os.getpid()))
+""")
+    expired, status, below, left = printed.split(maxsplit=3)
+    assert (expired, status, left.strip()) == ("True", "-9", "[]")
+    state = f"/proc/{below}/stat"
+    # A zombie that nobody has waited for yet is dead.
+    assert not os.path.exists(state) or open(state, encoding="ascii").read().split()[2] == "Z"
+
+
+def test_an_answer_in_time_ends_nothing() -> None:
+    printed = run("""
+other = subprocess.Popen(["sleep", "1000"])
+with deadline(30) as end:
+    subprocess.run(["true"], check=True)
+print(end.expired, other.poll())
+other.kill()
+other.wait()
+""")
+    assert printed.split() == ["False", "None"]
+
+
+def test_memory_is_limited_only_inside() -> None:
+    printed = run("""
+try:
+    with limited_memory(64 * 1024 * 1024):
+        bytearray(256 * 1024 * 1024)
+except MemoryError:
+    print("refused")
+print(len(bytearray(256 * 1024 * 1024)))
+""")
+    assert printed.split() == ["refused", str(256 * 1024 * 1024)]
