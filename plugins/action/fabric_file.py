@@ -108,7 +108,8 @@ class _Files:
     """The fabric file with its state file and proposal. Writes nothing if dry."""
 
     def __init__(self, path: str, now: str, dry: bool) -> None:
-        self.path, self.now, self._dry = path, now, dry
+        # All files stay next to each other, and two runs lock the same one, also by a symbolic link.
+        self.path, self.now, self._dry = os.path.realpath(path), now, dry
         self.base: bytes | None = None
         self.fabric: Fabric | None = None
         self.state: State | None = None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -69,7 +70,9 @@ class ActionModule(ActionBase):
                 self.plan["tls"] = self._tls(options["tls_files"])
             return self._run_phase(phase)
         except NvlinkError as error:
-            self._store(phase, {"failed": True, "msg": str(error)})
+            # On a full disk the other members find no result of this tray, which counts as failed too.
+            with contextlib.suppress(NvlinkError):
+                self._store(phase, {"failed": True, "msg": str(error)})
             if phase in PENDING_PHASES:
                 # The change itself reports it.
                 return _unchanged(pending=True, reasons=[str(error)])

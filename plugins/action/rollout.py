@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import ARGUMENT_SPEC
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
@@ -205,8 +205,7 @@ class ActionModule(ActionBase):
         }
 
     def _write_record(self, record: dict[str, Any]) -> None:
-        with open(self._record_path(), "w", encoding="utf-8") as file:
-            json.dump(record, file)
+        storage.write_atomic(self._record_path(), json.dumps(record).encode(), durable=False)
         if not self._task.check_mode:
             unfinished = {name: Unfinished(**row) for name, row in record["cliques"].items()}
             progress.write(self._file(), self.rollout, unfinished, self._now())

@@ -66,7 +66,8 @@ class Plan:
                     _write(target, change.after, change.path in self.executables)
         except OSError as error:
             raise TreeError(
-                f"{self.root}: cannot be written ({error.strerror or error}): use a writable directory"
+                f"{self.root}: cannot be written ({error.strerror or error}): free space on its file system, "
+                "or use a writable directory"
             ) from error
 
 

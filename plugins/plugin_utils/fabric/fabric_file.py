@@ -45,8 +45,8 @@ class FabricFileError(NvlinkError):
 
 
 def state_path(path: str) -> str:
-    """fabric.json -> fabric.state.json."""
-    return f"{path.removesuffix('.json')}.state.json"
+    """fabric.json -> fabric.state.json, in the folder of the file itself where fabric.json is a symbolic link."""
+    return f"{os.path.realpath(path).removesuffix('.json')}.state.json"
 
 
 def load(path: str) -> Fabric:

@@ -87,8 +87,8 @@ class Proposal:
 
 
 def proposal_path(path: str) -> str:
-    """fabric.json -> fabric.proposed.json."""
-    return f"{path.removesuffix('.json')}.proposed.json"
+    """fabric.json -> fabric.proposed.json, in the folder of the file itself where fabric.json is a symbolic link."""
+    return f"{os.path.realpath(path).removesuffix('.json')}.proposed.json"
 
 
 def propose(

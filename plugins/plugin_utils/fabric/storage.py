@@ -1,44 +1,71 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write files atomically, so that a crash leaves the old content, with one writer at a time."""
+"""Write files atomically, so that a crash leaves the old content, and lock the fabric file for one writer."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import secrets
 import socket
+import time
 from collections.abc import Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 
+# A temporary file that is older is left over from a run that was killed: no write takes that long.
+_LEFTOVER_SECONDS = 3600
+_REMEDIES = {
+    errno.ENOSPC: "free space on its file system",
+    errno.EDQUOT: "free space, or raise the quota",
+    errno.EROFS: "mount its file system writable",
+    errno.EIO: "check its disk and the kernel's log",
+}
 
-def write_atomic(path: str, data: bytes) -> None:
-    """Replace the content of a file in one step and keep its mode.
 
-    The caller holds the lock, so the temporary file has a fixed name; the next write replaces a leftover of a crash.
+def write_atomic(path: str, data: bytes, mode: int = 0o666, durable: bool = True) -> None:
+    """Replace the content of a file in one step; any number of processes may write and read it at once.
+
+    The file keeps its mode; mode: that of a new file, less the umask. durable: the new content also survives a power
+    loss; without it the file may then be empty. FabricFileError where the file system refuses; the old content stays.
     """
     path = os.path.realpath(path)
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.new")
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.new")
     try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        if durable:
+            _remove_leftovers(folder, name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(temporary, flags, 0o666), "wb") as file:
+        with open(os.open(temporary, flags, mode), "wb") as file:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), os.stat(path).st_mode & 0o7777)
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync_folder(folder)
+        if durable:
+            _sync_folder(folder)
     except OSError as error:
+        raise cannot(path, "be written", error) from None
+    finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        raise _cannot(path, "be written", error) from None
+
+
+def _remove_leftovers(folder: str, name: str) -> None:
+    """Remove the temporary files of earlier writes of this file that were killed."""
+    oldest = time.time() - _LEFTOVER_SECONDS
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(f".{name}.") and entry.name.endswith(".new"):
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                        os.unlink(entry.path)
 
 
 def remove(path: str) -> None:
@@ -47,26 +74,28 @@ def remove(path: str) -> None:
         os.unlink(path)
         _sync_folder(os.path.dirname(os.path.realpath(path)))
     except OSError as error:
-        raise _cannot(path, "be removed", error) from None
+        raise cannot(path, "be removed", error) from None
 
 
 @contextlib.contextmanager
 def locked(path: str, now: str) -> Iterator[None]:
     """Hold <path>.lock; FabricFileError names the process that holds it already.
 
-    The kernel releases the lock when its process ends, so a crash leaves at most an unlocked file.
+    A symbolic link and its target have one lock. The kernel releases it when its process ends, so a crash leaves at
+    most an unlocked file.
     """
-    lock = f"{path}.lock"
+    lock = f"{os.path.realpath(path)}.lock"
     try:
         descriptor = _take(lock)
     except BlockingIOError:
         raise FabricFileError(f"{path}: another run is writing it ({_holder(lock)}); wait for it to end") from None
     except OSError as error:
-        raise _cannot(lock, "be locked", error) from None
+        raise cannot(lock, "be locked", error) from None
     try:
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
-        os.truncate(descriptor, 0)
-        os.write(descriptor, json.dumps(holder).encode())
+        # Only for the message to another run: on a full disk it reports an unknown process.
+        with contextlib.suppress(OSError):
+            os.truncate(descriptor, 0)
+            os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now}).encode())
         yield
     finally:
         # Removed before the lock is released: another process that has this file open detects it in _take().
@@ -108,5 +137,7 @@ def _sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def _cannot(path: str, what: str, error: OSError) -> FabricFileError:
-    return FabricFileError(f"{path}: cannot {what} ({error.strerror}); create its folder, or make it writable")
+def cannot(path: str, what: str, error: OSError) -> FabricFileError:
+    """The error for a file that the file system refuses to write: the reason, and what to do about it."""
+    remedy = _REMEDIES.get(error.errno or 0, "create its folder, or make it writable")
+    return FabricFileError(f"{path}: cannot {what} ({error.strerror or error}); {remedy}")

@@ -9,15 +9,16 @@ phases. Here the first fork parses it, and every host reads the file of its cliq
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as rendering
 
@@ -51,8 +52,10 @@ def _cliques(folder: str, path: str) -> str:
     cache = os.path.join(folder, "nvlink-imex", f"fabric-{token}")
     if os.path.isdir(cache):
         return cache
-    os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
-    with open(f"{cache}.lock", "w", encoding="utf-8") as lock:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_writing(cache))
+        os.makedirs(os.path.dirname(cache), mode=0o700, exist_ok=True)
+        lock = stack.enter_context(open(f"{cache}.lock", "w", encoding="utf-8"))
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.isdir(cache):
             return cache
@@ -76,10 +79,11 @@ def _cliques(folder: str, path: str) -> str:
 def write_row(folder: str, play: str, phase: str, tray: str, row: dict[str, Any]) -> None:
     """Store the result of a tray in a phase of a play."""
     directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
     target = os.path.join(directory, _file(tray))
-    _write(f"{target}.new", row)
-    os.replace(f"{target}.new", target)
+    with _writing(target):
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        _write(f"{target}.new", row)
+        os.replace(f"{target}.new", target)
 
 
 def read_rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -99,7 +103,7 @@ def delete_rows(folder: str, play: str, phases: Iterable[str], tray: str) -> Non
     """Delete the results of a tray from an earlier run of the role in the same play."""
     for phase in phases:
         path = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase, _file(tray))
-        if os.path.exists(path):
+        with _writing(path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
 
@@ -110,3 +114,12 @@ def _file(name: str) -> str:
 def _write(path: str, data: Any) -> None:
     with open(path, "w", encoding="utf-8") as file:
         json.dump(data, file)
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Raise FabricFileError where the file system refuses to write."""
+    try:
+        yield
+    except OSError as error:
+        raise storage.cannot(path, "be written", error) from None

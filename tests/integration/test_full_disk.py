@@ -1,0 +1,92 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbooks that write on the controller, on a disk that is full: a real tmpfs in a mount namespace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .commands import environment
+from .test_discover import Site, sha256_of
+
+# Copies a folder into a small file system, fills it, and prints what a command leaves there.
+IN_A_FULL_FOLDER = """
+set -e
+mount -t tmpfs -o size=160k tmpfs "$1"
+cp -a "$2"/. "$1"
+dd if=/dev/zero of="$1/filler" bs=4k status=none 2>/dev/null || true
+cd "$1"
+folder=$2
+shift 2
+"$@" || status=$?
+echo "status=${status:-0}"
+for file in "$folder"/*; do cmp "$file" "$(basename "$file")"; done
+echo "left: $(ls)"
+"""
+
+
+def on_a_full_disk(mount: Path, folder: Path, *arguments: str) -> str:
+    mount.mkdir()
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", IN_A_FULL_FOLDER, "sh", mount, folder]
+    done = subprocess.run(
+        [*map(str, command), sys.executable, "-m", "ansible", "playbook", *arguments],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A site with an accepted fabric file and a pending proposal."""
+    site = Site(tmp_path)
+    site.discover("-e", "fabric_accept=gates")
+    site.move("r01t01", 7)
+    return site
+
+
+def test_accept_keeps_every_file(site: Site, tmp_path: Path) -> None:
+    sha256 = sha256_of(site.discover())
+    file = f"fabric_file={tmp_path}/full/fabric.json"
+    printed = on_a_full_disk(
+        tmp_path / "full", site.path.parent, "rackscale.nvlink.accept", "-e", file, "-e", f"fabric_proposal={sha256}"
+    )
+    assert "status=2" in printed
+    assert "cannot be written (No space left on device); free space on its file system" in printed
+    assert "left: fabric.json\nfabric.proposed.json\nfabric.state.json\nfiller\n" in printed
+
+
+@pytest.mark.parametrize("gates", [True, False])
+def test_discover_keeps_every_file(site: Site, tmp_path: Path, gates: bool) -> None:
+    inventory = f"{site.directory}/hosts.yml"
+    arguments = ["-i", inventory, "rackscale.nvlink.discover", "-e", f"fabric_file={tmp_path}/full/fabric.json"]
+    arguments += ["-e", "fabric_accept=gates", "-e", "fabric_moved_percent=100"] if gates else []
+    printed = on_a_full_disk(tmp_path / "full", site.path.parent, *arguments)
+    assert "status=2" in printed
+    assert "cannot be written (No space left on device); free space on its file system" in printed
+    assert "left: fabric.json\nfabric.state.json\nfiller\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("playbook", "option"),
+    [("verify", "verdict_file={}/verdict.json"), ("verify", "junit_file={}/junit.xml"), ("render", "render_dir={}")],
+)
+def test_verify_and_render_fail_with_one_sentence(site: Site, tmp_path: Path, playbook: str, option: str) -> None:
+    full = tmp_path / "full"
+    arguments = ["-i", "localhost,", f"rackscale.nvlink.{playbook}", "-e", option.format(full)]
+    arguments += ["-e", f"fabric_file={site.path}", *(["--tags", "quick"] if playbook == "verify" else [])]
+    printed = on_a_full_disk(full, site.path.parent, *arguments)
+    assert "status=2" in printed
+    assert "cannot be written (No space left on device)" in printed
+    assert "free space on its file system" in printed
+    assert "left: fabric.json\nfabric.state.json\nfiller\n" in printed
