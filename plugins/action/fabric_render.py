@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -23,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map i
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import RehearsalError, rehearsed
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.running_jobs import running_jobs
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.verdict import VerdictError, verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 T = TypeVar("T")
 
@@ -35,14 +35,13 @@ LONGEST_DIFF = 100_000
 display = Display()
 
 
-class ActionModule(ActionBase):
+class ActionModule(GuardedAction):
     """Render the files and the rack map of a fabric file. Connects to no host."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         every = list(RENDERERS)
         _spec, options = self.validate_argument_spec(
             argument_spec={
@@ -66,7 +65,6 @@ class ActionModule(ActionBase):
                 f"{options['fabric_file']}: does not exist yet, so nothing is rendered; run discover and accept first."
             )
             return {
-                **result,
                 "changed": False,
                 "changes": [],
                 "files": [],
@@ -78,7 +76,7 @@ class ActionModule(ActionBase):
             fabric = fabric_file.load(options["fabric_file"])
             state = fabric_file.load_state(options["fabric_file"]) or model.State()
             context = _context(options)
-            result.update(changed=False, changes=[], findings=[])
+            result: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
             if options["render_dir"]:
                 result.update(self._render(fabric, state, options["render_dir"], options["renderers"], context))
         except NvlinkError as error:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tree
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 MANIFEST = ".simulated_trays.json"
 PART = "tray"
@@ -40,14 +40,13 @@ exit 255
 """
 
 
-class ActionModule(ActionBase):
+class ActionModule(GuardedAction):
     """Write one directory for each simulated tray. Connects to no host."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "dest": {"type": "path", "required": True},
@@ -79,8 +78,13 @@ class ActionModule(ActionBase):
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from error
         changes = [change.path for change in plan.changes if change.path != MANIFEST]
-        result.update(changed=bool(plan.changes), changes=changes, findings=[], dest=options["dest"], trays=list(trays))
-        return result
+        return {
+            "changed": bool(plan.changes),
+            "changes": changes,
+            "findings": [],
+            "dest": options["dest"],
+            "trays": list(trays),
+        }
 
 
 def _make_unhealthy(trays: Mapping[str, dict[str, Any]], name: str, gpus: Any) -> None:

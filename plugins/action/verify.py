@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.vars import isidentifier
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
@@ -22,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
@@ -29,14 +29,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence i
 _NO_RESULT = "no result in this run"
 
 
-class ActionModule(ActionBase):
+class ActionModule(GuardedAction):
     """Changes nothing; the two files of the verdict report the run and are written in check mode too."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "fabric_file": {"type": "path", "required": True},
@@ -61,10 +60,10 @@ class ActionModule(ActionBase):
             # site.yml --check on a new cluster, before the first fabric file was accepted.
             message = f"{path}: no such file, so nothing can be verified; run discover and accept first."
             verdict: dict[str, Any] = {"ok": True, "failures": [], "layers": {}}
-            return {**result, **_result(verdict, [message]), "warnings": [message]}
+            return {**_result(verdict, [message]), "warnings": [message]}
         try:
             fabric = fabric_file.load(path)
-            verdict = verify.verify(_evidence(fabric, path, options, task_vars or {}), _now())
+            verdict = verify.verify(_evidence(fabric, path, options, task_vars), _now())
             if options["verdict_file"]:
                 storage.write_atomic(self._loader.path_dwim(options["verdict_file"]), fabric_file.encode(verdict))
             if options["junit_file"]:
@@ -72,7 +71,7 @@ class ActionModule(ActionBase):
                 storage.write_atomic(self._loader.path_dwim(options["junit_file"]), junit.render(verdict, cliques))
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
-        return {**result, **_result(verdict, _text(verdict))}
+        return _result(verdict, _text(verdict))
 
 
 def _result(verdict: Mapping[str, Any], text: list[str]) -> dict[str, Any]:

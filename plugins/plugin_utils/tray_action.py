@@ -24,6 +24,8 @@ class GuardedAction(ActionBase):
     """An action that does nothing for a host whose facts set variables of this collection (trust.foreign_variables).
 
     A subclass defines act() instead of run(). guarded: False for an action that only records what became of the host.
+    A task with run_once is not refused: it acts for all hosts, in the context of whichever comes first, so that host
+    must not decide whether it runs; roles and playbooks give such a task no variable of that host.
     """
 
     guarded = True
@@ -31,7 +33,8 @@ class GuardedAction(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
         result: Result = super().run(tmp, task_vars)
         variables = task_vars or {}
-        names = trust.foreign_variables(variables.get("ansible_facts")) if self.guarded else []
+        guarded = self.guarded and not self._task.run_once
+        names = trust.foreign_variables(variables.get("ansible_facts")) if guarded else []
         if names:
             return {**result, **trust.refusal(str(variables.get("inventory_hostname")), names)}
         return {**result, **self.act(variables)}

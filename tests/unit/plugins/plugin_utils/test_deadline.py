@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 HEAD = """
 import os, subprocess, sys
@@ -34,9 +34,9 @@ print(end.expired, child.returncode, below, descendants(os.getpid()))
 """)
     expired, status, below, left = printed.split(maxsplit=3)
     assert (expired, status, left.strip()) == ("True", "-9", "[]")
-    state = f"/proc/{below}/stat"
+    state = Path(f"/proc/{below}/stat")
     # A zombie that nobody has waited for yet is dead.
-    assert not os.path.exists(state) or open(state, encoding="ascii").read().split()[2] == "Z"
+    assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
 def test_an_answer_in_time_ends_nothing() -> None:
