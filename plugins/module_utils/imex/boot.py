@@ -8,12 +8,14 @@ was off while its clique's node list changed would start with the old list, and 
 until the whole clique is restarted. Every member offers its record (clique, generation and hash of its list) on a port;
 this reads the records of the members in the tray's own list:
 
-- One has a higher generation: exit 1, the unit stays off.
+- Two have a higher generation, or the only other one has: exit 1, the unit stays off.
 - A majority has the same list: exit 0. At the deadline one member with the same list is enough, unless members report
-  another clique, or another list of the same generation.
+  another clique, or another list of the same generation, or one reports a higher generation.
 - None has the same: exit 255, which fails the unit, and systemd starts it again by its Restart=.
 
-A start by the role is approved in /run, which is cleared at boot: it does not wait, but the first rule still applies.
+A start by the role is approved in /run, which is cleared at boot: it does not wait, but a higher generation still
+counts. A member may be compromised, so no single answer keeps this tray off against a majority, and an answer is
+bounded in time, bytes, types and lengths.
 """
 
 from __future__ import annotations
@@ -34,19 +36,22 @@ STAY_OFF, TRY_AGAIN = 1, 255
 _ROUND = 1.0
 _PAUSE = 1.0
 _MAX_BYTES = 65536
+_MAX_NAME, _MAX_GENERATION = 255, 1 << 31
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 
 
 def decide(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[str, str]:
-    """Decide from the records of peers: (start|wait|uncertain|stale, why).
+    """Decide from the records of peers: (start|wait|uncertain|contested|stale, why).
 
-    A peer of another clique may have moved, or be about to, which proves nothing but makes the list uncertain.
+    A peer of another clique may have moved, or be about to, which proves nothing but makes the list uncertain. One of
+    several peers that alone reports a newer list, or another one of the same generation, contests the tray's list.
 
     ``own``: this tray's record. ``answers``: peer -> its record. ``members``: the number of lines in the list.
     """
     agreeing: list[str] = []
     differing: list[str] = []
     other_clique: list[str] = []
+    against: list[str] = []
     for peer, answer in sorted(answers.items()):
         if not _is_count(answer.get("generation")):
             continue
@@ -54,16 +59,22 @@ def decide(own: dict[str, Any], answers: dict[str, Any], members: int) -> tuple[
             other_clique.append(f"{peer} (clique {answer.get('clique')})")
             continue
         if answer["generation"] > own["generation"]:
-            return "stale", (
+            against.append(
                 f"{peer} has generation {answer['generation']} of the list of clique {own['clique']}, this tray has"
                 f" generation {own['generation']}"
             )
-        if answer["generation"] == own["generation"]:
+        elif answer["generation"] == own["generation"]:
             (agreeing if answer.get("sha256") == own["sha256"] else differing).append(peer)
-    if differing and len(agreeing) + 1 <= len(differing):
-        return "stale", f"{differing[0]} has another list of generation {own['generation']} of clique {own['clique']}"
+    if len(agreeing) + 1 <= len(differing):
+        against += [
+            f"{peer} has another list of generation {own['generation']} of clique {own['clique']}" for peer in differing
+        ]
+    if len(against) > 1 or (against and members == 2):
+        return "stale", against[0]
     if (len(agreeing) + 1) * 2 > members:
         return "start", f"{len(agreeing)} of {members - 1} members have the same list"
+    if against:
+        return "contested", against[0]
     if other_clique:
         return "uncertain", f"members of its list are in another clique now: {', '.join(other_clique[:3])}"
     return "wait", f"{len(agreeing)} of {members - 1} members report the same list"
@@ -92,10 +103,10 @@ def check(record: str, nodes: str, approval: str, port: int, wait: float, unconf
         verdict, why = decide(own, answers, len(peers) + 1)
         if verdict == "stale":
             return _end(STAY_OFF, f"{why}; run the role imex on this tray, which updates the list")
-        if verdict == "start" or approved:
+        if verdict == "start" or (approved and verdict != "contested"):
             break
         if time.monotonic() >= deadline:
-            if verdict == "uncertain":
+            if verdict in ("uncertain", "contested"):
                 return _end(TRY_AGAIN, f"{why}; run the role imex on this tray; until then systemd retries")
             if unconfirmed == "start" or any(_agrees(own, answer) for answer in answers.values()):
                 break
@@ -109,7 +120,10 @@ def check(record: str, nodes: str, approval: str, port: int, wait: float, unconf
 
 
 def query(peers: list[str], port: int) -> dict[str, Any]:
-    """peer -> its record, of the peers that answer within a second; all are queried concurrently."""
+    """peer -> clique, generation and sha256 of its record, of the peers that answer within a second.
+
+    All are queried concurrently.
+    """
     with concurrent.futures.ThreadPoolExecutor(min(64, len(peers))) as pool:
         found = pool.map(lambda peer: (peer, _query(peer, port)), peers)
         return {peer: answer for peer, answer in found if answer is not None}
@@ -121,12 +135,16 @@ def _query(peer: str, port: int) -> dict[str, Any] | None:
             deadline = time.monotonic() + _ROUND
             data = b""
             while len(data) < _MAX_BYTES:
-                link.settimeout(max(0.01, deadline - time.monotonic()))
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                link.settimeout(left)
                 part = link.recv(4096)
                 if not part:
                     break
                 data += part
-        return _parse(data.decode("utf-8", "replace"))
+        record = _parse(data.decode("utf-8", "replace"))
+        return record and {field: record[field] for field in ("clique", "generation", "sha256")}
     except OSError:
         return None
 
@@ -151,15 +169,19 @@ def read_record(path: str) -> dict[str, Any] | None:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_GENERATION
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= _MAX_NAME and value.isprintable()
 
 
 def _parse(text: str) -> dict[str, Any] | None:
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    sound = isinstance(data, dict) and isinstance(data.get("clique"), str) and isinstance(data.get("sha256"), str)
+    sound = isinstance(data, dict) and _is_name(data.get("clique")) and _is_name(data.get("sha256"))
     return data if sound and _is_count(data.get("generation")) else None
 
 
@@ -178,7 +200,7 @@ def _end(status: int, why: str) -> int:
 
 def major_of_channels(proc_devices: str) -> int | None:
     """The driver's major number for channels in this boot; None where it has none."""
-    found = re.search(r"(?m)^\s*([0-9]+)\s+nvidia-caps-imex-channels\s*$", _read(proc_devices))
+    found = re.search(r"(?m)^[ \t]*([0-9]+)[ \t]+nvidia-caps-imex-channels[ \t]*$", _read(proc_devices))
     return int(found.group(1)) if found else None
 
 

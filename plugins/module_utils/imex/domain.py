@@ -223,7 +223,9 @@ def _drop_in(desired: DesiredState) -> str:
 def _socket_unit(desired: DesiredState) -> str:
     return (
         f"{_MARK}[Unit]\nDescription=Report the IMEX node list of this tray to its clique\n\n"
-        f"[Socket]\nListenStream={desired.list_port}\nAccept=yes\nMaxConnections=256\n\n"
+        f"[Socket]\nListenStream={desired.list_port}\nAccept=yes\nMaxConnections=256\nMaxConnectionsPerSource=16\n"
+        "# systemd's own limit would stop the socket for good once a member connects too often.\n"
+        "TriggerLimitIntervalSec=0\n\n"
         "[Install]\nWantedBy=sockets.target\n"
     )
 

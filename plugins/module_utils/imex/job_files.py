@@ -187,22 +187,27 @@ def compiled():
     """The code of the parts that every start runs, cached by the first start of this boot."""
     path = os.path.join(RUN, "code-%s-%s" % (DIGEST, sys.implementation.cache_tag))
     try:
-        with open(path, "rb") as file:
-            return marshal.loads(file.read())
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            # What another user could have written is not run.
+            if status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022:
+                return marshal.loads(file.read())
     except (OSError, EOFError, ValueError, TypeError):
         pass
     code = {name: compile(source(name), name, "exec", optimize=2) for name in FIRST}
     try:
         os.makedirs(RUN, mode=0o755, exist_ok=True)
         new = "%s.%d" % (path, os.getpid())
-        with open(new, "wb") as file:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(marshal.dumps(code))
         os.replace(new, path)
     except OSError:
-        pass  # TaskProlog runs as the user and cannot write here
+        pass  # TaskProlog runs as the user, and can neither read nor write here
     return code
 
 
+# slurmd may have none: then others could write to what this program creates.
+os.umask(0o022)
 CODE = compiled()
 for name in NAMES:
     sys.modules[name] = Part(name)

@@ -157,7 +157,8 @@ def parse_table(text: str) -> Domain:
 
 def _node_line(number: int, found: re.Match[str]) -> Node:
     """The state is first, then parts with a name of their own: Version, Hostname and others."""
-    state, *parts = re.split(r"\s+-\s+", found.group("rest").strip())
+    # Not by a regular expression, whose time would grow with the square of a run of blanks.
+    state, *parts = " ".join(found.group("rest").split()).split(" - ")
     named = {name.strip().lower(): value.strip(" -") for name, _colon, value in (part.partition(":") for part in parts)}
     return Node(
         number,

@@ -8,6 +8,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,13 @@ def record(generation: int = 4, sha256: str = SHA, clique: str = "r01") -> dict[
         ({"b": record()}, 2, "start"),
         ({"b": record()}, 4, "wait"),
         ({"b": record(), "c": record()}, 4, "start"),
-        ({"b": record(), "c": record(5)}, 4, "stale"),
+        ({"b": record(), "c": record(5)}, 4, "contested"),
+        ({"b": record(), "c": record(5), "d": record(6)}, 4, "stale"),
+        ({"b": record(), "c": record(), "d": record(5)}, 4, "start"),
+        ({"b": record(5)}, 2, "stale"),
+        ({"b": record(4, "other")}, 2, "stale"),
+        ({"b": record(4, "other")}, 4, "contested"),
+        ({"b": record(1 << 40)}, 4, "wait"),
         ({"b": record(3), "c": record(3)}, 4, "wait"),
         ({"b": record(4, "other"), "c": record(4, "other")}, 4, "stale"),
         ({"b": record(), "c": record(), "d": record(4, "other")}, 4, "start"),
@@ -51,14 +58,15 @@ GENERATIONS = st.dictionaries(st.sampled_from("bcdefgh"), st.integers(0, 6).map(
 
 
 @given(GENERATIONS, st.integers(0, 6))
-def test_an_older_list_than_that_of_a_peer_does_not_start(answers: dict[str, Any], own: int) -> None:
+def test_an_older_list_than_that_of_two_peers_does_not_start(answers: dict[str, Any], own: int) -> None:
     decision = boot.decide(record(own), answers, 8)[0]
-    assert (decision == "stale") == any(answer["generation"] > own for answer in answers.values())
+    assert (decision == "stale") == (sum(answer["generation"] > own for answer in answers.values()) > 1)
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=9))
 def test_only_trays_with_the_newest_list_start(generations: list[int]) -> None:
-    """For any trays that were off during any changes."""
+    """For any trays that were off during any changes of which two trays know the last; one alone is not trusted."""
+    generations = [*generations, max(generations)]
     records = {f"t{number}": record(generation, f"list {generation}") for number, generation in enumerate(generations)}
     started = {
         name
@@ -113,27 +121,80 @@ def test_a_tray_with_its_cliques_list_starts(check: Any) -> None:
         assert check(port, record()) == 0
 
 
-def test_a_member_with_a_newer_list_keeps_imex_off_and_is_named(check: Any, capsys: Any) -> None:
-    with members(_2=record(), _3=record(5)) as port:
+def test_members_with_a_newer_list_keep_imex_off_and_one_is_named(check: Any, capsys: Any) -> None:
+    with members(_2=record(5), _3=record(5)) as port:
         assert check(port, record()) == boot.STAY_OFF
-    assert "127.0.0.3 has generation 5 of the list of clique r01" in capsys.readouterr().err
+    assert "127.0.0.2 has generation 5 of the list of clique r01" in capsys.readouterr().err
 
 
 def test_an_approved_start_does_not_wait_but_stops_for_a_newer_list(check: Any) -> None:
     approved = f"4 {SHA}\n"
     with members(_2=b"") as port:
         assert check(port, record(), approved=approved, wait=60) == 0
-    with members(_2=record(5)) as port:
+    with members(_2=record(5), _3=record(5)) as port:
         assert check(port, record(), approved=approved) == boot.STAY_OFF
+    with members(_2=record(5)) as port:
+        assert check(port, record(), approved=approved) == boot.TRY_AGAIN
     with members(_2=b"") as port:
         assert check(port, record(), approved=f"3 {SHA}\n") == boot.TRY_AGAIN
 
 
-@pytest.mark.parametrize("answer", [b"", b"{", b"[]", b"null", b"\xff" * 100, b'{"clique": 1}', b"x" * 100_000])
+def test_one_lying_member_keeps_no_tray_off_that_a_majority_confirms(check: Any) -> None:
+    for lie in (record(1 << 30), record(4, "another"), record(9, clique="r02")):
+        with members(_2=lie, _3=record()) as port:
+            assert check(port, record()) == 0
+
+
+HOSTILE = [
+    b"[" * 60_000,
+    b"9" * 60_000,
+    json.dumps(record(1 << 70)).encode(),
+    json.dumps(record(-1)).encode(),
+    json.dumps({**record(), "generation": 1e300}).encode(),
+    json.dumps(record(clique="r01\x1b[2J")).encode(),
+    json.dumps(record(clique="\ud800")).encode(),
+    json.dumps(record(sha256="x" * 10_000)).encode(),
+]
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"{", b"[]", b"null", b"\xff" * 100, b'{"clique": 1}', b"x" * 100_000, *HOSTILE]
+)
 def test_an_invalid_record_confirms_nothing(check: Any, answer: bytes) -> None:
     with members(_2=answer) as port:
         assert check(port, record()) == boot.TRY_AGAIN
         assert check(port, record(), unconfirmed="start") == 0
+
+
+def test_only_the_known_fields_of_a_record_are_read(check: Any) -> None:
+    with members(_2={**record(), "outdated": ["r01t03"], "more": "x" * 5000}) as port:
+        answer = record()
+        del answer["owner"]
+        assert boot.query(["127.0.0.2"], port) == {"127.0.0.2": answer}
+
+
+def test_a_member_that_never_ends_its_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sends for ever, faster than any pause that the reader waits for; the read ends by the time of a round."""
+    monkeypatch.setattr(boot, "_ROUND", 0.2)
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        link = listener.accept()[0]
+        with link, contextlib.suppress(OSError):
+            while not ended.wait(0.002):
+                link.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+        sender = threading.Thread(target=drip, args=(listener,))
+        sender.start()
+        try:
+            began = time.monotonic()
+            assert boot.query(["127.0.0.1"], listener.getsockname()[1]) == {}
+            assert time.monotonic() - began < 20
+        finally:
+            ended.set()
+            sender.join(10)
 
 
 def test_trays_of_a_former_clique_do_not_confirm_each_other(check: Any, capsys: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import marshal
 import os
 import shutil
 import socket
@@ -269,6 +270,39 @@ def test_the_program_runs_alone_and_compiles_once(tmp_path: Path) -> None:
         [sys.executable, "-IS", program, "x"], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 2, done.stderr
+
+
+def test_no_other_user_can_change_the_code_that_root_runs(tmp_path: Path) -> None:
+    """With an umask of 0, and with a cache that others could write or have written (where the test runs as root)."""
+    run_folder = tmp_path / "run"
+    text = job_files.program(sys.executable, job_files.sources())
+    program = tmp_path / "program"
+    program.write_text(text.replace(repr(job_state.RUN), repr(str(run_folder))))
+
+    def start() -> os.stat_result:
+        done = subprocess.run(
+            [sys.executable, "-IS", program, "x"], capture_output=True, text=True, check=False, timeout=60, umask=0
+        )
+        assert (done.returncode, done.stderr[:6], done.stdout) == (2, "usage:", ""), done.stderr
+        (cache,) = run_folder.iterdir()
+        return cache.stat()
+
+    assert (start().st_mode & 0o7777, run_folder.stat().st_mode & 0o7777) == (0o600, 0o755)
+    (cache,) = run_folder.iterdir()
+    hostile = marshal.dumps({name: compile("print('hostile')", name, "exec") for name in job_files.sources()})
+    own, nobody = os.geteuid(), 65534
+    foreign = [(0o644, nobody), (0o600, nobody)] if own == 0 else []
+    for mode, owner in ((0o666, own), (0o620, own), *foreign):
+        cache.write_bytes(hostile)
+        os.chmod(cache, mode)
+        os.chown(cache, owner, -1)
+        assert start().st_uid == own
+        assert cache.read_bytes() != hostile
+    cache.unlink()
+    (tmp_path / "planted").write_bytes(hostile)
+    cache.symlink_to(tmp_path / "planted")
+    start()
+    assert not cache.is_symlink()
 
 
 def test_ansible_sends_every_part_with_the_module() -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -143,6 +144,25 @@ def test_connection_states_are_parsed(printed: str, word: str) -> None:
 def test_output_without_structure_is_an_error(text: str) -> None:
     with pytest.raises(status.StatusError, match="nvidia-imex-ctl"):
         status.parse_domain(text)
+
+
+@pytest.mark.parametrize("unit", [" ", "\t", " - ", "-", "a ", " (", " *", " A"])
+@pytest.mark.parametrize("head", ["Node #0 - a - READY", "Node #0 - a", "Nodes From\\To 0 1\n0", "Nodes From\\To "])
+def test_a_long_row_takes_time_in_proportion_to_its_length(head: str, unit: str) -> None:
+    """Twice the row: at most three times the time, of the fastest of some runs."""
+
+    def seconds(size: int) -> float:
+        text = f"Node #0 - a - READY\n{head}{unit * (size // len(unit))}x"
+        found = []
+        for _time in range(3):
+            began = time.process_time()
+            status.parse_domain(text)
+            found.append(time.process_time() - began)
+            if found[-1] > 1:
+                break
+        return max(min(found), 0.002)
+
+    assert seconds(80_000) <= 3 * seconds(40_000)
 
 
 @pytest.mark.parametrize(
