@@ -9,22 +9,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_benchmark import ARGUMENTS, PROGRAM, RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import benchmarks, formatting
 
+SCHEMA = schemas.of_return(RETURN)
 ISOLATED = {"own": True, "any": False, "none": None}
 OF_FINDING = ("code", "severity", "message", "tray", "clique")
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         arguments = {option: value for option, value in self._task.args.items() if value is not None}
         isolation = arguments.pop("channel_isolation", "any")
         if isolation not in ISOLATED:
@@ -32,12 +34,14 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"slurm_benchmark, {message}")
         trays, clique_of = self._blocks(arguments)
         arguments["blocks"] = [{"name": name, "nodes": list(tray_of)} for name, tray_of in trays.items()]
-        result: dict[str, Any] = self._execute_module(
-            module_name="rackscale.nvlink.slurm_benchmark", module_args=arguments, task_vars=task_vars
-        )
+        programs = [{"min_bandwidth": None, **program} for program in arguments.get("programs") or []]
+        each = 120 + sum(ends.seconds(program, "seconds", PROGRAM["seconds"]["default"]) for program in programs)
+        end = ends.controller(arguments, ARGUMENTS["timeout"]["default"], len(trays) * each)
+        result = self.run_module("rackscale.nvlink.slurm_benchmark", arguments, task_vars, SCHEMA, end)
         if result.get("failed"):
             return result
-        programs = [{"min_bandwidth": None, **program} for program in arguments.get("programs") or []]
+        if result.get("results") is None:
+            raise AnsibleActionFail("slurm_benchmark returned no results: check its host.")
         failures = [
             failure
             for row in result["results"]
@@ -46,7 +50,9 @@ class ActionModule(ActionBase):
             )
         ]
         result["failures"] = failures
-        result["findings"] = [{key: failure[key] for key in OF_FINDING} for failure in failures]
+        result["findings"] = result.get("findings", []) + [
+            {key: failure[key] for key in OF_FINDING} for failure in failures
+        ]
         result["ok"] = not any(failure["severity"] == ERROR for failure in failures)
         were = "would be" if self._task.check_mode else "was" if len(trays) == 1 else "were"
         names = f": {summarize(trays)}" if trays else ""

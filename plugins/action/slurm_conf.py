@@ -7,27 +7,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster as on_host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_conf import ARGUMENTS, RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf as slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 MODULE = "rackscale.nvlink.slurm_conf"
+SCHEMA = schemas.of_return(RETURN)
 FROM_SITE = frozenset(field.name for field in fields(slurm_conf.Site))
 # Two runs of two racks may change the node lines at once; the later one renders again from what the first one wrote.
 ATTEMPTS = 5
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         arguments = dict(self._task.args)
         path = arguments.pop("fabric_file", None)
         register = arguments.pop("observations", None)
@@ -41,12 +45,11 @@ class ActionModule(ActionBase):
         try:
             fabric = fabric_file.load(path)
             slurm_cluster = _cluster(fabric, cluster, str(arguments.get("cluster_name", "")), path)
-            measured, channels, gpus, addresses = self._measured(fabric, register, task_vars or {})
-            if not arguments.pop("node_addresses", False):
-                addresses = {}
-            nodes = slurm_conf.nodes_of(fabric, slurm_cluster, gpus, addresses)
+            trays = _trays(fabric, str(register or ""), task_vars["hostvars"])
+            addresses = trays.addresses if boolean(arguments.pop("node_addresses", False), strict=False) else {}
+            nodes = slurm_conf.nodes_of(fabric, slurm_cluster, trays.gpus, addresses)
             site = slurm_conf.Site(**{key: value for key, value in arguments.items() if key in FROM_SITE})
-            return self._write(arguments, site, nodes, measured, channels, task_vars)
+            return self._write(arguments, site, nodes, trays, task_vars)
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
 
@@ -55,20 +58,22 @@ class ActionModule(ActionBase):
         arguments: dict[str, Any],
         site: slurm_conf.Site,
         nodes: list[slurm_conf.Node],
-        measured: Mapping[str, hardware.Record],
-        channels: list[int],
-        task_vars: dict[str, Any] | None,
+        trays: _Trays,
+        task_vars: dict[str, Any],
     ) -> dict[str, Any]:
         options = ("cluster_name", "conf_dir", "timeout", "allow_removal")
         passed: dict[str, Any] = {key: arguments[key] for key in options if key in arguments}
         passed["accounting"] = bool(site.accounting_host)
         passed["log"] = f"{site.log_dir}/slurmctld.log"
+        end = ends.controller(passed, ARGUMENTS["timeout"]["default"])
         result: dict[str, Any] = {}
         for _attempt in range(ATTEMPTS):
-            observed = self._execute_module(module_name=MODULE, module_args=passed, task_vars=task_vars)
+            observed = self.run_module(MODULE, passed, task_vars, SCHEMA, end)
             if observed.get("failed") or observed.get("unreachable"):
                 return observed
-            if self._task.check_mode and not measured and on_host.NODES not in observed["present"]:
+            if observed.get("present") is None:
+                raise AnsibleActionFail("slurm_conf returned no files: check its host.")
+            if self._task.check_mode and not trays.measured and on_host.NODES not in observed["present"]:
                 warning = "No tray has slurmd yet to measure its hardware, so the new slurm.conf cannot be shown."
                 return {
                     "changed": True,
@@ -77,14 +82,14 @@ class ActionModule(ActionBase):
                     "installed": observed["installed"],
                     "warnings": [warning],
                 }
-            made = slurm_conf.render(site, nodes, measured, channels, observed["present"])
+            made = slurm_conf.render(site, nodes, trays.measured, trays.channels, observed["present"])
             texts = {
                 **passed,
                 "texts": made.texts,
                 "made_from": on_host.digest(observed["present"].get(on_host.NODES)),
             }
-            result = self._execute_module(module_name=MODULE, module_args=texts, task_vars=task_vars)
-            result["findings"] = made.findings
+            result = self.run_module(MODULE, texts, task_vars, SCHEMA, end)
+            result["findings"] = [*result.get("findings", []), *trays.findings, *made.findings]
             if not result.get("outdated"):
                 break
         warnings = [found["message"] for found in result.get("findings", []) if found["severity"] == "warning"]
@@ -92,36 +97,44 @@ class ActionModule(ActionBase):
             result["warnings"] = [*result.get("warnings", []), *warnings[:20]]
         return result
 
-    def _measured(
-        self, fabric: Fabric, register: Any, task_vars: Mapping[str, Any]
-    ) -> tuple[dict[str, hardware.Record], list[int], dict[str, int], dict[str, str]]:
-        """The results of this run's trays: node -> record, channel counts, tray -> GPUs, tray -> address."""
-        hostvars = task_vars["hostvars"]
-        known = set(hostvars)
-        present = set(task_vars.get("ansible_play_hosts_all", ()))
-        measured: dict[str, hardware.Record] = {}
-        channels: list[int] = []
-        gpus: dict[str, int] = {}
-        addresses: dict[str, str] = {}
-        for tray in fabric.trays:
-            if tray not in known:
-                continue
-            variables = hostvars.raw_get(tray)
-            targets: tuple[tuple[str, dict[str, Any]], ...] = (("nvlink_gpu_count", gpus), ("ansible_host", addresses))
-            for source, target in targets:
-                if isinstance(variables.get(source), (int, str)) and variables[source]:
-                    target[tray] = variables[source]
-            result = variables.get(register) if register and tray in present else None
-            if not isinstance(result, Mapping) or result.get("failed") or result.get("unreachable"):
-                continue
-            record = result.get("hardware")
-            if isinstance(record, Mapping):
-                measured[fabric.trays[tray]["slurm_node"]] = {
-                    key: int(record[key]) for key in hardware.KEYS if isinstance(record.get(key), int)
-                }
-            if isinstance(result.get("channel_count"), int):
-                channels.append(result["channel_count"])
-        return measured, channels, gpus, addresses
+
+@dataclass
+class _Trays:
+    """What is known of the trays: by node name what this run measured, by tray name what the inventory has."""
+
+    measured: dict[str, hardware.Record] = field(default_factory=dict)
+    channels: dict[str, int] = field(default_factory=dict)
+    gpus: dict[str, int] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def _trays(fabric: Fabric, register: str, hostvars: Any) -> _Trays:
+    """register: the variable with the result of slurm_tray; a tray without one was not in this run."""
+    found = _Trays()
+    known = set(hostvars)
+    for tray, row in fabric.trays.items():
+        if tray not in known:
+            continue
+        variables = hostvars.raw_get(tray)
+        # A fact of the tray could stand in the place of each of them.
+        facts = variables.get("ansible_facts") or {}
+        gpus, address, answer = (
+            None if name in facts else variables.get(name) for name in ("nvlink_gpu_count", "ansible_host", register)
+        )
+        if str(gpus or "").isdecimal():
+            found.gpus[tray] = int(str(gpus))
+        if isinstance(address, str) and address:
+            found.addresses[tray] = address
+        if not isinstance(answer, Mapping) or answer.get("failed") or answer.get("unreachable"):
+            continue
+        record, channels, findings = slurm_conf.accepted(tray, answer)
+        found.findings += findings
+        if record is not None:
+            found.measured[row["slurm_node"]] = record
+        if channels is not None:
+            found.channels[row["slurm_node"]] = channels
+    return found
 
 
 def _cluster(fabric: Fabric, given: Any, name: str, path: str) -> str | None:

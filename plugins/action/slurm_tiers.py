@@ -10,20 +10,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import ARGUMENT_SPEC, REQUIRED_IF
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import ARGUMENT_SPEC, REQUIRED_IF, RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import rehearsal_file, tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
+SCHEMA = schemas.of_return(RETURN)
 # Passed as they are, since the host validates them: ~ is the home there.
 ON_HOST = ("conf_dir", "bin_dir", "timeout")
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=REQUIRED_IF)
         request = {key: value for key, value in options.items() if key not in ON_HOST}
         stored_in = request.pop("rehearsal_file")
@@ -40,11 +41,9 @@ class ActionModule(ActionBase):
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
         arguments = {key: self._task.args[key] for key in ON_HOST if key in self._task.args}
-        result: dict[str, Any] = self._execute_module(
-            module_name="rackscale.nvlink.slurm_tiers_apply",
-            module_args={**arguments, "request": request},
-            task_vars=task_vars,
-        )
+        end = ends.controller(options, options["timeout"], options["rehearse_timeout"])
+        arguments["request"] = request
+        result = self.run_module("rackscale.nvlink.slurm_tiers_apply", arguments, task_vars, SCHEMA, end)
         warnings = rehearsal_file.store(self._loader.path_dwim(stored_in), result) if stored_in else []
         if warnings:
             result["warnings"] = [*result.get("warnings", []), *warnings]

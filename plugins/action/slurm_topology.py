@@ -10,20 +10,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS, RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, rehearsal_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends, rehearsal_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+
+SCHEMA = schemas.of_return(RETURN)
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         arguments = dict(self._task.args)
         warnings: list[str] = []
         path = arguments.pop("fabric_file", None)
@@ -55,12 +58,12 @@ class ActionModule(ActionBase):
                     ]
                 else:
                     arguments["blocks"] = _blocks(fabric, cluster)
-                warnings = _trees(arguments, fabric, cluster, (task_vars or {}).get("hostvars", {}))
+                warnings = _trees(arguments, fabric, cluster, task_vars.get("hostvars", {}))
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
-        result: dict[str, Any] = self._execute_module(
-            module_name="rackscale.nvlink.slurm_topology", module_args=arguments, task_vars=task_vars
-        )
+        rehearsal = ends.seconds(arguments, "rehearse_timeout", ARGUMENTS["rehearse_timeout"]["default"])
+        end = ends.controller(arguments, ARGUMENTS["timeout"]["default"], rehearsal)
+        result = self.run_module("rackscale.nvlink.slurm_topology", arguments, task_vars, SCHEMA, end)
         if record:
             warnings += rehearsal_file.store(self._loader.path_dwim(str(record)), result)
         if warnings:

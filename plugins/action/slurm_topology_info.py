@@ -9,16 +9,19 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import ARGUMENTS, RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, spans
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+
+SCHEMA = schemas.of_return(RETURN)
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         arguments = dict(self._task.args)
         path = arguments.pop("fabric_file", None)
         sizes = arguments.pop("job_sizes", None) or []
@@ -36,9 +39,8 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(
                 f"slurm_topology_info, option fabric_file: {path!r} is not a path: name the fabric file."
             )
-        result: dict[str, Any] = self._execute_module(
-            module_name="rackscale.nvlink.slurm_topology_info", module_args=arguments, task_vars=task_vars
-        )
+        end = ends.controller(arguments, ARGUMENTS["timeout"]["default"])
+        result = self.run_module("rackscale.nvlink.slurm_topology_info", arguments, task_vars, SCHEMA, end)
         if fabric is not None and result.get("topology"):
             result["job_spans"] = job_spans(result["topology"], fabric, state, [int(size) for size in sizes])
         return result

@@ -653,6 +653,11 @@ CATALOGUE: dict[str, Entry] = {
         "the hardware of a tray was never read, so the usual hardware of its clique is written",
         "bring the tray up and run the role slurm again",
     ),
+    "slurm_hardware_invalid": Entry(
+        WARNING,
+        "a tray reports impossible hardware or IMEX channels, so its line in slurm.conf stays",
+        "run slurmd -C on the tray, and check its root",
+    ),
     "slurm_aggregates_shift": Entry(WARNING, "blocks above the base size get other members", "keep retired blocks"),
     "slurm_block_duplicate": Entry(
         ERROR, "two blocks have the same name", "give each clique its own block name in the fabric file"
@@ -676,7 +681,9 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_block_size_unused": Entry(INFO, "a block size has no effect", "remove it from slurm_topology_block_sizes"),
     "slurm_block_unknown": Entry(ERROR, "Slurm has none of the nodes of a block", "set nvlink_slurm_node"),
     "slurm_channels_beyond_driver": Entry(
-        WARNING, "Slurm may give a job an IMEX channel that a driver lacks", "lower slurm_imex_channel_count"
+        WARNING,
+        "Slurm may give a job an IMEX channel that the driver of a tray lacks",
+        "raise its NVreg_ImexChannelCount, or lower slurm_imex_channel_count",
     ),
     "slurm_channels_few": Entry(
         WARNING,

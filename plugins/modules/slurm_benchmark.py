@@ -165,34 +165,40 @@ text:
   sample: ["2 blocks were benchmarked: r01, r02."]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import benchmark, programs
 
-PROGRAM = {
+PROGRAM: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
     "kind": {"type": "str", "choices": ["nvbandwidth", "nccl_tests", "dcgmi_diag", "dcgmi_mndiag"], "required": True},
     "command": {"type": "str", "required": True},
     "seconds": {"type": "int", "default": 600},
     "min_bandwidth": {"type": "float"},
 }
-BLOCK = {"name": {"type": "str", "required": True}, "nodes": {"type": "list", "elements": "str", "required": True}}
+BLOCK: dict[str, dict[str, Any]] = {
+    "name": {"type": "str", "required": True},
+    "nodes": {"type": "list", "elements": "str", "required": True},
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    # The action plugin reads fabric_file, cluster, cliques and channel_isolation on the Ansible controller.
+    "fabric_file": {"type": "path"},
+    "cluster": {"type": "str"},
+    "cliques": {"type": "list", "elements": "str", "default": []},
+    "channel_isolation": {"type": "str", "choices": ["own", "any", "none"], "default": "any"},
+    "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
+    "programs": {"type": "list", "elements": "dict", "default": [], "options": PROGRAM},
+    "conf_dir": {"type": "path", "default": "/etc/slurm"},
+    "bin_dir": {"type": "path"},
+    "timeout": {"type": "float", "default": 60},
+}
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={
-            # The action plugin reads fabric_file, cluster, cliques and channel_isolation on the Ansible controller.
-            "fabric_file": {"type": "path"},
-            "cluster": {"type": "str"},
-            "cliques": {"type": "list", "elements": "str", "default": []},
-            "channel_isolation": {"type": "str", "choices": ["own", "any", "none"], "default": "any"},
-            "blocks": {"type": "list", "elements": "dict", "options": BLOCK},
-            "programs": {"type": "list", "elements": "dict", "default": [], "options": PROGRAM},
-            "conf_dir": {"type": "path", "default": "/etc/slurm"},
-            "bin_dir": {"type": "path"},
-            "timeout": {"type": "float", "default": 60},
-        },
+        argument_spec=ARGUMENTS,
         mutually_exclusive=[("fabric_file", "blocks")],
         required_one_of=[("fabric_file", "blocks")],
         supports_check_mode=True,

@@ -17,7 +17,8 @@ description:
     at its start alone. Jobs continue in all cases.
   - The nodes are those of the fabric file. The hardware of a tray is what M(rackscale.nvlink.slurm_tray) measured in
     this run, else what its present node line has. So a run that is limited to one tray changes the line of that tray
-    alone.
+    alone. Impossible hardware is a finding of its tray, whose line stays.
+  - What all trays share, such as C(DefMemPerCPU), is set by the site or is what most trays report.
   - Present lines C(Include) of slurm.conf are kept, among them those of M(rackscale.nvlink.slurm_topology).
   - If slurmctld refuses the files, the old ones are restored, and the module fails.
 notes:
@@ -74,7 +75,9 @@ options:
     type: bool
     default: true
   imex_channel_count:
-    description: C(imex_channel_count). If V(0), one less than the smallest count of any tray's driver.
+    description:
+      - C(imex_channel_count). If V(0), one less than the count that more than half of the trays' drivers report in this
+        run, else the present one.
     type: int
     default: 0
   imex_dev_major:

@@ -95,6 +95,7 @@ options:
     default: 120
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
+  - rackscale.nvlink.attributes.action
 attributes:
   check_mode:
     support: full

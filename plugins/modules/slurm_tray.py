@@ -66,12 +66,18 @@ options:
     type: list
     elements: path
     default: []
+  prepared:
+    description:
+      - The variable in which the result of O(state=prepared) is registered, for O(state=started). Where that failed, or
+        the tray was unreachable, so is this. The action plugin reads it.
+    type: str
   timeout:
     description: Seconds that one call of a tool, or the start of a unit, may take. Installing packages may take longer.
     type: float
     default: 120
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
+  - rackscale.nvlink.attributes.action
 attributes:
   check_mode:
     support: full
@@ -148,6 +154,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "health_check": {"type": "str", "default": ""},
     "gpus": {"type": "int", "default": 0},
     "prolog_dirs": {"type": "list", "elements": "path", "default": []},
+    # The action plugin reads it on the Ansible controller.
+    "prepared": {"type": "str"},
     "timeout": {"type": "float", "default": 120},
 }
 

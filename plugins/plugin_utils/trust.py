@@ -25,9 +25,11 @@ OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlin
 
 MAX_DEPTH = 20
 MAX_ITEMS = 200_000
-MAX_TEXT = 256 * 1024
+MAX_TEXT = 4 * 1024 * 1024
+MAX_MESSAGE = 256 * 1024
 MAX_MESSAGES = 100
-"""Limits of any answer: levels of nesting; values in all; characters of one text; warnings."""
+"""Limits of any answer: levels of nesting; values in all; characters of one text (slurm.conf of 10,000 trays with their
+addresses has 0.5 MB), of a message to a person; warnings."""
 
 Check = Callable[[Any], Any]
 """A compiled JSON Schema (fastjsonschema.compile): raises ValueError for data that does not match."""
@@ -132,7 +134,7 @@ def _is_standard(key: str, value: Any) -> bool:
     if key in _FLAGS:
         return isinstance(value, bool)
     if key in _TEXTS:
-        return isinstance(value, str) and is_bounded(value)
+        return isinstance(value, str) and len(value) <= MAX_MESSAGE and is_bounded(value)
     if key == "rc":
         return isinstance(value, int)
     if key in ("warnings", "deprecations"):

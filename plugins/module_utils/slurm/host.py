@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
 
-# Enough for an installation of a few hundred megabytes from a slow mirror.
+# For all calls of the package manager together: enough for a few hundred megabytes from a slow mirror.
 INSTALL_SECONDS = 1800.0
 
 
@@ -39,6 +39,7 @@ class Host:
         self.check = check
         self.timeout = timeout
         self.changes: list[str] = []
+        self._installs_until: float | None = None
 
     def call(
         self, *argv: str, input: str | None = None, timeout: float | None = None, large_files: bool = False
@@ -107,7 +108,9 @@ class Host:
 
     def _run_package_manager(self, command: Sequence[str]) -> str:
         """Run a package manager; its error, empty on success."""
-        result = self.call(*command, timeout=INSTALL_SECONDS, large_files=True)
+        now = time.monotonic()
+        until = self._installs_until = self._installs_until or now + INSTALL_SECONDS
+        result = self.call(*command, timeout=max(until - now, 1.0), large_files=True)
         if result.rc == 0:
             return ""
         text = f"{result.stdout}\n{result.stderr}"

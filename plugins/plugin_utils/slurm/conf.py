@@ -5,21 +5,24 @@
 
 The fabric file alone decides which nodes exist; their hardware comes from the trays that answered in this run and, for
 all others, from the present node lines. So neither a run of one tray nor a tray that is down changes the line of
-another.
+another. What all trays share (memory per CPU, IMEX channels) is the site's setting, or what most trays report: no tray
+alone decides it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import text
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tray import DRIVER_PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding, natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import fold
 
@@ -82,6 +85,69 @@ class Rendered:
     findings: list[Finding]
 
 
+# The most CPUs that a Linux kernel is built for (CONFIG_NR_CPUS: 8192 on x86-64, less on arm64); Slurm's fields have 16
+# bits. slurmctld keeps a bit for each core of the cluster, so their product has the same limit.
+MAX_CPUS = 8192
+# MiB of 52 bits of physical addresses, the most of x86-64 and arm64.
+MAX_MEMORY = 1 << (52 - 20)
+# NVreg_ImexChannelCount has 20 bits.
+MAX_CHANNELS = 1 << 20
+# The keys that multiply to the number of hardware threads.
+_FACTORS = ("Boards", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore")
+
+
+def accepted(tray: str, answer: Mapping[str, object]) -> tuple[Record | None, int | None, list[Finding]]:
+    """The hardware and the number of IMEX channels in a tray's answer, each None if unknown or impossible.
+
+    answer: the result of slurm_tray, any data. An impossible value is a finding of that tray.
+    """
+    findings = []
+    record: Record | None = None
+    given = answer.get("hardware")
+    if isinstance(given, Mapping):
+        found = {key: given[key] for key in hardware.KEYS if given.get(key) is not None}
+        problem = _problem(found)
+        if problem:
+            message = (
+                f"Tray {tray} reports impossible hardware ({problem}), so its line in slurm.conf stays as it was: run"
+                " slurmd -C on it, and check its root."
+            )
+            findings.append(finding("slurm_hardware_invalid", message, tray=tray))
+        else:
+            record = found
+    channels = answer.get("channel_count")
+    if channels is not None and not _is_between(0, channels, MAX_CHANNELS):
+        message = (
+            f"Tray {tray} reports an impossible number of IMEX channels, which is ignored: read"
+            f" {DRIVER_PARAMETERS} on it."
+        )
+        findings.append(finding("slurm_hardware_invalid", message, tray=tray))
+        channels = None
+    return record, channels if isinstance(channels, int) else None, findings
+
+
+def _problem(record: Mapping[str, Any]) -> str:
+    """What is impossible in a tray's hardware; empty if nothing is."""
+    for key in ("CPUs", "RealMemory"):
+        if key not in record:
+            return f"no {key}"
+    for key, value in record.items():
+        most = MAX_MEMORY if key == "RealMemory" else MAX_CPUS
+        if not _is_between(1, value, most):
+            return f"{key} is not a number from 1 to {most}"
+    cpus, memory = record["CPUs"], record["RealMemory"]
+    threads = math.prod(record.get(key, 1) for key in _FACTORS)
+    if any(key in record for key in _FACTORS) and not cpus <= threads <= MAX_CPUS:
+        return f"{text.count(cpus, 'CPU')} of {text.count(threads, 'hardware thread')}"
+    if memory < cpus:
+        return f"{memory} MiB of memory for {cpus} CPUs"
+    return ""
+
+
+def _is_between(least: int, value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
 def nodes_of(
     fabric: Fabric, slurm_cluster: str | None, gpus: Mapping[str, int], addresses: Mapping[str, str]
 ) -> list[Node]:
@@ -113,22 +179,26 @@ def render(
     site: Site,
     nodes: Sequence[Node],
     measured: Mapping[str, Record],
-    channels: Iterable[int],
+    channels: Mapping[str, int],
     before: Mapping[str, str],
 ) -> Rendered:
     """Render the files of a cluster.
 
-    measured: node name -> hardware from ``slurmd -C`` of this run; channels: the drivers' numbers of IMEX channels of
-    this run; before: the present files by name. SlurmError where no tray was ever measured.
+    measured, channels: node name -> what ``accepted`` has of this run's trays; before: the present files by name.
+    SlurmError where no tray was ever measured.
     """
     old = hardware.parse_nodes(before.get(cluster.NODES, ""))
     records, findings = _records(nodes, measured, old, site.memory_step)
-    driver_counts = tuple(channels)
-    count = site.imex_channel_count or _channel_count(driver_counts, before.get(cluster.CONF, ""))
-    findings += _channel_findings(count, driver_counts, len(nodes)) if site.imex else []
+    settings = cluster.settings(before.get(cluster.CONF, ""))
+    counts = {node: count for node, count in channels.items() if node in records}
+    count = site.imex_channel_count or _channel_count(counts.values(), len(nodes), settings)
+    findings += _channel_findings(count, counts, nodes) if site.imex else []
+    # Memory per CPU of a job that requests none: with memory as a resource, Slurm's default is all of it.
+    shares = [record["RealMemory"] // record["CPUs"] for record in records.values()]
+    per_cpu = _shared(shares, len(nodes), _number(settings.get("defmempercpu", "")))
     return Rendered(
         {
-            cluster.CONF: _conf(site, records, count),
+            cluster.CONF: _conf(site, per_cpu, count),
             cluster.NODES: _node_lines(site, nodes, records),
             cluster.GRES: _gres(site, nodes),
             cluster.CGROUP: HEADER + _settings({**CGROUP, **site.cgroup}),
@@ -159,7 +229,9 @@ def _records(
     everywhere = _most_common(map(_frozen, records.values()))
     findings = []
     for clique, here in _by_clique(nodes).items():
-        usual = _most_common(_frozen(records[node.name]) for node in here if node.name in records) or everywhere
+        # One tray alone does not decide for its clique.
+        known = Counter(_frozen(records[node.name]) for node in here if node.name in records).most_common(1)
+        usual = known[0][0] if known and known[0][1] > 1 else everywhere
         for node in here:
             if node.name not in records and usual:
                 records[node.name] = dict(usual)
@@ -181,58 +253,62 @@ def _most_common(values: Iterable[T]) -> T | None:
     return counted[0][0] if counted else None
 
 
-def _channel_count(driver_counts: Iterable[int], conf: str) -> int:
-    """One less than the driver's count: Slurm never uses channel 0, and from 25.11 on uses channel N too.
+def _shared(values: Iterable[int], trays: int, before: int) -> int:
+    """A value that all trays of the cluster share.
 
-    A driver with fewer channels than configured lowers the count; only the site raises it.
+    What more than half of all trays report now, else the configured value (0: none), else the most common one: the
+    smaller of several. So no run of some trays, and no tray alone, changes it for the others.
     """
-    parameters = dict(
-        part.partition("=")[::2]
-        for part in cluster.settings(conf).get("switchparameters", "").split(",")
-        if "=" in part
-    )
-    before = parameters.get("imex_channel_count", "")
-    counts = [count - 1 for count in driver_counts if count > 1]
-    if before.isdecimal():
-        counts.append(int(before))
-    return min(counts, default=DRIVER_CHANNELS - 1)
+    ranked = sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))
+    value, count = ranked[0] if ranked else (0, 0)
+    return value if count * 2 > trays or not before else before
 
 
-def _channel_findings(count: int, driver_counts: Sequence[int], nodes: int) -> list[Finding]:
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def _channel_count(counts: Iterable[int], trays: int, settings: Mapping[str, str]) -> int:
+    """One less than the drivers' count: Slurm never uses channel 0, and from 25.11 on uses channel N too."""
+    parts = (part.partition("=") for part in settings.get("switchparameters", "").split(","))
+    before = _number(next((value for key, _equals, value in parts if key == "imex_channel_count"), ""))
+    return _shared([count - 1 for count in counts if count > 1], trays, before) or DRIVER_CHANNELS - 1
+
+
+def _channel_findings(count: int, driver_counts: Mapping[str, int], nodes: Sequence[Node]) -> list[Finding]:
     """Slurm does not query the drivers, and its one pool serves the jobs of the whole cluster."""
     found = []
-    smallest = min(driver_counts, default=None)
-    if smallest is not None and count >= smallest:
-        channels = f"the channels 0 to {smallest - 1}" if smallest else "none"
-        message = (
-            f"imex_channel_count is {count} and a driver has {channels}: a job with a channel above that has no IMEX;"
-            " lower imex_channel_count."
-        )
-        found.append(finding("slurm_channels_beyond_driver", message))
+    for node in nodes:
+        smallest = driver_counts.get(node.name)
+        if smallest is not None and count >= smallest:
+            channels = f"the channels 0 to {smallest - 1}" if smallest else "none"
+            message = (
+                f"imex_channel_count is {count} and the driver of tray {node.tray} has {channels}: a job with a channel"
+                " above that has no IMEX there; raise its NVreg_ImexChannelCount, or lower imex_channel_count."
+            )
+            found.append(finding("slurm_channels_beyond_driver", message, tray=node.tray, clique=node.clique))
     if count == 1:
         message = (
             "imex_channel_count is 1, of which Slurm before 25.11 assigns none, so no job has IMEX there: set the"
             " driver's NVreg_ImexChannelCount to 3 or more, or upgrade Slurm."
         )
         found.append(finding("slurm_channels_none", message))
-    if count < nodes:
+    if count < len(nodes):
         message = (
-            f"Slurm has {text.count(count, 'IMEX channel')} for {text.count(nodes, 'node')}, and each running job takes"
-            " one: where none is left, jobs wait, or start without one before 25.11; raise NVreg_ImexChannelCount and"
-            " imex_channel_count."
+            f"Slurm has {text.count(count, 'IMEX channel')} for {text.count(len(nodes), 'node')}, and each running job"
+            " takes one: where none is left, jobs wait, or start without one before 25.11; raise"
+            " NVreg_ImexChannelCount and imex_channel_count."
         )
         found.append(finding("slurm_channels_few", message))
     return found
 
 
-def _conf(site: Site, records: Mapping[str, Record], channels: int) -> str:
+def _conf(site: Site, per_cpu: int, channels: int) -> str:
     hosts = [f"{name}({address})" if address and address != name else name for name, address in site.hosts.items()]
     accounting = bool(site.accounting_host)
     switch = f"imex_channel_count={channels}" + (
         f",imex_dev_major={site.imex_dev_major}" if site.imex_dev_major else ""
     )
-    # Memory per CPU of a job that requests none: with memory as a resource, Slurm's default is all of it.
-    per_cpu = min((record["RealMemory"] // record["CPUs"] for record in records.values()), default=0)
     settings: dict[str, object] = {
         "ClusterName": site.cluster_name,
         "SlurmUser": site.user,

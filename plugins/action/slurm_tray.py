@@ -1,0 +1,29 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of slurm_tray: gives the tray an end, and keeps only documented values of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tray import ARGUMENTS, RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+
+SCHEMA = schemas.of_return(RETURN)
+
+
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        arguments = {name: value for name, value in self._task.args.items() if value is not None}
+        before = task_vars.get(str(arguments.pop("prepared", "")))
+        if isinstance(before, Mapping) and before.get("unreachable"):
+            raise AnsibleConnectionFailure("The tray was unreachable when it was prepared: run again when it is up.")
+        if isinstance(before, Mapping) and before.get("failed"):
+            raise AnsibleActionFail(f"The tray was not prepared: {before.get('msg')}")
+        end = ends.tray(arguments, ARGUMENTS["timeout"]["default"])
+        return self.run_module("rackscale.nvlink.slurm_tray", arguments, task_vars, SCHEMA, end)
