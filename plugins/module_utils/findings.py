@@ -309,6 +309,16 @@ CATALOGUE: dict[str, Entry] = {
         "running Slurm has a block of unknown trays, so an apply would leave it without nodes",
         "discover its trays before the topology is applied, or accept the removal",
     ),
+    "chassis_added": Entry(
+        ERROR,
+        "gate: trays of a known NVLink domain report a chassis that the fabric file does not have",
+        "check where the trays are installed, name the gate in fabric_override to accept it",
+    ),
+    "chassis_unconfirmed": Entry(
+        WARNING,
+        "one tray alone reports a chassis that its NVLink domain does not have; the fabric file does not get it",
+        "check where the tray is installed, and its baseboard controller",
+    ),
     "clique_shrank": Entry(
         ERROR,
         "gate: trays leave a clique or domain, which then has fewer than expected",

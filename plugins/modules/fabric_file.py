@@ -136,7 +136,7 @@ options:
       - V(moved_percent), see O(moved_percent); V(domain_merged) and V(domain_split), when NVLink domains merge or
         split; V(clique_shrank), when trays leave a clique or domain that then has fewer than in O(expected) or
         O(expected_trays); V(unknown_trays), when a new tray is not in O(expected); V(source_too_old), see O(max_age);
-        V(mixed_cliques), see O(conflict_policy).
+        V(mixed_cliques), see O(conflict_policy); V(chassis_added), when a known NVLink domain gets another chassis.
     type: list
     elements: str
     default: []

@@ -62,7 +62,7 @@ def decide(
     pending: override rows of the pending proposal. Each applies to exactly the same objection; an objection that has
     changed since must be overridden again.
     """
-    rows = [row for gate in _GATES for row in gate(step, policy)] if step.changes else []
+    rows = [row for gate in _GATES for row in gate(step, policy)]
     accepted = {(row["gate"], row["what"]): dict(row) for row in pending}
     objections, overridden = [], []
     for row in rows:
@@ -197,6 +197,19 @@ def _mixed(step: Step, policy: Policy) -> Iterator[Finding]:
         yield finding("mixed_cliques", message, tray=tray)
 
 
+def _more_chassis(step: Step, policy: Policy) -> Iterator[Finding]:
+    # A chassis that another domain has comes with trays that move, which other gates check.
+    known = {serial for domain in step.previous.domains.values() for serial in domain["chassis_serials"]}
+    for name, domain in step.previous.domains.items():
+        added = set(step.fabric.domains[name]["chassis_serials"]).difference(known)
+        if domain["chassis_serials"] and added:
+            message = (
+                f"NVLink domain {name} gets the chassis {summarize(natural_sorted(added))}; "
+                "check the place of the trays that report it before you accept it."
+            )
+            yield finding("chassis_added", message, domain=name)
+
+
 def _domains_of(fabric: Fabric) -> dict[str, str]:
     domain_of = {name: clique["domain"] for name, clique in fabric.cliques.items()}
     return {name: domain_of[tray["clique"]] for name, tray in fabric.trays.items()}
@@ -285,6 +298,7 @@ _GATES: tuple[Callable[[Step, Policy], Iterable[Finding]], ...] = (
     _unknown,
     _too_old,
     _mixed,
+    _more_chassis,
 )
 _CHECKS: tuple[Callable[[Fabric, TrayStates, Policy], Iterable[Finding]], ...] = (
     _incomplete_domains,

@@ -327,7 +327,12 @@ class _Run:
         """Name new domains and cliques, and place or update the tray of every claim."""
         self.register.suggest(self._declared_names())
         self._adopt_blocks()
-        self.register.register((_identity(claim), claim.chassis_serial) for claim in self._claims.values())
+        chassis = self._confirmed_chassis()
+        self.register.register(
+            (identity, claim.chassis_serial if (identity[0], claim.chassis_serial) in chassis else None)
+            for claim in self._claims.values()
+            for identity in (_identity(claim),)
+        )
         places = {name: self.register.clique_of(_identity(claim)) for name, claim in self._claims.items()}
         networks = addresses.networks(self.policy.imex_networks)
         imex = addresses.imex_addresses(self._claims, places, self.previous.trays, networks)
@@ -336,7 +341,31 @@ class _Run:
             if imex[name] is None:
                 remedy = "check its addresses and imex_network"
                 self._report(name, "imex_address_missing", "has no usable address for its IMEX domain", remedy)
-        self._describe_domains(places)
+        self._describe_domains(chassis)
+
+    def _confirmed_chassis(self) -> set[tuple[str, str]]:
+        """(cluster UUID, serial) of each chassis that a domain has or gets.
+
+        Two trays must report a chassis that the domain does not have, so that no single tray can add one. A domain
+        without a serial takes those of single trays if no two of them agree, as in a rack of one tray.
+        """
+        known = {
+            (row["cluster_uuid"], serial) for row in self.previous.domains.values() for serial in row["chassis_serials"]
+        }
+        reported: dict[str, Counter[str]] = defaultdict(Counter)
+        for claim in self._claims.values():
+            if claim.chassis_serial:
+                reported[_identity(claim)[0]][claim.chassis_serial] += 1
+        confirmed = set(known)
+        for uuid, serials in reported.items():
+            several = {serial for serial, trays in serials.items() if trays > 1}
+            first = not several and not any(domain == uuid for domain, _serial in known)
+            confirmed.update((uuid, serial) for serial in (serials if first else several))
+        for name, claim in self._claims.items():
+            if claim.chassis_serial and (_identity(claim)[0], claim.chassis_serial) not in confirmed:
+                what = f"alone in its NVLink domain reports the chassis {claim.chassis_serial}"
+                self._report(name, "chassis_unconfirmed", what, "check its place and its baseboard controller")
+        return confirmed
 
     def _adopt_blocks(self) -> None:
         """Give each new clique the block in which Slurm has most of its trays; a block goes to one clique."""
@@ -446,25 +475,25 @@ class _Run:
             self.trays[name] = new
             self._change(name, old["clique"], clique, steps[0][0], "; ".join(text for _kind, text in steps))
 
-    def _describe_domains(self, places: Mapping[str, str]) -> None:
+    def _describe_domains(self, chassis: Collection[tuple[str, str]]) -> None:
         """Update chassis serials and expected size of the domains: serials are collected, the size only grows."""
         domains, cliques = self.register.domains, self.register.cliques
         sizes: Counter[str] = Counter()
         for clique, size in Counter([tray["clique"] for tray in self.trays.values()]).items():
             sizes[cliques[clique]["domain"]] += size
         serials: dict[str, set[str]] = defaultdict(set)
-        for clique, serial in {(places[name], claim.chassis_serial) for name, claim in self._claims.items()}:
-            if serial:
-                serials[cliques[clique]["domain"]].add(serial)
+        for uuid, serial in chassis:
+            serials[uuid].add(serial)
         for name, domain in domains.items():
             expected = domain["expected_trays"]
             if sizes[name]:
                 declared = len(self.policy.expected.get(name, ()))
                 expected = max(declared or self.policy.expected_trays or expected, sizes[name])
-            if expected != domain["expected_trays"] or not serials[name].issubset(domain["chassis_serials"]):
+            added = serials[domain["cluster_uuid"]].difference(domain["chassis_serials"])
+            if added or expected != domain["expected_trays"]:
                 domains[name] = {
                     "cluster_uuid": domain["cluster_uuid"],
-                    "chassis_serials": natural_sorted({*domain["chassis_serials"], *serials[name]}),
+                    "chassis_serials": natural_sorted({*domain["chassis_serials"], *added}),
                     "expected_trays": expected,
                 }
 

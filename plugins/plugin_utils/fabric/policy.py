@@ -27,6 +27,7 @@ GATES = (
     "unknown_trays",
     "source_too_old",
     "mixed_cliques",
+    "chassis_added",
 )
 KEEP, ERROR, MAJORITY = "keep", "error", "majority"
 CONFLICT_POLICIES = (KEEP, ERROR, MAJORITY)

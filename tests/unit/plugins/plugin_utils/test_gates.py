@@ -55,6 +55,29 @@ def test_a_domain_whose_trays_all_join_another_has_merged() -> None:
     }
 
 
+# --- chassis ---
+
+
+def test_another_chassis_in_a_known_domain_is_a_proposal_that_the_gate_stops() -> None:
+    site = placed()
+    for name in R02[:2]:
+        site.facts[name]["chassis_serial"] = "1899999999999"
+    before = site.fabric
+    assert objecting(site) == {
+        "chassis_added": "NVLink domain r02 gets the chassis 1899999999999; "
+        "check the place of the trays that report it before you accept it."
+    }
+    assert site.fabric.domains["r02"]["chassis_serials"] == [*before.domains["r02"]["chassis_serials"], "1899999999999"]
+
+
+def test_the_gate_of_chassis_is_overridden_by_name() -> None:
+    site = placed()
+    for name in R02[:2]:
+        site.facts[name]["chassis_serial"] = "1899999999999"
+    assert objecting(site, override=("chassis_added",)) == {}
+    assert [row["gate"] for row in site.fabric.overrides] == ["chassis_added"]
+
+
 def test_a_domain_whose_trays_divide_has_split() -> None:
     site = placed()
     for name in R02[:2]:

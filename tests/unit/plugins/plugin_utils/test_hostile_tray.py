@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import Site, codes, kinds
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 LIAR, VICTIM = "r02t01", "r01t01"
 NEW_UUID = "12345678-1234-4234-8234-123456789abc"
@@ -95,6 +97,26 @@ def test_no_gate_objects_to_another_address_of_its_own() -> None:
     planned.facts[LIAR]["addresses"] = [{"interface": "eth0", "address": "10.9.9.9", "prefix": 24}]
     done = planned.discover()
     assert (kinds(done), done.objections) == ({LIAR: "address"}, [])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.from_regex(r"[0-9]{13}", fullmatch=True), min_size=1, max_size=5))
+def test_it_adds_no_chassis_to_its_domain_in_any_number_of_runs(serials: list[str]) -> None:
+    planned = site()
+    before = planned.fabric
+    for serial in serials:
+        planned.facts[LIAR]["chassis_serial"] = serial
+        done = planned.discover()
+        assert (done.fabric, done.changes) == (before, [])
+        assert ("chassis_unconfirmed" in codes(done, LIAR)) == (serial not in before.domains["r02"]["chassis_serials"])
+
+
+def test_it_does_not_name_its_domain_after_another_chassis() -> None:
+    planned = Site(racks=2, trays_per_rack=18)
+    planned.policy = Policy(domain_names={"666": "hall_a"})
+    planned.facts[LIAR]["chassis_serial"] = "666"
+    planned.discover()
+    assert sorted(planned.fabric.domains) == ["r01", "r02"]
 
 
 def test_missing_and_invalid_answers_change_nothing() -> None:
