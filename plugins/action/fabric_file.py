@@ -12,18 +12,17 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file, proposal, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.gates import too_old
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import (
@@ -50,6 +49,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 Result = dict[str, Any]
 display = Display()
@@ -57,15 +57,19 @@ display = Display()
 # Default of min_answer for live sources, in percent.
 _MIN_LIVE_ANSWER = 50.0
 
+# The variables by which the playbook discover sets the options of this module.
+_VARIABLES = {"imex_network"} | {
+    f"fabric_{option}" for option in ARGUMENT_SPEC if option not in ("fabric_file", "trays")
+}
 
-class ActionModule(ActionBase):
+
+class ActionModule(GuardedAction):
     """Read registered results and write fabric file, state file and proposal. Connects to no host."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
-        result = super().run(tmp, task_vars)
+    def act(self, task_vars: dict[str, Any]) -> Result:
         # Null means not set, so that a site can pass variables that it leaves empty.
         self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
         _check_required(self._task.args)
@@ -81,7 +85,7 @@ class ActionModule(ActionBase):
                 )
             files = _Files(path, now, dry=self._task.check_mode)
             with files.locked() if options["state"] != "checked" else contextlib.nullcontext():
-                observe = functools.partial(_observe, self, options, task_vars or {}, now)
+                observe = functools.partial(_observe, self, options, task_vars, now)
                 done = _STATES[options["state"]](files, options, observe)
         except ImportError as error:
             raise AnsibleActionFail(
@@ -93,7 +97,7 @@ class ActionModule(ActionBase):
         lines = done.pop("diff")
         if self._task.diff and lines:
             done["diff"] = {"prepared": "".join(f"{line}\n" for line in lines)}
-        return {**result, "fabric_file": path, **done}
+        return {"fabric_file": path, **done}
 
 
 def _check_required(arguments: Mapping[str, Any]) -> None:
@@ -481,24 +485,24 @@ def _counts(summary: Mapping[str, int]) -> str:
 
 
 def _observe(
-    action: ActionBase, options: Mapping[str, Any], task_vars: Mapping[str, Any], now: str, fabric: Fabric | None
+    action: GuardedAction, options: Mapping[str, Any], task_vars: Mapping[str, Any], now: str, fabric: Fabric | None
 ) -> Merged:
     """Query the sources and merge their answers. An outage is an error only without a fabric file."""
     known = {name: tray.get("ansible_host") or name for name, tray in (fabric or Fabric()).trays.items()}
     min_answer = None if options["min_answer"] is None else percent("min_answer", options["min_answer"])
-    site = _HostSettings(action, task_vars)
+    hosts = _Hosts(action, task_vars)
     answers = []
     for name, own in _sources(options):
         if name == ansible_facts.SOURCE:
             # The play may include hosts that are always off, so min_answer applies only if it is set.
-            rows = _registered(options, task_vars)
+            rows = hosts.registered(options["trays"], options["observations"])
             answer = Answer(name, rows, measured=min_answer is not None)
         else:
             expected = None if name in sources.TRAY_SOURCES else known
             answer = query(name, functools.partial(sources.observe, name, own, now, known, display), expected)
             answer = replace(answer, hints=name in sources.HINTS)
         if not answer.hints:
-            answer = replace(answer, observations=[site.applied(row) for row in answer.observations])
+            answer = replace(answer, observations=[hosts.applied(row) for row in answer.observations])
         answers.append(answer)
     current = fabric or Fabric()
     nodes = {name: tray["slurm_node"] for name, tray in current.trays.items()}
@@ -506,45 +510,59 @@ def _observe(
     return merge(answers, _MIN_LIVE_ANSWER if min_answer is None else min_answer, fabric is not None, nodes, blocks)
 
 
-def _registered(options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[Observation]:
-    """An observation of every host of the play, from the results that a task of this run has registered.
+class _Hosts:
+    """What Ansible holds of each host: the registered result, and the variables that the site sets for it.
 
-    The variables are read without templating: the answer of a tray must never be a template, and templating is slow for
-    ten thousand hosts.
-    """
-    hostvars, register = task_vars["hostvars"], options["observations"]
-    observations, registered = [], False
-    for host in task_vars["ansible_play_hosts_all"]:
-        name = str(host)
-        variables = hostvars.raw_get(host)
-        registered = registered or register in variables
-        observations.append(ansible_facts.observe(name, variables.get(register)))
-    if not registered:
-        # A misspelt name of the variable must not make every tray stale.
-        raise PlacementError(
-            f"observations: no host of this play has a result registered as {register!r}; set the name that "
-            "this run registers"
-        )
-    return observations
-
-
-class _HostSettings:
-    """Host variables of the site for trays of any source: node names, address and clusters.
-
-    Only these variables, which the site itself wrote, are templated.
+    Only those variables, which the site itself wrote, are templated. A host whose facts set a variable of this
+    collection is refused: neither its settings nor any answer about it are used.
     """
 
-    def __init__(self, action: ActionBase, task_vars: Mapping[str, Any]) -> None:
+    def __init__(self, action: GuardedAction, task_vars: Mapping[str, Any]) -> None:
         self._action, self._hostvars = action, task_vars.get("hostvars")
-        hosts = [*task_vars.get("ansible_play_hosts_all", ()), *task_vars.get("groups", {}).get("all", ())]
-        self._hosts = {str(host): host for host in hosts}
+
+    def registered(self, trays: Sequence[str], register: str) -> list[Observation]:
+        """An observation of each tray, from the results that a task of this run has registered.
+
+        The variables are read without templating: the answer of a tray must never be a template, and templating is
+        slow for ten thousand hosts.
+        """
+        if not trays:
+            raise PlacementError(
+                "trays: is empty, so no tray was observed in this run; check the pattern of the trays and --limit"
+            )
+        observations, registered = [], False
+        own, misplaced = self._variables("localhost") or {}, set()
+        for name in map(str, trays):
+            variables = self._variables(name)
+            if variables is None:
+                raise PlacementError(f"trays: {sources.shown(name)} is not a host of the inventory; correct the list")
+            registered = registered or register in variables
+            observations.append(ansible_facts.observe(name, variables.get(register)))
+            differ = {row for row in variables.keys() & _VARIABLES if variables[row] != own.get(row)}
+            if differ and not trust.foreign_variables(variables.get("ansible_facts")):
+                misplaced |= differ
+        if misplaced:
+            # Ignored without a word, these would silently lose their effect.
+            raise PlacementError(
+                f"{', '.join(sorted(misplaced))}: set for trays with another value than for localhost, where it is "
+                "read; set it for the group all, for localhost or on the command line"
+            )
+        if not registered:
+            # A misspelt name of the variable must not make every tray stale.
+            raise PlacementError(
+                f"observations: no tray has a result registered as {register!r}; set the name that this run registers"
+            )
+        return observations
 
     def applied(self, observation: Observation) -> Observation:
         """The observation with the node names, address and clusters that the site sets for its tray."""
-        host = self._hosts.get(observation.tray)
-        if host is None or self._hostvars is None:
+        variables = self._variables(observation.tray)
+        if variables is None:
             return observation
-        site = _HostVariables(self._action, observation.tray, self._hostvars.raw_get(host))
+        foreign = trust.foreign_variables(variables.get("ansible_facts"))
+        if foreign:
+            return ansible_facts.refuse(observation.tray, observation.source, foreign)
+        site = _HostVariables(self._action, observation.tray, variables)
         values = {
             "slurm_node": site.node("fabric_slurm_node"),
             "kubernetes_node": site.node("fabric_kubernetes_node"),
@@ -555,11 +573,18 @@ class _HostSettings:
         changes: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
         return replace(observation, **changes) if changes else observation
 
+    def _variables(self, name: str) -> Mapping[str, Any] | None:
+        """The variables of a host, not templated; None for a name that is not in the inventory."""
+        if self._hostvars is None or name not in self._hostvars:
+            return None
+        found: Mapping[str, Any] = self._hostvars.raw_get(name)
+        return found
+
 
 class _HostVariables:
     """The site's variables of one host."""
 
-    def __init__(self, action: ActionBase, host: str, variables: Mapping[str, Any]) -> None:
+    def __init__(self, action: GuardedAction, host: str, variables: Mapping[str, Any]) -> None:
         self._action, self._host, self._variables = action, host, variables
 
     def node(self, variable: str) -> str | None:

@@ -20,8 +20,11 @@ description:
   - Names of domains, cliques and blocks and the positions of blocks are assigned once, never changed and never reused.
   - Next to the fabric file (C(fabric.json)) are the state file (C(fabric.state.json), health and findings, not
     reviewed), the proposal (C(fabric.proposed.json)) and the previous version (C(fabric.json.previous)).
-  - Run it with C(run_once). The playbooks C(rackscale.nvlink.discover), C(rackscale.nvlink.accept) and
-    C(rackscale.nvlink.edit) do so.
+  - Run it on localhost, as the playbooks C(rackscale.nvlink.discover), C(rackscale.nvlink.accept) and
+    C(rackscale.nvlink.edit) do. On a tray the variables of that tray, which it can change by the facts that it returns,
+    would decide which file is written and which sources are queried.
+  - A tray whose facts set a variable of this collection is refused with the finding V(tray_facts_foreign), and keeps
+    its place.
 options:
   fabric_file:
     description:
@@ -41,11 +44,18 @@ options:
     default: proposed
   observations:
     description:
-      - The variable in which a task of this run has registered the results of M(rackscale.nvlink.fabric_facts) on all
-        hosts of the play. Facts of an earlier run, for example from a fact cache, are not read.
-      - A host whose result is missing, skipped, failed or unreachable keeps its place.
+      - The variable in which a task of this run has registered the results of M(rackscale.nvlink.fabric_facts) on
+        O(trays). Facts of an earlier run, for example from a fact cache, are not read.
+      - A tray whose result is missing, skipped, failed or unreachable keeps its place.
       - Required with O(state=proposed), unless O(sources) leaves V(ansible_facts) out.
     type: str
+  trays:
+    description:
+      - The inventory names of the trays that this run asks, with or without an answer. No other tray becomes stale
+        through V(ansible_facts).
+      - Required with O(observations).
+    type: list
+    elements: str
   sources:
     description:
       - The sources of observations, the most trusted one first.
@@ -166,7 +176,7 @@ notes:
 
 EXAMPLES = r"""
 - name: Observe the trays
-  hosts: all
+  hosts: nvlink
   gather_facts: false
   tasks:
     - name: Read the GPUs
@@ -175,15 +185,15 @@ EXAMPLES = r"""
       ignore_unreachable: true
 
 - name: Merge the observations
-  hosts: all
+  hosts: localhost
   gather_facts: false
   tasks:
     - name: Propose the next fabric file
       rackscale.nvlink.fabric_file:
         fabric_file: /srv/site/fabric.json
         observations: site_observed
+        trays: "{{ groups['nvlink'] }}"
         imex_network: [198.51.100.0/24]
-      run_once: true
       register: site_discovered
 
 - name: Query live sources
@@ -310,6 +320,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "fabric_file": {"type": "path", "required": True, "aliases": ["path"]},
     "state": {"type": "str", "choices": ["proposed", "accepted", "edited", "checked"], "default": "proposed"},
     "observations": {"type": "str"},
+    "trays": {"type": "list", "elements": "str"},
     "accept": {"type": "str", "choices": ["gates"]},
     "proposal": {"type": "str"},
     "rename": {"type": "dict"},
@@ -326,7 +337,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "override": {"type": "list", "elements": "str", "default": []},
 }
 REQUIRED_IF: list[tuple[Any, ...]] = [
-    ("state", "proposed", ["observations"]),
+    ("state", "proposed", ["observations", "trays"]),
     ("state", "accepted", ["proposal"]),
     ("state", "edited", ["rename", "remove"], True),
 ]

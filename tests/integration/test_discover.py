@@ -39,6 +39,8 @@ class Site:
         self.path.parent.mkdir()
         self.facts = fleet(racks=2, trays_per_rack=2)
         self.hosts: dict[str, dict[str, Any]] = {}
+        # Of the group all.
+        self.variables: dict[str, Any] = {}
         self.ssh = self._program(directory / "ssh", SSH_TO_NOWHERE)
         for name in self.facts:
             (directory / name).mkdir()
@@ -78,7 +80,7 @@ class Site:
 
     def discover(self, *arguments: str, check: bool = True, **environment: str) -> str:
         inventory = self.directory / "hosts.yml"
-        inventory.write_text(yaml.safe_dump({"all": {"hosts": self.hosts}}))
+        inventory.write_text(yaml.safe_dump({"all": {"hosts": self.hosts, "vars": self.variables}}))
         extra = ("-e", f"fabric_file={self.path}", *arguments)
         done = ansible(
             "ansible-playbook", "-i", inventory, "rackscale.nvlink.discover", *extra, check=check, **environment
@@ -206,7 +208,7 @@ def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> No
 def test_a_run_changes_only_its_targets(discovered: Site) -> None:
     before = discovered.path.read_bytes()
     discovered.cut_off(*discovered.hosts)
-    discovered.discover("--limit", "r01t02")
+    discovered.discover("--limit", "r01t02,localhost")
     assert discovered.states() == {"r01t01": "present", "r01t02": "stale", "r02t01": "present", "r02t02": "present"}
     discovered.discover("-e", "fabric_hosts=r02*", "-e", "fabric_serial=1")
     assert discovered.states() == {"r01t01": "present", "r01t02": "stale", "r02t01": "stale", "r02t02": "stale"}
@@ -254,8 +256,7 @@ def test_node_names_of_the_site(site: Site) -> None:
         "fabric_accept": "gates",
     }
     # As variables of the inventory, for extra variables reach every host in any case.
-    for host in site.hosts.values():
-        host.update(variables)
+    site.variables = variables
     site.discover()
     fabric = site.fabric()
     assert [tray["slurm_node"] for tray in fabric["trays"].values()] == [
@@ -282,6 +283,28 @@ def test_node_names_of_the_site(site: Site) -> None:
     site.discover()
     assert site.fabric()["trays"]["r02t02"]["slurm_cluster"] == "alpha"
     assert site.fabric()["trays"]["r02t02"]["clique"] == "hall_b"
+
+
+@pytest.mark.any_core
+def test_a_variable_of_the_run_that_only_trays_have_is_an_error(site: Site) -> None:
+    site.hosts["r02t01"]["fabric_moved_percent"] = 50
+    site.hosts["r02t02"]["imex_network"] = ["10.0.0.0/16"]
+    output = site.discover(check=False)
+    assert "fabric_moved_percent, imex_network: set for trays with another value than for localhost, where it" in output
+    assert site.files() == {}
+    site.variables = {"fabric_moved_percent": 50, "imex_network": ["10.0.0.0/16"]}
+    site.discover()
+
+
+def test_variables_of_the_group_all_select_the_trays(site: Site) -> None:
+    site.variables = {"fabric_hosts": "r01*", "fabric_serial": 1, "fabric_accept": "gates"}
+    assert site.discover().count("TASK [Read the GPUs]") == 2
+    assert sorted(site.fabric()["trays"]) == ["r01t01", "r01t02"]
+
+
+def test_a_run_that_asks_no_tray_fails(site: Site) -> None:
+    output = site.discover("-e", "fabric_hosts=r09*", check=False)
+    assert "trays: is empty, so no tray was observed in this run; check the pattern of the trays and --limit" in output
 
 
 @pytest.mark.any_core

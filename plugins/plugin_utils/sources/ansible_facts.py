@@ -12,9 +12,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import is_address
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     ZERO_UUID,
@@ -41,6 +43,7 @@ SOURCE = "ansible_facts"
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SEVERITIES = ("error", "warning", "info")
+_OF_CONTROLLER = ("tray_facts_foreign", "tray_answer_invalid")
 
 T = TypeVar("T")
 
@@ -49,14 +52,24 @@ def observe(tray: str, result: Any) -> Observation:
     """The observation in one registered task result; without facts the reason is in `problem`."""
     if not isinstance(result, Mapping):
         return _nothing(tray, "no result of this run")
+    # Written by this collection's action plugin on the controller, not by the tray.
+    found = tuple(row for row in _findings(result, tray) if row["code"] in _OF_CONTROLLER)
     if result.get("unreachable"):
-        return _nothing(tray, sentence(result.get("msg")) or "unreachable")
+        return _nothing(tray, sentence(result.get("msg")) or "unreachable", findings=found)
     if result.get("skipped"):
-        return _nothing(tray, "the task that reads its facts was skipped")
+        return _nothing(tray, "the task that reads its facts was skipped", findings=found)
     facts = mapped(result.get("ansible_facts")).get("nvlink_fabric")
     if result.get("failed") or not isinstance(facts, Mapping):
-        return _nothing(tray, sentence(result.get("msg")) or "the task that reads its facts returned none")
-    return from_facts(tray, facts)
+        problem = sentence(result.get("msg")) or "the task that reads its facts returned none"
+        return _nothing(tray, problem, findings=found)
+    observation = from_facts(tray, facts)
+    return replace(observation, findings=(*observation.findings, *found)) if found else observation
+
+
+def refuse(tray: str, source: str, names: list[str]) -> Observation:
+    """The observation of a tray whose facts set these variables of the site (trust.foreign_variables)."""
+    found = trust.refusal(tray, names)["findings"]
+    return _nothing(tray, "its facts set variables of the site, so its answer is not used", source, tuple(found))
 
 
 def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Observation:
@@ -95,8 +108,8 @@ def from_facts(tray: str, facts: Mapping[str, Any], source: str = SOURCE) -> Obs
     )
 
 
-def _nothing(tray: str, problem: str, source: str = SOURCE) -> Observation:
-    return Observation(tray=tray, source=source, reachable=False, problem=problem)
+def _nothing(tray: str, problem: str, source: str = SOURCE, findings: tuple[Finding, ...] = ()) -> Observation:
+    return Observation(tray=tray, source=source, reachable=False, problem=problem, findings=findings)
 
 
 class _Checked:

@@ -26,14 +26,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 Result = dict[str, Any]
 
 
-class HostVars:
+class HostVars(dict[str, Result]):
     """The part of Ansible's hostvars that the action uses: raw, untemplated variables."""
 
-    def __init__(self, hosts: dict[str, Result]) -> None:
-        self._hosts = hosts
-
     def raw_get(self, name: str) -> Result:
-        return self._hosts[name]
+        return self[name]
 
 
 class Site:
@@ -50,11 +47,12 @@ class Site:
     def run(self, *, check: bool = False, diff: bool = False, hosts: list[str] | None = None, **options: Any) -> Result:
         loader = DataLoader()
         task = Task.load({"action": "rackscale.nvlink.fabric_file", "check_mode": check, "diff": diff})
-        task.args = {"fabric_file": str(self.path), **options}
+        trays = {"trays": [*self.results] if hosts is None else hosts} if "observations" in options else {}
+        task.args = {"fabric_file": str(self.path), **trays, **options}
         connection = Connection(PlayContext(), shell=ShellModule())
         action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
         variables = {name: {**self.variables[name], "seen": result} for name, result in self.results.items()}
-        return action.run(task_vars={"hostvars": HostVars(variables), "ansible_play_hosts_all": hosts or [*variables]})
+        return action.run(task_vars={"hostvars": HostVars(variables)})
 
     def discover(self, **options: Any) -> Result:
         return self.run(observations="seen", **options)
@@ -552,7 +550,7 @@ def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site
         ({"state": "accepted", "proposal": "f00"}, r"^proposal: 'f00' is not a sha256; "),
         ({"state": "lost"}, r"value of state must be one of: proposed, accepted, edited, checked"),
         ({"observations": None}, r"state is proposed but all of the following are missing: observations"),
-        ({"observations": "sene"}, r"^observations: no host of this play has a result registered as 'sene'; "),
+        ({"observations": "sene"}, r"^observations: no tray has a result registered as 'sene'; "),
         ({"accept": "all"}, r"value of accept must be one of: gates"),
         ({"imex_network": ["10.0.0.0/99"]}, r"^imex_network: '10.0.0.0/99' is not a network; "),
         ({"domain_names": {"x": "a b"}}, r"^domain_names: 'a b' of 'x' is not valid in a group name; "),
@@ -659,6 +657,28 @@ def test_a_symbolic_link_names_the_files_next_to_its_target(site: Site, tmp_path
     names = ["fabric.json", "fabric.json.previous", "fabric.state.json"]
     assert sorted(child.name for child in target.parent.iterdir() if child.is_file()) == names
     assert fabric_file.load_state(str(site.path)) == fabric_file.load_state(str(target))
+
+
+def test_a_tray_whose_facts_set_variables_is_refused_alone(site: Site) -> None:
+    site.discover(accept="gates")
+    facts = {"fabric_slurm_node": "stolen", "imex_network": ["10.0.0.0/8"]}
+    site.variables["r01t01"] = {"ansible_facts": facts, **facts}
+    refused = site.discover(accept="gates")
+    assert (refused["changes"], refused["summary"]["stale"]) == ([], 1)
+    assert [row["code"] for row in site.state("r01t01")["findings"]] == ["tray_facts_foreign", "tray_unreachable"]
+    live = site.run(accept="gates", sources=[{"simulation": {"racks": 1, "trays_per_rack": 2}}])
+    assert (live["changes"], site.state("r01t01")["state"]) == ([], "stale")
+
+
+def test_the_trays_of_a_run_are_its_targets_with_or_without_a_result(site: Site) -> None:
+    site.discover(accept="gates")
+    site.results["r01t01"] = None
+    site.discover(accept="gates", trays=["r01t01", "r01t02"])
+    states = {name: site.state(name)["state"] for name in site.results}
+    assert states == {**dict.fromkeys(site.results, "present"), "r01t01": "stale"}
+    for trays, sentence in (([], "trays: is empty, so no tray"), (["r09t01"], "trays: 'r09t01' is not a host of")):
+        with pytest.raises(AnsibleActionFail, match=sentence):
+            site.discover(trays=trays)
 
 
 def test_a_missing_directory_is_named(site: Site) -> None:

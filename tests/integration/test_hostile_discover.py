@@ -1,0 +1,109 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""discover with a hostile tray or a poisoned fact cache: nothing but that tray's own answer changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import hostile
+from .commands import ansible
+from .conftest import RunningLab
+from .test_discover import Site
+
+
+def proxy(file: Path) -> dict[str, Any]:
+    """Facts that run a command on the controller where `fabric_sources` of a tray is read there."""
+    options = [f"-oProxyCommand=touch {file}"]
+    return {"fabric_sources": [{"ssh": {"hosts": "r01t01", "ssh_options": options}}], "fabric_slurm_node": "stolen"}
+
+
+def lie(site: Site, tray: str, answer: dict[str, Any]) -> None:
+    """Let the Python of a tray add to the results of its modules; discover then finds its own programs there."""
+    own = site.hosts[tray]["ansible_python_interpreter"]
+    path = hostile.write_python(site.directory / f"{tray}-python", answer, real=own)
+    site.hosts[tray]["ansible_python_interpreter"] = str(path)
+
+
+def codes(site: Site, tray: str) -> list[str]:
+    trays = json.loads(site.path.with_name("fabric.state.json").read_text())["trays"]
+    return [row["code"] for row in trays[tray]["findings"]]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "limit", [("--limit", "r01t01,localhost"), ("-e", "fabric_serial=1"), ()], ids=["alone", "in its batch", "first"]
+)
+def test_a_tray_sets_neither_a_source_nor_a_name_nor_a_statistic(site: Site, tmp_path: Path, limit: tuple[str]) -> None:
+    stolen = tmp_path / "stolen"
+    lie(site, "r01t01", {"ansible_facts": proxy(stolen), "ansible_stats": {"data": {"owned": True}}})
+    output = site.discover(*limit, "-e", "fabric_accept=gates", ANSIBLE_SHOW_CUSTOM_STATS="true")
+    assert not stolen.exists()
+    assert "CUSTOM STATS" not in output
+    fabric = site.fabric()
+    assert sorted(fabric["trays"]) == (["r01t01"] if "--limit" in limit else sorted(site.facts))
+    assert fabric["trays"]["r01t01"]["slurm_node"] == "r01t01"
+    assert codes(site, "r01t01") == ["tray_answer_invalid"]
+    assert [name for name in fabric["trays"] if codes(site, name)] == ["r01t01"]
+
+
+def test_a_tray_without_an_answer_of_its_own_stops_no_other(site: Site, tmp_path: Path) -> None:
+    stolen = tmp_path / "stolen"
+    answer = {"ansible_facts": {**proxy(stolen), "nvlink_fabric": "{{ 1 }}"}, "fabric_targets": [], "failed": "yes"}
+    lie(site, "r01t01", answer)
+    site.discover("-e", "fabric_accept=gates")
+    assert not stolen.exists()
+    assert sorted(site.fabric()["trays"]) == ["r01t02", "r02t01", "r02t02"]
+    assert site.states()["r01t01"] == "unplaced"
+
+
+def test_facts_in_a_cache_set_nothing_and_refuse_their_tray_alone(site: Site, tmp_path: Path) -> None:
+    stolen = tmp_path / "stolen"
+    site.discover("-e", "fabric_accept=gates")
+    before = site.path.read_bytes()
+    cache = {
+        "ANSIBLE_CACHE_PLUGIN": "jsonfile",
+        "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache"),
+    }
+    facts = json.dumps({**proxy(stolen), "fabric_targets": ["r02t02"], "cacheable": True})
+    ansible("ansible", "r01t01", "-i", site.directory / "hosts.yml", "-m", "set_fact", "-a", facts, **cache)
+    assert "stolen" in "".join(file.read_text() for file in (tmp_path / "cache").iterdir())
+    for arguments in ((), ("--limit", "r01t01,localhost")):
+        output = site.discover(*arguments, "-e", "fabric_accept=gates", **cache)
+        assert not stolen.exists()
+        assert (
+            "The facts of r01t01 set fabric_slurm_node, fabric_sources, fabric_targets, which only the site may"
+            in output
+        )
+        assert site.path.read_bytes() == before
+        assert site.states() == {**dict.fromkeys(site.facts, "present"), "r01t01": "stale"}
+        assert codes(site, "r01t01") == ["tray_facts_foreign", "tray_unreachable"]
+
+
+@pytest.mark.lab
+def test_a_lab_tray_over_ssh_runs_nothing_on_the_controller(own_four_trays: RunningLab, tmp_path: Path) -> None:
+    stolen, fabric = tmp_path / "stolen", tmp_path / "fabric.json"
+    answer = {"ansible_facts": proxy(stolen), "ansible_stats": {"data": {"owned": True}}}
+    hostile.plant(own_four_trays, "r01t01", hostile.python_text(answer, real=hostile.KEPT))
+    try:
+        for hosts in ("r01t01", "trays"):
+            done = ansible(
+                *("ansible-playbook", "-i", own_four_trays.inventory, "rackscale.nvlink.discover"),
+                *("-e", f"fabric_file={fabric}", "-e", f"fabric_hosts={hosts}", "-e", "fabric_accept=gates"),
+                ANSIBLE_SHOW_CUSTOM_STATS="true",
+            )
+            assert not stolen.exists()
+            assert "CUSTOM STATS" not in done.stdout
+    finally:
+        hostile.lift(own_four_trays, "r01t01")
+    assert json.loads(fabric.read_text())["trays"]["r01t01"]["slurm_node"] == "r01t01"
+    assert len(json.loads(fabric.read_text())["trays"]) == 4
