@@ -51,7 +51,7 @@ options:
         type: str
         default: /usr/bin/python3
       fanout:
-        description: How many trays are read at a time; with gateways, by each of them.
+        description: How many trays are read at a time.
         type: int
         default: 64
       connect_timeout:
@@ -62,22 +62,21 @@ options:
         description:
           - Seconds for the program on a tray. It must be more than O(ssh.timeout).
           - A first round gives each tray 5 seconds. Trays that return no facts, as where NVML hangs or crashes, are
-            read once more, with all these seconds and NVML in a child process. Through gateways, and with V(nvidia_smi)
-            as O(ssh.backend), there is only the second round.
+            read once more, with all these seconds and NVML in a child process. With V(nvidia_smi) as O(ssh.backend)
+            there is only the second round.
           - For each O(ssh.fanout) trays a round ends after O(ssh.connect_timeout) plus these seconds.
         type: int
         default: 60
-      topology:
+      jump:
         description:
-          - A ClusterShell topology file, as an absolute path or starting with C(~/). The trays below a gateway are then
-            read by that gateway, by their names.
-          - Each gateway needs the same version of ClusterShell as this controller, which is checked first.
-          - C(/etc/clustershell/topology.conf) is read only where it is set here.
-        type: path
-      gateway_python:
-        description: The Python with ClusterShell on the gateways.
-        type: str
-        default: /usr/bin/python3
+          - The gateway to the trays, as C([user@]host[:port]), or a mapping of node sets of trays to their gateways;
+            trays that are not in it are reached directly.
+          - As with C(ProxyJump) of C(ssh), a gateway only forwards connections, and C(ssh) checks the key of the tray
+            itself. There is one connection to each gateway, which ends with the run. Its sshd must allow TCP
+            forwarding.
+          - O(ssh.ssh_options) are used for the connections to the gateways too, O(ssh.user) and O(ssh.port) are not.
+            For several gateways in a row, set C(ProxyJump) for the last one in the configuration of C(ssh).
+        type: raw
       backend:
         description: The GPU backend, as O(rackscale.nvlink.fabric_facts#module:backend).
         type: str

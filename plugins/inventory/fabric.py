@@ -342,8 +342,9 @@ sources: [ssh]
 ssh:
   hosts: r[01-02]t[01-18]
   ssh_options: [-i, ~/.ssh/trays]
-  topology: /etc/clustershell/topology.conf
-  gateway_python: /opt/clustershell/bin/python3
+  jump:
+    r01t[01-18]: gateway1
+    r02t[01-18]: admin@gateway2:2222
 
 ---
 # slow.nvlink.yml: slow trays, on another port, with programs in unusual places

@@ -409,9 +409,6 @@ CATALOGUE: dict[str, Entry] = {
         "the Topograph domain of a tray is not a clique, so it does not place the tray",
         "let Topograph read nvidia-smi or the label nvidia.com/gpu.clique, and write topology.conf",
     ),
-    "gateway_unusable": Entry(
-        WARNING, "gateways to the trays cannot be used, so the trays behind them were not read", "bring the gateways up"
-    ),
     "node_not_ready": Entry(
         INFO, "the Kubernetes node of a tray is NotReady, so its labels may be stale", "run kubectl describe node"
     ),

@@ -6,18 +6,13 @@
 
 from __future__ import annotations
 
-import io
 import json
-import socket
 import subprocess
-import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ClusterShell
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe, sources
 
 from .commands import ansible
 from .conftest import RunningLab
@@ -148,61 +143,67 @@ def test_trays_of_the_fabric_file_are_read(own_four_trays: RunningLab, config: P
     assert "1 of 4 trays returned no facts" in errors
 
 
+# sshd as it is without any configuration of MaxStartups (10:30:100) and MaxSessions (10).
+GATEWAY_SSHD = "HostKey /etc/ssh/ssh_host_ed25519_key\nPort 2222\nUsePAM no\nPermitRootLogin prohibit-password\n"
+
+
 @pytest.fixture
-def topology(own_four_trays: RunningLab, config: Path, tmp_path: Path) -> Iterator[Path]:
-    """A topology in which ctl leads to the trays, and on ctl the keys to reach them, but no ClusterShell."""
-    directory = config.parent
-    file = tmp_path / "topology.conf"
-    file.write_text(f"[routes]\n{socket.gethostname().partition('.')[0]}: ctl\nctl: r01t[01-04]\n")
-    direct = "".join(line for line in config.read_text().splitlines(keepends=True) if "Proxy" not in line)
-    texts = {"ssh_config": direct, **{name: (directory / name).read_text() for name in ("key", "known_hosts")}}
-    for name, text in texts.items():
-        _send(config, f"umask 077; mkdir -p {directory}; cat > {directory}/{name}", text.encode())
-    yield file
-    _send(config, "rm -rf /usr/lib/python3/dist-packages/ClusterShell", b"")
+def gateway(own_four_trays: RunningLab) -> str:
+    """A gateway on ctl, whose sshd has the defaults of OpenSSH; its log is /run/gateway.log."""
+    command = "cat > /run/gateway.conf && exec /usr/sbin/sshd -f /run/gateway.conf -E /run/gateway.log"
+    own_four_trays.exec("ctl", "sh", "-c", f"printf %s '{GATEWAY_SSHD}' | ({command})")
+    return "root@ctl:2222"
 
 
-def _send(config: Path, command: str, content: bytes) -> None:
-    subprocess.run(["/usr/bin/ssh", "-F", str(config), "ctl", command], input=content, check=True)
+def processes_with(word: str) -> str:
+    """The command lines with a word, of processes on this machine."""
+    return subprocess.run(["pgrep", "-af", "--", word], stdout=subprocess.PIPE, text=True, check=False).stdout
 
 
-def _install_clustershell(config: Path, version: str) -> None:
-    """The controller's ClusterShell on ctl, under a version."""
-
-    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if "__pycache__" in member.name else member
-
-    directory = Path(ClusterShell.__file__).parent
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        archive.add(directory, "ClusterShell", filter=plain)
-    target = "/usr/lib/python3/dist-packages"
-    _send(config, f"tar x --no-same-owner -C {target}", packed.getvalue())
-    if version != ClusterShell.__version__:
-        _send(config, f"echo \"__version__ = '{version}'\" >> {target}/ClusterShell/__init__.py", b"")
-
-
-def test_a_gateway_needs_the_same_clustershell(
-    own_four_trays: RunningLab, config: Path, topology: Path, tmp_path: Path
+def test_200_trays_are_read_through_a_gateway_with_sshds_default_limits(
+    own_four_trays: RunningLab, config: Path, gateway: str, tmp_path: Path
 ) -> None:
-    file = inventory(tmp_path, config, topology=str(topology))
-    own = ClusterShell.__version__
-    assert "gateway ctl has no ClusterShell for /usr/bin/python3" in errors_of(file)
-    _install_clustershell(config, "1.8.4")
-    assert f"gateway ctl has ClusterShell 1.8.4 and this controller {own}" in errors_of(file)
+    names = [f"n{number:03}" for number in range(200)]
+    shared = [f"Host {name}\n  HostName 198.51.100.{11 + number % 4}\n" for number, name in enumerate(names)]
+    many = tmp_path / "ssh_config"
+    many.write_text("".join(shared) + config.read_text())
+    reported = sources.observe(
+        "ssh",
+        {"hosts": "n[000-199]", "ssh_options": ["-F", str(many)], "jump": gateway, "fanout": 64},
+        "2026-11-21T05:00:00Z",
+    )
+    assert {row.tray: row.problem for row in reported.observations if not row.reachable} == {}
+    assert [row.tray for row in reported.observations] == names
+    log = own_four_trays.exec("ctl", "cat", "/run/gateway.log").stdout
+    assert log.count("Accepted publickey") == 1
+    assert "MaxStartups" not in log
+    assert processes_with(str(many)) == ""
 
 
-def test_trays_are_read_through_a_gateway(
-    own_four_trays: RunningLab, config: Path, topology: Path, tmp_path: Path
+def test_trays_are_read_through_a_gateway_as_without_it(
+    own_four_trays: RunningLab, config: Path, tmp_path: Path
 ) -> None:
-    _install_clustershell(config, ClusterShell.__version__)
     direct, _errors = hosts(inventory(tmp_path, config))
-    through, errors = hosts(inventory(tmp_path, config, topology=str(topology)))
+    through, errors = hosts(inventory(tmp_path, config, jump={"r01t[01-03]": "ctl"}))
     assert (through, errors) == (direct, "")
+    own_four_trays.stop("r01t02")
+    try:
+        listed, errors = hosts(inventory(tmp_path, config, jump="ctl", connect_timeout=3))
+    finally:
+        own_four_trays.start("r01t02")
+    assert listed["r01t02"]["nvlink_state"] == "unplaced"
+    assert "1 of 4 trays returned no facts (connection timed out: r01t02)" in errors
+    errors = errors_of(inventory(tmp_path, config, jump="ctl", port=2223))
+    assert "4 of 4 trays returned no facts (its gateway ctl cannot connect to it: r01t[01-04])" in errors
+
+
+def test_each_tray_of_a_gateway_that_is_down_has_that_reason(
+    own_four_trays: RunningLab, config: Path, tmp_path: Path
+) -> None:
     own_four_trays.stop("ctl")
     try:
-        errors = errors_of(inventory(tmp_path, config, topology=str(topology), connect_timeout=3))
+        errors = errors_of(inventory(tmp_path, config, jump={"r01t[01-03]": "ctl"}, connect_timeout=3))
     finally:
         own_four_trays.start("ctl")
-    assert "gateways ctl cannot be used" in errors
-    assert "4 of 4 trays returned no facts (its gateway cannot be used: r01t[01-04])" in errors
+    assert "3 of 4 trays returned no facts (its gateway ctl cannot be used (" in errors
+    assert ": r01t[01-03])" in errors

@@ -35,7 +35,7 @@ TESTS = ("tests/unit/plugins/action", "tests/unit/plugins/inventory", "tests/int
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not lab and not two_racks and not any_core", *TESTS)
 # With the oldest ClusterShell.
 SSH = "tests/unit/plugins/plugin_utils/test_source_ssh.py"
-# Direct connections, a gateway with another ClusterShell, and connections through a gateway.
+# Direct connections, and connections through a gateway.
 REAL_SSH = ("-m", "pytest", "-q", "tests/integration/test_source_ssh.py", "-k", "graph or gateway")
 
 # Runs as root in a mount namespace of its own, so that every mount goes when it ends.

@@ -15,8 +15,14 @@ from ansible_collections.rackscale.nvlink.plugins.inventory import fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http, sources
 
 FILES: list[dict[str, Any]] = list(yaml.safe_load_all(fabric.EXAMPLES))
-# What these hold is another program's.
-FREE = {"simulation.split", "topograph.provider.params", "topograph.provider.creds", "topograph.engine.params"}
+# What these hold is another program's, or names of trays.
+FREE = {
+    "simulation.split",
+    "ssh.jump",
+    "topograph.provider.params",
+    "topograph.provider.creds",
+    "topograph.engine.params",
+}
 NAMES = {"simulation": (*importlib.import_module(f"{sources.__name__}.simulation").SHAPE, "faults")}
 
 

@@ -167,7 +167,7 @@ def test_findings_about_a_source_are_kept_and_are_no_outage() -> None:
     assert merge([Answer("rest", failure="rest: is down")], 100, fabric_file=True).outage
     # Without a fabric file, the findings of the source are the reason in the error.
     answer = Answer(
-        "ssh", [silent("a", "ssh")], findings=[finding("gateway_unusable", "ssh: no gateway; bring it back.")]
+        "ssh", [silent("a", "ssh")], findings=[finding("source_incomplete", "ssh: no gateway; bring it back.")]
     )
     with pytest.raises(OutageError, match=r"^ssh: answers for 0 of 1 tray, .* percent \(ssh: no gateway\); restore it"):
         merge([answer], 100, fabric_file=False)

@@ -6,7 +6,12 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import pickle
 import resource
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,12 +25,25 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, ssh
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
-from ClusterShell.Task import task_self, task_terminate
+from ClusterShell import __version__ as clustershell
 
 NOW = "2026-11-21T05:00:00Z"
-# The last two of its arguments are the host and the command.
+# The last two of its arguments are the host and the command; with -M the last is the gateway.
 SSH = """#!/bin/sh
-for command in "$@"; do host=$last; last=$command; done
+for command in "$@"; do [ "$last" = -S ] && socket=$command; host=$last; last=$command; done
+case " $* " in *" -M "*)
+  echo "$$ $*" >> "$SCRATCH/gateways"
+  case $last in
+  gateway-refused) echo "ssh: connect to host $last port 22: Connection refused" >&2; exit 255 ;;
+  gateway-hangs) exec sleep 60 ;;
+  gateway-dies) touch "$socket"; exec sleep 1 ;;
+  esac
+  touch "$socket"; exec sleep 60 ;;
+esac
+case $command in
+*ClusterShell.__version__*) echo "$CLUSTERSHELL"; exit ;;
+*ClusterShell.Gateway*) cat "$SCRATCH/pickled"; exec sleep 1 ;;
+esac
 echo "$host" >> "$SCRATCH/calls"
 case $host in
 driver-*) NVLINK_STANDIN_GPUS=$SCRATCH/$host exec /bin/sh -c "$command" ;;
@@ -45,6 +63,8 @@ garbage*) echo 'nvlink-facts-1:{"attached": tru:nvlink-facts-end' ;;
 flood*) exec cat /dev/zero ;;
 angry*) exec cat /dev/zero >&2 ;;
 hang*) exec sleep 60 ;;
+cutoff*) sleep 2; exit 255 ;;
+pickled*) exec cat "$SCRATCH/pickled" ;;
 password*) read -r answer < /dev/tty || { echo "no terminal to prompt at" >&2; exit 255; } ;;
 arguments*) echo "$@" > "$SCRATCH/arguments"; exit 255 ;;
 esac
@@ -200,12 +220,122 @@ def test_ssh_runs_without_prompts(observe: Observe, tmp_path: Path) -> None:
         assert word in words
 
 
-def test_no_task_of_clustershell_is_left_behind_or_used(observe: Observe) -> None:
-    task = task_self()
-    task.set_info("ssh_user", "somebody")
-    assert observe("tray1")["tray1"].reachable
-    assert task_self() is not task
-    task_terminate()
+def gateways(scratch: Path) -> list[list[str]]:
+    """The pid and the arguments of each ssh to a gateway."""
+    file = scratch / "gateways"
+    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def is_alive(pid: str) -> bool:
+    """Whether a process runs; one that has ended but was not reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_trays_behind_a_gateway_share_one_connection_to_it(observe: Observe, tmp_path: Path) -> None:
+    observed = observe("tray[1-9],arguments", jump="admin@gw1:2222", ssh_options=["-i", "a b"], port=23)
+    assert all(observed[f"tray{number}"].reachable for number in range(1, 10))
+    ((pid, *words),) = gateways(tmp_path)
+    assert words[-6:] == ["-l", "admin", "-p", "2222", "--", "gw1"]
+    for word in ("-oBatchMode=yes", "-oConnectTimeout=10", "-N", "-i"):
+        assert word in words
+    socket = words[words.index("-S") + 1]
+    arguments = (tmp_path / "arguments").read_text()
+    assert f"-S {socket} -oProxyCommand=false -W '[%h]:%p' -- gateway -oProxyUseFdpass=no" in arguments
+    assert "-oPort=23" in arguments.split()
+    assert "-oPort=23" not in words
+    assert not is_alive(pid)
+    assert not Path(socket).parent.exists()
+
+
+def test_trays_have_the_gateways_of_their_racks(observe: Observe, tmp_path: Path) -> None:
+    recorder = Recorder()
+    jump = {"tray[1-2]": "gw1", "tray3,refused1": "gw2", "tray[7-8]": "gw3"}
+    observed = observe("tray[1-4],refused1", jump=jump, reporter=recorder)
+    assert [name for name, row in observed.items() if row.reachable] == ["tray1", "tray2", "tray3", "tray4"]
+    assert sorted(words[-1] for words in gateways(tmp_path)) == ["gw1", "gw2"]
+    assert recorder.warned[0] == "ssh: jump has 'tray[7-8]', and none of these trays is read"
+
+
+@pytest.mark.parametrize(
+    ("gateway", "why"), [("gateway-refused", "connection refused"), ("gateway-hangs", "no response within 4 s")]
+)
+def test_each_tray_behind_an_unusable_gateway_has_that_reason(
+    observe: Observe, tmp_path: Path, gateway: str, why: str
+) -> None:
+    observed = observe(
+        "tray[1-4]", jump={"tray[1-3]": gateway}, connect_timeout=1, command_timeout=3, timeout=1, fanout=2
+    )
+    assert {row.problem for row in observed.values()} == {f"its gateway {gateway} cannot be used ({why})", ""}
+    assert [name for name, row in observed.items() if row.reachable] == ["tray4"]
+    assert "tray1" not in (tmp_path / "calls").read_text().split()
+    assert not any(is_alive(words[0]) for words in gateways(tmp_path))
+
+
+def test_a_gateway_that_dies_during_the_run_is_the_reason(observe: Observe) -> None:
+    observed = observe("cutoff1,tray1", jump={"cutoff1": "gateway-dies"}, connect_timeout=5)
+    assert observed["cutoff1"].problem == "its gateway gateway-dies closed the connection"
+    assert observed["tray1"].reachable
+
+
+def test_the_connection_to_a_gateway_ends_after_an_error(
+    observe: Observe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh.probe, "facts_in", lambda output: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        observe("tray1,hang1", jump="gw1")
+    assert [is_alive(words[0]) for words in gateways(tmp_path)] == [False]
+
+
+def test_the_connection_to_a_gateway_ends_with_a_killed_controller(tmp_path: Path, observe: Observe) -> None:
+    program = (
+        "import sys; from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources;"
+        "sources.observe('ssh', {'hosts': 'hang1', 'ssh': sys.argv[1], 'jump': 'gw1'}, '2026-11-21T05:00:00Z')"
+    )
+    controller = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "ssh")])
+    wait_for(lambda: (tmp_path / "calls").exists())
+    controller.kill()
+    controller.wait()
+    ((pid, *_words),) = gateways(tmp_path)
+    wait_for(lambda: not is_alive(pid))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return once a condition holds; an error after 20 seconds."""
+    ends = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+class RunsOnTheController:
+    """Pickled, it makes the file of its name where it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._file,)
+
+
+@pytest.mark.parametrize("option", ["topology", "jump"])
+def test_what_a_gateway_or_a_tray_sends_is_never_run(
+    observe: Observe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """ClusterShell's tree mode unpickles such a message of a gateway."""
+    payload = base64.b64encode(pickle.dumps(RunsOnTheController(tmp_path / "ran"))).decode()
+    message = f'<message type="SER" msgid="1" srcid="0" nodes="gw1">{payload}</message>'
+    (tmp_path / "pickled").write_text(f'<?xml version="1.0"?><channel version="{clustershell}">{message}')
+    (tmp_path / "topology.conf").write_text(f"[routes]\n{socket.gethostname().partition('.')[0]}: gw1\ngw1: pickled1\n")
+    monkeypatch.setenv("CLUSTERSHELL", clustershell)
+    given = {"topology": str(tmp_path / "topology.conf"), "jump": "gw1"}[option]
+    outcome = ""
+    with contextlib.suppress(SourceError):
+        outcome = observe("pickled1", connect_timeout=1, **{option: given})["pickled1"].problem
+    assert outcome == {"topology": "", "jump": "it printed no facts (exit status 0)"}[option]
+    assert not (tmp_path / "ran").exists()
 
 
 def test_progress_is_reported_during_the_run(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +375,22 @@ def test_one_warning_lists_the_trays_without_facts_by_reason(observe: Observe) -
         ({"ssh": "/no/ssh"}, "ssh '/no/ssh' is not a program on this controller"),
         ({"ssh_options": "-o 'x"}, "ssh_options is .*, which cannot be split"),
         ({"ssh_options": [1]}, "ssh_options must be a list of texts"),
-        ({"topology": "topology.conf"}, "topology is 'topology.conf', write an absolute path"),
-        ({"topology": "/no/topology.conf"}, "topology /no/topology.conf cannot be read"),
+        ({"topology": "/etc/topology.conf"}, "topology is no option any more, .* set jump instead, to the gateway"),
+        ({"gateway_python": "python3"}, "gateway_python is no option any more, .* set jump instead, to the gateway"),
+        ({"jump": 7}, "jump is 7, write a text"),
+        ({"jump": "-oProxyCommand=x"}, "jump has '-oProxyCommand=x', which is not a gateway"),
+        ({"jump": "a@-Elog"}, "jump has 'a@-Elog', which is not a gateway"),
+        ({"jump": "-E@gw1"}, "jump has '-E@gw1', which is not a gateway"),
+        ({"jump": "gw1,gw2"}, "jump has 'gw1,gw2', which is not a gateway; write one as in admin@gw1:22"),
+        ({"jump": "gw1:65536"}, "jump has 'gw1:65536', which is not a gateway"),
+        ({"jump": {"tray1": ["gw1"]}}, "jump has \\['gw1'\\], which is not a gateway"),
+        ({"jump": {"tray[1": "gw1"}}, "jump has 'tray\\[1', which is not a node set"),
+        ({"jump": {"tray[1-2]": "gw1", "tray2": "gw2"}}, "jump has two gateways for tray2; name each tray once"),
+        ({"hosts": "a[1-5000000]"}, "hosts has 'a\\[1-5000000\\]', which is more than 500000 trays; name fewer"),
+        ({"hosts": "a[1-9999]b[1-9999]"}, "hosts has 'a.*', which is more than 500000 trays; name fewer"),
+        ({"hosts": f"a[1-{'9' * 18}]"}, "hosts has 'a.*', which is more than 500000 trays; name fewer"),
+        ({"hosts": f"a[1-{'9' * 40}]"}, "hosts has 'a.*', which is not a node set"),
+        ({"hosts": f"{'a' * 9999}[1-9999]"}, "hosts has 'a.*, and a tray's name has at most 253 characters"),
     ],
 )
 def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) -> None:
@@ -254,14 +398,3 @@ def test_a_wrong_option_is_one_sentence(options: dict[str, Any], sentence: str) 
         sources.observe("ssh", {"hosts": "tray1", "ssh": "/bin/true", **options}, NOW)
     assert not str(raised.value).endswith(".")
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[routes]\n", "[routes]\nelsewhere: gw\ngw: tray1\n", "no ini file", "[a]\nb: c\n"]
-)
-@pytest.mark.filterwarnings("ignore:topology. .Main. section:DeprecationWarning")
-def test_a_topology_of_another_controller_is_an_error(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "topology.conf"
-    file.write_text(text)
-    with pytest.raises(SourceError, match=f"^ssh: topology {file} is not a tree that starts at this controller"):
-        sources.observe("ssh", {"hosts": "tray1", "ssh": "/bin/true", "topology": str(file)}, NOW)
