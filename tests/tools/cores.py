@@ -93,7 +93,6 @@ def in_tree(core: str) -> int:
         "PYTHONPATH=/opt/collections:/opt/libraries",
         "HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis",
         "ANSIBLE_COLLECTIONS_PATH=/opt/collections",
-        "ANSIBLE_INJECT_FACT_VARS=false",
         "ANSIBLE_DEPRECATION_WARNINGS=true",
         "CI=true",  # for hypothesis: the same examples each time
     ]

@@ -153,7 +153,6 @@ def _environment(sockets: str) -> dict[str, str]:
         kept,
         PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}",
         ANSIBLE_COLLECTIONS_PATH=str(collections),
-        ANSIBLE_INJECT_FACT_VARS="false",
         ANSIBLE_DEPRECATION_WARNINGS="true",
         ANSIBLE_NOCOLOR="true",
         ANSIBLE_LOCALHOST_WARNING="false",
