@@ -23,7 +23,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import editing, fabric_file, proposal, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    audit,
+    editing,
+    fabric_file,
+    proposal,
+    storage,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.gates import too_old
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import (
     Answer,
@@ -83,7 +89,7 @@ class ActionModule(GuardedAction):
                 raise fabric_file.FabricFileError(
                     f"fabric_file: {path!r} is not an absolute path; set one, such as /srv/site/fabric.json"
                 )
-            files = _Files(path, now, dry=self._task.check_mode)
+            files = _Files(path, now, self._task.check_mode, audit.who(task_vars))
             with files.locked() if options["state"] != "checked" else contextlib.nullcontext():
                 observe = functools.partial(_observe, self, options, task_vars, now)
                 done = _STATES[options["state"]](files, options, observe)
@@ -111,9 +117,10 @@ def _check_required(arguments: Mapping[str, Any]) -> None:
 class _Files:
     """The fabric file with its state file and proposal. Writes nothing if dry."""
 
-    def __init__(self, path: str, now: str, dry: bool) -> None:
+    def __init__(self, path: str, now: str, dry: bool, who: Mapping[str, str]) -> None:
         # All files stay next to each other, and two runs lock the same one, also by a symbolic link.
         self.path, self.now, self._dry = os.path.realpath(path), now, dry
+        self._who = who
         self.base: bytes | None = None
         self.fabric: Fabric | None = None
         self.state: State | None = None
@@ -137,9 +144,15 @@ class _Files:
         """Whether this fabric differs from the file in content; the layout of the file does not matter."""
         return fabric.as_dict() != (self.fabric or Fabric()).as_dict()
 
-    def write_fabric(self, data: bytes) -> None:
-        """Write the fabric file; the old one becomes <path>.previous."""
+    def write_fabric(self, data: bytes, fabric: Fabric, what: str) -> None:
+        """Write the fabric file, after a line in the audit log; the old one becomes <path>.previous.
+
+        data: the bytes of the fabric. what: the word for the audit log.
+        """
         if not self._dry:
+            known = self.fabric.overrides if self.fabric else []
+            overrides = [row for row in fabric.overrides if row not in known]
+            audit.record(self.path, self._who, self.now, what, self.sha256, fabric_file.digest(data), overrides)
             if self.base is not None:
                 storage.write_atomic(f"{self.path}.previous", self.base)
             storage.write_atomic(self.path, data)
@@ -190,7 +203,7 @@ def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[..., 
         return {**outcome, "changed": False, "msg": f"{files.path} is already the proposal with sha256 {sha256}"}
     accepted = proposal.accept(files.path, sha256, files.base)
     fabric = fabric_file.parse(accepted.data, files.path)
-    files.write_fabric(accepted.data)
+    files.write_fabric(accepted.data, fabric, "accepted")
     if files.state:
         files.write_state(replace(mark_accepted(files.state, fabric), written_at=files.now))
     files.drop_proposal()
@@ -311,7 +324,7 @@ def _unchanged(files: _Files) -> Result:
 def _accepted_by_gates(files: _Files, placement: Placement) -> Result:
     data = fabric_file.serialise(placement.fabric)
     sha256 = fabric_file.digest(data)
-    files.write_fabric(data)
+    files.write_fabric(data, placement.fabric, "gates")
     files.drop_proposal()
     return {
         "changed": True,
@@ -376,7 +389,7 @@ def _edited(files: _Files, options: Mapping[str, Any], observe: Callable[..., An
         return {**outcome, "sha256": files.sha256, "msg": f"nothing to change in {files.path}"}
     fabric_file.check(after.as_dict(), files.path, before)
     data = fabric_file.serialise(after)
-    files.write_fabric(data)
+    files.write_fabric(data, after, "edited")
     if files.state:
         files.write_state(editing.of_state(files.state, rename, remove))
     void = "; the pending proposal was made from the old file and is removed" if files.drop_proposal() else ""

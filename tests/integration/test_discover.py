@@ -142,7 +142,7 @@ def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
     assert not site.path.exists()
 
     assert changed(site.accept("-e", f"fabric_proposal={sha256_of(proposed)}")) == 1
-    assert sorted(site.files()) == ["fabric.json", "fabric.state.json"]
+    assert sorted(site.files()) == ["fabric.audit.jsonl", "fabric.json", "fabric.state.json"]
     assert [tray["imex_address"] for tray in site.fabric()["trays"].values()] == [
         f"10.0.{rack}.{tray}" for rack in (1, 2) for tray in (1, 2)
     ]

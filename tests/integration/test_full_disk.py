@@ -25,7 +25,7 @@ folder=$2
 shift 2
 "$@" || status=$?
 echo "status=${status:-0}"
-for file in "$folder"/*; do cmp "$file" "$(basename "$file")"; done
+for file in "$folder"/*.json; do cmp "$file" "$(basename "$file")"; done
 echo "left: $(ls)"
 """
 
@@ -63,7 +63,7 @@ def test_accept_keeps_every_file(site: Site, tmp_path: Path) -> None:
     )
     assert "status=2" in printed
     assert "cannot be written (No space left on device); free space on its file system" in printed
-    assert "left: fabric.json\nfabric.proposed.json\nfabric.state.json\nfiller\n" in printed
+    assert "left: fabric.audit.jsonl\nfabric.json\nfabric.proposed.json\nfabric.state.json\nfiller\n" in printed
 
 
 @pytest.mark.parametrize("gates", [True, False])
@@ -74,7 +74,7 @@ def test_discover_keeps_every_file(site: Site, tmp_path: Path, gates: bool) -> N
     printed = on_a_full_disk(tmp_path / "full", site.path.parent, *arguments)
     assert "status=2" in printed
     assert "cannot be written (No space left on device); free space on its file system" in printed
-    assert "left: fabric.json\nfabric.state.json\nfiller\n" in printed
+    assert "left: fabric.audit.jsonl\nfabric.json\nfabric.state.json\nfiller\n" in printed
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_verify_and_render_fail_with_one_sentence(site: Site, tmp_path: Path, pl
     assert "status=2" in printed
     assert "cannot be written (No space left on device)" in printed
     assert "free space on its file system" in printed
-    assert "left: fabric.json\nfabric.state.json\nfiller\n" in printed
+    assert "left: fabric.audit.jsonl\nfabric.json\nfabric.state.json\nfiller\n" in printed

@@ -68,6 +68,33 @@ def _remove_leftovers(folder: str, name: str) -> None:
                         os.unlink(entry.path)
 
 
+def append_line(path: str, line: bytes) -> None:
+    """Append a line to a file, durably; FabricFileError where the file system refuses, and the file is as it was.
+
+    The caller holds the lock of the fabric file. Nothing is rewritten, so the file may be append-only (chattr +a).
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            size = os.fstat(descriptor).st_size
+            # A run that was killed in the middle of its line must not spoil this one.
+            separator = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
+            data = separator + line + b"\n"
+            try:
+                if os.write(descriptor, data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(descriptor)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, size)
+                raise
+        finally:
+            os.close(descriptor)
+        _sync_folder(os.path.dirname(os.path.realpath(path)))
+    except OSError as error:
+        raise cannot(path, "be written", error) from None
+
+
 def remove(path: str) -> None:
     """Remove a file durably: it stays removed after a crash."""
     try:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +54,8 @@ class Site:
         connection = Connection(PlayContext(), shell=ShellModule())
         action = ActionModule(task, connection, PlayContext(), loader, Templar(loader), None)
         variables = {name: {**self.variables[name], "seen": result} for name, result in self.results.items()}
-        return action.run(task_vars={"hostvars": HostVars(variables)})
+        site = {**variables, "localhost": self.variables.get("localhost", {})}
+        return action.run(task_vars={"hostvars": HostVars(site)})
 
     def discover(self, **options: Any) -> Result:
         return self.run(observations="seen", **options)
@@ -94,7 +97,7 @@ def test_a_first_discovery_is_proposed_accepted_and_then_unchanged(site: Site) -
     accepted = site.accept(proposed["sha256"])
     assert (accepted["changed"], accepted["sha256"]) == (True, proposed["sha256"])
     assert fabric_file.digest(site.path.read_bytes()) == proposed["sha256"]
-    assert sorted(site.files()) == ["fabric.json", "fabric.state.json"]
+    assert sorted(site.files()) == ["fabric.audit.jsonl", "fabric.json", "fabric.state.json"]
     assert site.state("r01t01")["state"] == "present"
 
     before = site.path.read_bytes()
@@ -111,7 +114,7 @@ def test_gates_accept_at_once_and_keep_what_was_before(site: Site) -> None:
         ("r01t01", "r01", "r01a", "moved")
     ]
     assert site.sibling("json.previous").read_bytes() == before
-    assert sorted(site.files()) == ["fabric.json", "fabric.json.previous", "fabric.state.json"]
+    assert sorted(site.files()) == ["fabric.audit.jsonl", "fabric.json", "fabric.json.previous", "fabric.state.json"]
     assert site.discover(accept="gates")["changed"] is False
 
 
@@ -654,7 +657,7 @@ def test_a_symbolic_link_names_the_files_next_to_its_target(site: Site, tmp_path
     site.accept(site.discover()["sha256"])
     assert [child.name for child in site.path.parent.iterdir()] == ["fabric.json"]
     assert site.path.is_symlink()
-    names = ["fabric.json", "fabric.json.previous", "fabric.state.json"]
+    names = ["fabric.audit.jsonl", "fabric.json", "fabric.json.previous", "fabric.state.json"]
     assert sorted(child.name for child in target.parent.iterdir() if child.is_file()) == names
     assert fabric_file.load_state(str(site.path)) == fabric_file.load_state(str(target))
 
@@ -687,6 +690,62 @@ def test_a_missing_directory_is_named(site: Site) -> None:
         AnsibleActionFail, match=r"none/fabric\.json\.lock: cannot be locked \(No such file or directory"
     ):
         site.discover()
+
+
+# --- audit log ---
+
+
+def audited(site: Site) -> list[Result]:
+    return [json.loads(line) for line in site.sibling("audit.jsonl").read_text().splitlines()]
+
+
+def test_each_change_of_the_file_is_one_line_of_the_audit_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_USER", "ada")
+    site.discover(accept="gates")
+    first = fabric_file.digest(site.path.read_bytes())
+    site.move("r01t01", "r01t02")
+    sha256 = site.discover(override=["moved_percent", "domain_split"])["sha256"]
+    assert len(audited(site)) == 1
+    site.accept(sha256, check=True)
+    assert len(audited(site)) == 1
+    site.accept(sha256)
+    site.accept(sha256)
+    edited = site.run(state="edited", rename={"r02t01": "r02t09"})["sha256"]
+    rows = audited(site)
+    assert [(row["what"], row["sha256_before"], row["sha256_after"]) for row in rows] == [
+        ("gates", None, first),
+        ("accepted", first, sha256),
+        ("edited", sha256, edited),
+    ]
+    assert [[row["gate"] for row in line["overrides"]] for line in rows] == [[], ["moved_percent"], []]
+    assert {(row["user"], row["sudo_user"]) for row in rows} == {(pwd.getpwuid(os.getuid()).pw_name, "ada")}
+    assert all(re.fullmatch(r"20[0-9-]{8}T[0-9:]{8}Z", row["when"]) for row in rows)
+
+
+def test_the_audit_log_has_the_user_and_the_job_of_awx_and_never_a_trays_word_for_them(site: Site) -> None:
+    site.variables["r01t01"] = {"awx_user_name": "mallory"}
+    site.variables["localhost"] = {"awx_user_name": "grace", "awx_job_id": 42}
+    site.discover(accept="gates")
+    assert [(row["awx_user"], row["awx_job"]) for row in audited(site)] == [("grace", "42")]
+
+
+def test_without_an_audit_log_nothing_is_accepted(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01")
+    sha256 = site.discover()["sha256"]
+    site.sibling("audit.jsonl").unlink()
+    site.sibling("audit.jsonl").mkdir()
+    before = {path.name: path.read_bytes() for path in site.path.parent.iterdir() if path.is_file()}
+    with pytest.raises(AnsibleActionFail, match=r"fabric\.audit\.jsonl: cannot be written \(Is a directory\); "):
+        site.accept(sha256)
+    assert {path.name: path.read_bytes() for path in site.path.parent.iterdir() if path.is_file()} == before
+
+
+def test_a_line_that_was_cut_off_spoils_no_later_line(site: Site) -> None:
+    site.sibling("audit.jsonl").write_text('{"who')
+    site.discover(accept="gates")
+    half, line = site.sibling("audit.jsonl").read_text().splitlines()
+    assert (half, json.loads(line)["what"]) == ('{"who', "gates")
 
 
 # --- crashes ---

@@ -115,6 +115,11 @@ FULL = {
         "file.json",
         NO_SPACE,
     ),
+    "audit log": (
+        "storage.append_line('file.json', data)",
+        "file.json",
+        NO_SPACE,
+    ),
     "progress": (
         "progress.write('file.json', 'imex', {data.decode(): progress.Unfinished('failed')}, 'now')",
         "file.json",
