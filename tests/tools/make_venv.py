@@ -23,9 +23,16 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rackscale.nvlink"
 UV_VERSION = "0.13.8"
+# Of the wheels on PyPI for Linux; uv checks the hashes of uv.lock for everything else.
+UV_SHA256 = (
+    "e18a57b8b352eb7c8feb317b9f6f533c8f0ad9673fd6cf34bbe3cf1a9f6a8984",  # manylinux_2_17_x86_64
+    "0b3e8b1a4f5e405e31e2ff33de8af4744831e9f7338539671efbd8c3c94e791d",  # manylinux_2_17_aarch64
+    "5337c30bb893b4f9ce0ceb921ba2da0d13f649da644f40ad3bef84083bef0203",  # manylinux_2_28_aarch64
+)
 # Newest first; 3.14 stays out until the newest ansible-core of the lock file and ansible-test both run on it.
 PYTHONS = ("3.13", "3.12", "3.11")
 ANSIBLE_WHEEL = "ansible==14.5.0"
+ANSIBLE_SHA256 = ("245623ccc2d31d0f6f4bdb63168d550cad305fb032cc43d96e8f61ce8ab0ba84",)
 COLLECTIONS = ("ansible.posix", "community.crypto", "kubernetes.core")
 
 
@@ -35,6 +42,15 @@ def run(command: list[str | Path], **kwargs: object) -> str:
     if done.returncode:
         sys.exit(f"make_venv: `{' '.join(str(part) for part in command)}` failed with exit status {done.returncode}.")
     return done.stdout.strip()
+
+
+def pip(python: str | Path, command: str, folder: str, option: str, requirement: str, sha256: tuple[str, ...]) -> None:
+    """Install or download one wheel into a folder; pip fails for a file with none of these hashes."""
+    listing = Path(folder) / "requirements.txt"
+    listing.write_text(" ".join([requirement, *(f"--hash=sha256:{value}" for value in sha256)]) + "\n")
+    run([python, "-m", "pip", command, "-q", "--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--require-hashes",
+         option, folder, "-r", listing])  # fmt: skip
+    listing.unlink()
 
 
 def find_uv() -> Path:
@@ -52,7 +68,7 @@ def find_uv() -> Path:
         run(["apt-get", "install", "-qq", "-y", "--no-install-recommends", "python3-pip"])
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-        run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", scratch, f"uv=={UV_VERSION}"])
+        pip(sys.executable, "install", scratch, "--target", f"uv=={UV_VERSION}", UV_SHA256)
         if not home.exists():
             shutil.copytree(scratch, home)
     return uv
@@ -88,8 +104,7 @@ def dependencies(python: Path) -> Path:
         return home
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-        run([python, "-m", "pip", "download", "-q", "--no-deps", "--ignore-requires-python",
-             "--only-binary", ":all:", "--dest", scratch, ANSIBLE_WHEEL])  # fmt: skip
+        pip(python, "download", scratch, "--dest", ANSIBLE_WHEEL, ANSIBLE_SHA256)
         wheel = next(Path(scratch).glob("ansible-*.whl"))
         wanted = tuple(f"ansible_collections/{name.replace('.', '/')}/" for name in COLLECTIONS)
         unpacked = Path(scratch) / "unpacked"
