@@ -48,8 +48,8 @@ def pip(python: str | Path, command: str, folder: str, option: str, requirement:
     """Install or download one wheel into a folder; pip fails for a file with none of these hashes."""
     listing = Path(folder) / "requirements.txt"
     listing.write_text(" ".join([requirement, *(f"--hash=sha256:{value}" for value in sha256)]) + "\n")
-    run([python, "-m", "pip", command, "-q", "--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--require-hashes",
-         option, folder, "-r", listing])  # fmt: skip
+    options = ["--no-deps", "--only-binary", ":all:", "--ignore-requires-python", "--require-hashes"]
+    run([python, "-m", "pip", command, "-q", *options, option, folder, "-r", listing])
     listing.unlink()
 
 
