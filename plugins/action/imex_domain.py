@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, host_changes, verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 Result = dict[str, Any]
 
@@ -32,12 +33,13 @@ PENDING_PHASES = ("preview", "evaluate")
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
 # Options that the tray has no use for.
 _CONTROLLER_OPTIONS = ("phase", "fabric_file", "tray", "allow_outdated", "tls_files", "extra_changes")
+# Seconds to connect, to copy the module, to read the tray and to write its files.
+_REST = 300.0
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> Result:
+        variables = task_vars
         # Null is the same as omitted, so that a role can pass variables that it leaves empty.
         self._task.args = {name: value for name, value in self._task.args.items() if value is not None}
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
@@ -130,6 +132,9 @@ class ActionModule(ActionBase):
             generation=decision.generation, outdated=list(decision.outdated), restart_clique=decision.restart
         )
         own = inspected.get(self.tray, {})
+        if decision.restart and own.get("running") and not own.get("restart_clique"):
+            # The tray restarts because of others. They looked for jobs, but a member may be compromised.
+            self.plan["slurm_nodes"] = list(clique.slurm_nodes)
         if imex_clique.is_up_to_date(own, decision):
             # The common case needs no second task on the tray.
             row = {"sha256": own["sha256"], "running": own["running"], "reload": False, "unchanged": own["approved"]}
@@ -203,7 +208,8 @@ class ActionModule(ActionBase):
         reporting_host = next((tray for tray in clique.trays if tray in waited), None)
         own = [entry for entry in errors if entry.get("tray") == self.tray]
         if not own and self.tray == reporting_host:
-            own = [entry for entry in errors if entry.get("tray") not in waited]
+            # Of no single tray, or of one that cannot fail in this run itself.
+            own = [entry for entry in errors if entry.get("tray") not in self.hosts]
         result = _unchanged(ok=judged.ok, clique=clique.name, findings=findings)
         if own:
             result.update(failed=True, msg=own[0]["message"])
@@ -239,15 +245,23 @@ class ActionModule(ActionBase):
 
     def _run_on_tray(self, store_as: str, phase: str) -> Result:
         options = {name: value for name, value in self.options.items() if name not in _CONTROLLER_OPTIONS}
-        result: Result = self._execute_module(
-            module_name="rackscale.nvlink.imex_domain_phase",
-            module_args={"phase": phase, "options": options, "plan": self.plan},
-            task_vars=self.variables,
+        result = self.run_module(
+            "rackscale.nvlink.imex_domain_phase",
+            {"phase": phase, "options": options, "plan": self.plan},
+            self.variables,
+            imex_rows.SCHEMA,
+            seconds(phase, self.options),
         )
         warnings = [entry for entry in result.get("findings") or [] if entry["severity"] == WARNING]
         if warnings:
             result["warnings"] = _as_warnings(warnings)
         row = dict(result.pop("row", None) or {})
+        if not result.get("failed") and not imex_rows.is_complete(phase, row):
+            row = {}
+            message = (
+                f"{self.tray} returned no valid result of the phase {phase}; check its Python and what replaces it."
+            )
+            result.update(failed=True, msg=message)
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
         row.update({name: self.plan[name] for name in ("outdated", "generation") if name in self.plan})
         self._store(store_as, row)
@@ -296,6 +310,25 @@ class ActionModule(ActionBase):
         return contents
 
 
+def seconds(phase: str, options: Mapping[str, Any]) -> float:
+    """The end of a phase on a tray, above all that the tray itself waits for."""
+    # Each reading of the tray calls nvidia-imex-ctl twice.
+    reading = 2 * options["timeout"]
+    install = host_changes.INSTALL_SECONDS if options["manage_package"] else 0
+    return float(
+        _REST
+        + {
+            # Package lists may be fetched.
+            "inspect": reading + install,
+            # They are, a package is fetched and installed, an initramfs is made, and the unit may stop again then.
+            "stop_and_write": 2 * reading + 3 * install + host_changes.INSTALL_SECONDS + 3 * host_changes.STOP_SECONDS,
+            "start": reading + options["start_wait"],
+            # The last reading may begin at the end of the wait.
+            "wait": reading + options["ready_wait"],
+        }[phase]
+    )
+
+
 def _unchanged(**more: Any) -> Result:
     return {"changed": False, "changes": [], "findings": [], **more}
 
@@ -310,20 +343,23 @@ def _reporting_host(clique: Clique, rows: dict[str, dict[str, Any]]) -> str | No
 
 
 def _port_findings(clique: Clique, waited: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ports that other members cannot connect to although the daemon runs."""
+    """Ports that other members cannot connect to although the daemon runs.
+
+    What one member alone reports is a finding on itself: it, or the network at it, may be at fault, or compromised.
+    """
     names = dict(zip(clique.entries, clique.trays))
     reporters: dict[tuple[str, int], list[str]] = {}
     for tray, row in waited.items():
         for entry, ports in (row.get("ports") or {}).items():
-            for port in ports:
-                reporters.setdefault((names.get(entry, entry), port), []).append(tray)
+            for port in ports if names.get(entry, tray) != tray else ():
+                reporters.setdefault((names[entry], port), []).append(tray)
     return [
         finding(
             "imex_port_blocked",
             f"Port {port} of {tray} accepts no connection from {summarize(sorted(by))} although IMEX runs there; open"
             f" it for the members of clique {clique.name} in every firewall between them.",
             clique=clique.name,
-            tray=tray,
+            tray=tray if len(by) > 1 else by[0],
         )
         for (tray, port), by in sorted(reporters.items())
         if (waited.get(tray) or {}).get("running")

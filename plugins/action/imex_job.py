@@ -9,21 +9,26 @@ from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.modules.imex_job import RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+
+SCHEMA = schemas.of_return(RETURN)
+# Above all that the module waits for: systemd, which may stop a daemon, scontrol, and the tray itself.
+SECONDS = 600.0
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         arguments = dict(self._task.args)
         path, tray = arguments.pop("fabric_file", None), arguments.pop("tray", None)
         if path and arguments.get("state", "present") == "present":
             if arguments.get("members"):
                 raise AnsibleActionFail("imex_job: fabric_file and members are both given; leave one of them out.")
-            tray = str(tray or (task_vars or {})["inventory_hostname"])
+            tray = str(tray or task_vars["inventory_hostname"])
             try:
                 clique = imex_run_store.clique_of(
                     str(constants.DEFAULT_LOCAL_TMP), self._loader.path_dwim(str(path)), tray
@@ -34,10 +39,8 @@ class ActionModule(ActionBase):
                 pairs = zip(clique.slurm_nodes, clique.entries)
                 members = [{"node": node, "address": line} for node, line in pairs]
                 arguments.update(clique=clique.name, members=members)
-        result: dict[str, Any] = self._execute_module(
-            module_name="rackscale.nvlink.imex_job", module_args=arguments, task_vars=task_vars
-        )
-        errors = [entry["message"] for entry in result.get("findings", []) if entry["severity"] == ERROR]
+        result = self.run_module("rackscale.nvlink.imex_job", arguments, task_vars, SCHEMA, SECONDS)
+        errors = [entry["message"] for entry in result.get("findings") or [] if entry["severity"] == ERROR]
         if errors and not result.get("failed"):
             # All errors are reported at once, after everything that can be installed is installed.
             result.update(failed=True, msg=" ".join(errors))

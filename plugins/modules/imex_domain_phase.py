@@ -54,7 +54,8 @@ options:
         elements: str
         default: []
       slurm_nodes:
-        description: The Slurm nodes of the clique, whose jobs V(phase=inspect) looks up.
+        description: The Slurm nodes of the clique, whose jobs V(phase=inspect) looks up. V(phase=stop_and_write) looks
+          them up where there are any, and fails where jobs run there.
         type: list
         elements: str
         default: []
@@ -209,6 +210,8 @@ def _run(local: tray.Tray, phase: str, options: dict[str, Any], plan: dict[str, 
     if phase == "inspect":
         return local.inspect(plan["outside"], plan["slurm_nodes"], bool(options.get("allow_jobs")))
     if phase == "stop_and_write":
+        if not options.get("allow_jobs") and not local.check:
+            local.forbid_jobs(plan["slurm_nodes"])
         return local.stop_and_write(plan["generation"], plan["outdated"], plan["restart_clique"])
     if phase == "start":
         return starting.start(local, options["start_wait"], plan["reload_tls"], plan["outdated"])

@@ -138,6 +138,12 @@ class Tray:
             changes.append(f"disable {survey.UNIT}")
         return changes
 
+    def forbid_jobs(self, slurm_nodes: Sequence[str]) -> None:
+        """Raise TrayError where jobs run on these nodes; none are looked up for no nodes."""
+        jobs, unknown = slurm_jobs.running_on(slurm_nodes) if slurm_nodes else ([], None)
+        if jobs or unknown:
+            raise TrayError(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"])["message"])
+
     # --- stop_and_write: stop the daemon where needed, write every file, start nothing.
 
     def stop_and_write(

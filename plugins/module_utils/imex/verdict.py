@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import normal_address
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import digest, normal_address
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 _MISMATCHES = {"map_mismatch": "imex_list_differs", "version_mismatch": "imex_peer_version"}
@@ -118,7 +118,8 @@ def _judge_lists(
             " then stop all daemons and start all.",
         )
     elif len(set(hashes.values())) > 1:
-        usual = Counter(hashes.values()).most_common(1)[0][0]
+        expected = digest("".join(f"{entry}\n" for _tray, entry in members))
+        usual = expected if expected in hashes.values() else Counter(hashes.values()).most_common(1)[0][0]
         odd = [tray for tray, value in hashes.items() if value != usual]
         _add(
             findings,
@@ -133,14 +134,15 @@ def _judge_lists(
 def _judge_versions(clique: str, known: Mapping[str, Any], findings: list[dict[str, Any]]) -> None:
     versions = {tray: entry["version"] for tray, entry in known.items() if entry["running"] and entry["version"]}
     if len(set(versions.values())) > 1:
-        usual = Counter(versions.values()).most_common(1)[0][0]
+        (usual, most), (_next, next_most) = Counter(versions.values()).most_common(2)
         odd = [f"{tray} ({version})" for tray, version in versions.items() if version != usual]
         first = next(tray for tray, version in versions.items() if version != usual)
         _add(
             findings,
             "imex_peer_version",
             clique,
-            first if len(odd) == 1 else None,
+            # Of two trays, either may be wrong.
+            first if len(odd) == 1 and most > next_most else None,
             f"The rest of clique {clique} runs IMEX {usual}, but not {summarize(odd)} (!V!), and members of two"
             " versions do not connect; install one version of driver and package.",
         )
@@ -232,14 +234,16 @@ def _judge_pairs(
         clique,
         culprit,
         f"{_pairs(rest)} {text}, though all are ready"
-        + (f", and {culprit} is in each of these pairs" if culprit else "")
+        + (f", and {culprit} is in each of these pairs" if culprit and len(rest) > 1 else "")
         + "; open port 50000 both ways, and restart the clique if that does not help.",
     )
 
 
 def _common_tray(pairs: Sequence[tuple[str, str, str]]) -> str | None:
-    """The one tray that is in every pair; None where there is none, or only one pair."""
+    """The one tray that is in every pair, or that alone reports the one pair; None where there is none."""
     common = set.intersection(*({a, b} for a, b, _word in pairs))
+    if len(pairs) == 1:
+        return pairs[0][0]
     return common.pop() if len(common) == 1 else None
 
 

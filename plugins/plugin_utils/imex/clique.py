@@ -3,12 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Decide for one clique from the results of its members in the phase before: pure functions.
 
-A row is the result of one member in one phase. A member without a row was not reached. Every decision uses rows of one
-clique only, so no clique waits for, or blocks, another.
+A row is the result of one member in one phase, in the shape of rows.py. A member without a row was not reached. Every
+decision uses rows of one clique only, so no clique waits for, or blocks, another.
+
+A member may be compromised, so what one alone reports of the clique decides little for the others: a restart of all
+needs a majority or another member that is not connected to it, a generation that most members have stays, and a record
+of a tray outside the run is the one that most members read.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +21,12 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.rows import MAX_GENERATION
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
 
 Row = Mapping[str, Any]
+
+_MAX_LEAD = 1000
 
 
 @dataclass(frozen=True)
@@ -60,24 +69,24 @@ def decide(
     reached = {tray: rows[tray] for tray in clique.trays if tray in rows}
     inspected = {tray: row for tray, row in reached.items() if not row.get("failed")}
     failed = {tray: row for tray, row in reached.items() if row.get("failed")}
-    restart = any(row["restart_clique"] for row in inspected.values())
+    restart = _restarts(clique, inspected)
     unreached = [tray for tray in clique.trays if tray not in reached]
     outside = [tray for tray in unreached if tray not in play]
-    records = _records(clique, inspected, outside)
+    records = _records(clique, inspected, outside, sha256)
     generation = _generation(
         sha256, [*records.values(), *(row.get("record") for row in inspected.values())], clique.name
     )
     if restart:
         # A daemon that keeps running with another list would stay disconnected until all restart.
-        running = sorted(tray for tray, row in failed.items() if row.get("running"))
+        running = sorted(tray for tray, row in failed.items() if row.get("running") and tray not in allow_outdated)
         if running:
             return _blocked(
                 clique,
                 generation,
                 "imex_change_blocked",
                 f"IMEX of clique {clique.name} must restart as a whole, but {running[0]} failed"
-                f" ({failed[running[0]].get('msg', 'no reason')}) while its daemon runs; fix that first, or stop its"
-                " daemon.",
+                f" ({sentence(failed[running[0]].get('msg')) or 'no reason'}) while its daemon runs; fix that first,"
+                " stop its daemon, or name it in option allow_outdated.",
                 running[0],
             )
         partial = [
@@ -227,26 +236,53 @@ def startable(clique: Clique, sha256: str, rows: Mapping[str, Row]) -> tuple[lis
     return verified, findings
 
 
-def generation_of(record: Mapping[str, Any] | None, clique: str) -> int:
-    return int(record["generation"]) if record and record["clique"] == clique else 0
+def _restarts(clique: Clique, inspected: Mapping[str, Row]) -> bool:
+    """Whether all daemons of the clique stop before any starts.
+
+    By a change that most running members need, or that a member needs to which another one is not connected: the daemon
+    of that one, too, connects only after both were stopped. Otherwise the member restarts alone.
+    """
+    running = {tray: row for tray, row in inspected.items() if row["running"]}
+    changing = [tray for tray, row in running.items() if row["restart_clique"]]
+    if 2 * len(changing) > len(running):
+        return True
+    return any(
+        verdict.disconnected_peers(row["facts"], [clique.entry_of(tray)])
+        for tray in changing
+        for other, row in running.items()
+        if other != tray
+    )
 
 
 def _generation(sha256: str, records: Sequence[Mapping[str, Any] | None], clique: str) -> int:
-    """The highest generation of any member; one more where that is of another list."""
+    """The generation that most members have of this list; else one more than the highest of any list.
+
+    The highest of one member counts only so far above that of the next.
+    """
     known = [record for record in records if record and record["clique"] == clique]
-    top = max((generation_of(record, clique) for record in known), default=0)
+    usual = Counter(record["generation"] for record in known if record["sha256"] == sha256).most_common(1)
+    if usual and 2 * usual[0][1] > len(known):
+        return int(usual[0][0])
+    highest, next_one, *_rest = [*sorted((record["generation"] for record in known), reverse=True), 0, 0]
+    top = min(highest, next_one + _MAX_LEAD)
     same = all(record["sha256"] == sha256 for record in known if record["generation"] == top)
-    return top if top and same else top + 1
+    return top if top and same else min(top + 1, MAX_GENERATION)
 
 
-def _records(clique: Clique, rows: Mapping[str, Row], outside: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """tray -> its record, of trays outside the run, as the members of the run read it."""
+def _records(
+    clique: Clique, rows: Mapping[str, Row], outside: Sequence[str], sha256: str
+) -> dict[str, Mapping[str, Any]]:
+    """tray -> its record, of trays outside the run, as most members of the run read it.
+
+    Where as many read another one, that with another list than ``sha256``, so that the change waits for a person.
+    """
     records: dict[str, Mapping[str, Any]] = {}
-    by_entry = {clique.entry_of(tray): tray for tray in outside}
-    for row in rows.values():
-        for entry, record in (row.get("peers") or {}).items():
-            if entry in by_entry:
-                records[by_entry[entry]] = record
+    for tray in outside:
+        read = [record for row in rows.values() if (record := row["peers"].get(clique.entry_of(tray))) is not None]
+        votes = Counter((record["clique"], record["generation"], record["sha256"]) for record in read)
+        if votes:
+            name, generation, digest = max(votes, key=lambda vote: (votes[vote], vote[2] != sha256, vote))
+            records[tray] = {"clique": name, "generation": generation, "sha256": digest}
     return records
 
 

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +24,17 @@ from ansible.playbook.task import Task
 from ansible.plugins.connection.local import Connection
 from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
+from ansible_collections.rackscale.nvlink.plugins.action import imex_domain
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, host_changes
 from ansible_collections.rackscale.nvlink.plugins.modules import imex_domain_phase
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.imex_fleet import tray as facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 TRAYS = ["r01t01", "r01t02"]
 
@@ -113,11 +121,27 @@ def test_a_tray_without_a_difference_is_visited_once(run: Any, fabric: str) -> N
         assert [run(tray, phase=phase) for tray in TRAYS] == [UNCHANGED, UNCHANGED]
 
 
+# What an unchanged tray returns in any phase, without facts of its own.
+ROW: dict[str, Any] = {
+    "facts": facts(0, 2),
+    "running": True,
+    "approved": True,
+    "pending": [],
+    "restart_clique": [],
+    "sha256": None,
+    "record": None,
+    "peers": {},
+    "reload": False,
+    "started": False,
+    "ports": {},
+}
+
+
 @pytest.fixture
 def on_trays(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The arguments of each run of the internal module, which returns a tray whose list must change."""
     given: list[dict[str, Any]] = []
-    row = {"running": True, "restart_clique": ["the list"], "record": None, "pending": [], "peers": {}}
+    row = {**ROW, "restart_clique": ["the list"]}
 
     def execute(_self: Any, module_name: str, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
         assert module_name == "rackscale.nvlink.imex_domain_phase"
@@ -211,14 +235,207 @@ def test_the_verdict_fails_the_tray_at_fault(run: Any, fabric: str) -> None:
     assert "init_gpu" in results[1]["msg"]
 
 
-def test_a_closed_port_is_reported_for_the_tray_that_closes_it(run: Any, fabric: str) -> None:
+def test_a_closed_port_is_reported_for_the_tray_that_reports_it(run: Any, fabric: str) -> None:
+    """Of two trays; the next test has more."""
     folder = str(constants.DEFAULT_LOCAL_TMP)
     clique = imex_run_store.clique_of(folder, fabric, "r01t01")
     assert clique is not None
     for number, tray in enumerate(TRAYS):
-        ports = {clique.entries[1]: [50005]} if number == 0 else {}
+        ports = {clique.entries[1]: [50005], "198.51.100.77": [1]} if number == 0 else {}
         imex_run_store.write_row(folder, run.play, "start", tray, {"failed": False})
         row = {"failed": False, "facts": member(clique, facts(number, 2), number), "running": True, "ports": ports}
         imex_run_store.write_row(folder, run.play, "wait", tray, row)
-    result = run("r01t02", phase="verdict")
+    assert "failed" not in run("r01t02", phase="verdict")
+    result = run("r01t01", phase="verdict")
     assert "Port 50005 of r01t02 accepts no connection from r01t01" in result["msg"]
+
+
+def test_a_closed_port_is_reported_for_the_tray_that_closes_it() -> None:
+    clique = Clique("r01", ("a", "b", "c"), ("198.51.100.1", "198.51.100.2", "198.51.100.3"))
+    waited: dict[str, dict[str, Any]] = {tray: {"running": True, "ports": {"198.51.100.2": [50000]}} for tray in "ac"}
+    found = imex_domain._port_findings(clique, {**waited, "b": {"running": True, "ports": {}}})
+    assert [(entry["tray"], entry["message"][:54]) for entry in found] == [
+        ("b", "Port 50000 of b accepts no connection from a, c althou")
+    ]
+
+
+# One member answers what it likes.
+
+RACK = ["r01t01", "r01t02", "r01t03", "r01t04"]
+
+
+class Rack:
+    """A clique in the desired state, whose phases run on the controller as in a play; ``answer``: of the module."""
+
+    def __init__(self, folder: Path, answer: Callable[[str, str, dict[str, Any]], dict[str, Any]]) -> None:
+        made = fabrics.fabric(racks=1, trays=4, split=()).as_dict()
+        self.fabric = folder / "fabric.json"
+        if not self.fabric.exists():
+            self.fabric.write_text(json.dumps(made))
+        clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), str(self.fabric), RACK[0])
+        assert clique is not None
+        self.clique, self.answer = clique, answer
+        self.sha256 = files.digest(files.render_nodes(clique.entries))
+        # (tray, phase) -> the plan that the tray got, and the task's result.
+        self.plans: dict[tuple[str, str], dict[str, Any]] = {}
+        self.results: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def row(self, tray: str) -> dict[str, Any]:
+        number = RACK.index(tray)
+        observed = facts(number, 4)
+        hosts = dict(
+            zip(
+                (peer["host"] for peer in observed["peers"]),
+                (e for e in self.clique.entries if e != self.clique.entries[number]),
+            )
+        )
+        observed["peers"] = [{**peer, "host": hosts[peer["host"]]} for peer in observed["peers"]]
+        observed["nodes"].update(entries=list(self.clique.entries), sha256=self.sha256)
+        record = {"clique": "r01", "generation": 7, "sha256": self.sha256, "owner": "domain", "outdated": []}
+        return {**ROW, "facts": observed, "sha256": self.sha256, "record": record}
+
+    def play(self) -> None:
+        loader = DataLoader()
+        play = Play.load({"hosts": "all", "gather_facts": False})
+        reached = list(RACK)
+        for phase in ("inspect", "stop_and_write", "start", "wait", "verdict"):
+            for tray in list(reached):
+                task = Task.load({"action": "rackscale.nvlink.x"}, block=Block(play=play))
+                task.args = {"owner": "domain", "fabric_file": str(self.fabric), "phase": phase}
+                action = ActionModule(
+                    task, Connection(PlayContext(), shell=ShellModule()), PlayContext(), loader, Templar(loader), None
+                )
+                action._execute_module = functools.partial(self._execute, tray, phase)  # type: ignore[method-assign]
+                result = action.run(task_vars={"inventory_hostname": tray, "ansible_play_hosts_all": RACK})
+                self.results[tray, phase] = json.loads(json.dumps(result))
+                if result.get("failed"):
+                    reached.remove(tray)
+
+    def _execute(self, tray: str, phase: str, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
+        self.plans[tray, phase] = module_args["plan"]
+        return self.answer(tray, phase, self.row(tray))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "DEFAULT_LOCAL_TMP", str(folder / "run"))
+        yield folder
+
+
+def of_others(rack: Rack, liar: str) -> Any:
+    kept = [{key: value for key, value in part.items() if key[0] != liar} for part in (rack.plans, rack.results)]
+    # Messages quote why the member failed.
+    return json.loads(
+        re.sub(
+            r"\(no reason\)|\([^()]*no valid result[^()]*\)|\(A fault\)",
+            "()",
+            json.dumps([list(part.items()) for part in kept]),
+        )
+    )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data(), st.sampled_from(RACK), st.sampled_from(["inspect", "stop_and_write", "start", "wait"]))
+def test_an_answer_of_another_shape_is_a_failure_of_that_tray_alone(
+    store: Path, data: st.DataObject, liar: str, lying: str
+) -> None:
+    """The others get and return what they do where that tray fails."""
+    lost = [field for field in imex_rows._REQUIRED[lying] if field != "sha256"]
+    wrong = data.draw(st.sampled_from(["answer", "row", *lost]))
+    value = data.draw(JSON.filter(lambda value: value not in (True, False)) if wrong in ROW else JSON)
+
+    def lie(tray: str, phase: str, row: dict[str, Any]) -> dict[str, Any]:
+        if (tray, phase) != (liar, lying):
+            return {"changed": False, "changes": [], "findings": [], "row": row}
+        if wrong == "answer":
+            return {"changed": False, "more": value}
+        if wrong == "row":
+            return {"changed": False, "row": value}
+        del row[wrong]
+        return {"changed": False, "row": {**row, f"{wrong}2": value}}
+
+    def fail(tray: str, phase: str, row: dict[str, Any]) -> dict[str, Any]:
+        if (tray, phase) != (liar, lying):
+            return {"changed": False, "changes": [], "findings": [], "row": row}
+        return {"failed": True, "msg": "A fault", "row": {}, "findings": []}
+
+    lied, failed = Rack(store, lie), Rack(store, fail)
+    for rack in (lied, failed):
+        rack.play()
+    assert of_others(lied, liar) == of_others(failed, liar)
+
+
+RECORDS = st.fixed_dictionaries(
+    {
+        "clique": st.sampled_from(["r01", "r02"]),
+        "generation": st.integers(0, 9) | st.integers(0, imex_rows.MAX_GENERATION),
+        "sha256": st.sampled_from(["0" * 64, "f" * 64]),
+    }
+)
+WORDS = st.sampled_from(["connected", "map_mismatch", "version_mismatch", "disconnected", None])
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.sampled_from(RACK))
+def test_no_lie_of_a_member_stops_restarts_or_fails_another(store: Path, data: st.DataObject, liar: str) -> None:
+    """In the documented shape, on a clique that needs no change."""
+
+    def lie(tray: str, _phase: str, row: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = {"changed": False, "changes": [], "findings": [], "row": row}
+        if tray != liar:
+            return answer
+        observed = row["facts"]
+        entries = list(observed["nodes"]["entries"])
+        observed["nodes"]["entries"] = data.draw(st.permutations(entries) | st.just(entries))
+        observed["nodes"]["sha256"] = data.draw(st.sampled_from([observed["nodes"]["sha256"], "0" * 64, None]))
+        observed["version"] = data.draw(st.sampled_from([observed["version"], "1.2.3", None]))
+        observed["state"] = data.draw(st.sampled_from(["ready", "init_gpu", "waiting_for_recovery", None]))
+        observed["ready"] = data.draw(st.booleans())
+        observed["peers"] = [{**peer, "connection": data.draw(WORDS)} for peer in observed["peers"]]
+        names = st.sampled_from([*entries, "198.51.100.250"])
+        row.update(
+            running=data.draw(st.booleans()),
+            approved=data.draw(st.booleans()),
+            pending=data.draw(st.sampled_from([[], ["change a file"]])),
+            restart_clique=data.draw(st.sampled_from([[], ["the list"]])),
+            sha256=data.draw(st.sampled_from([row["sha256"], "0" * 64, None])),
+            record=data.draw(st.none() | RECORDS),
+            peers=data.draw(st.dictionaries(names, RECORDS, max_size=4)),
+            ports=data.draw(st.dictionaries(names, st.lists(st.integers(1, 65535), max_size=2), max_size=4)),
+            started=data.draw(st.booleans()),
+        )
+        if data.draw(st.booleans()):
+            answer.update(failed=True, msg="A fault")
+        return answer
+
+    rack = Rack(store, lie)
+    rack.play()
+    for (tray, phase), plan in rack.plans.items():
+        if tray != liar:
+            assert not plan.get("restart_clique"), phase
+            assert plan.get("generation", 7) == 7
+    for (tray, phase), result in rack.results.items():
+        if tray != liar:
+            assert not result.get("failed"), (phase, result)
+            assert not result.get("blocked"), (phase, result)
+            assert {entry.get("tray") for entry in result["findings"]} <= {liar}, (phase, result)
+    assert {phase for tray, phase in rack.results if tray != liar} >= {"inspect", "verdict"}
+
+
+def test_the_end_of_each_phase_lies_above_its_waits() -> None:
+    for wait, limit in (("ready_wait", 3600), ("start_wait", 3600), ("timeout", 600)):
+        options = {"timeout": 10.0, "ready_wait": 60.0, "start_wait": 15.0, "manage_package": True, wait: limit}
+        ends = {phase: imex_domain.seconds(phase, options) for phase in ("inspect", "stop_and_write", "start", "wait")}
+        assert ends["wait"] >= options["ready_wait"] + 2 * options["timeout"] + 60
+        assert ends["start"] >= options["start_wait"] + 2 * options["timeout"] + 60
+        assert ends["inspect"] >= host_changes.INSTALL_SECONDS + 2 * options["timeout"] + 60
+        assert ends["stop_and_write"] >= 4 * host_changes.INSTALL_SECONDS + 3 * host_changes.STOP_SECONDS

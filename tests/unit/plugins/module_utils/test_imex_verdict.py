@@ -114,8 +114,9 @@ def test_waiting_for_recovery_names_trays() -> None:
 
 def test_a_pair_that_is_connected_one_way_only_is_a_finding() -> None:
     judged = verdict.judge("r01", members(4), clique(4, {(0, 3): "NEVER_CONNECTED"}))
-    assert found(judged) == [("imex_pair_disconnected", None)]
-    assert "t0-t3 are connected one way only" in judged.findings[0]["message"]
+    # The fault of the tray that alone reports it: the other one is connected.
+    assert found(judged) == [("imex_pair_disconnected", "t0")]
+    assert "t0-t3 are connected one way only, though all are ready; open" in judged.findings[0]["message"]
     assert judged.disconnected == (("t0", "t3", "never_connected"),)
 
 

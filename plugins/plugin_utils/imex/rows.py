@@ -1,0 +1,136 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The row that a tray returns in a phase of imex_domain: its shape.
+
+Every member of a clique decides from the rows of all, so a row with another shape than this is none: its tray fails,
+and counts as failed for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import fastjsonschema
+from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.trust import Check
+
+MAX_MEMBERS = 4096
+# The same as in the check at boot; a generation is one more with each change of a list.
+MAX_GENERATION = 2**31 - 1
+
+_BOOL = {"type": "boolean"}
+_NAME = {"type": "string", "maxLength": 255, "pattern": r"\A[^\x00-\x1f\x7f]*\Z"}
+_WORD = {"type": ["string", "null"], "pattern": r"\A[a-z][a-z0-9_]{0,63}\Z"}
+_VERSION = {"type": ["string", "null"], "pattern": r"\A[0-9A-Za-z._+~-]{1,64}\Z"}
+_DIGEST = {"type": ["string", "null"], "pattern": r"\A[0-9a-f]{64}\Z"}
+_TEXTS = {"type": "array", "maxItems": 1000, "items": {"type": "string", "maxLength": 4096}}
+_RECORD = {
+    "type": "object",
+    "required": ["clique", "generation", "sha256"],
+    "properties": {
+        "clique": _NAME,
+        "generation": {"type": "integer", "minimum": 0, "maximum": MAX_GENERATION},
+        "sha256": _NAME,
+        "owner": _NAME,
+        "outdated": {"type": "array", "maxItems": MAX_MEMBERS, "items": _NAME},
+    },
+}
+# What decisions for the clique use of nvlink_imex; fabric_facts documents the rest.
+_FACTS = {
+    "type": "object",
+    "required": ["running", "ready", "state", "domain_state", "version", "peers", "nodes", "findings"],
+    "properties": {
+        "running": _BOOL,
+        "ready": _BOOL,
+        "state": _WORD,
+        "domain_state": _WORD,
+        "version": _VERSION,
+        "peers": {
+            "type": "array",
+            "maxItems": MAX_MEMBERS,
+            "items": {
+                "type": "object",
+                "required": ["host", "connection"],
+                "properties": {"host": _NAME, "connection": _WORD},
+            },
+        },
+        "nodes": {
+            "type": "object",
+            "required": ["sha256", "entries"],
+            "properties": {
+                "sha256": _DIGEST,
+                "entries": {"type": "array", "maxItems": MAX_MEMBERS, "items": _NAME},
+            },
+        },
+        "findings": schemas.FINDINGS,
+    },
+}
+_ROW = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "facts": {"anyOf": [{"type": "null"}, _FACTS]},
+        "findings": schemas.FINDINGS,
+        "running": _BOOL,
+        # inspect
+        "approved": _BOOL,
+        "pending": _TEXTS,
+        "restart_clique": _TEXTS,
+        "restart": _TEXTS,
+        "changes": _TEXTS,
+        "jobs": _TEXTS,
+        "sha256": _DIGEST,
+        "record": {"anyOf": [{"type": "null"}, _RECORD]},
+        "peers": {"type": "object", "maxProperties": MAX_MEMBERS, "additionalProperties": _RECORD},
+        # stop_and_write
+        "reload": _BOOL,
+        # start
+        "started": _BOOL,
+        # wait
+        "ports": {
+            "type": "object",
+            "maxProperties": MAX_MEMBERS,
+            "additionalProperties": {
+                "type": "array",
+                "maxItems": 16,
+                "items": {"type": "integer", "minimum": 1, "maximum": 65535},
+            },
+        },
+    },
+}
+# The fields without which a row of the phase decides nothing. The row of a failed tray may lack any.
+_REQUIRED = {
+    "inspect": ("facts", "running", "approved", "pending", "restart_clique", "sha256", "record", "peers"),
+    "stop_and_write": ("running", "sha256", "reload"),
+    "start": ("started",),
+    "wait": ("facts", "running", "ports"),
+}
+
+_check_row = fastjsonschema.compile(_ROW)
+_check_facts = schemas.of_return(fabric_facts.RETURN)["ansible_facts.nvlink_imex"]
+
+
+def _check(row: Any) -> Any:
+    _check_row(row)
+    # Its documented shape, which reaches the result of the task.
+    _check_facts(row.get("facts"))
+    return row
+
+
+SCHEMA: dict[str, Check] = {
+    "row": _check,
+    "changes": fastjsonschema.compile(_TEXTS),
+    "facts": fastjsonschema.compile({"anyOf": [{"type": "null"}, _FACTS]}),
+    "findings": fastjsonschema.compile(schemas.FINDINGS),
+}
+"""The checks of an answer of imex_domain_phase."""
+
+
+def is_complete(phase: str, row: Mapping[str, Any] | None) -> bool:
+    """Whether a row that matches SCHEMA has what decisions for the clique need after this phase."""
+    if row is None or any(field not in row for field in _REQUIRED[phase]):
+        return False
+    return "facts" not in _REQUIRED[phase] or row["facts"] is not None
