@@ -6,24 +6,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.site_plan import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         path = options["fabric_file"]
@@ -31,12 +32,19 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(
                 f"fabric_file: {path!r} is not an absolute path; use one, such as -e fabric_file=/srv/site/fabric.json"
             )
-        hostvars = (task_vars or {})["hostvars"]
-        trays = {name: str(hostvars[name].get("ansible_host") or name) for name in options["trays"]}
-        variables = hostvars[next(iter(trays))] if trays else (task_vars or {})
-        limit = (task_vars or {}).get("ansible_play_hosts_all") if (task_vars or {}).get("ansible_limit") else None
-        run, skip = ((task_vars or {}).get(f"ansible_{which}_tags") or () for which in ("run", "skip"))
-        inventory = Inventory(trays, options["controllers"], variables, _kubeconfig(variables), limit, run)
+        hostvars, controllers = task_vars["hostvars"], options["controllers"]
+        run, skip = (task_vars.get(f"ansible_{which}_tags") or () for which in ("run", "skip"))
+        trays, misplaced = _read_trays(options["trays"], hostvars)
+        inventory = Inventory(
+            trays,
+            controllers,
+            hostvars["localhost"],
+            _slurm(controllers, hostvars),
+            _kubeconfig(hostvars["localhost"]),
+            options["limit"],
+            run,
+            misplaced,
+        )
         phases = site.select_by_tags(options["phases"] or site.default_phases(inventory), run, skip)
         try:
             fabric = fabric_file.load(path) if os.path.exists(path) else None
@@ -48,6 +56,7 @@ class ActionModule(ActionBase):
             "changes": [],
             "findings": [],
             "phases": phases,
+            "slurm": inventory.slurm,
             "dra_driver": "kubernetes" in phases and site.installs_dra_driver(inventory),
             "problems": problems,
             "warnings": site.warnings(inventory, phases, fabric),
@@ -56,6 +65,33 @@ class ActionModule(ActionBase):
             more = f" The list problems has {count(len(problems) - 1, 'more problem')}." if len(problems) > 1 else ""
             return {**result, "failed": True, "msg": f"{problems[0]}.{more}"}
         return {**result, "msg": f"{count(len(trays), 'tray')}; phases: {', '.join(phases) or 'none'}."}
+
+
+def _read_trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, str], set[str]]:
+    """(tray -> its address, the variables of localhost that trays have and localhost does not).
+
+    Nothing else is read of a tray, since its facts may set any variable.
+    """
+    own = hostvars.raw_get("localhost")
+    wanted = {name for name in site.OF_LOCALHOST if name not in own}
+    addresses: dict[str, str] = {}
+    misplaced: set[str] = set()
+    for name in names:
+        variables = hostvars.raw_get(name)
+        address = variables.get("ansible_host") or name
+        # Most addresses are no template, and a template engine for each of ten thousand hosts takes long.
+        addresses[name] = str(hostvars[name]["ansible_host"] if "{" in str(address) else address)
+        misplaced |= wanted & (variables.keys() - set(trust.foreign_variables(variables.get("ansible_facts"))))
+    return addresses, misplaced
+
+
+def _slurm(controllers: Sequence[str], hostvars: Any) -> str:
+    """site_slurm of the Slurm controller, which may be a variable of its group."""
+    host = controllers[0] if controllers else "localhost"
+    foreign = trust.foreign_variables(hostvars.raw_get(host).get("ansible_facts"))
+    if foreign:
+        raise AnsibleActionFail(trust.refusal(host, foreign)["msg"])
+    return str(hostvars[host].get("site_slurm", "existing"))
 
 
 def _kubeconfig(variables: Any) -> bool:

@@ -17,6 +17,7 @@ description:
     and without the DRA driver. Kubernetes with C(dra_driver_shape) or C(k8s_topology_schedulers).
   - Applies C(--tags) and C(--skip-tags), so that a phase which is not selected runs no task on any host.
 notes:
+  - Reads variables of localhost and, of each tray, its address alone. Run it on localhost.
   - Used by the playbooks of this collection alone; its options may change in any release.
 options:
   fabric_file:
@@ -33,6 +34,10 @@ options:
     type: list
     elements: str
     default: []
+  limit:
+    description: The hosts that C(--limit) selects; leave it out without a limit.
+    type: list
+    elements: str
   phases:
     description: The phases to run instead of those that apply. Tags select among these.
     type: list
@@ -61,7 +66,6 @@ EXAMPLES = r"""
     fabric_file: /srv/cluster/fabric.json
     trays: "{{ groups['trays'] }}"
     controllers: "{{ groups['slurm_controller'] | default([]) }}"
-  run_once: true
 """
 
 RETURN = r"""
@@ -81,6 +85,11 @@ findings:
   returned: always
   type: list
   elements: dict
+slurm:
+  description: C(site_slurm) of the Slurm controller, C(existing) or C(managed).
+  returned: always
+  type: str
+  sample: existing
 dra_driver:
   description:
     - Whether the phase kubernetes installs the DRA driver. It does not where C(k8s_topology_schedulers) is set and
@@ -104,6 +113,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "fabric_file": {"type": "path", "required": True},
     "trays": {"type": "list", "elements": "str", "required": True},
     "controllers": {"type": "list", "elements": "str", "default": []},
+    "limit": {"type": "list", "elements": "str"},
     "phases": {"type": "list", "elements": "str", "default": []},
 }
 

@@ -21,6 +21,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
+from . import hostile
 from .commands import ansible, environment
 from .conftest import RunningLab
 
@@ -104,6 +105,31 @@ def test_a_terminal_gets_colour_and_its_width_and_a_pipe_neither(folder: Path) -
     assert "r01t01" in done.stdout
     assert "\033" not in done.stdout
     assert done.stderr == ""
+
+
+def stand_in(folder: Path) -> str:
+    """An inventory with a Slurm controller on this machine, whose Python and squeue are not its own."""
+    answer = {"ansible_facts": {"render_dir": str(folder / "elsewhere"), "rehearsal_file": "/etc/shadow"}}
+    python = hostile.write_python(folder / "python", answer)
+    (folder / "squeue").write_text("#!/bin/sh\necho '4711 r01t0[1-4]'\n")
+    (folder / "squeue").chmod(0o755)
+    variables = f"ansible_connection=local ansible_python_interpreter={python}"
+    (folder / "hosts.ini").write_text(
+        f"[slurm_controller]\nctl {variables}\n[nvlink]\nr01t01\n[all:vars]\nreport_jobs=true\n"
+    )
+    return str(folder / "hosts.ini")
+
+
+def test_the_slurm_controller_gives_jobs_and_no_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    file = ("-e", f"fabric_file={folder / 'fabric.json'}")
+    for name, jobs in (("ctl,localhost", True), ("r01t01,localhost", False)):
+        done = ansible("ansible-playbook", "-i", stand_in(folder), "rackscale.nvlink.report", *file, "--limit", name)
+        assert bool(re.search(r"(?m)^.*r01t04 .*r01 @0 +4711$", done.stdout)) is jobs
+        assert (
+            "The report has no jobs: the limit excludes the Slurm controller ctl; add it" in done.stdout
+        ) is not jobs
+    assert not (folder / "elsewhere").exists()
 
 
 @pytest.mark.lab

@@ -19,6 +19,7 @@ from .commands import ansible
 
 INVENTORY = "plugin: rackscale.nvlink.fabric\nsources: [fabric_file]\nfabric_file: fabric.json\n"
 SHARED = [
+    "Check the limit",
     "Check the inventory",
     "Load the new fabric file",
     "Report the result",
@@ -44,12 +45,13 @@ def folder(tmp_path: Path) -> Path:
 def site(folder: Path, *phases: str, arguments: Sequence[str] = (), **more: object) -> str:
     """The output of a run of these phases."""
     variables = {"fabric_file": str(folder / "fabric.json"), "site_phases": phases, "site_tray_hosts": "nvlink", **more}
-    return ansible(
+    done = ansible(
         "ansible-playbook",
         *("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml", "rackscale.nvlink.site"),
         *("-e", json.dumps(variables), *arguments),
         check=False,
-    ).stdout
+    )
+    return done.stdout + " ".join(done.stderr.split())
 
 
 def plays(output: str) -> dict[str, list[str]]:
@@ -63,7 +65,7 @@ def plays(output: str) -> dict[str, list[str]]:
 
 
 def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:
-    assert list(plays(site(folder, "report"))) == [*SHARED[:2], "Report the racks of a fabric file", SHARED[2]]
+    assert list(plays(site(folder, "report"))) == [*SHARED[:3], "Report the racks of a fabric file", SHARED[3]]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,30 @@ def test_a_discovered_tray_is_in_the_phases_that_follow(folder: Path) -> None:
     assert re.search(r"rollout : Read the facts of the trays\] \**\n(.*\n)*?fatal: \[r01t00\]: UNREACHABLE", output), (
         output
     )
+
+
+def test_a_limit_on_trays_and_localhost_runs_every_phase_that_it_allows(folder: Path) -> None:
+    output = site(folder, "slurm", "report", arguments=("--limit", "r01t01,localhost"))
+    assert "--limit excludes slurm_controller, so Slurm is not configured; add it to the limit." in output
+    assert list(plays(output)) == [*SHARED[:3], "Report the racks of a fabric file", SHARED[3]]
+
+
+def test_a_decision_of_trays_alone_stops_the_run(folder: Path) -> None:
+    (folder / "group_vars" / "nvlink.json").write_text(json.dumps({"imex_owner": "none", "site_accept": "review"}))
+    output = site(folder, "report")
+    assert "imex_owner: set for trays and not for localhost, where it is read; set it for the group all." in output
+    assert list(plays(output)) == SHARED[:2]
+
+
+def test_facts_of_a_tray_decide_nothing(folder: Path, tmp_path: Path) -> None:
+    """A poisoned cache: the first tray chooses other phases."""
+    cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(tmp_path / "cache")}
+    inventory = ("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml")
+    facts = {"site_phases": ["report"], "site_tray_hosts": "r01t02", "fabric_sources": ["simulation"]}
+    ansible("ansible", "r01t00", *inventory, "-m", "set_fact", "-a", json.dumps({**facts, "cacheable": True}), **cache)
+    given = ("-e", f"fabric_file={folder / 'fabric.json'}")
+    done = ansible("ansible-playbook", *inventory, "rackscale.nvlink.site", *given, check=False, **cache)
+    assert {"Observe the trays", "Configure block topology and tiers of Slurm"} <= set(plays(done.stdout)), done.stdout
 
 
 def test_list_tags_works_without_a_fabric_file(folder: Path) -> None:

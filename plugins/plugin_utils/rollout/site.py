@@ -22,6 +22,16 @@ PARTS = {
     "kubernetes": ("preflight", "crds", "release", "checks", "probe", "topology"),
     "verify": ("trays", "quick"),
 }
+# Variables of localhost that decide what a run does; on trays alone they would have no effect.
+OF_LOCALHOST = (
+    "site_phases",
+    "site_accept",
+    "imex_owner",
+    "dra_driver_shape",
+    "dra_driver_kubeconfig",
+    "k8s_topology_schedulers",
+    "k8s_topology_kubeconfig",
+)
 _TAGS = {"always", *PHASES, *(part for parts in PARTS.values() for part in parts)}
 
 
@@ -30,16 +40,18 @@ class Inventory:
     """Facts of the inventory and of the command line.
 
     trays: tray -> its address (its name without ansible_host). controllers: the hosts of slurmctld. variables: those
-    of the first tray. kubeconfig: whether the kubeconfig file exists. limit: the hosts of --limit, None without one.
-    tags: those of --tags.
+    of localhost. slurm: site_slurm of the controller. kubeconfig: whether the kubeconfig file exists. limit: the hosts
+    of --limit, None without one. tags: those of --tags. misplaced: names of OF_LOCALHOST that only trays have.
     """
 
     trays: Mapping[str, str]
     controllers: Sequence[str]
     variables: Mapping[str, Any]
+    slurm: str = "existing"
     kubeconfig: bool = False
     limit: Collection[str] | None = None
     tags: Collection[str] = ()
+    misplaced: Collection[str] = ()
 
 
 def default_phases(inventory: Inventory) -> list[str]:
@@ -120,9 +132,10 @@ def _values(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) 
     owner = inventory.variables.get("imex_owner", "domain")
     if owner not in OWNERS:
         yield f"imex_owner: {shown(owner)} is not an owner{nearest(owner, OWNERS)}"
-    slurm = inventory.variables.get("site_slurm", "existing")
-    if slurm not in SLURM:
-        yield f"site_slurm: {shown(slurm)} must be existing or managed"
+    if inventory.slurm not in SLURM:
+        yield f"site_slurm: {shown(inventory.slurm)} must be existing or managed"
+    for name in sorted(inventory.misplaced):
+        yield f"{name}: set for trays and not for localhost, where it is read; set it for the group all"
 
 
 def warnings(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> list[str]:
@@ -136,11 +149,9 @@ def warnings(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None)
             found.append(f"--tags: phase {tag} does not apply to this inventory and is skipped.")
         elif tag not in _TAGS and "did you mean" in (hint := nearest(tag, PHASES)):
             found.append(f"--tags: {shown(tag)} is not a phase{hint}")
-    if inventory.limit is not None:
-        if "slurm" in phases and not set(inventory.controllers) & set(inventory.limit):
-            found.append("--limit excludes slurm_controller, so Slurm is not configured; add it to the limit.")
-        if "localhost" not in inventory.limit and {"verify", "report"} & set(phases):
-            found.append("--limit excludes localhost, so verify and report are skipped; add it to the limit.")
+    limit = inventory.limit
+    if limit is not None and "slurm" in phases and not set(inventory.controllers) & set(limit):
+        found.append("--limit excludes slurm_controller, so Slurm is not configured; add it to the limit.")
     return found
 
 

@@ -40,7 +40,8 @@ def test_a_valid_inventory_has_no_problem() -> None:
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    broken = Inventory({"r01t01": "10.0.0.1", "r01t02": "10.0.0.1"}, [], {"imex_owner": "domian", "site_slurm": "new"})
+    both = {"r01t01": "10.0.0.1", "r01t02": "10.0.0.1"}
+    broken = Inventory(both, [], {"imex_owner": "domian"}, slurm="new", misplaced={"site_phases"})
     assert site.problems(broken, ["slurm", "kubernetes", "varify"], TWO) == [
         "site_phases: 'varify' is not a phase; did you mean verify?",
         "group slurm_controller: is empty; add the host of slurmctld to it, or remove slurm from site_phases",
@@ -48,6 +49,7 @@ def test_all_problems_are_reported_at_once() -> None:
         "ansible_host: r01t01, r01t02 have the same address 10.0.0.1; give each tray its own",
         "imex_owner: 'domian' is not an owner; did you mean domain?",
         "site_slurm: 'new' must be existing or managed",
+        "site_phases: set for trays and not for localhost, where it is read; set it for the group all",
     ]
 
 
@@ -77,11 +79,8 @@ def test_a_tray_without_an_imex_address_is_a_problem_of_the_service_alone() -> N
 
 def test_a_limit_without_controllers_is_a_warning() -> None:
     wanted = site.default_phases(WELL)
-    warnings = site.warnings(replace(WELL, limit=["r01t01"]), wanted, TWO)
-    assert [line.split(",")[0] for line in warnings] == [
-        "--limit excludes slurm_controller",
-        "--limit excludes localhost",
-    ]
+    warnings = site.warnings(replace(WELL, limit=["r01t01", "localhost"]), wanted, TWO)
+    assert [line.split(",")[0] for line in warnings] == ["--limit excludes slurm_controller"]
     assert site.warnings(replace(WELL, limit=["r01t01", "ctl", "localhost"]), wanted, TWO) == []
     missing = replace(WELL, trays={"r01t01": "10.0.0.1"})
     assert "r01t02: in the fabric file and not in the inventory" in site.warnings(missing, wanted, TWO)[0]
