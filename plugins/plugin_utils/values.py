@@ -15,7 +15,8 @@ CLUSTER_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 GPU_UUID = re.compile(r"GPU-[0-9A-Za-z-]{1,64}")
 VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,64}")
 TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}(Z|[+-][0-9]{2}:[0-9]{2})")
-SERIAL = re.compile(r"[^{}\[\]\x00-\x1f\x7f]{1,256}")
+# No half of a surrogate pair either, which JSON can hold and no file.
+SERIAL = re.compile(r"[^{}\[\]\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _CLIQUE = re.compile(rf"({CLUSTER_UUID.pattern})\.(0|[1-9][0-9]{{0,9}})")
 
 

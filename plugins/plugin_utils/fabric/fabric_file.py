@@ -28,7 +28,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 # The same patterns as in schema/fabric-1.json, for values that are to be written into the file.
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%-]{1,253}")
+# No dash first: the address would be an option of ssh.
+HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%][0-9A-Za-z._:%-]{0,252}")
+_HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 _SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
 _A_TYPE = {
@@ -114,9 +116,12 @@ def check(document: Any, path: str, checked: Fabric | None = None) -> None:
 
 
 def decode(data: bytes, path: str) -> Any:
-    """Decode JSON; FabricFileError for invalid JSON, a duplicate key and a fraction."""
+    """Decode JSON; FabricFileError for invalid JSON, a duplicate key, a fraction and a text that is no Unicode."""
     try:
-        return json.loads(data, object_pairs_hook=_unique, parse_float=_no_fraction, parse_constant=_no_fraction)
+        # Not left to json, which accepts encoded halves of surrogate pairs.
+        text = data.decode("utf-8-sig")
+        document = json.loads(text, object_pairs_hook=_unique, parse_float=_no_fraction, parse_constant=_no_fraction)
+        wrong = next(_texts_of_no_unicode(document), None) if "\\u" in text else None
     except _Duplicate:
         where = ".".join(_first_duplicate(json.loads(data, object_pairs_hook=_Pairs)))
         raise FabricFileError(f"{path}: {where} is defined twice; remove one of the two") from None
@@ -128,6 +133,23 @@ def decode(data: bytes, path: str) -> Any:
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else _brief(str(error))
         raise FabricFileError(f"{path}: is not JSON ({reason}); restore it from version control") from None
+    if wrong:
+        field, value = wrong
+        raise FabricFileError(f"{path}: {field} has {value}, half of a surrogate pair and no character; correct it")
+    return document
+
+
+def _texts_of_no_unicode(node: Any, field: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (field, the half of a surrogate pair as JSON) of keys and texts that cannot be encoded."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield from _texts_of_no_unicode(name, f"a name in {field or 'the top'}")
+            yield from _texts_of_no_unicode(value, f"{field}.{name}" if field else name)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _texts_of_no_unicode(value, field)
+    elif isinstance(node, str) and (half := _HALF_OF_A_PAIR.search(node)):
+        yield field, json.dumps(half[0])
 
 
 class _Duplicate(Exception):

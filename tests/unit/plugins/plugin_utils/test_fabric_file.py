@@ -130,6 +130,13 @@ R02A = ("cliques", "r02a")
             put(*TRAY, "slurm_node")("a[1-2]"),
             "trays.r01t01.slurm_node must be one host name of letters, digits, dots, ",
         ),
+        # An address of this form would be an option of ssh.
+        (
+            put(*TRAY, "ansible_host")("-Elog"),
+            'trays.r01t01.ansible_host must be a host name or an IP address, not "-E',
+        ),
+        (put(*TRAY, "slurm_node")("-a"), "trays.r01t01.slurm_node must be one host name of letters, digits, dots, "),
+        (put("trays", "-a")({}), "trays has the name '-a'; a name there may contain "),
         (
             put(*TRAY, "slurm_node")("r01t02"),
             "trays.r01t02.slurm_node is r01t02, the same as trays.r01t01.slurm_node",
@@ -184,6 +191,15 @@ def test_each_mistake_is_one_sentence_with_file_and_field(change: Callable[[Docu
         (b"\xff\xfe\x00", "is not JSON "),
         (b"[" * 100_000, "is not JSON (it is nested too deeply); "),
         (b'{"a": ' + b"9" * 5000 + b"}", "is not JSON (Exceeds the limit"),
+        (
+            b'{"domains": {"r01": {"chassis_serials": ["1", "\\ud800"]}}}',
+            'domains.r01.chassis_serials has "\\ud800", half ',
+        ),
+        (
+            b'{"trays": {"r01\\udfff": {}}}',
+            'a name in trays has "\\udfff", half of a surrogate pair and no character; ',
+        ),
+        (b'{"a": "\xed\xa0\x80"}', "is not JSON ('utf-8' codec"),
         (b"[]", "must be a JSON object; "),
         (b'{"a": NaN}', "contains NaN, and every number must be an integer; "),
         (b'{"trays": {"r01t01": {"clique": "a", "clique": "b"}}}', "trays.r01t01.clique is defined twice; "),

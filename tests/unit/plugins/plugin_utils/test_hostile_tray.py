@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import Site, codes, kinds
 from hypothesis import given, settings
@@ -117,6 +118,17 @@ def test_it_does_not_name_its_domain_after_another_chassis() -> None:
     planned.facts[LIAR]["chassis_serial"] = "666"
     planned.discover()
     assert sorted(planned.fabric.domains) == ["r01", "r02"]
+
+
+def test_a_text_that_is_no_unicode_is_unknown() -> None:
+    planned = site()
+    before = planned.fabric
+    planned.facts[LIAR]["chassis_serial"] = "\ud800"
+    planned.facts[LIAR]["findings"] = [{"code": "x", "severity": "error", "message": "a \ud800 b", "gpu": None}]
+    done = planned.discover()
+    assert (done.fabric, done.changes) == (before, [])
+    assert {"unusable_value", "x"} <= set(codes(done, LIAR))
+    assert fabric_file.serialise(done.state)
 
 
 def test_missing_and_invalid_answers_change_nothing() -> None:

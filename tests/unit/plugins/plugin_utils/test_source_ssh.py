@@ -65,6 +65,7 @@ angry*) exec cat /dev/zero >&2 ;;
 hang*) exec sleep 60 ;;
 cutoff*) sleep 2; exit 255 ;;
 pickled*) exec cat "$SCRATCH/pickled" ;;
+half*) echo 'nvlink-facts-1:{"observed_at": "2026-11-21T05:00:00Z", "chassis_serial": "\\ud800"}:nvlink-facts-end' ;;
 password*) read -r answer < /dev/tty || { echo "no terminal to prompt at" >&2; exit 255; } ;;
 arguments*) echo "$@" > "$SCRATCH/arguments"; exit 255 ;;
 esac
@@ -193,6 +194,12 @@ def test_a_tray_without_facts_has_a_reason(observe: Observe, host: str, problem:
     observed = observe([host, "tray1"])
     assert (observed[host].reachable, observed[host].problem) == (False, problem)
     assert observed["tray1"].reachable
+
+
+def test_a_text_that_is_no_unicode_becomes_unknown_with_a_finding(observe: Observe) -> None:
+    half = observe("half1,tray1")["half1"]
+    assert (half.reachable, half.chassis_serial) == (True, None)
+    assert [row["code"] for row in half.findings] == ["unusable_value"]
 
 
 def test_a_hostile_reason_is_sanitized(observe: Observe) -> None:
