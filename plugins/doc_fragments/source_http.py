@@ -49,7 +49,7 @@ CONNECTION = r"""
         type: float
         default: 120
       max_bytes:
-        description: Maximum size of one answer in bytes.
+        description: Maximum size of one answer in bytes. It may have one value for each 32 of them.
         type: int
         default: 67108864
 """

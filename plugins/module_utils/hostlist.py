@@ -17,6 +17,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 # Slurm rejects a range of more hosts ("Too many hosts in range"); the same limit bounds the whole product here, so
 # that a hostile expression cannot exhaust the controller's memory.
 MAX_HOSTS = 65536
+# The number of names alone bounds neither time nor memory: each bracket copies all names, with all that is around it.
+MAX_BRACKETS = 8
+MAX_NAME = 255
+MAX_TEXT = 64 * MAX_HOSTS
 # Slurm accepts longer numbers too; no tray has one, and a range of them exceeds a machine word.
 MAX_DIGITS = 9
 
@@ -33,6 +37,8 @@ def expand(text: str) -> list[str]:
     Commas and white space separate the members, an empty text has no host, a name may occur twice. Zero padding follows
     the lower bound of each range. Raises HostlistError for what Slurm reports as an invalid hostlist.
     """
+    if len(text) > MAX_TEXT:
+        raise HostlistError(f"The hostlist {_short(text)} has more than {MAX_TEXT} characters: shorten it.")
     names: list[str] = []
     for member in split(text):
         names.extend(_expand_member(member, text))
@@ -97,6 +103,8 @@ def split(text: str) -> list[str]:
 
 
 def _expand_member(member: str, whole: str) -> list[str]:
+    if member.count("[") > MAX_BRACKETS:
+        raise HostlistError(f"The hostlist {_short(whole)} has more than {MAX_BRACKETS} brackets in a name: use fewer.")
     names = [""]
     rest = member
     while "[" in rest:
@@ -105,8 +113,16 @@ def _expand_member(member: str, whole: str) -> list[str]:
         numbers = list(_numbers(ranges, whole))
         if len(names) * len(numbers) > MAX_HOSTS:
             raise HostlistError(f"The hostlist {_short(whole)} has more than {MAX_HOSTS} names: shorten it.")
+        if len(names[0]) + len(prefix) + len(numbers[0]) + len(rest.rpartition("]")[2]) > MAX_NAME:
+            raise _too_long(whole)
         names = [name + prefix + number for name in names for number in numbers]
+    if len(names[0]) + len(rest) > MAX_NAME:
+        raise _too_long(whole)
     return [name + rest for name in names]
+
+
+def _too_long(text: str) -> HostlistError:
+    return HostlistError(f"The hostlist {_short(text)} has a name of more than {MAX_NAME} characters: shorten it.")
 
 
 def _numbers(ranges: str, whole: str) -> Iterator[str]:

@@ -36,6 +36,7 @@ from ansible.module_utils.urls import make_context
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TooManyValuesError, json_document
 
 # Options of every HTTP source; see the documentation fragments.
 OPTIONS = (
@@ -214,12 +215,19 @@ class Client:
     def json(self, answer: Answer) -> Any:
         """The JSON document in an answer."""
         try:
-            return json.loads(answer.body)
+            return self.parse(answer)
         except RecursionError:
             self.fail(answer.url, "returned JSON that is nested too deeply", "check which service answers there")
         except ValueError:
             size = count(len(answer.body), "byte")
             self.fail(answer.url, f"returned {size} that are not a JSON document", "check which service answers there")
+
+    def parse(self, answer: Answer) -> Any:
+        """As json(), but ValueError or RecursionError for an answer that is no JSON document."""
+        try:
+            return json_document(answer.body, self._config.max_bytes)
+        except TooManyValuesError as error:
+            self.fail(answer.url, f"returned a document that {error}", "request smaller pages, or raise max_bytes")
 
     def left(self) -> float:
         """Seconds until the deadline, negative after it."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
-import json
 import marshal
 import re
 import zlib
@@ -22,6 +21,8 @@ from types import CodeType
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fanout import MAX_OUTPUT
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_document
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
 ENTRY = "fabric_facts"
@@ -246,7 +247,7 @@ def facts_in(output: bytes) -> dict[str, Any] | None:
     if begin < 0 or end < 0:
         return None
     try:
-        facts = json.loads(output[begin + len(BEGIN) : end])
+        facts = json_document(output[begin + len(BEGIN) : end], MAX_OUTPUT)
     except (ValueError, RecursionError):
         return None
     return facts if isinstance(facts, dict) else None

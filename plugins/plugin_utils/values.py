@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +19,29 @@ TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}(Z|[+-][0-9]{2}:[0-9
 # No half of a surrogate pair either, which JSON can hold and no file.
 SERIAL = re.compile(r"[^{}\[\]\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _CLIQUE = re.compile(rf"({CLUSTER_UUID.pattern})\.(0|[1-9][0-9]{{0,9}})")
+
+
+# Of an answer's largest size. A value costs up to 200 bytes of memory, and an empty list has 3 characters.
+BYTES_PER_VALUE = 32
+
+
+class TooManyValuesError(ValueError):
+    """An answer has so many values that they would exhaust the memory."""
+
+
+def check_count(values: int, max_size: int) -> None:
+    """TooManyValuesError for more values than an answer of at most max_size bytes may have."""
+    if values > max_size // BYTES_PER_VALUE:
+        raise TooManyValuesError(f"has more than {max_size // BYTES_PER_VALUE} values")
+
+
+def json_document(data: bytes | bytearray, max_size: int) -> Any:
+    """The JSON document in an answer; ValueError or RecursionError if it is none, or has too many values.
+
+    Values are counted by commas and opening brackets, those in texts too, before the document is parsed.
+    """
+    check_count(sum(map(data.count, (b",", b"[", b"{"))), max_size)
+    return json.loads(data)
 
 
 def as_list(value: Any) -> list[Any]:

@@ -9,7 +9,6 @@ repeated.
 
 from __future__ import annotations
 
-import json
 import threading
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
@@ -216,7 +215,7 @@ class Cluster:
 
     def _body(self, answer: http.Answer, verb: str, what: str) -> Mapping[str, Any]:
         try:
-            document = json.loads(answer.body)
+            document = self._client.parse(answer)
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, Mapping):

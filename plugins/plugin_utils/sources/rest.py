@@ -9,7 +9,6 @@ field that is left out, or null, is unknown without a finding.
 
 from __future__ import annotations
 
-import json
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +41,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     SERIAL,
     TIME,
     VERSION,
+    TooManyValuesError,
     identity,
+    json_document,
     sentence,
     text,
     whole,
@@ -89,10 +90,13 @@ def _file(options: Options) -> tuple[Any, str]:
     for key in ("next", "max_pages", "token_header", "token_prefix", *http.OPTIONS):
         if key in options and key != "max_bytes":
             raise options.wrong(key, "applies to url only; leave it out with file")
-    content = options.content("file", http.limits(options)["max_bytes"])
+    limit = http.limits(options)["max_bytes"]
+    content = options.content("file", limit)
     path = options.path("file") or ""
     try:
-        return json.loads(content or b""), path
+        return json_document(content or b"", limit), path
+    except TooManyValuesError as error:
+        raise options.wrong("file", f"{path} {error}; split it, or raise max_bytes") from None
     except (ValueError, RecursionError):
         raise options.wrong("file", f"{path} is not a complete JSON document; write it again") from None
 

@@ -29,7 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging im
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult, shown
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TooManyValuesError, check_count, sentence
 
 SOURCE = "slurm"
 OPTIONS = ("command", "topology", "timeout", "slurm_cluster")
@@ -162,6 +162,10 @@ def _run(argv: Sequence[str], timeout: float) -> child.Result:
     words = _words(argv)
     if result.error:
         raise OutageError(f"{SOURCE}: {words} cannot be started ({sentence(result.error)}); correct command")
+    try:
+        check_count(result.stdout.count(",") + result.stdout.count("\n"), MAX_OUTPUT)
+    except TooManyValuesError as error:
+        raise OutageError(f"{SOURCE}: the answer of {words} {error}; run it by hand") from None
     if result.timed_out:
         raise OutageError(f"{SOURCE}: {words} did not answer in {timeout:g} seconds; check slurmctld, or raise timeout")
     return result

@@ -30,7 +30,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, identity, mapped, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    as_list,
+    check_count,
+    identity,
+    mapped,
+    sentence,
+)
 
 SOURCE = "topograph"
 OPTIONS = ("url", "provider", "engine", "nodes", "tray_name", "poll_interval", "slurm_cluster", *http.OPTIONS)
@@ -62,10 +68,12 @@ def discover(options: Any, now: str) -> SourceResult:
     client = http.Client(SOURCE, replace(config, secrets=(*config.secrets, *secrets)))
     answer = _request_topology(client, url, payload, interval)
     try:
-        blocks = list(read(answer.body.decode("utf-8")))
+        text = answer.body.decode("utf-8")
+        check_count(text.count(",") + text.count("\n"), config.max_bytes)
+        blocks = list(read(text))
         names = [(block, expand(block.hostlist)) for block in _bounded(blocks)]
-    except (SlurmError, HostlistError, UnicodeDecodeError) as error:
-        why = sentence(str(error)) if isinstance(error, (SlurmError, HostlistError)) else "it is not UTF-8"
+    except (SlurmError, HostlistError, ValueError) as error:
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else sentence(str(error))
         client.fail(answer.url, f"returns a topology that cannot be parsed ({why})", "check Topograph's log")
     if not blocks:
         what = "writes its topology to a file" if answer.body.strip() == b"OK" else "returns a topology without blocks"

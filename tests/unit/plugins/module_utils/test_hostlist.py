@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -54,6 +57,8 @@ def test_hostlists_expand_as_in_slurm(text: str, names: list[str]) -> None:
         ("a[1-" + "9" * 5000 + "]", "the range"),
         ("a[" + "1-60000," * 3 + "1]", "more than 65536"),
         ("a[\u0661-\u0663]", "the range"),
+        ("a" + "[1]" * 9, "more than 8 brackets in a name"),
+        ("a" * 256, "a name of more than 255 characters"),
     ],
 )
 def test_an_invalid_hostlist_raises_one_sentence(text: str, why: str) -> None:
@@ -61,6 +66,27 @@ def test_an_invalid_hostlist_raises_one_sentence(text: str, why: str) -> None:
         expand(text)
     assert isinstance(caught.value, NvlinkError)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("'a[1-65536]' + '[1]' * 200_000", "more than 8 brackets in a name"),
+        ("'x' * 100_000 + '[1-65536]'", "a name of more than 255 characters"),
+        ("'a[1-65536]' + 'x' * 100_000", "a name of more than 255 characters"),
+        ("'a[1],' + 'b,' * 5_000_000", "more than 4194304 characters"),
+    ],
+)
+def test_a_hostile_hostlist_costs_neither_memory_nor_time(text: str, why: str) -> None:
+    program = f"""
+import resource
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20))
+resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
+expand({text})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert why in done.stderr.splitlines()[-1]
 
 
 @given(st.text(alphabet="ab01-,[] \t\x00\U0001f600", max_size=40))

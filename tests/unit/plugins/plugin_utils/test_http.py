@@ -464,6 +464,20 @@ def test_a_100_mb_answer_costs_no_more_than_the_limit(honest: bool) -> None:
     assert seconds < 60
 
 
+@pytest.mark.parametrize("value", [b"[],", b'{"":0},', b"0,"])
+def test_60_mb_of_small_values_cost_no_more_than_their_text(value: bytes) -> None:
+    body = b"[" + value * (60_000_000 // len(value)) + b"0]"
+    with served(lambda _request, reply: reply.send(200, body)) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", HUGE, server.url], capture_output=True, text=True, timeout=100, check=True
+        )
+    message, figures = done.stdout.splitlines()
+    assert message.endswith(
+        "returned a document that has more than 2097152 values; request smaller pages, or raise max_bytes"
+    )
+    assert float(figures.split()[0]) < 200
+
+
 # ----------------------------------------------------------------------------------------------------------- options
 
 

@@ -177,6 +177,7 @@ def test_facts_are_found_in_other_output() -> None:
         f"{probe.BEGIN}[]{probe.END}",
         f"{probe.BEGIN}{'[' * 100_000}{probe.END}",
         f"{probe.BEGIN}{{'a': 1}}{probe.END}",
+        f'{probe.BEGIN}{{"a": [{"[]," * 20_000}0]}}{probe.END}',
     ],
 )
 def test_output_without_facts_is_none(printed: str) -> None:

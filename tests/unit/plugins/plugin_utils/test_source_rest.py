@@ -322,6 +322,13 @@ def test_a_file_larger_than_allowed(tmp_path: Path) -> None:
         rest.discover(options, NOW)
 
 
+def test_a_file_of_too_many_values(tmp_path: Path) -> None:
+    (tmp_path / "many.json").write_text("[" + "[]," * 1000 + "0]")
+    options = {"file": str(tmp_path / "many.json"), "trays": "@", "fields": {"name": "n"}, "max_bytes": 4096}
+    with pytest.raises(NvlinkError, match=r"file .* has more than 128 values; split it, or raise max_bytes"):
+        rest.discover(options, NOW)
+
+
 # ---------------------------------------------------------------------------------------------------------- cookbook
 
 

@@ -160,6 +160,7 @@ def test_a_block_of_unknown_trays_is_a_finding(tmp_path: Path) -> None:
         ({"command": "false"}, r"^slurm: 'false show topology' fails \(exit status 1\); run it by hand$"),
         ({"command": "true"}, r"^slurm: scontrol shows no block; "),
         ({"command": ["sh", "-c", "echo '- {'"]}, r"^slurm: "),
+        ({"command": ["sh", "-c", "yes - | head -c 20000000"]}, r"^slurm: .* has more than 8388608 values; run it by "),
     ],
 )
 def test_an_outage_is_reported_within_the_timeout(options: dict[str, Any], message: str) -> None:

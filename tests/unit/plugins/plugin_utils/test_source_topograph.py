@@ -179,6 +179,7 @@ def test_a_service_that_is_not_topograph(request_id: str) -> None:
         ("- topology: [a: b\n", "cannot be parsed"),
         (f"BlockName=b Nodes={SECRET}[1-\n", "cannot be parsed"),
         ("BlockName=b Nodes=t[1-65536]\n" * 10, "have more than"),
+        ("-\n" * 2_100_000, "cannot be parsed (has more than 2097152 values)"),
     ],
 )
 def test_a_topology_that_cannot_be_used(body: str, reported: str) -> None:
