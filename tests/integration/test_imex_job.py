@@ -610,7 +610,6 @@ def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
         assert play.rc == 0, play.text
         # With TLS between the members of a job too.
         options.update(imex_tls="ca", imex_tls_ca_dir=str(site.folder / "ca"))
-        options.update(nvlink_imex_address="{{ ansible_host }}")
         play = racks.role(imex_owner="job", **options)
         assert play.rc == 0, play.text
         settings = json.loads(site.on("r01t03", f"cat {job_state.SETTINGS_FILE}"))

@@ -23,6 +23,7 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
 
+from . import hostile
 from .commands import ansible
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
 from .test_lab import wait_until
@@ -544,7 +545,6 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     chosen = {
         "imex_tls": "ca",
         "imex_tls_ca_dir": str(up.folder / "ca"),
-        "nvlink_imex_address": "{{ ansible_host }}",
     }
     play = up.role("--diff", "-vvv", **chosen)
     assert play.rc == 0, play.text
@@ -583,6 +583,36 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     assert off.rc == 0, off.text
     assert up.is_up()
     assert up.on(TRAYS, f"ls -d {domain.TLS_FOLDER} 2>/dev/null || true") == [""] * 4
+
+
+FIRST_OF_THE_SITE = """\
+- hosts: "{{ imex_hosts }}"
+  gather_facts: false
+  tasks:
+    - ansible.builtin.ping:
+- import_playbook: rackscale.nvlink.imex
+"""
+
+
+def test_a_hostile_tray_is_sent_no_file_of_the_controller(up: Racks) -> None:
+    """Its facts name one as its own key. It fails alone, and the daemons of the others keep running."""
+    canary = up.folder / "id_ed25519"
+    canary.write_text("THE CANARY\n")
+    book = up.folder / "first.yml"
+    book.write_text(FIRST_OF_THE_SITE)
+    facts = {"imex_tls": "site", "imex_tls_files": dict.fromkeys(("key", "certificate", "authority"), str(canary))}
+    before = up.pids()
+    hostile.plant(up.lab, TRAYS[0], hostile.python_text({"ansible_facts": facts}, real=hostile.KEPT))
+    try:
+        play = up.role("-vvvv", book=book)
+    finally:
+        hostile.lift(up.lab, TRAYS[0])
+    assert play.failed == {TRAYS[0]}, play.text
+    assert f"The facts of {TRAYS[0]} set imex_tls, imex_tls_files, which only the site may set" in play.text
+    assert "THE CANARY" not in play.text
+    assert up.read(TRAYS[0], f"grep -rl 'THE CANARY' {domain.TLS_FOLDER} /etc /root /tmp 2>/dev/null") == ""
+    assert up.pids() == before
+    assert up.is_up()
 
 
 # Owners.
