@@ -43,6 +43,12 @@ def write_text(path: str, text: str, mode: int, folder_mode: int = 0o755) -> Non
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        # The rename itself is on the disk only with its folder.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         if temporary:
             with contextlib.suppress(OSError):

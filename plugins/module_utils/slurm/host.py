@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import sync
 
 # For all calls of the package manager together: enough for a few hundred megabytes from a slow mirror.
 INSTALL_SECONDS = 1800.0
@@ -324,6 +325,7 @@ def write(path: str, data: bytes, owner: str, mode: int) -> None:
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        sync(folder)
     except BaseException as error:
         if temporary:
             with contextlib.suppress(OSError):

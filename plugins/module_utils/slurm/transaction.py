@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -105,17 +106,18 @@ class Files:
 
 def keep(path: str, suffix: str = PREVIOUS) -> None:
     """Keep a file that is about to be replaced under a second name: a hard link, which needs no space."""
-    spare = f"{path}{suffix}.{os.getpid()}"
+    # A name of its own: a leftover of a run that was killed must not be in the way.
+    spare = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}{suffix}.{secrets.token_hex(4)}")
     try:
-        os.link(path, spare, follow_symlinks=False)
-    except OSError:  # a file system without hard links
         try:
+            os.link(path, spare, follow_symlinks=False)
+        except OSError:  # a file system without hard links
             shutil.copy2(path, spare, follow_symlinks=False)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(spare)
-            raise
-    os.replace(spare, path + suffix)
+        os.replace(spare, path + suffix)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(spare)
+        raise
 
 
 def sync(folder: str) -> None:

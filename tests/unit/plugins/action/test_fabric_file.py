@@ -3,13 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pwd
 import re
-import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_file import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 Result = dict[str, Any]
 
@@ -751,31 +749,8 @@ def test_a_line_that_was_cut_off_spoils_no_later_line(site: Site) -> None:
 # --- crashes ---
 
 
-def killed(site: Site, step: int, call: str, work: Callable[[], Any]) -> bool:
-    """Run it in a child that dies by SIGKILL at the step-th such call; whether it died. Nothing is cleaned up then."""
-    child = os.fork()
-    if child == 0:
-        left = [step]
-        real = getattr(os, call)
-
-        def counted(*args: Any, **more: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **more)
-
-        setattr(storage.os, call, counted)
-        with contextlib.suppress(BaseException):
-            work()
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-
-
-@pytest.mark.parametrize("call", ["open", "fsync", "replace", "unlink"])
 @pytest.mark.parametrize("by_gates", [True, False])
-def test_a_kill_at_any_write_leaves_complete_files_and_the_next_run_finishes(
-    site: Site, call: str, by_gates: bool
-) -> None:
+def test_a_kill_at_any_system_call_leaves_complete_files_and_the_next_run_finishes(site: Site, by_gates: bool) -> None:
     site.discover(accept="gates")
     before = site.path.read_bytes()
     site.move("r01t01")
@@ -793,7 +768,7 @@ def test_a_kill_at_any_write_leaves_complete_files_and_the_next_run_finishes(
             (site.path.parent / name).unlink()
         for name, data in start.items():
             (site.path.parent / name).write_bytes(data)
-        died = killed(site, step, call, work)
+        died = faults.run(work, step, faults.CHANGING).killed
         assert site.path.read_bytes() in (before, after)
         if site.path.read_bytes() == after:
             assert site.sibling("json.previous").read_bytes() == before
@@ -807,6 +782,6 @@ def test_a_kill_at_any_write_leaves_complete_files_and_the_next_run_finishes(
         assert not [name for name in site.files() if name.endswith((".new", ".lock")) and not name.startswith(".")]
         assert not site.sibling("proposed.json").exists()
         if not died:
-            assert step >= 2
+            assert step >= 20
             return
     pytest.fail("the work never ends")

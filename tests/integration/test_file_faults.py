@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbooks that write on the controller, on a disk that is full: a real tmpfs in a mount namespace."""
+"""The playbooks that write on the controller: on a full disk (a tmpfs in a mount namespace), and two at once."""
 
 from __future__ import annotations
 
@@ -90,3 +90,39 @@ def test_verify_and_render_fail_with_one_sentence(site: Site, tmp_path: Path, pl
     assert "cannot be written (No space left on device)" in printed
     assert "free space on its file system" in printed
     assert "left: fabric.audit.jsonl\nfabric.json\nfabric.state.json\nfiller\n" in printed
+
+
+def test_two_proposals_at_once_are_one_proposal_and_an_error_that_names_the_other_run(site: Site) -> None:
+    """Both discover at the same time; each ends with a proposal, or says that the other one is writing it."""
+    arguments = ["-i", f"{site.directory}/hosts.yml", "rackscale.nvlink.discover", "-e", f"fabric_file={site.path}"]
+    before = site.path.read_bytes()
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "ansible", "playbook", *arguments],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _run in range(3)
+    ]
+    printed = [run.communicate(timeout=120)[0] for run in runs]
+    ended = [run.returncode for run in runs]
+    assert 0 in ended
+    for status, text in zip(ended, printed, strict=True):
+        if status == 0:
+            assert "0 placed, 1 moved" in text
+        else:
+            assert "fabric.json: another run is writing it (pid " in text
+    assert len({sha256_of(text) for status, text in zip(ended, printed, strict=True) if status == 0}) == 1
+    assert sorted(site.files()) == ["fabric.audit.jsonl", "fabric.json", "fabric.proposed.json", "fabric.state.json"]
+    assert site.path.read_bytes() == before
+    site.accept("-e", f"fabric_proposal={sha256_of(printed[ended.index(0)])}")
+    assert site.fabric()["trays"]["r01t01"]["clique"] != "r01"
+
+
+def test_a_killed_run_leaves_a_lock_that_nobody_holds(site: Site) -> None:
+    site.path.with_name("fabric.json.lock").write_text('{"pid": 1, "host": "gone", "since": "2026-11-21T05:00:00Z"}')
+    site.discover()
+    assert not site.path.with_name("fabric.json.lock").exists()
