@@ -8,172 +8,252 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress import Unfinished, WaveResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
+display = Display()
 PHASE = "rollout"
+# A tray whose facts set variables of the collection fails in these states. It must be able to fail, and the states of
+# the wave take nothing from the tray that they happen to run on.
+GUARDED = ("observed", "checked", "passed")
 Result = dict[str, Any]
 
 
-class ActionModule(ActionBase):
-    """Connects to no host, so that a result can be recorded for an unreachable tray."""
+class ActionModule(GuardedAction):
+    """Connects to no host, so that a result can be recorded for an unreachable tray.
+
+    What a wave does is read from localhost, which registered it in `rollout_plan`: no variable of a tray decides it.
+    """
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
-        return {"changed": False, "changes": [], "findings": [], **self._run(tmp, task_vars)}
+    @property
+    def guarded(self) -> bool:  # type: ignore[override]
+        return self._task.args.get("state") in GUARDED
 
-    def _run(self, tmp: str | None, task_vars: dict[str, Any] | None) -> Result:
-        super().run(tmp, task_vars)
+    def act(self, task_vars: dict[str, Any]) -> Result:
+        return {"changed": False, "changes": [], "findings": [], **self._act(task_vars)}
+
+    def _act(self, variables: dict[str, Any]) -> Result:
         self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
         _validation, self.options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        variables = task_vars or {}
         self.tray = str(variables["inventory_hostname"])
         self.folder = str(constants.DEFAULT_LOCAL_TMP)
         try:
-            self.rollout = progress.check_name(self.options["rollout"])
+            if self.options["state"] == "checked":
+                return {}
+            if self.options["state"] == "planned":
+                return self._planned(variables.get("groups") or {})
             if self.options["state"] == "reported":
+                self.rollout = progress.check_name(self.options["rollout"] or "")
                 return self._reported()
+            self.plan = self._plan(variables)
+            self.rollout, self.path = self.plan["rollout"], self.plan["fabric_file"]
             self.hosts: list[str] = list(variables.get("ansible_play_hosts_all") or [self.tray])
             play = self._task.play
             self.wave = imex_clique.batch(self.hosts, play.serial or [], self.tray)
-            self.path = self._loader.path_dwim(self.options["fabric_file"] or "")
             return getattr(self, f"_{self.options['state']}")()
         except NvlinkError as error:
             raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
+
+    # --- The plan, on localhost.
+
+    def _planned(self, groups: Mapping[str, Iterable[str]]) -> Result:
+        options = self.options
+        settings: dict[str, Any] = options["settings"]
+        rollout = progress.check_name(options["rollout"] or "")
+        path = self._loader.path_dwim(options["fabric_file"] or "")
+        steps = settings.get("steps")
+        if not steps:
+            raise RolloutError(
+                f"rollout_steps: is empty, and {rollout} has no steps of its own; set it, or another rollout_name"
+            )
+        if "hook" in steps and not settings.get("hook"):
+            raise RolloutError("rollout_hook is empty; set it to the path of a file with tasks for one tray")
+        if {"drain", "resume"} & set(steps):
+            # In check mode there may be no fabric file yet.
+            fabric = fabric_file.load(path) if os.path.exists(path) else Fabric()
+            check_controller(str(settings.get("slurm_controller") or ""), (*fabric.trays, *groups.get("nvlink", ())))
+        given = options["progress_file"]
+        return {
+            "rollout": rollout,
+            "fabric_file": path,
+            "progress_file": self._loader.path_dwim(given) if given else progress.default_path(path, rollout),
+            "stop_after": options["stop_after"],
+            "settings": settings,
+            "trays": [tray for wave in options["waves"] for tray in wave["trays"]],
+            "sizes": [len(wave["trays"]) for wave in options["waves"]],
+            "cliques": [wave["cliques"] for wave in options["waves"]],
+        }
+
+    def _plan(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        plan = trust.controller_value(variables, "rollout_plan")
+        if not isinstance(plan, Mapping) or "settings" not in plan:
+            raise RolloutError(
+                "rollout_plan: localhost has none; before the play of the waves run the role rackscale.nvlink.rollout"
+                " with tasks_from: plan in a play on localhost"
+            )
+        return dict(plan)
 
     # --- States of each tray.
 
     def _observed(self) -> Result:
         if self.options["unreachable"]:
             self._record({"state": progress.SKIPPED})
-            if all(self._rows().get(tray, {}).get("state") == progress.SKIPPED for tray in self.wave):
-                # No tray remains to finish the wave, so the last one recorded does.
-                self._finished()
-            return {"changed": False}
-        self._record({"state": "observed", "due": self.options["due"]})
-        return {"changed": False}
+        else:
+            self._record({"state": "observed", "due": self.options["due"]})
+        return {}
 
     def _passed(self) -> Result:
         self._record({"state": "passed", "due": True})
-        return {"changed": False}
+        return {"passed": True}
 
     def _failed(self) -> Result:
         reason = " ".join(self.options["reason"].split())[:500] or "a task failed"
         self._record({"state": progress.FAILED, "due": True, "reason": reason})
-        return {"changed": False, "msg": f"{self.tray}: {reason}"}
+        return {"passed": False, "msg": f"{self.tray}: {reason}"}
 
-    def _record(self, row: dict[str, Any]) -> None:
-        run_store.write_row(self.folder, self.rollout, PHASE, self.tray, row)
+    def _record(self, row: dict[str, Any], tray: str = "") -> None:
+        run_store.write_row(self.folder, self.rollout, PHASE, tray or self.tray, row)
 
-    # --- States of the wave.
+    # --- States of the wave. Any of its trays may run them.
 
     def _started(self) -> Result:
         fabric = fabric_file.load(self.path)
-        cliques = self._cliques(fabric)
+        cliques = self._cliques(fabric, self.wave)
         first = self.wave[0] == self.hosts[0]
         record = self._new_record(fabric) if first else self._read_record()
-        outcome: Result = {"changed": False, "cliques": list(cliques), "progress_file": self._file(), "stop": False}
-        if progress.must_stop(record["failed"], record["canary_failed"], self.options["stop_after"]):
+        # Where no tray was left to finish the wave before.
+        warnings = self._finish(record)
+        outcome: Result = {"cliques": list(cliques), "progress_file": record["progress_file"], "stop": False}
+        if warnings:
+            outcome["warnings"] = warnings
+        if progress.must_stop(record["failed"], record["canary_failed"], self.plan["stop_after"]):
+            self._write_record(record)
             failed = "the canary" if record["canary_failed"] else count(record["failed"], "clique")
-            return {**outcome, "stop": True, "msg": f"No further wave starts: {failed} failed."}
+            return {**outcome, "stop": True, **self._announced(f"No further wave starts: {failed} failed.")}
         for tray in self.wave:
             run_store.delete_rows(self.folder, self.rollout, [PHASE], tray)
         for name in cliques:
             record["cliques"][name] = {"state": progress.STARTED, "trays": {}}
+        record.update(wave=self.wave, is_canary=first, selected=[])
         self._write_record(record)
-        return {**outcome, "msg": f"Wave of {summarize(cliques)} with {count(len(self.wave), 'tray')}."}
+        return {**outcome, **self._announced(f"Wave of {summarize(cliques)} with {count(len(self.wave), 'tray')}.")}
+
+    def _announced(self, message: str) -> Result:
+        """A message that is printed too.
+
+        Not by a task debug with run_once: ansible-core 2.21 then gives all hosts of the play one dictionary of facts.
+        """
+        display.display(message)
+        return {"msg": message}
 
     def _selected(self) -> Result:
-        fabric, rows = fabric_file.load(self.path), self._rows()
-        unfinished = self._read_record()["unfinished"]
+        fabric, rows, record = fabric_file.load(self.path), self._rows(self.wave), self._read_record()
         due = [
             tray
-            for name, trays in self._cliques(fabric).items()
-            if name in unfinished or any(rows.get(tray, {}).get("due") for tray in trays)
+            for name, trays in self._cliques(fabric, self.wave).items()
+            if name in record["unfinished"] or any(rows.get(tray, {}).get("due") for tray in trays)
             for tray in trays
             if rows.get(tray, {}).get("state") == "observed"
         ]
-        return {"changed": False, "trays": due, "nodes": [fabric.trays[tray]["slurm_node"] for tray in due]}
+        record["selected"] = due
+        self._write_record(record)
+        return {"trays": due, "nodes": [fabric.trays[tray]["slurm_node"] for tray in due]}
 
     def _evaluated(self) -> Result:
-        fabric = fabric_file.load(self.path)
-        outcome = self._outcome(fabric)
-        return {
-            "changed": False,
-            "trays": list(outcome.passed),
-            "nodes": [fabric.trays[tray]["slurm_node"] for tray in outcome.passed],
-        }
+        fabric, record = fabric_file.load(self.path), self._read_record()
+        passed = self._outcome(fabric, self.wave).passed
+        # Only selected trays: an earlier run may have left others drained with the same reason.
+        trays = [tray for tray in passed if tray in record["selected"]]
+        return {"trays": trays, "nodes": [fabric.trays[tray]["slurm_node"] for tray in trays]}
+
+    def _tested(self) -> Result:
+        fabric, rows = fabric_file.load(self.path), self._rows(self.wave)
+        for tray in self.wave:
+            node = fabric.trays[tray]["slurm_node"] if tray in fabric.trays else tray
+            if node in self.options["failed_tests"] and rows.get(tray, {}).get("state") == "passed":
+                self._record({"state": progress.FAILED, "reason": str(self.options["failed_tests"][node])}, tray)
+        return {}
 
     def _finished(self) -> Result:
-        fabric = fabric_file.load(self.path)
-        outcome, record = self._outcome(fabric), self._read_record()
-        for name in self._cliques(fabric):
+        record = self._read_record()
+        cliques = self._cliques(fabric_file.load(self.path), record["wave"])
+        warnings = self._finish(record)
+        self._write_record(record)
+        if warnings:
+            unfinished = [name for name in cliques if name in record["cliques"]]
+            return {"unfinished": unfinished, "warnings": warnings, "msg": warnings[0]}
+        return {"unfinished": [], "msg": f"Finished {summarize(cliques)}."}
+
+    def _reported(self) -> Result:
+        """At the end of the run: fails if a clique is unfinished."""
+        record = self._read_record()
+        if self._finish(record):
+            self._write_record(record)
+        unfinished = {name: Unfinished(**row) for name, row in record["cliques"].items()}
+        if unfinished:
+            message = progress.summary(unfinished, record["progress_file"], self.rollout)
+            return {"failed": self.options["fail"], "unfinished": list(unfinished), "msg": message}
+        return {"unfinished": [], "msg": f"The rollout {self.rollout} is complete."}
+
+    # --- Helpers.
+
+    def _finish(self, record: dict[str, Any]) -> list[str]:
+        """Add the result of the wave that has begun, if any, to the record; a warning if a clique is unfinished."""
+        wave = record["wave"]
+        if not wave:
+            return []
+        fabric = fabric_file.load(record["fabric_file"])
+        outcome = self._outcome(fabric, wave)
+        for name in self._cliques(fabric, wave):
             record["cliques"].pop(name, None)
         for name, clique in outcome.unfinished.items():
             record["cliques"][name] = {"state": clique.state, "trays": dict(clique.trays)}
         failed = [name for name, clique in outcome.unfinished.items() if clique.state == progress.FAILED]
         record["failed"] += len(failed)
-        record["canary_failed"] |= bool(failed) and self.wave[0] == self.hosts[0]
-        self._write_record(record)
-        if outcome.unfinished:
-            message = progress.summary(outcome.unfinished, self._file(), self.rollout)
-            return {"changed": False, "unfinished": list(outcome.unfinished), "warnings": [message], "msg": message}
-        return {"changed": False, "unfinished": [], "msg": f"Finished {summarize(self._cliques(fabric))}."}
+        record["canary_failed"] |= bool(failed) and record["is_canary"]
+        record["wave"] = []
+        return (
+            [progress.summary(outcome.unfinished, record["progress_file"], self.rollout)] if outcome.unfinished else []
+        )
 
-    def _reported(self) -> Result:
-        """At the end of the run: fails if a clique is unfinished."""
-        record = self._read_record()
-        unfinished = {name: Unfinished(**row) for name, row in record["cliques"].items()}
-        if unfinished:
-            message = progress.summary(unfinished, record["progress_file"], self.rollout)
-            return {"changed": False, "failed": True, "msg": message}
-        return {"changed": False, "msg": f"The rollout {self.rollout} is complete."}
-
-    # --- Helpers.
-
-    def _cliques(self, fabric: Fabric, trays: list[str] | None = None) -> dict[str, list[str]]:
-        """Clique -> its trays, of the wave or of these trays."""
+    def _cliques(self, fabric: Fabric, trays: Iterable[str]) -> dict[str, list[str]]:
+        """Clique -> those of these trays that are in it."""
         found: dict[str, list[str]] = {}
-        for tray in self.wave if trays is None else trays:
+        for tray in trays:
             if tray in fabric.trays:
                 found.setdefault(fabric.trays[tray]["clique"], []).append(tray)
         return found
 
-    def _rows(self) -> dict[str, dict[str, Any]]:
-        return run_store.read_rows(self.folder, self.rollout, PHASE, self.wave)
+    def _rows(self, trays: Iterable[str]) -> dict[str, dict[str, Any]]:
+        return run_store.read_rows(self.folder, self.rollout, PHASE, trays)
 
-    def _outcome(self, fabric: Fabric) -> WaveResult:
-        rows = self._rows()
-        failed_tests: Mapping[str, str] = self.options["failed_tests"]
-        for tray in self.wave:
-            node = fabric.trays[tray]["slurm_node"] if tray in fabric.trays else tray
-            if node in failed_tests and rows.get(tray, {}).get("state") == "passed":
-                rows[tray] = {"state": progress.FAILED, "reason": failed_tests[node]}
-        return progress.evaluate(self._cliques(fabric), rows)
-
-    def _file(self) -> str:
-        given = self.options["progress_file"]
-        return self._loader.path_dwim(given) if given else progress.default_path(self.path, self.rollout)
+    def _outcome(self, fabric: Fabric, trays: list[str]) -> WaveResult:
+        return progress.evaluate(self._cliques(fabric, trays), self._rows(trays))
 
     def _now(self) -> str:
         return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    # The record of this run: unfinished and failed cliques. The progress file has the former for later runs.
+    # The record of this run: unfinished and failed cliques, and the wave that has begun. The progress file has the
+    # unfinished cliques for later runs.
 
     def _record_path(self) -> str:
         return os.path.join(self.folder, f"nvlink-rollout-{self.rollout}.json")
@@ -184,28 +264,30 @@ class ActionModule(ActionBase):
                 record: dict[str, Any] = json.load(file)
                 return record
         except FileNotFoundError:
-            return {"cliques": {}, "unfinished": [], "failed": 0, "canary_failed": False, "progress_file": ""}
+            return self._empty_record("", "")
+
+    def _empty_record(self, path: str, fabric_path: str) -> dict[str, Any]:
+        counts = {"cliques": {}, "unfinished": [], "failed": 0, "canary_failed": False}
+        wave = {"wave": [], "is_canary": False, "selected": []}
+        return {**counts, **wave, "progress_file": path, "fabric_file": fabric_path}
 
     def _new_record(self, fabric: Fabric) -> dict[str, Any]:
         """All cliques of the run are pending; unfinished ones of an earlier run that are not in this one stay."""
-        path = self._file()
+        path = self.plan["progress_file"]
         earlier = progress.read(path) if os.path.exists(path) else {}
         cliques = {name: row for name, row in earlier.items() if name in fabric.cliques}
+        record = self._empty_record(path, self.path)
         # A clique that a killed run had started may look complete on its trays, and is not.
-        unfinished = [name for name, row in cliques.items() if row.state in (progress.STARTED, progress.FAILED)]
+        record["unfinished"] = [
+            name for name, row in cliques.items() if row.state in (progress.STARTED, progress.FAILED)
+        ]
         for name in self._cliques(fabric, self.hosts):
             cliques[name] = Unfinished(progress.PENDING)
-        rows = {name: {"state": row.state, "trays": dict(row.trays)} for name, row in cliques.items()}
-        return {
-            "cliques": rows,
-            "unfinished": unfinished,
-            "failed": 0,
-            "canary_failed": False,
-            "progress_file": path,
-        }
+        record["cliques"] = {name: {"state": row.state, "trays": dict(row.trays)} for name, row in cliques.items()}
+        return record
 
     def _write_record(self, record: dict[str, Any]) -> None:
         storage.write_atomic(self._record_path(), json.dumps(record).encode(), durable=False)
         if not self._task.check_mode:
             unfinished = {name: Unfinished(**row) for name, row in record["cliques"].items()}
-            progress.write(self._file(), self.rollout, unfinished, self._now())
+            progress.write(record["progress_file"], self.rollout, unfinished, self._now())

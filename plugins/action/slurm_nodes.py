@@ -1,23 +1,37 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of slurm_nodes: reads the blocks of the fabric file, for spare trays."""
+"""The controller's half of slurm_nodes: reads the blocks of the fabric file, for spare trays, and checks the answer."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import MAX_TESTS
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARGUMENTS, RETURN
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+
+SCHEMA = schemas.of_return(RETURN)
+# Calls of Slurm's programs besides those for each block, and seconds to connect, copy the module and start Python.
+_CALLS, _REST = 20, 60.0
 
 
-class ActionModule(ActionBase):
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
+class ActionModule(GuardedAction):
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         arguments = {option: value for option, value in self._task.args.items() if value is not None}
+        host = str(self._task.delegate_to or task_vars.get("inventory_hostname") or "")
+        try:
+            check_controller(host, self._trays(task_vars))
+        except NvlinkError as error:
+            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
         # With any other state the module rejects the option.
         if "fabric_file" in arguments and arguments.get("state") == "spares_present":
             if "blocks" in arguments:
@@ -28,10 +42,16 @@ class ActionModule(ActionBase):
                     f"slurm_nodes, option fabric_file: {path!r} is not a path, name the fabric file."
                 )
             arguments["blocks"] = self._blocks(path, arguments.pop("cluster", None))
-        result: dict[str, Any] = self._execute_module(
-            module_name="rackscale.nvlink.slurm_nodes", module_args=arguments, task_vars=task_vars
+        return self.run_module("rackscale.nvlink.slurm_nodes", arguments, task_vars, SCHEMA, _end(arguments))
+
+    def _trays(self, task_vars: Mapping[str, Any]) -> set[str]:
+        """The trays of the inventory, and of the fabric file where localhost names one."""
+        trays = set((task_vars.get("groups") or {}).get("nvlink", ()))
+        given = trust.controller_value(task_vars, "fabric_file") or trust.controller_value(
+            task_vars, "nvlink_fabric_file"
         )
-        return result
+        path = self._loader.path_dwim(str(given)) if given else ""
+        return trays.union(fabric_file.load(path).trays) if path and os.path.isfile(path) else trays
 
     def _blocks(self, path: str, name: object) -> list[dict[str, Any]]:
         """The blocks with the NodeNames of their trays, in the order of the rack."""
@@ -45,3 +65,16 @@ class ActionModule(ActionBase):
             {"name": block.name, "nodes": [fabric.trays[tray]["slurm_node"] for tray in block.trays]}
             for block in fabric.blocks(cluster)
         ]
+
+
+def _end(arguments: Mapping[str, Any]) -> float:
+    """Seconds that lie above all that the module may wait for."""
+    try:
+        wait, test, call = (
+            float(arguments.get(name, ARGUMENTS[name]["default"])) for name in ("wait", "test_timeout", "timeout")
+        )
+    except (TypeError, ValueError):
+        raise AnsibleActionFail("slurm_nodes: wait, test_timeout and timeout are numbers of seconds.") from None
+    rounds = -(-len(arguments.get("nodes") or ()) // MAX_TESTS) if arguments.get("test") else 0
+    calls = _CALLS + 2 * len(arguments.get("blocks") or ())
+    return wait + rounds * test + calls * call + _REST

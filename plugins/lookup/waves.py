@@ -14,15 +14,15 @@ description:
   - Returns values for the keywords C(hosts) and C(serial) of a play that changes whole cliques, a canary first and then
     a number of racks at a time.
   - It plans for the hosts of the inventory that C(--limit) selects and that the fabric file places.
-  - An option that is not given to the lookup is read from the variables of the first such host, so that it can be set
-    in C(group_vars).
+  - An option that is not given to the lookup is read from the variables of the play, or of localhost, such as those in
+    C(group_vars/all.yml). Variables of any other host do not matter, since facts of a tray are among them.
   - Ansible has no host variables when it reads the first play of a playbook. So put another play before the one with
-    this lookup, as the playbook C(rackscale.nvlink.rollout) does, or set all options with C(-e).
+    this lookup, or set all options with C(-e).
 options:
   _terms:
     description:
       - V(trays) for the names of the trays in order, V(sizes) for the number of trays of each wave, V(cliques) for the
-        names of the cliques of each wave.
+        names of the cliques of each wave, V(waves) for both, C(cliques) and C(trays), of each wave.
       - V(named) for the trays that O(rollout_trays) names, placed or not, without the rest of their cliques. V(nodes)
         for the Slurm node names of these, V(new) for the Slurm node names of those without a place.
     required: true
@@ -60,7 +60,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _list:
-  description: Names of trays, numbers, or lists of names of cliques.
+  description: Names of trays, numbers, lists of names of cliques, or dictionaries of both.
   type: list
   elements: raw
 """
@@ -70,8 +70,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.inventory.manager import InventoryManager
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
@@ -82,6 +84,7 @@ SHAPES: dict[str, Callable[[Wave], list[Any]]] = {
     "trays": lambda wave: list(wave.trays),
     "sizes": lambda wave: [len(wave.trays)],
     "cliques": lambda wave: [list(wave.cliques)],
+    "waves": lambda wave: [{"cliques": list(wave.cliques), "trays": list(wave.trays)}],
 }
 NAMED = ("named", "nodes", "new")
 Variables = Callable[[str], Any]
@@ -101,15 +104,16 @@ class LookupModule(LookupBase):
             raise AnsibleError(f"{str(error).rstrip('.')}.") from None
 
     def _reader(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> Variables:
-        """A function from name to value: of the lookup, else of the play, else of the first host (group_vars)."""
-        hosts = _hosts(variables)
+        """A function from name to value: of the lookup, else of the play or localhost, never of another host."""
+        # In the keywords of a play there is no host.
+        is_local = variables.get("inventory_hostname", "localhost") == "localhost"
 
         def option(name: str) -> Any:
             if name in given:
                 return given[name]
-            if name in variables:
+            if name in variables and is_local:
                 return self._templar.template(variables[name])
-            return variables["hostvars"][hosts[0]].get(name) if hosts and "hostvars" in variables else None
+            return trust.controller_value(variables, name)
 
         return option
 
@@ -136,7 +140,7 @@ class LookupModule(LookupBase):
         ]
 
     def _waves(self, variables: Mapping[str, Any], given: Mapping[str, Any]) -> list[Wave]:
-        hosts = _hosts(variables)
+        hosts = self._hosts(variables)
         if not hosts:
             return []
         option = self._reader(variables, given)
@@ -152,10 +156,19 @@ class LookupModule(LookupBase):
         state = fabric_file.load_state(path)
         return waves.plan(fabric, selected, _racks(racks), str(canary or ""), only, state)
 
-
-def _hosts(variables: Mapping[str, Any]) -> list[str]:
-    """The hosts that --limit selects: of the play where its hosts are a template, else all."""
-    return list(variables.get("ansible_play_hosts_all") or variables.get("groups", {}).get("all", []))
+    def _hosts(self, variables: Mapping[str, Any]) -> list[str]:
+        """The hosts that --limit selects."""
+        groups, limit = variables.get("groups", {}), variables.get("ansible_limit")
+        if not limit:
+            return list(groups.get("all", []))
+        # The inventory itself is not a variable; this is the way of the lookup inventory_hostnames.
+        manager = InventoryManager(self._loader, parse=False)
+        for group, hosts in groups.items():
+            manager.add_group(group)
+            for host in hosts:
+                manager.add_host(host, group=group)
+        manager.subset(limit)
+        return [host.name for host in manager.get_hosts("all")]
 
 
 def _racks(value: Any) -> list[int]:

@@ -21,32 +21,48 @@ notes:
 options:
   state:
     description:
-      - V(started), V(selected), V(evaluated) and V(finished) are for the wave, so run them once. V(observed), V(passed)
-        and V(failed) are for each tray.
+      - V(planned) runs on localhost before the first wave. Register its result as C(rollout_plan), from which all other
+        states but V(reported) read what the rollout does.
+      - V(started), V(selected), V(evaluated), V(tested) and V(finished) are for the wave, so run them once.
+        V(observed), V(checked), V(passed) and V(failed) are for each tray.
       - V(started) starts a wave, or returns RV(stop=true) when no further wave may start.
       - V(observed) records whether the tray is reachable and whether changes are due on it.
       - V(selected) returns the trays of all cliques in which changes are due on at least one tray, or that an earlier
         run started and did not finish.
+      - V(checked) does nothing. Like V(observed) and V(passed), it fails for a tray whose facts set variables of this
+        collection, so it ends a step in which modules of others ran.
       - V(passed) and V(failed) record the result of the tray.
-      - V(evaluated) returns the trays that passed, V(finished) ends the wave.
+      - V(evaluated) returns the selected trays that passed, V(tested) records failed test jobs, V(finished) ends the
+        wave.
       - V(reported) ends the run. It fails if a clique is unfinished.
     type: str
-    choices: [started, observed, selected, passed, failed, evaluated, finished, reported]
+    choices: [planned, started, observed, selected, checked, passed, failed, evaluated, tested, finished, reported]
     required: true
   rollout:
-    description: Name of the rollout, one lower-case word.
+    description: Name of the rollout, one lower-case word. Required with O(state=planned) and O(state=reported).
     type: str
-    required: true
   fabric_file:
-    description: The fabric file. Required except with O(state=reported).
+    description: The fabric file. Required with O(state=planned).
     type: path
   progress_file:
-    description: The progress file. C(fabric.rollout-NAME.json) next to the fabric file by default.
+    description:
+      - With O(state=planned), the progress file. C(fabric.rollout-NAME.json) next to the fabric file by default.
     type: path
   stop_after:
-    description: Number of failed cliques after which no further wave starts. A failed first wave stops the rollout too.
+    description:
+      - With O(state=planned), number of failed cliques after which no further wave starts. A failed first wave stops
+        the rollout too.
     type: int
     default: 3
+  waves:
+    description: With O(state=planned), the waves as the lookup P(rackscale.nvlink.waves#lookup) returns them.
+    type: list
+    elements: dict
+    default: []
+  settings:
+    description: With O(state=planned), what the steps of the waves need.
+    type: dict
+    default: {}
   unreachable:
     description: With O(state=observed), whether the tray is unreachable.
     type: bool
@@ -61,10 +77,13 @@ options:
     default: ""
   failed_tests:
     description:
-      - With O(state=evaluated) and O(state=finished), Slurm nodes that passed and whose test job failed, each with the
-        reason.
+      - With O(state=tested), Slurm nodes that passed and whose test job failed, each with the reason.
     type: dict
     default: {}
+  fail:
+    description: With O(state=reported), whether it fails if a clique is unfinished.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
@@ -88,8 +107,6 @@ EXAMPLES = r"""
 - name: Start the wave
   rackscale.nvlink.rollout:
     state: started
-    rollout: driver
-    fabric_file: /srv/cluster/fabric.json
   run_once: true
   register: wave
 """
@@ -111,19 +128,47 @@ stop:
   type: bool
   sample: false
 cliques:
-  description: The cliques of the wave.
-  returned: with O(state=started)
+  description: The cliques of the wave; with O(state=planned) those of each wave.
+  returned: with O(state=planned) and O(state=started)
   type: list
-  elements: str
+  elements: raw
   sample: [r01a]
+rollout:
+  description: The name of the rollout.
+  returned: with O(state=planned)
+  type: str
+  sample: driver
+fabric_file:
+  description: The absolute path of the fabric file.
+  returned: with O(state=planned)
+  type: str
+  sample: /srv/cluster/fabric.json
+stop_after:
+  description: Number of failed cliques after which no further wave starts.
+  returned: with O(state=planned)
+  type: int
+  sample: 3
+settings:
+  description: What the steps of the waves need.
+  returned: with O(state=planned)
+  type: dict
+  sample: {steps: [imex]}
+sizes:
+  description: Number of trays of each wave, for the keyword C(serial) of the play of the waves.
+  returned: with O(state=planned)
+  type: list
+  elements: int
+  sample: [4, 18]
 progress_file:
   description: The progress file. A complete rollout removes it.
-  returned: with O(state=started)
+  returned: with O(state=planned) and O(state=started)
   type: str
   sample: /srv/cluster/fabric.rollout-driver.json
 trays:
-  description: The selected trays, or those that passed.
-  returned: with O(state=selected) and O(state=evaluated)
+  description:
+    - The selected trays, or those of them that passed. With O(state=planned) the trays of all waves in order, for the
+      keyword C(hosts) of the play of the waves.
+  returned: with O(state=planned), O(state=selected) and O(state=evaluated)
   type: list
   elements: str
   sample: [r01t01, r01t02]
@@ -133,9 +178,14 @@ nodes:
   type: list
   elements: str
   sample: [r01t01, r01t02]
+passed:
+  description: Whether the tray has passed.
+  returned: with O(state=passed) and O(state=failed)
+  type: bool
+  sample: true
 unfinished:
-  description: The unfinished cliques of the wave.
-  returned: with O(state=finished)
+  description: The unfinished cliques of the wave, or with O(state=reported) of the rollout.
+  returned: with O(state=finished) and O(state=reported)
   type: list
   elements: str
   sample: []
@@ -148,17 +198,23 @@ from ansible.module_utils.basic import AnsibleModule
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {
         "type": "str",
-        "choices": ["started", "observed", "selected", "passed", "failed", "evaluated", "finished", "reported"],
+        "choices": [
+            *("planned", "started", "observed", "selected", "checked", "passed", "failed"),
+            *("evaluated", "tested", "finished", "reported"),
+        ],
         "required": True,
     },
-    "rollout": {"type": "str", "required": True},
+    "rollout": {"type": "str"},
     "fabric_file": {"type": "path"},
     "progress_file": {"type": "path"},
     "stop_after": {"type": "int", "default": 3},
+    "waves": {"type": "list", "elements": "dict", "default": []},
+    "settings": {"type": "dict", "default": {}},
     "unreachable": {"type": "bool", "default": False},
     "due": {"type": "bool", "default": True},
     "reason": {"type": "str", "default": ""},
     "failed_tests": {"type": "dict", "default": {}},
+    "fail": {"type": "bool", "default": True},
 }
 
 

@@ -114,7 +114,7 @@ def test_a_failed_canary_stops_the_rollout_and_the_next_run_resumes(fleet: Fleet
         {"r01a": "failed", **dict.fromkeys(("r01b", "r02", "r03"), "pending")},
     )
     # Repaired and limited to one tray: the other cliques stay in the progress file, and the run fails.
-    assert fleet.run("--limit", "r01t01", "-e", f"rollout_resume={fleet.progress_file}").returncode != 0
+    assert fleet.run("--limit", "r01t01,localhost", "-e", f"rollout_resume={fleet.progress_file}").returncode != 0
     assert (fleet.changed, fleet.unfinished) == (FIRST, dict.fromkeys(("r01b", "r02", "r03"), "pending"))
     assert fleet.run("-e", f"rollout_resume={fleet.progress_file}").returncode == 0
     assert (len(fleet.changed), fleet.unfinished) == (6, {})
@@ -140,6 +140,32 @@ def test_check_mode_and_a_wrong_name_change_nothing(fleet: Fleet) -> None:
     assert fleet.changed == []
     some = fleet.run("-e", "rollout_trays=r01b,r03t01")
     assert (some.returncode, set(fleet.changed)) == (0, {*SECOND, *RACK_3}), "the whole clique of a tray"
+
+
+def test_a_limit_without_localhost_touches_nothing(fleet: Fleet) -> None:
+    done = fleet.run("--limit", "r02t01")
+    assert "This playbook runs on localhost too: use --limit r02t01,localhost." in output(done)
+    assert done.returncode != 0
+    assert (fleet.changed, fleet.progress_file.exists()) == ([], False)
+
+
+def test_a_wave_without_a_plan_and_a_rollout_without_steps_or_hook_say_what_to_do(fleet: Fleet) -> None:
+    book = fleet.folder / "old.yml"
+    role = {"role": "rackscale.nvlink.rollout", "rollout_driver": "1"}
+    book.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "roles": [role]}]))
+    assert "run the role rackscale.nvlink.rollout with tasks_from: plan in a play on localhost" in output(
+        fleet.run(book=book)
+    )
+    none = fleet.run("-e", '{"rollout_steps": [], "rollout_name": "firmware"}')
+    assert "rollout_steps: is empty, and firmware has no steps of its own" in output(none)
+    assert "rollout_hook is empty; set it to the path of a file with tasks" in output(fleet.run("-e", "rollout_hook="))
+    assert fleet.changed == []
+
+
+def test_no_tray_drains_the_others(fleet: Fleet) -> None:
+    done = fleet.run("-e", '{"rollout_steps": ["drain", "hook"], "rollout_slurm_controller": "r03t01"}')
+    assert "slurm_controller: 'r03t01' is a tray of the fabric, and no tray may run commands for others" in output(done)
+    assert (done.returncode != 0, fleet.changed) == (True, [])
 
 
 def test_a_clique_that_a_killed_run_had_started_is_changed_again(fleet: Fleet) -> None:
@@ -231,8 +257,7 @@ def test_a_tray_is_due_where_a_step_has_changes(tmp_path: Path) -> None:
         },
         "loop": cases,
         "vars": {
-            "rollout_steps": "{{ item.steps }}",
-            "rollout_driver": "{{ item.driver }}",
+            "rollout_settings": "{{ item | dict2items | selectattr('key', 'in', ['steps', 'driver']) | items2dict }}",
             "rollout_observed": {"ansible_facts": {"nvlink_fabric": {"driver_version": "2"}}},
             "imex_pending": "{{ item.imex }}",
         },

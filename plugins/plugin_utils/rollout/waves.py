@@ -130,6 +130,15 @@ def cliques_of(fabric: Fabric, trays: Collection[str]) -> list[str]:
     return natural_sorted({fabric.trays[tray]["clique"] for tray in trays if tray in fabric.trays})
 
 
+def check_controller(host: str, trays: Collection[str]) -> None:
+    """Raise RolloutError if the host that runs scontrol is a tray: its root would decide for all other trays."""
+    if host in trays:
+        raise RolloutError(
+            f"slurm_controller: {shown(host)} is a tray of the fabric, and no tray may run commands for others; put the"
+            " host of slurmctld first in the group slurm_controller"
+        )
+
+
 def known_cliques(fabric: Fabric, names: Collection[str], where: str) -> list[str]:
     """The clique names of a progress file; RolloutError for one that the fabric file no longer has."""
     for name in names:

@@ -18,9 +18,12 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 
 def module_arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     received: dict[str, Any] = {}
-    monkeypatch.setattr(
-        ActionModule, "_execute_module", lambda self, **options: received.update(options["module_args"])
-    )
+
+    def execute(self: ActionModule, **options: Any) -> dict[str, Any]:
+        received.update(options["module_args"])
+        return {"changed": False}
+
+    monkeypatch.setattr(ActionModule, "_execute_module", execute)
     return received
 
 
@@ -82,3 +85,29 @@ def test_an_option_without_meaning_for_the_state_is_one_sentence(options: dict[s
     params = {name: argument.get("default") for name, argument in slurm_nodes.ARGUMENTS.items()}
     assert sentence in slurm_nodes.misplaced({**params, **options})
     assert bool(slurm_nodes.misplaced({**params, **options})) == bool(sentence)
+
+
+@pytest.mark.parametrize("source", ["group", "file"])
+def test_a_tray_runs_no_command_for_others(
+    run_action: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    received = module_arguments(monkeypatch)
+    known: dict[str, Any] = {"groups": {"nvlink": ["r01t01"]}}
+    if source == "file":
+        known = {"hostvars": {"localhost": {"fabric_file": fabric_file(tmp_path)}}}
+    with pytest.raises(AnsibleActionFail, match="slurm_controller: 'r01t01' is a tray of the fabric, and no tray may"):
+        run_action(ActionModule, task_vars={**known, "inventory_hostname": "r01t01"}, state="spares_absent")
+    assert received == {}
+
+
+def test_facts_in_the_answer_of_the_controller_are_dropped(run_action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {
+        "changed": True,
+        "changes": ["x"],
+        "running_jobs": {"n1": ["7"]},
+        "ansible_facts": {"rollout_test": ["x"]},
+    }
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda self, **options: dict(answer))
+    result = run_action(ActionModule, state="spares_absent")
+    assert (result["running_jobs"], "ansible_facts" in result) == ({"n1": ["7"]}, False)
+    assert [row["code"] for row in result["findings"]] == ["tray_answer_invalid"]
