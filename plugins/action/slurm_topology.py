@@ -107,11 +107,12 @@ def _places(
     for view in fabric.blocks(cluster):
         for name in view.trays:
             variables = hostvars.get(name, {})
-            leaf = variables.get(entry["leaf_variable"])
-            if leaf in (None, ""):
+            leaf, spine = (variables.get(entry.get(f"{kind}_variable") or "") for kind in ("leaf", "spine"))
+            # A tray's own facts could give a leaf, which it shares with others, a second spine.
+            facts = variables.get("ansible_facts") or {}
+            if leaf in (None, "") or entry["leaf_variable"] in facts or entry.get("spine_variable") in facts:
                 without.append(name)
                 continue
-            spine = variables.get(entry["spine_variable"]) if entry.get("spine_variable") else ""
             places[fabric.trays[name]["slurm_node"]] = (str(leaf), str(spine or ""))
     return places, without
 

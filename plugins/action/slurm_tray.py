@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tray import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
@@ -20,10 +21,15 @@ SCHEMA = schemas.of_return(RETURN)
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         arguments = {name: value for name, value in self._task.args.items() if value is not None}
+        if task_vars.get("inventory_hostname") in (arguments.pop("controllers", None) or []):
+            return {"changed": False, "skipped": True, "skip_reason": "This host is a Slurm controller."}
         before = task_vars.get(str(arguments.pop("prepared", "")))
+        is_configured = boolean(arguments.pop("configured", True), strict=False)
         if isinstance(before, Mapping) and before.get("unreachable"):
             raise AnsibleConnectionFailure("The tray was unreachable when it was prepared: run again when it is up.")
         if isinstance(before, Mapping) and before.get("failed"):
             raise AnsibleActionFail(f"The tray was not prepared: {before.get('msg')}")
+        if not is_configured:
+            raise AnsibleActionFail("slurmd is not started, since slurmctld could not be configured for this tray.")
         end = ends.tray(arguments, ARGUMENTS["timeout"]["default"])
         return self.run_module("rackscale.nvlink.slurm_tray", arguments, task_vars, SCHEMA, end)

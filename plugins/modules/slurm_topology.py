@@ -148,6 +148,8 @@ options:
         description:
           - The name of a host variable with a tray's leaf switch, such as C(nvlink_leaf_switch), instead of
             O(other_topologies[].switches).
+          - A fact that the tray itself returned (C(ansible_facts)) does not count, since it could give a switch that
+            others share another place.
         type: str
       spine_variable:
         description:

@@ -66,6 +66,16 @@ options:
     type: list
     elements: path
     default: []
+  controllers:
+    description:
+      - Inventory names of the Slurm controllers. On one of them the module does nothing. The action plugin reads it.
+    type: list
+    elements: str
+    default: []
+  configured:
+    description: Whether slurmctld has this tray, for O(state=started), which fails else. The action plugin reads it.
+    type: bool
+    default: true
   prepared:
     description:
       - The variable in which the result of O(state=prepared) is registered, for O(state=started). Where that failed, or
@@ -154,7 +164,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "health_check": {"type": "str", "default": ""},
     "gpus": {"type": "int", "default": 0},
     "prolog_dirs": {"type": "list", "elements": "path", "default": []},
-    # The action plugin reads it on the Ansible controller.
+    # The action plugin reads these on the Ansible controller.
+    "controllers": {"type": "list", "elements": "str", "default": []},
+    "configured": {"type": "bool", "default": True},
     "prepared": {"type": "str"},
     "timeout": {"type": "float", "default": 120},
 }

@@ -242,7 +242,7 @@ def test_check_mode_on_bare_hosts_passes_and_installs_nothing(site: Site) -> Non
 
 
 def test_one_run_leads_from_bare_hosts_to_a_running_job(site: Site) -> None:
-    # On the second version in batches, as on a large site: later trays' hardware is assumed first, and measured then.
+    # On the second version in batches, as on a large site.
     batches = ("-e", "slurm_serial=3") if site.suite == "forky" else ()
     site.bring_up("--diff", "-vvv", *batches)
     site.wait_for({"r01t01": "idle", "r01t02": "idle", "r01t03": "idle"})
@@ -456,7 +456,7 @@ def test_the_backup_takes_over_with_all_jobs_and_returns_control(both: Site) -> 
 @pytest.mark.parametrize("site", [pytest.param("empty-forky.yml munge", marks=pytest.mark.minutes)], indirect=True)
 def test_a_backup_that_is_down_stops_no_run(both: Site) -> None:
     both.racks.stop("ctl2")
-    done = both.bring_up("--limit", "ctl,r01t01")
+    done = both.bring_up("--limit", "slurm_controller,r01t01")
     assert re.search(r"ctl2.*UNREACHABLE", done.stdout), "it is reported"
     wait_until(lambda: both.nodes()["r01t01"] == "idle", "r01t01 is idle")
 
@@ -476,7 +476,7 @@ def undisturbed(site: Site, job: dict[str, Any]) -> bool:
 @day_two
 def test_a_tray_is_added_by_a_run_of_that_tray_alone(site: Site, job: dict[str, Any]) -> None:
     site.discover("r01t04")
-    site.bring_up("--limit", "r01t04")
+    site.bring_up("--limit", "r01t04,slurm_controller")
     site.wait_for({"r01t04": "idle", "r01t03": "idle"})
     assert "NodeName=r01t[01-04] " in site.ctl("cat /etc/slurm/nvlink_nodes.conf")
     assert re.search(r"BlockName=r01b .*Nodes=r01t\[03-04\]", site.ctl("scontrol show topology"))
@@ -494,7 +494,7 @@ def test_a_tray_that_is_down_keeps_its_node_line_and_is_reinstalled(site: Site, 
     assert site.ctl("cat /etc/slurm/*.conf") == before
     site.racks.start("r01t03")
     site.prepare("r01t03")
-    site.bring_up("--limit", "r01t03")
+    site.bring_up("--limit", "r01t03,slurm_controller")
     site.wait_for({"r01t03": "idle"}, 60)
     assert site.ctl("timeout 30 srun --nodelist=r01t03 hostname") == "r01t03\n"
     assert site.key("ctl") == key == site.key("r01t03"), "a key is created once"
@@ -521,10 +521,10 @@ def test_a_tray_with_a_job_is_not_removed(site: Site, job: dict[str, Any]) -> No
     del document["trays"]["r01t02"]
     other = site.fabric_file.with_name("other.json")
     other.write_text(json.dumps(document, sort_keys=True, indent=1) + "\n")
-    done = site.bring_up("-e", f"slurm_fabric_file={other}", "--limit", "ctl", check=False)
+    done = site.bring_up("-e", f"slurm_fabric_file={other}", "--limit", "slurm_controller", check=False)
     assert f"r01t02 is no longer in the fabric file and still runs job {job['id']}" in done.stdout
     assert "NodeName=r01t[01-04] " in site.ctl("cat /etc/slurm/nvlink_nodes.conf")
-    done = site.bring_up("-e", json.dumps({"slurm_tiers": TIERS}), "--limit", "ctl", check=False)
+    done = site.bring_up("-e", json.dumps({"slurm_tiers": TIERS}), "--limit", "slurm_controller", check=False)
     assert f"Partition all is no longer in the option partitions and still has job {job['id']}" in done.stdout
     assert undisturbed(site, job)
 

@@ -72,7 +72,7 @@ exit 0
 
 @dataclass(frozen=True)
 class DesiredState:
-    """The settings of a tray. ``key``: the cluster's key as bytes; empty only in check mode before there is one."""
+    """The settings of a tray. ``key``: the cluster's key as bytes; if empty, the tray keeps the one that it has."""
 
     packages: Sequence[str]
     auth: str
@@ -95,9 +95,10 @@ class Measurement:
 
 def prepare(host: Host, desired: DesiredState) -> Measurement:
     """Do everything but start slurmd."""
-    if not desired.key and not host.check:
+    if not desired.key and not host.check and read(keys.path(desired.auth)) is None:
         raise SlurmError(
-            "The Slurm controller has no authentication key yet: run once without --limit, which creates one."
+            "This tray has no authentication key, and no Slurm controller of this run has given it one: run"
+            " slurm_bringup with the Slurm controllers in --limit."
         )
     host.install(desired.packages, masked=(UNIT, keys.MUNGE_UNIT))
     if desired.key:

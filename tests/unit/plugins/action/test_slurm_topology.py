@@ -155,6 +155,18 @@ def test_a_tray_without_a_leaf_is_left_out_with_a_warning(
     assert result["warnings"] == ["The tree scaleout leaves out r01t02, r02t01, r02t02, which have no leaf."]
 
 
+def test_a_fact_of_a_tray_gives_it_no_switch(run_action: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    variables: dict[str, Any] = {
+        f"r0{rack}t0{tray}": {"leaf": "leaf1", "spine": "a"} for rack in (1, 2) for tray in (1, 2)
+    }
+    variables["r01t02"] = {"leaf": "leaf1", "spine": "b", "ansible_facts": {"spine": "b"}}
+    given, result = module_options(
+        run_action, monkeypatch, clustered(tmp_path), variables, other_topologies=[dict(TREE)]
+    )
+    assert given["other_topologies"][0]["switches"][-1] == {"switch": "leaf1", "nodes": "r01t01"}
+    assert result["warnings"] == ["The tree scaleout leaves out r01t02, which have no leaf."]
+
+
 def test_a_leaf_with_two_spines_is_one_sentence(
     run_action: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,0 +1,192 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a tray's answers and facts change in a run of slurm_bringup: its own line alone. In check mode, on this machine.
+
+tests/integration/test_slurm_role.py has the whole playbook on bare hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
+
+from . import hostile
+from .commands import ansible
+
+GRACE = {
+    "CPUs": 144,
+    "Boards": 1,
+    "SocketsPerBoard": 2,
+    "CoresPerSocket": 72,
+    "ThreadsPerCore": 1,
+    "RealMemory": 877568,
+}
+TRAYS = ("r01t01", "r01t02", "r01t03", "r01t04")
+ODD, *OTHERS = TRAYS
+HONEST: dict[str, Any] = {"hardware": GRACE, "channel_count": 2048}
+
+
+class Site:
+    """A controller and four trays on this machine; a tray's answers to slurm_tray are those given here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.conf_dir = folder / "slurm"
+        self.conf_dir.mkdir()
+        # Kept in each run, so it shows whose folder was read.
+        (self.conf_dir / cluster.CONF).write_text("Include mine.conf\n")
+        self.hosts: dict[str, Any] = {"ctl": {"ansible_python_interpreter": sys.executable}}
+        (folder / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=len(TRAYS), split=())))
+        for tray in TRAYS:
+            self.answer(tray, HONEST, "slurm_tray")
+
+    def answer(self, tray: str, answer: dict[str, Any], only: str | None = None) -> None:
+        python = hostile.write_python(self.folder / f"python-{tray}", answer, only, real=sys.executable)
+        self.hosts[tray] = {"ansible_python_interpreter": str(python)}
+
+    def run(self, *arguments: str, **environment: str) -> str:
+        """The output of slurm_bringup in check mode, after a play of the site that reads all facts."""
+        inventory = {
+            "all": {
+                "hosts": self.hosts,
+                "vars": {
+                    "ansible_connection": "local",
+                    "fabric_file": str(self.folder / "fabric.json"),
+                    "slurm_conf_dir": str(self.conf_dir),
+                    "slurm_tray_packages": ["base-files"],
+                    "slurm_controller_packages": ["base-files"],
+                    "slurm_accounting": False,
+                },
+                "children": {
+                    "slurm_controller": {"hosts": {"ctl": {}}},
+                    "nvlink": {"hosts": {tray: {} for tray in TRAYS}},
+                },
+            }
+        }
+        (self.folder / "hosts.yml").write_text(json.dumps(inventory))
+        facts = {"ansible.builtin.setup": {"gather_subset": ["!all", "!min"]}}
+        plays = [
+            {"hosts": "nvlink", "gather_facts": False, "tasks": [facts]},
+            {"import_playbook": "rackscale.nvlink.slurm_bringup"},
+        ]
+        (self.folder / "site.yml").write_text(json.dumps(plays))
+        done = ansible(
+            "ansible-playbook",
+            *("-i", self.folder / "hosts.yml", self.folder / "site.yml", "--check", "--diff", *arguments),
+            check=False,
+            **environment,
+        )
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The files of a run in which all trays are honest."""
+    files = written(Site(tmp_path_factory.mktemp("honest")).run())
+    assert set(files) == set(cluster.NAMES)
+    return files
+
+
+def written(output: str) -> dict[str, str]:
+    """The files of slurmctld that a run in check mode would write, by name."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in output.splitlines():
+        header = re.fullmatch(r"\+\+\+ after: (\S+)", line)
+        if header:
+            name = header.group(1)
+            assert name not in found, "one run writes a file once"
+            found[name] = []
+        elif name and line.startswith("+"):
+            found[name].append(line[1:])
+        elif line.startswith(("TASK", "PLAY")):
+            name = ""
+    return {name: "".join(f"{line}\n" for line in lines) for name, lines in found.items()}
+
+
+def failed(output: str) -> dict[str, int]:
+    return {host: int(count) for host, count in re.findall(r"^(\S+) +: .* failed=(\d+)", output, re.MULTILINE)}
+
+
+# Of no use to anyone but the hosts' own attacker: the folder, the controllers, the settings and the names of its files.
+INJECTED = {
+    "slurm_conf_dir": "/tmp/elsewhere",  # never made, in check mode
+    "slurm_controllers": [ODD],
+    "slurm_settings": {"SlurmdUser": "hostile", "Prolog": "/tmp/hostile"},
+    "slurm_os_family": "../../../../etc/hostile",
+    "slurm_start_drained": list(OTHERS),
+    "slurm_fabric_file": "/tmp/hostile.json",
+}
+
+
+@pytest.mark.parametrize(("inject", "serial"), [("true", "100%"), ("true", "1"), ("false", "1")])
+def test_facts_of_a_first_tray_have_no_effect_on_the_controller(
+    site: Site, expected: dict[str, str], inject: str, serial: str
+) -> None:
+    site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_tray")
+    output = site.run("-e", f"slurm_serial={serial}", ANSIBLE_INJECT_FACT_VARS=inject)
+    made = written(output)
+    for name in (cluster.CONF, cluster.CGROUP, cluster.GRES):
+        assert made[name] == expected[name]
+    assert "Include mine.conf" in output
+    assert "hostile" not in "".join(made.values())
+    assert failed(output) == {"ctl": 0, ODD: 1, **dict.fromkeys(OTHERS, 0)}, output
+    assert re.search(rf"The facts of {ODD} set slurm_", output)
+    records = hardware.parse_nodes(made[cluster.NODES])
+    assert records == dict.fromkeys(TRAYS, GRACE)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"hardware": {}},
+        {"hardware": {**GRACE, "RealMemory": 1}, "channel_count": 2},
+        {"hardware": {**GRACE, "CoresPerSocket": -72}, "channel_count": -1},
+        {"hardware": "\ud800", "channel_count": [1], "ansible_facts": {"slurm_conf_dir": "/tmp/elsewhere"}},
+    ],
+    ids=["empty", "small", "negative", "surrogate"],
+)
+def test_impossible_hardware_of_a_tray_changes_no_other_line(
+    site: Site, expected: dict[str, str], answer: dict[str, Any]
+) -> None:
+    site.answer(ODD, {**HONEST, **answer}, "slurm_tray")
+    output = site.run()
+    made = written(output)
+    assert made == expected, output
+    assert ODD in "".join(re.findall(r"\[WARNING\].*", output)), "it is reported"
+
+
+@pytest.mark.parametrize("limit", [f"{ODD},localhost", ODD, "nvlink"])
+def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site, limit: str) -> None:
+    output = site.run("--limit", limit)
+    assert f"ctl of slurm_controllers is not in this run: use --limit {limit},ctl." in output
+    assert "Install slurmd" not in output
+    assert output.count("fatal: [") == 1
+
+
+def test_a_limit_with_the_controller_configures_that_tray(site: Site) -> None:
+    output = site.run("--limit", f"{ODD},slurm_controller")
+    assert failed(output) == {"ctl": 0, ODD: 0}
+    assert set(hardware.parse_nodes(written(output)[cluster.NODES])) == set(TRAYS)
+
+
+def test_a_tray_that_fails_alone_in_its_batch_ends_nothing(site: Site) -> None:
+    site.answer(TRAYS[-1], {"failed": True, "msg": "no space left"}, "slurm_tray")
+    output = site.run("-e", "slurm_serial=3")
+    assert failed(output) == {"ctl": 0, **dict.fromkeys(TRAYS[:-1], 0), TRAYS[-1]: 1}
+    assert "The tray was not prepared: no space left" in output
+    assert set(written(output)) == set(cluster.NAMES)
