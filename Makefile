@@ -12,7 +12,7 @@ RACKS ?= 2
 SUITE ?= trixie
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo unit check test test-cold test-all soak bench reference screenshot docs lab lab-down build clean
+.PHONY: help venv demo unit check test test-cold test-all soak fuzz bench reference screenshot docs lab lab-down build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -44,6 +44,9 @@ test-all: venv ## The long gates too: 36 trays on both Slurm versions
 
 soak: venv ## 200 rounds of random faults and repairs on 36 trays of the lab (root)
 	@$(RUN)/python tests/soak/live.py
+
+fuzz: venv ## 100,000 inputs for each reader of something that others wrote (hours; FUZZ_EXAMPLES=N for fewer)
+	@FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-100000} $(RUN)/python -m pytest -q -n auto tests/fuzz
 
 bench: venv ## Measure at 10,368 trays and print the table of docs/performance.md
 	@$(RUN)/python tests/bench/run.py

@@ -83,18 +83,21 @@ def unpack(packed: Any) -> Merged | None:
     """Restore the data of pack(); None for data of another format."""
     if not isinstance(packed, Mapping) or packed.get("format") != FORMAT:
         return None
-    observations = [
-        Observation(
-            **{
-                **row,
-                "identity": row["identity"] and tuple(row["identity"]),
-                "majority": row["majority"] and tuple(row["majority"]),
-                "block": row["block"] and tuple(row["block"]),
-                "gpu_uuids": tuple(row["gpu_uuids"]),
-                "addresses": tuple(Address(*address) for address in row["addresses"]),
-                "findings": tuple(row["findings"]),
-            }
-        )
-        for row in packed["observations"]
-    ]
-    return Merged(observations, [dict(row) for row in packed["findings"]])
+    try:
+        return Merged([_unpacked(row) for row in packed["observations"]], [dict(row) for row in packed["findings"]])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _unpacked(row: Mapping[str, Any]) -> Observation:
+    return Observation(
+        **{
+            **row,
+            "identity": row["identity"] and tuple(row["identity"]),
+            "majority": row["majority"] and tuple(row["majority"]),
+            "block": row["block"] and tuple(row["block"]),
+            "gpu_uuids": tuple(row["gpu_uuids"]),
+            "addresses": tuple(Address(*address) for address in row["addresses"]),
+            "findings": tuple(row["findings"]),
+        }
+    )

@@ -116,7 +116,7 @@ def load_proposal(path: str) -> Proposal | None:
     document = decode(read(file), file)
     check_version(document, file)
     for key, kind in _FIELDS.items():
-        if not isinstance(document.get(key), kind):
+        if key not in document or not isinstance(document[key], kind):
             raise FabricFileError(f"{file}: {key} is missing or has a wrong type; discover again to write a valid one")
     if not all(isinstance(row, dict) and row.keys() == Change.__annotations__.keys() for row in document["changes"]):
         raise FabricFileError(f"{file}: changes has an entry that is not a change; discover again")

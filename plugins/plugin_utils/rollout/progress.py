@@ -88,12 +88,15 @@ def read(path: str) -> dict[str, Unfinished]:
             document = json.load(file)
         if document["schema_version"] != SCHEMA_VERSION:
             raise ValueError("schema_version")
-        return {name: Unfinished(row["state"], row["trays"]) for name, row in document["cliques"].items()}
+        rows = {name: Unfinished(row["state"], dict(row["trays"])) for name, row in document["cliques"].items()}
+        if not all(isinstance(text, str) for row in rows.values() for text in (row.state, *row.trays.values())):
+            raise ValueError("cliques")
+        return rows
     except OSError as error:
         raise RolloutError(
             f"rollout_resume: {path} cannot be read ({error.strerror}); a complete rollout removes its progress file"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise RolloutError(
             f"rollout_resume: {path} is not the progress file of a rollout; give the path of one"
         ) from None

@@ -1,0 +1,468 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The fuzz targets: each reader of something that others wrote, its inputs, and the errors that it may raise.
+
+A target calls a reader and then what is done with its result first, so that a reader is not praised for returning what
+its caller fails on. Only the errors of its area may escape; anything else is a defect, and so is a call that takes
+longer than LIMIT seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.rackscale.nvlink.plugins.inventory import fabric as inventory
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, interfaces, nvidia_smi
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation as simulated
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, packages, status
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files as imex_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware, nodes, rules, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf as slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts, slurm_tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import (
+    expressions,
+    inventory_vars,
+    live,
+    probe,
+    schemas,
+    sources,
+    trust,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values as dra_values
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses, fabric_file, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal, running_jobs, verdict
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
+    SourceError,
+    ansible_facts,
+    kubernetes,
+    rest,
+    simulation,
+    topograph,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import junit, tools
+from hypothesis import strategies as st
+
+from . import samples
+from .inputs import changed, data, encoded, texts
+
+NOW = "2026-11-21T05:00:00Z"
+LIMIT = 10.0
+FIXTURES = Path(__file__).resolve().parents[1] / "unit" / "fixtures"
+
+
+class Target(NamedTuple):
+    """A reader with its inputs; `errors` are the classes that may escape."""
+
+    name: str
+    read: Callable[[Any], Any]
+    inputs: st.SearchStrategy[Any]
+    errors: tuple[type[Exception], ...] = ()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+FABRIC, STATE = live.provisional(simulation.discover({"racks": 2, "trays_per_rack": 2}, NOW).observations, NOW)
+FACTS = next(iter(simulated.fleet(racks=1, trays_per_rack=1, gpus_per_tray=2, observed_at=NOW).values()))
+SCHEMA = schemas.of_return(fabric_facts.RETURN)
+_SCRATCH = tempfile.TemporaryDirectory(prefix="nvlink-fuzz-")
+FOLDER = Path(_SCRATCH.name)
+
+
+def _decoded(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+def _file(name: str, content: bytes | str) -> str:
+    path = FOLDER / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+# ------------------------------------------------------------------------------------------------- files of the site
+
+
+def read_fabric(content: bytes) -> None:
+    fabric = fabric_file.parse(content, "fabric.json")
+    inventory_vars.plan(fabric, None)
+    assert fabric_file.parse(fabric_file.serialise(fabric), "again") == fabric
+
+
+def read_state(content: bytes) -> None:
+    _file("s.state.json", content)
+    state = fabric_file.load_state(str(FOLDER / "s.json"))
+    assert state is not None
+    inventory_vars.plan(FABRIC, state)
+    fabric_file.serialise(state)
+
+
+def read_proposal(content: bytes) -> None:
+    _file("p.proposed.json", content)
+    path = str(FOLDER / "p.json")
+    found = proposal.load_proposal(path)
+    assert found is not None
+    accepted = proposal.accept(path, found.sha256, None)
+    proposal.diff_text(None, fabric_file.parse(accepted.data, path), accepted.changes)
+    accepted.encode()
+
+
+def _signed(document: Any) -> Any:
+    """A proposal whose sha256 fits its fabric, as whoever can write the file can make it."""
+    with contextlib.suppress(LookupError, TypeError, ValueError, RecursionError, AttributeError):
+        document["sha256"] = hashlib.sha256(fabric_file.encode(document["fabric"])).hexdigest()
+    return document
+
+
+def read_progress(content: bytes) -> None:
+    path = _file("progress.json", content)
+    progress.summary(progress.read(path), path, "imex")
+
+
+def read_verdict(content: bytes) -> None:
+    document = json.loads(content)
+    verdict.verdict(document, "verdict.json")
+
+
+def read_junit(rows: list[dict[str, str]]) -> None:
+    """Texts of a verdict, trays' among them, in the XML that a CI server reads."""
+    document = {"layers": {"fabric": "checked", "slurm": "skipped: no Slurm"}, "checked_at": NOW, "failures": rows}
+    ElementTree.fromstring(junit.render(document, ["r01", "r02"]))
+
+
+def _failure_texts() -> dict[str, st.SearchStrategy[str]]:
+    free = ("message", "cause", "remediation")
+    return {key: st.text(max_size=20) if key in free else st.just(value) for key, value in samples.FAILURE.items()}
+
+
+def read_rehearsal(content: bytes) -> None:
+    rehearsal.rehearsed(json.loads(content), "rehearsal.json")
+
+
+def read_inventory(document: Any) -> None:
+    """The inventory file as the plugin checks it, before it queries anything."""
+    known = yaml.safe_load(inventory.DOCUMENTATION)["options"]
+    plugin = SimpleNamespace(option_definitions=known, NAME=inventory.InventoryModule.NAME)
+    if isinstance(document, dict):
+        inventory.InventoryModule._check_config(plugin, document)  # type: ignore[arg-type]
+        sources.check_names(document["sources"])
+
+
+def read_kubeconfig(document: Any) -> None:
+    content = document if isinstance(document, bytes) else yaml.safe_dump(document, allow_unicode=True).encode()
+    path = _file("kubeconfig", content)
+    kubeconfig.client_config(Options({"kubeconfig": path}, ("kubeconfig", "context"), "kubernetes"))
+
+
+def read_cache(packed: Any) -> None:
+    live.unpack(packed)
+
+
+# ------------------------------------------------------------------------------------------------ what trays answer
+
+
+def _placed(observation: Observation) -> None:
+    """What is done with an observation: it is placed next to a good tray, and the result is written as JSON."""
+    others = simulation.discover({"racks": 1, "trays_per_rack": 2}, NOW).observations
+    fabric, state = live.provisional([*others, observation], NOW)
+    fabric_file.parse(fabric_file.serialise(fabric), "fabric.json")
+    fabric_file.check_schema(fabric_file.decode(fabric_file.serialise(state), "state"), "state-1", "state")
+
+
+def read_answer(result: Any) -> None:
+    """A module's result: through the edge of the action plugin, then as the observation of its tray."""
+    if isinstance(result, dict):
+        accepted = trust.accepted("t1", result, SCHEMA)
+        json.dumps(accepted).encode()
+        _placed(ansible_facts.observe("t1", accepted))
+    _placed(ansible_facts.observe("t1", result))
+
+
+def read_probe(output: bytes) -> None:
+    facts = probe.facts_in(output)
+    if facts is not None:
+        _placed(ansible_facts.from_facts("t1", facts, "ssh"))
+
+
+def _probe_output(facts: Any, before: bytes, after: bytes) -> bytes:
+    return before + probe.BEGIN.encode() + json.dumps(facts).encode() + probe.END.encode() + after
+
+
+def read_boot(rows: Any) -> None:
+    own = {"clique": "r01", "generation": 3, "sha256": "a" * 64}
+    answers = {str(name): row for name, row in rows.items() if isinstance(row, dict)} if isinstance(rows, dict) else {}
+    boot.decide(own, answers, 3)
+
+
+def read_imex_record(content: bytes) -> None:
+    imex_files.parse_record(content.decode("utf-8", "replace"))
+    boot.read_record(_file("record", content))
+
+
+def read_imex_domain(text: str) -> None:
+    status.parse_state(text)
+    status.parse_row(text, 0)
+    status.parse_domain(text)
+
+
+def read_imex_config(text: str) -> None:
+    imex_files.check_settings(imex_files.Config(text).settings())
+
+
+def read_imex_nodes(text: str) -> None:
+    parsed = imex_files.parse_nodes(text)
+    imex_files.own_id(parsed.entries, ["198.51.100.1"], ["r01t01"])
+    if not parsed.wrong:
+        assert imex_files.parse_nodes(imex_files.render_nodes(parsed.entries)).entries == parsed.entries
+
+
+def read_packages(text: str) -> None:
+    for offers in (packages.parse_madison(text), packages.parse_repoquery(text)):
+        packages.choose(offers, "580.95.05")
+
+
+# -------------------------------------------------------------------------------------------------- Slurm's own files
+
+
+def read_hosts(text: str) -> None:
+    names = hostlist.expand(text)
+    assert sorted(hostlist.expand(hostlist.fold(names))) == sorted(names)
+
+
+def read_slurm_conf(text: str) -> None:
+    _file("slurm.conf", text)
+    slurm_conf.read_slurm_conf(str(FOLDER))
+    cluster.settings(text)
+    cluster.partitions(text)
+    cluster.included(text)
+
+
+def read_topology_yaml(text: str) -> None:
+    for topology in slurm_files.parse(text, YAML):
+        _ = topology.fingerprint
+    slurm_files.own_topologies(text)
+
+
+def read_topology_conf(text: str) -> None:
+    for topology in slurm_files.parse(text, CONF):
+        _ = topology.fingerprint
+
+
+def read_scontrol(text: str) -> None:
+    slurm_files.parse_show_topology(text)
+    slurm_files.parse_records(text)
+    slurm_files.parse_config(text)
+
+
+def read_tiers_option(rows: Any) -> None:
+    """The option as its argument_spec lets it through."""
+    try:
+        checked = ArgumentSpecValidator({"tiers": slurm_tiers.ARGUMENT_SPEC["tiers"]}).validate({"tiers": rows})
+    except TypeError:  # Ansible's own, for a suboption that is no mapping: it ends there with a message of Ansible
+        return
+    if not checked.error_messages:
+        rows = checked.validated_parameters["tiers"] or []
+        blocks = [Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02", ("r02t01",), "r02t01")]
+        tiers.build(rows, blocks, {"r01": "r01", "r02": "r02"}, {}, (25, 11, 0))
+
+
+def read_bandwidth(text: str) -> None:
+    for reader in (tools.nvbandwidth, tools.nccl_tests, tools.dcgmi_diag, tools.dcgmi_mndiag):
+        with contextlib.suppress(tools.ToolError):
+            reader(text)
+
+
+# ------------------------------------------------------------------------------------------------- what servers answer
+
+_FIELDS = {
+    "name": "name",
+    "clique": "clique",
+    "cluster_uuid": "uuid",
+    "clique_id": "id",
+    "chassis_serial": "serial",
+    "gpu_uuids": "gpus",
+    "addresses": "addresses",
+    "health": "health",
+}
+
+
+def read_rest(document: Any) -> None:
+    path = _file("rest.json", json.dumps(document))
+    for row in rest.discover({"file": path, "trays": "trays[]", "fields": _FIELDS}, NOW).observations:
+        _placed(row)
+
+
+def read_node(node: Any) -> None:
+    kubernetes._has_gpus(node)
+    expression = expressions.Expression("metadata.name", "kubernetes: tray_name")
+    for found in (kubernetes._observation(node, None, None, NOW), kubernetes._observation(node, expression, None, NOW)):
+        if found is not None:
+            _placed(found)
+
+
+def read_topograph(text: str) -> None:
+    for block in topograph.read(text):
+        for node in hostlist.expand(block.hostlist)[:5]:
+            found = topograph._observation(node, block, None, None, NOW)
+            if found is not None:
+                _placed(found)
+
+
+def read_expression(pair: tuple[str, Any]) -> None:
+    expressions.Expression(pair[0], "rest: trays")(pair[1])
+
+
+def read_values(own: Any) -> None:
+    dra_values.check_values(dra_values.build("compute_domains", own), samples.CHART, "nvidia-dra-driver-gpu")
+
+
+_FABRIC, _STATE = FABRIC.as_dict(), STATE.as_dict()
+_PROPOSED = json.loads(proposal.propose(None, FABRIC, [], [], NOW).encode())
+_RESULT = {"changed": False, "ansible_facts": {"nvlink_fabric": FACTS}, "findings": []}
+_SMI = [path.read_text() for path in sorted((FIXTURES / "nvidia_smi").glob("*.xml"))]
+
+TARGETS = [
+    Target("fabric-file", read_fabric, encoded(data(_FABRIC)), (FabricFileError,)),
+    Target("state", read_state, encoded(data(_STATE)), (FabricFileError,)),
+    Target("proposal", read_proposal, encoded(data(_PROPOSED).map(_signed)), (FabricFileError,)),
+    Target("progress-file", read_progress, encoded(data(samples.PROGRESS)), (waves.RolloutError,)),
+    Target("verdict-file", read_verdict, data(samples.VERDICT).map(_json), (verdict.VerdictError,)),
+    Target("junit", read_junit, st.lists(st.fixed_dictionaries(_failure_texts()), max_size=4)),
+    Target("rehearsal-file", read_rehearsal, data(samples.REHEARSAL).map(_json), (rehearsal.RehearsalError,)),
+    Target("inventory-options", read_inventory, data(samples.INVENTORY), (SourceError,)),
+    Target("inventory-cache", read_cache, data(live.pack(live.Merged([], []))), (NvlinkError,)),
+    Target(
+        "kubeconfig",
+        read_kubeconfig,
+        st.one_of(st.binary(max_size=300), data(samples.KUBECONFIG)),
+        (SourceError, NvlinkError),
+    ),
+    Target("facts-answer", read_answer, data(_RESULT)),
+    Target(
+        "probe-answer",
+        read_probe,
+        st.one_of(
+            st.binary(max_size=200), st.builds(_probe_output, data(FACTS), st.binary(max_size=9), st.binary(max_size=9))
+        ),
+    ),
+    Target(
+        "nvidia-smi",
+        nvidia_smi.parse_xml,
+        texts(*_SMI, words=('<gpu id="x">', "</gpu>", "<fabric>", "<uuid>", '<!DOCTYPE x [<!ENTITY a "b">]>', "&a;")),
+        (nvidia_smi.NvidiaSmiError,),
+    ),
+    Target("ip-addresses", interfaces.parse, encoded(data(samples.IP)).map(_decoded)),
+    Target(
+        "imex-ctl",
+        read_imex_domain,
+        st.one_of(texts(*samples.IMEX_TABLES), encoded(data(samples.IMEX_DOMAIN)).map(_decoded)),
+        (status.StatusError,),
+    ),
+    Target("imex-config", read_imex_config, texts(samples.IMEX_CONFIG), (ImexError,)),
+    Target("imex-nodes", read_imex_nodes, texts("198.51.100.1\n198.51.100.2\nr01t03\n")),
+    Target("imex-record", read_imex_record, encoded(data(samples.IMEX_RECORD))),
+    Target("imex-peers", read_boot, data({"a": samples.IMEX_RECORD, "b": samples.IMEX_RECORD})),
+    Target("package-lists", read_packages, texts(samples.MADISON)),
+    Target(
+        "host-lists",
+        read_hosts,
+        texts("r[01-02]t[01-18],cpu1", "a[1-65536][1][1]", "n1 n2,n[3,5-7]"),
+        (hostlist.HostlistError,),
+    ),
+    Target(
+        "slurm-conf",
+        read_slurm_conf,
+        texts(samples.SLURM_CONF, words=("include ", "NodeName=", "Topology=")),
+        (SlurmError,),
+    ),
+    Target(
+        "topology-yaml",
+        read_topology_yaml,
+        texts(samples.TOPOLOGY_YAML, words=("- ", "blocks:", "|", ">")),
+        (SlurmError,),
+    ),
+    Target(
+        "topology-conf",
+        read_topology_conf,
+        texts(samples.TOPOLOGY_CONF, words=("BlockName=", "BlockSizes=", "Nodes=")),
+        (SlurmError,),
+    ),
+    Target(
+        "scontrol",
+        read_scontrol,
+        texts(samples.SCONTROL, words=("BlockName=", "BlockIndex=")),
+        (SlurmError, hostlist.HostlistError),
+    ),
+    Target("scontrol-nodes", nodes.parse, texts(samples.SCONTROL_NODES), (SlurmError,)),
+    Target("slurmd-c", hardware.parse_slurmd, texts(samples.SLURMD_C)),
+    Target("node-lines", hardware.parse_nodes, texts(samples.SLURM_CONF), (SlurmError,)),
+    Target("slurm-version", rules.parse_version, texts("slurm-wlm 24.11.5", "slurm 25.11.0-0rc1"), (SlurmError,)),
+    Target("partitions-file", tiers.parse, texts(samples.PARTITIONS)),
+    Target(
+        "squeue",
+        lambda text: running_jobs.running_jobs(text.splitlines()),
+        texts("12 r01t[01-02]\n13_4 r02t01\n"),
+        (running_jobs.RunningJobsError,),
+    ),
+    Target("tiers", read_tiers_option, data(samples.TIERS), (SlurmError,)),
+    Target(
+        "tier-times",
+        lambda text: tiers.parse_time(text, "tiers"),
+        texts("1-02:03:04", "UNLIMITED", "60"),
+        (SlurmError,),
+    ),
+    Target("benchmarks", read_bandwidth, texts(*samples.BENCHMARKS)),
+    Target("rest", read_rest, data(samples.REST), (NvlinkError,)),
+    Target("kubernetes-node", read_node, data(samples.NODE)),
+    Target(
+        "topograph",
+        read_topograph,
+        texts(samples.TOPOLOGY_YAML, samples.TOPOLOGY_CONF, words=("# block1=", "- ")),
+        (SlurmError, hostlist.HostlistError),
+    ),
+    Target(
+        "expressions",
+        read_expression,
+        st.tuples(
+            texts(
+                "trays[?a=='b'].{x: lower(y)}",
+                "split('-', name)[0]",
+                "sub('a+', 'b', name)",
+                words=("||", "@", "lower(", "pick(", "[?", "`", "&"),
+            ),
+            changed({"name": "a", "trays": [{"a": "b", "y": "Z"}]}),
+        ),
+        (SourceError,),
+    ),
+    Target(
+        "networks",
+        lambda rows: addresses.networks(rows),
+        st.lists(texts("198.51.100.0/24", "2001:db8::/64", words=("/", ".", "::")), max_size=3),
+        (NvlinkError,),
+    ),
+    Target("dra-values", read_values, data(samples.DRA_VALUES), (DraError,)),
+]

@@ -1,0 +1,76 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Each reader of something that others wrote raises its own errors alone, and answers in time.
+
+`make test` tries a few hundred inputs a target, `make fuzz` 100,000.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .targets import LIMIT, TARGETS, Target
+
+
+class TooSlow(BaseException):
+    """Not an Exception: no reader catches it."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise TooSlow(f"it took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
+@given(random=st.data())
+def test_only_its_own_errors_escape(target: Target, random: st.DataObject) -> None:
+    given_input: Any = random.draw(target.inputs, label=target.name)
+    with limited(LIMIT):
+        try:
+            target.read(given_input)
+        except target.errors as error:
+            if not str(error):
+                pytest.fail("an error is a sentence")
+
+
+def test_a_reader_that_raises_or_hangs_is_seen() -> None:
+    """The targets above are able to fail: a foreign error passes, and an endless reader is stopped."""
+    with pytest.raises(ZeroDivisionError):
+        test_only_its_own_errors_escape.hypothesis.inner_test(  # type: ignore[attr-defined]
+            Target("bad", lambda _value: 1 // 0, st.none(), (KeyError,)), Drawn(None)
+        )
+    with pytest.raises(TooSlow), limited(0.1):
+        endless()
+
+
+def endless() -> None:
+    while True:
+        pass
+
+
+class Drawn:
+    """A draw that gives one value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def draw(self, _strategy: Any, label: str = "") -> Any:
+        return self.value
