@@ -71,7 +71,7 @@ options:
     type: str
   allow_outdated:
     description: Trays that may keep an outdated node list when their clique's list changes, though this run does not
-      reach them.
+      reach them, or though they fail while their daemon runs.
     type: list
     elements: str
     default: []

@@ -63,9 +63,12 @@ def site(tmp_path: Path) -> Any:
 
 
 def test_a_tray_is_sent_no_file_of_the_controller(site: Any, tmp_path: Path) -> None:
-    canary = tmp_path / "id_ed25519"
+    # As the certificate: Ansible would hide the key's text in what it prints.
+    canary, other = tmp_path / "id_ed25519", tmp_path / "other"
     canary.write_text("THE CANARY\n")
-    facts = {"imex_tls": "site", "imex_tls_files": dict.fromkeys(("key", "certificate", "authority"), str(canary))}
+    other.write_text("another file\n")
+    paths = {"key": str(other), "certificate": str(canary), "authority": str(canary)}
+    facts = {"imex_tls": "site", "imex_tls_files": paths}
     plays = [{"import_playbook": "rackscale.nvlink.imex"}]
     # Its own IMEX stays as it is: check mode.
     options = ("--check", "-vvvv", "-e", "imex_owner=none", "-e", "imex_hosts=all")

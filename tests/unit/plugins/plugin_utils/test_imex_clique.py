@@ -104,6 +104,43 @@ def test_a_failed_member_that_does_not_run_is_outdated() -> None:
     assert (decision.blocked, decision.outdated) == (None, ("d",))
 
 
+def test_a_change_goes_on_without_a_failing_member_that_is_named() -> None:
+    """It holds up the others by a failure while its daemon runs, which only that member reports."""
+    broken = row(3, OLD, failed=True, msg="the driver\nis old {{ x }}")
+    rows = {tray: row(3, OLD, restart=True) for tray in TRAYS[:3]} | {"d": broken}
+    blocked = decide(rows).blocked
+    assert blocked is not None
+    assert "d failed (the driver is old { { x }})" in blocked
+    decision = decide(rows, allow_outdated=["d"])
+    assert (decision.blocked, decision.restart, decision.outdated) == (None, True, ("d",))
+
+
+# One member lies.
+
+
+def test_no_member_alone_changes_the_generation_of_a_list_that_most_have() -> None:
+    for lie in (row(9, OLD), row(2**31 - 1, NEW), row(0)):
+        assert decide({**{tray: row(7, NEW) for tray in TRAYS[1:]}, "a": lie}).generation == 7
+
+
+def test_no_member_alone_exhausts_the_generations() -> None:
+    """In a change, a claim counts only so far above the others."""
+    honest = {tray: row(7, OLD, restart=True) for tray in TRAYS[1:]}
+    assert 7 < decide({**honest, "a": row(2**31 - 1, OLD)}).generation < 2000
+    assert decide({"a": row(2**31 - 1, OLD), "b": row(2**31 - 1, OLD)}).generation == 2**31 - 1
+
+
+def test_the_record_of_a_tray_outside_the_run_is_that_which_most_members_read() -> None:
+    def reads(generation: int, sha256: str) -> dict[str, Any]:
+        return row(7, NEW, peers={CLIQUE.entries[3]: record(generation, sha256)})
+
+    rows = {"a": reads(9, OLD), "b": reads(7, NEW), "c": reads(7, NEW)}
+    assert decide(rows, TRAYS[:3]) == imex_clique.Decision(False, 7, ())
+    assert decide({**rows, "a": reads(7, NEW), "b": reads(6, OLD), "c": reads(6, OLD)}, TRAYS[:3]).blocked is not None
+    # Two that disagree: a person decides.
+    assert decide({tray: rows[tray] for tray in "ab"}, TRAYS[:2]).blocked is not None
+
+
 def test_records_of_another_clique_are_ignored() -> None:
     rows = {tray: row(1, NEW) for tray in TRAYS[:3]} | {"d": row(record=record(9, OLD, "r02"))}
     assert decide(rows).generation == 1
