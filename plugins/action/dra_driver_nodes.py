@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     DraError,
@@ -23,6 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 PAUSE = 2.0
 """Seconds between two snapshots."""
@@ -30,29 +30,28 @@ Result = dict[str, Any]
 LABEL, UNLABEL, DELETE_POD = "label", "unlabel", "delete_pod"
 
 
-class ActionModule(ActionBase):
+class ActionModule(GuardedAction):
     """Labels nodes, deletes old pods, waits. Nodes on which the plugin does not become ready are disabled again."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
-        result: Result = super().run(tmp, task_vars)
+    def act(self, task_vars: dict[str, Any]) -> Result:
         _spec, self.options = self.validate_argument_spec(
             argument_spec={"state": {"type": "str", "choices": ["present", "adopted", "absent"], "required": True}}
             | arguments.SPEC
         )
         self.options["waves"] = True
-        self.trays = arguments.trays(self.options["trays"], (task_vars or {}).get("hostvars") or {})
+        self.trays, self.findings = arguments.trays(self.options["trays"], task_vars.get("hostvars") or {})
         self.enabled: set[str] = set()
         try:
-            result.update(getattr(self, f"_{self.options['state']}")())
+            result: Result = getattr(self, f"_{self.options['state']}")()
         except NvlinkError as error:
             sentence = f"{str(error).rstrip('.')}."
             if self.options["state"] != "present":
                 raise AnsibleActionFail(sentence) from None
             # One host runs the task for the whole wave, so every tray gets the reason that the rollout records.
-            result.update(self._outcome(failures=dict.fromkeys(self.trays, sentence)))
+            return self._outcome(failures=dict.fromkeys(self.trays, sentence))
         return result
 
     def _snapshot(self) -> tuple[preflight.Snapshot, preflight.Plan]:
@@ -155,7 +154,8 @@ class ActionModule(ActionBase):
     ) -> Result:
         rows = ((LABEL, labelled), (UNLABEL, unlabelled), (DELETE_POD, replaced))
         changes = [{"action": action, "node": node} for action, nodes in rows for node in nodes]
-        result = {"changed": bool(changes), "changes": changes, "findings": [], "failures": dict(failures or {})}
+        findings = list(self.findings)
+        result = {"changed": bool(changes), "changes": changes, "findings": findings, "failures": dict(failures or {})}
         return {**result, **self._diff(unlabelled, labelled)}
 
     def _diff(self, before: Sequence[str], after: Sequence[str]) -> Result:

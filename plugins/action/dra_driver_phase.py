@@ -8,19 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import phases
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(GuardedAction):
     """Reads one cluster and returns findings and the inputs of later phases. Changes nothing."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "phase": {"type": "str", "choices": list(phases.INTERNAL), "required": True},
@@ -30,7 +29,6 @@ class ActionModule(ActionBase):
         )
         try:
             inputs = phases.Inputs(**options["inputs"])
-            result.update(phases.run(options, inputs, (task_vars or {}).get("hostvars") or {}))
+            return phases.run(options, inputs, task_vars.get("hostvars") or {})
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
-        return result

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import WARNING, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
@@ -30,18 +31,19 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topolo
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_facts import TrayFacts
 
 NAME = "k8s_topology"
 
 
-class ActionModule(ActionBase):
+class ActionModule(GuardedAction):
     """Applies a fabric file to one Kubernetes cluster, on the controller."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _spec, options = self.validate_argument_spec(
             argument_spec={
                 "fabric_file": {"type": "path", "required": True},
@@ -63,7 +65,7 @@ class ActionModule(ActionBase):
                 "label_writer": {"type": "str", "choices": list(k8s_labels.CHOICES), "default": k8s_labels.AUTO},
                 "pending_label_writer": {"type": "str", "choices": [k8s_labels.GFD, k8s_labels.DRA]},
                 "topograph": {"type": "str", "choices": ["report", "add", "finish"], "default": "report"},
-                "tray_cliques": {"type": "dict", "default": {}},
+                "trays": {"type": "list", "elements": "str", "default": []},
                 "allow_recreate": {"type": "bool", "default": False},
                 "runai": {"type": "dict", "no_log": True},
             }
@@ -72,14 +74,13 @@ class ActionModule(ActionBase):
         if self._task.check_mode and not os.path.exists(path):
             # In check mode of a new site no fabric file has been accepted yet.
             warning = f"{path}: does not exist yet, so no change can be shown; discover and accept it first."
-            return {**result, "changed": False, "changes": [], "findings": [], "warnings": [warning]}
+            return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
         try:
-            result.update(self._run(path, options))
+            return self._run(path, options, tray_facts.read(task_vars.get("hostvars") or {}, options["trays"]))
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
-        return result
 
-    def _run(self, path: str, options: dict[str, Any]) -> dict[str, Any]:
+    def _run(self, path: str, options: dict[str, Any], facts: Mapping[str, TrayFacts]) -> dict[str, Any]:
         if options["state"] == "absent" and options["topograph"] != "report":
             raise KubernetesError(
                 f"topograph: {options['topograph']} needs state: present; remove it with state: absent"
@@ -102,10 +103,13 @@ class ActionModule(ActionBase):
             allow_recreate=options["allow_recreate"],
             runai=bool(options["runai"]),
             pending=(options["pending_label_writer"],) if options["pending_label_writer"] else (),
-            gpus=_gpus(fabric, options["tray_cliques"]),
+            gpus=_gpus(fabric, facts),
         )
         plan = Planner(Cluster(options["api"], NAME), topology, desired).plan()
-        plan.findings[:0] = schedulers.problems(fabric, chosen)
+        plan.findings[:0] = [
+            *schedulers.problems(fabric, chosen),
+            *(row for tray in facts.values() for row in tray.findings),
+        ]
         runai: RunAi | None = None
         steps: list[Any] = []
         if options["runai"] and desired.present:
@@ -170,12 +174,12 @@ def _cluster(fabric: Fabric, cluster: Any, path: str) -> str | None:
     return str(cluster)
 
 
-def _gpus(fabric: Fabric, cliques: dict[str, Any]) -> dict[str, str | None]:
-    """Node -> the clique that its GPUs report, for the trays of the fabric file."""
+def _gpus(fabric: Fabric, facts: Mapping[str, TrayFacts]) -> dict[str, str | None]:
+    """Node -> the clique that its GPUs report, for the trays of the fabric file that have facts."""
     return {
-        fabric.trays[tray]["kubernetes_node"]: str(clique) if clique else None
-        for tray, clique in cliques.items()
-        if tray in fabric.trays
+        fabric.trays[name]["kubernetes_node"]: tray.fabric.get("clique")
+        for name, tray in facts.items()
+        if name in fabric.trays and tray.fabric is not None
     }
 
 

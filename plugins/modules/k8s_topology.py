@@ -17,7 +17,7 @@ description:
     O(runai) is set.
   - Ensures that exactly one of GPU Feature Discovery, the NVIDIA DRA driver and this module writes the node label
     C(nvidia.com/gpu.clique), on which all of them rely. Compares the labels with the fabric file and, with
-    O(tray_cliques), with the cliques that the trays' GPUs report.
+    O(trays), with the cliques that the trays' GPUs report.
   - The API server dry-runs everything before anything is written. Objects are written by server-side apply under the
     field manager C(rackscale.nvlink), labels and annotations of Nodes under field managers that start with that name.
   - Only objects with the label C(app.kubernetes.io/managed-by=rackscale.nvlink) are changed or deleted.
@@ -132,13 +132,13 @@ options:
     type: str
     choices: [report, add, finish]
     default: report
-  tray_cliques:
+  trays:
     description:
-      - The clique that the GPUs of each tray report, from the tray to C(nvlink_fabric.clique) of
-        M(rackscale.nvlink.fabric_facts). The labels are compared with it. Null means that the GPUs are in no clique.
-        Leave out trays without facts.
-    type: dict
-    default: {}
+      - Trays whose facts C(nvlink_fabric), as M(rackscale.nvlink.fabric_facts) returns them, are compared with the
+        labels. A tray without valid facts is not compared.
+    type: list
+    elements: str
+    default: []
   allow_recreate:
     description:
       - Whether an object may be deleted and created again where it cannot be changed in place. Workloads that name it

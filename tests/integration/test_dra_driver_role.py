@@ -63,7 +63,11 @@ class Site:
         self.helm = "4"
         self.plugins: Path | None = None
         (folder / "play.yml").write_text(yaml.safe_dump(PLAY))
-        facts = {"nvlink_fabric": world.fabric(), "nvlink_imex": world.imex(), "dra_driver_root_found": True}
+        facts = {
+            "nvlink_fabric": world.fabric(),
+            "nvlink_imex": world.imex(),
+            "dra_driver_root_files": world.root_files(),
+        }
         hosts = {}
         for node in nodes.of_scenario(scenario.parse(FOUR), running.version):
             clique = node["metadata"]["labels"][nodes.CLIQUE]

@@ -37,7 +37,11 @@ class Fleet(Site):
 
     def __init__(self, running: ControlPlane, folder: Path) -> None:
         super().__init__(running, folder)
-        facts = {"nvlink_fabric": world.fabric(), "nvlink_imex": world.imex(), "dra_driver_root_found": True}
+        facts = {
+            "nvlink_fabric": world.fabric(),
+            "nvlink_imex": world.imex(),
+            "dra_driver_root_files": world.root_files(),
+        }
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         hosts = {name: {**facts, **local} for name in sorted(FIRST | SECOND | THIRD)}
         self.fabric_file = folder / "fabric.json"

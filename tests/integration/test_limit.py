@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 
 from .commands import ansible
 
-PLAYBOOKS = ("accept", "demo", "discover", "edit", "render", "report", "site", "verify")
+PLAYBOOKS = ("accept", "demo", "discover", "edit", "kubernetes", "render", "report", "site", "verify")
 
 
 @pytest.mark.any_core

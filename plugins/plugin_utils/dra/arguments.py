@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError, preflight, values, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -42,19 +44,29 @@ def connection(options: Mapping[str, Any]) -> Options:
     return Options(client_options(options), keys, "dra_driver")
 
 
-def trays(names: Sequence[str], hostvars: Mapping[str, Any]) -> dict[str, preflight.Tray]:
-    """The facts of the trays, from an earlier task of this run or a fact cache."""
-    found = {}
-    for name in names:
-        variables = hostvars.get(name) or {}
-        facts = variables.get("ansible_facts") or {}
+def trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, preflight.Tray], list[Finding]]:
+    """(the trays with their facts, from an earlier task of this run or a fact cache; why facts are missing)."""
+    found: dict[str, preflight.Tray] = {}
+    findings: list[Finding] = []
+    for name, facts in tray_facts.read(hostvars, names).items():
+        node = facts.variables.get("nvlink_kubernetes_node") or name
+        if "{" in str(node):
+            node = hostvars[name]["nvlink_kubernetes_node"]
         found[name] = preflight.Tray(
-            node=str(variables.get("nvlink_kubernetes_node") or name),
-            fabric=facts.get("nvlink_fabric") or variables.get("nvlink_fabric"),
-            imex=facts.get("nvlink_imex") or variables.get("nvlink_imex"),
-            root=variables.get("dra_driver_root_found"),
+            node=str(node),
+            fabric=facts.fabric,
+            imex=facts.imex,
+            root=_root(facts.variables.get("dra_driver_root_files")),
         )
-    return found
+        findings += facts.findings
+    return found, findings
+
+
+def _root(result: Any) -> bool | None:
+    """Whether the role's search below the driver root found both programs; None for a tray without a result."""
+    if not isinstance(result, Mapping) or not isinstance(result.get("stdout"), str):
+        return None
+    return {line.rpartition("/")[2] for line in result["stdout"].splitlines()} == {"nvidia-smi", "libnvidia-ml.so.1"}
 
 
 def plan(options: Mapping[str, Any], version: Version, snapshot: preflight.Snapshot, **more: Any) -> preflight.Plan:

@@ -68,12 +68,12 @@ class Inputs:
     probe_domains: Sequence[str] = ()
 
 
-def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Mapping[str, Any]) -> dict[str, Any]:
+def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, Any]:
     """The result of a module; NvlinkError for wrong options and an API server that cannot be read."""
     version = versions.pinned(options["chart_version"])
     # A wrong shape fails before any request.
     values.build(options["shape"], options["values"])
-    trays = arguments.trays(options["trays"], hostvars)
+    trays, missing = arguments.trays(options["trays"], hostvars)
     ends = time.monotonic() + options["wait"]
     while True:
         # A new client for each snapshot, since a client has one deadline.
@@ -85,6 +85,9 @@ def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Mapping[str, Any])
         if not errors or time.monotonic() + PAUSE > ends:
             break
         time.sleep(PAUSE)
+    if options["phase"] in ("preflight", "checks"):
+        found = [*missing, *found]
+        errors = [row for row in found if row["severity"] == ERROR]
     if plan.waves and options["phase"] == "checks":
         found += waves.report_pending(snapshot, trays, plan)
     result: dict[str, Any] = {

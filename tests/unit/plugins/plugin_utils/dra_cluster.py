@@ -166,6 +166,11 @@ def installed() -> dict[str, Any]:
     }
 
 
+def root_files() -> dict[str, Any]:
+    """The registered result of the role's search for the driver's programs."""
+    return {"stdout": "/usr/bin/nvidia-smi\n/usr/lib64/libnvidia-ml.so.1"}
+
+
 def fabric(**more: Any) -> dict[str, Any]:
     healthy = {"summary": "healthy", "route_unhealthy": False}
     return {
