@@ -7,6 +7,7 @@ from __future__ import annotations
 
 VARIABLES = frozenset(
     (
+        "_slurm_configured",
         "_slurm_controller_addresses",
         "_slurm_epilog_dir",
         "_slurm_files",
@@ -14,6 +15,7 @@ VARIABLES = frozenset(
         "_slurm_key_paths",
         "_slurm_names",
         "_slurm_names_of",
+        "_slurm_prepared",
         "_slurm_prolog_dir",
         "_slurm_standby",
         "_slurm_state",

@@ -53,8 +53,8 @@ class Site:
         python = hostile.write_python(self.folder / f"python-{tray}", answer, only, real=sys.executable)
         self.hosts[tray] = {"ansible_python_interpreter": str(python)}
 
-    def run(self, *arguments: str, **environment: str) -> str:
-        """The output of slurm_bringup in check mode, after a play of the site that reads all facts."""
+    def run(self, *arguments: str, plays: list[dict[str, Any]] | None = None, **environment: str) -> str:
+        """The output of these plays (slurm_bringup) in check mode, after a play of the site that reads all facts."""
         inventory = {
             "all": {
                 "hosts": self.hosts,
@@ -74,11 +74,9 @@ class Site:
         }
         (self.folder / "hosts.yml").write_text(json.dumps(inventory))
         facts = {"ansible.builtin.setup": {"gather_subset": ["!all", "!min"]}}
-        plays = [
-            {"hosts": "nvlink", "gather_facts": False, "tasks": [facts]},
-            {"import_playbook": "rackscale.nvlink.slurm_bringup"},
-        ]
-        (self.folder / "site.yml").write_text(json.dumps(plays))
+        gather = {"hosts": "nvlink", "gather_facts": False, "tasks": [facts]}
+        plays = plays or [{"import_playbook": "rackscale.nvlink.slurm_bringup"}]
+        (self.folder / "site.yml").write_text(json.dumps([gather, *plays]))
         done = ansible(
             "ansible-playbook",
             *("-i", self.folder / "hosts.yml", self.folder / "site.yml", "--check", "--diff", *arguments),
@@ -190,3 +188,14 @@ def test_a_tray_that_fails_alone_in_its_batch_ends_nothing(site: Site) -> None:
     assert failed(output) == {"ctl": 0, **dict.fromkeys(TRAYS[:-1], 0), TRAYS[-1]: 1}
     assert "The tray was not prepared: no space left" in output
     assert set(written(output)) == set(cluster.NAMES)
+
+
+def test_one_play_of_the_role_does_the_same(site: Site, expected: dict[str, str]) -> None:
+    site.answer(ODD, {"ansible_facts": INJECTED, **HONEST}, "setup|slurm_tray")
+    # The hostile tray is the first host of the play.
+    play = {"hosts": "nvlink:slurm_controller", "gather_facts": False, "roles": ["rackscale.nvlink.slurm"]}
+    output = site.run(plays=[play], ANSIBLE_INJECT_FACT_VARS="true")
+    made = written(output)
+    assert made == expected, output
+    assert "Include mine.conf" in output
+    assert failed(output) == {"ctl": 0, ODD: 1, **dict.fromkeys(OTHERS, 0)}

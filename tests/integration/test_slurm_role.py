@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from . import hostile
 from .commands import ansible
 from .conftest import CHECKOUT, RunningLab, running_lab
 from .test_lab import wait_until
@@ -134,13 +135,15 @@ class Site:
             for tray in trays:
                 self.racks.exec(tray, "sh", "-ec", script)
 
-    def playbook(self, name: str | Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def playbook(
+        self, name: str | Path, *arguments: str, check: bool = True, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         inventories = ["-i", str(self.racks.inventory)]
         if self.fabric_file.exists():
             inventories += ["-i", str(self.inventory)]
         book = str(name) if isinstance(name, Path) else f"rackscale.nvlink.{name}"
         command = ["ansible-playbook", *inventories, book, "-e", f"@{self.vars}", *arguments]
-        done = ansible(*command, check=check, timeout=400)
+        done = ansible(*command, check=check, timeout=400, **environment)
         self.output += done.stdout + done.stderr
         return done
 
@@ -498,6 +501,46 @@ def test_a_tray_that_is_down_keeps_its_node_line_and_is_reinstalled(site: Site, 
     site.wait_for({"r01t03": "idle"}, 60)
     assert site.ctl("timeout 30 srun --nodelist=r01t03 hostname") == "r01t03\n"
     assert site.key("ctl") == key == site.key("r01t03"), "a key is created once"
+    assert undisturbed(site, job)
+
+
+INJECTED = {
+    "slurm_conf_dir": "/tmp/elsewhere",
+    "slurm_controllers": ["r01t01"],
+    "slurm_settings": {"SlurmdUser": "nobody", "Prolog": "/tmp/hostile"},
+    "slurm_allow_removal": True,
+}
+
+
+@day_two
+@pytest.mark.parametrize("facts", [INJECTED, {}], ids=["facts", "hardware"])
+def test_a_hostile_tray_changes_nothing_of_the_controller_and_of_others(
+    site: Site, job: dict[str, Any], facts: dict[str, Any]
+) -> None:
+    before = site.ctl("cat /etc/slurm/*.conf")
+    answer = {
+        "ansible_facts": facts,
+        "hardware": {"CPUs": 0, "Boards": -1, "RealMemory": 1},
+        "channel_count": 2,
+        "ansible_stats": {"data": {"hostile": 1}},
+    }
+    hostile.plant(site.racks, "r01t01", hostile.python_text(answer, "setup|slurm_tray", real=hostile.KEPT))
+    book = site.directory / "hostile.yml"
+    gather = {"hosts": "nvlink", "gather_facts": False, "tasks": [{"ansible.builtin.setup": {"gather_subset": "!all"}}]}
+    book.write_text(json.dumps([gather, {"import_playbook": "rackscale.nvlink.slurm_bringup"}]))
+    try:
+        done = site.playbook(
+            book, "-e", "slurm_serial=1", check=False, ANSIBLE_INJECT_FACT_VARS="true", ANSIBLE_SHOW_CUSTOM_STATS="true"
+        )
+    finally:
+        hostile.lift(site.racks, "r01t01")
+    assert site.ctl("cat /etc/slurm/*.conf") == before
+    assert site.ctl("ls /tmp/elsewhere 2>&1", check=False).startswith("ls: cannot access")
+    failed = dict(re.findall(r"^(\w+) +: .* failed=(\d+)", done.stdout, re.MULTILINE))
+    assert {host for host, count in failed.items() if count != "0"} == ({"r01t01"} if facts else set())
+    words = "The facts of r01t01 set slurm_allow_removal" if facts else "r01t01 reports impossible hardware"
+    assert words in done.stdout + done.stderr
+    assert "hostile" not in done.stdout.partition("PLAY RECAP")[2]
     assert undisturbed(site, job)
 
 

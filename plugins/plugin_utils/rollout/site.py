@@ -98,6 +98,9 @@ def _phases(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) 
             yield f"site_phases: {shown(name)} is not a phase{nearest(name, PHASES)}"
     if "slurm" in phases and not inventory.controllers:
         yield "group slurm_controller: is empty; add the host of slurmctld to it, or remove slurm from site_phases"
+    absent = [name for name in inventory.controllers if inventory.limit is not None and name not in inventory.limit]
+    if "slurm" in phases and inventory.slurm == "managed" and absent:
+        yield f"--limit: excludes {summarize(absent)}, without which Slurm is not installed; add slurm_controller to it"
     if {"imex", "kubernetes"} <= set(phases) and installs_dra_driver(inventory):
         yield "site_phases: remove imex; with the DRA driver the phase kubernetes configures IMEX"
     if "kubernetes" in phases and not inventory.kubeconfig:

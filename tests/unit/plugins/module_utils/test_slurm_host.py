@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import host as host_module
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import keys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, ids, write
@@ -68,3 +70,21 @@ def test_a_group_may_be_given_with_its_owner() -> None:
     assert ids("root:root") == (0, 0)
     with pytest.raises(SlurmError, match="no user or group root:nobody-of-this-name"):
         ids("root:nobody-of-this-name")
+
+
+def test_all_calls_of_the_package_manager_share_one_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the end that the controller gives a tray lies above it."""
+    for name, script in (
+        ("dpkg-query", "exit 1"),
+        ("systemctl", "exit 0"),
+        ("apt-get", f"echo $$ >> {tmp_path}/calls; exec sleep 60"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(host_module, "INSTALL_SECONDS", 2.0)
+    began = time.monotonic()
+    with pytest.raises(SlurmError, match="apt-get could not install slurmd"):
+        Host(check=False).install(["slurmd"])
+    assert len((tmp_path / "calls").read_text().split()) == 3, "the lists are refreshed in between"
+    assert time.monotonic() - began < 6

@@ -77,6 +77,16 @@ def test_a_tray_without_an_imex_address_is_a_problem_of_the_service_alone() -> N
         TWO.trays["r01t02"]["imex_address"] = "10.0.1.2"
 
 
+def test_a_limit_without_the_controllers_of_a_managed_slurm_is_a_problem() -> None:
+    managed = replace(WELL, slurm="managed", limit=["r01t01", "localhost"])
+    assert site.problems(managed, ["imex"], TWO) == []
+    problems = site.problems(managed, ["slurm"], TWO)
+    assert [line.partition(";")[0] for line in problems] == [
+        "--limit: excludes ctl, without which Slurm is not installed"
+    ]
+    assert site.problems(replace(managed, limit=["r01t01", "ctl", "localhost"]), ["slurm"], TWO) == []
+
+
 def test_a_limit_without_controllers_is_a_warning() -> None:
     wanted = site.default_phases(WELL)
     warnings = site.warnings(replace(WELL, limit=["r01t01", "localhost"]), wanted, TWO)
