@@ -28,6 +28,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     editing,
     fabric_file,
     proposal,
+    signature,
     storage,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.gates import too_old
@@ -131,7 +132,7 @@ class _Files:
 
     def read(self) -> None:
         """Read the files; the bytes of the fabric file are kept, since a proposal is made from exactly these."""
-        self.base = fabric_file.read(self.path) if os.path.exists(self.path) else None
+        self.base = fabric_file.read_signed(self.path) if os.path.exists(self.path) else None
         self.fabric = None if self.base is None else fabric_file.parse(self.base, self.path)
         self.state = fabric_file.load_state(self.path)
 
@@ -156,6 +157,9 @@ class _Files:
             if self.base is not None:
                 storage.write_atomic(f"{self.path}.previous", self.base)
             storage.write_atomic(self.path, data)
+            # It was that of the old file; ssh-keygen asks before it replaces one.
+            if os.path.exists(signature.signature_path(self.path)):
+                storage.remove(signature.signature_path(self.path))
 
     def write_state(self, state: State) -> None:
         if not self._dry:
@@ -214,8 +218,13 @@ def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[..., 
         "objections": accepted.objections,
         "changed": True,
         "diff": [*proposal.diff_text(files.fabric, fabric, accepted.changes), _header(files, accepted.sha256)],
-        "msg": f"{files.path} is now the proposal with sha256 {accepted.sha256}",
+        "msg": f"{files.path} is now the proposal with sha256 {accepted.sha256}{_to_sign(files.path)}",
     }
+
+
+def _to_sign(path: str) -> str:
+    """What remains to do where the site requires a signature."""
+    return f"; sign it before the next run: {signature.command(path)}" if signature.required() else ""
 
 
 def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabric | None], Merged]) -> Result:
@@ -331,7 +340,7 @@ def _accepted_by_gates(files: _Files, placement: Placement) -> Result:
         "sha256": sha256,
         "proposal_file": None,
         "diff": [_header(files, sha256)],
-        "msg": f"accepted into {files.path} with sha256 {sha256}",
+        "msg": f"accepted into {files.path} with sha256 {sha256}{_to_sign(files.path)}",
     }
 
 
@@ -397,7 +406,7 @@ def _edited(files: _Files, options: Mapping[str, Any], observe: Callable[..., An
         **outcome,
         "sha256": fabric_file.digest(data),
         "diff": [f"{change['tray']}: {change['why']}" for change in changes],
-        "msg": f"{count(len(changes), 'tray')} changed in {files.path}{void}",
+        "msg": f"{count(len(changes), 'tray')} changed in {files.path}{void}{_to_sign(files.path)}",
     }
 
 

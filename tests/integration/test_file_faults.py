@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .commands import environment
+from .commands import ansible, environment
 from .test_discover import Site, sha256_of
 
 # Copies a folder into a small file system, fills it, and prints what a command leaves there.
@@ -126,3 +126,24 @@ def test_a_killed_run_leaves_a_lock_that_nobody_holds(site: Site) -> None:
     site.path.with_name("fabric.json.lock").write_text('{"pid": 1, "host": "gone", "since": "2026-11-21T05:00:00Z"}')
     site.discover()
     assert not site.path.with_name("fabric.json.lock").exists()
+
+
+def test_every_reader_refuses_a_fabric_file_without_the_required_signature(site: Site, tmp_path: Path) -> None:
+    inventory = tmp_path / "site.nvlink.yml"
+    inventory.write_text(
+        f"plugin: rackscale.nvlink.fabric\nsources: [fabric_file]\nfabric_file: {site.path}\n", encoding="utf-8"
+    )
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    (tmp_path / "signers").write_text(f"ada@example.org {(tmp_path / 'key.pub').read_text()}")
+    render = ("-i", inventory, "rackscale.nvlink.render", "-e", f"fabric_file={site.path}", "-e")
+    render += (f"render_dir={tmp_path / 'rendered'}",)
+    readers = (("ansible-inventory", "-i", inventory, "--list"), ("ansible-playbook", *render))
+    required = {"NVLINK_FABRIC_ALLOWED_SIGNERS": str(tmp_path / "signers")}
+    for reader in readers:
+        done = ansible(*reader, check=False, **required)
+        assert done.returncode != 0
+        assert "fabric.json: is not signed, and NVLINK_FABRIC_ALLOWED_SIGNERS requires it" in done.stdout + done.stderr
+    command = ["ssh-keygen", "-Y", "sign", "-f", tmp_path / "key", "-n", "nvlink-fabric", site.path]
+    subprocess.run(command, check=True)
+    for reader in readers:
+        ansible(*reader, **required)

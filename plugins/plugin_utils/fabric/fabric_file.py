@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     SCHEMA_VERSION,
     ZERO_UUID,
@@ -52,8 +53,8 @@ def state_path(path: str) -> str:
 
 
 def load(path: str) -> Fabric:
-    """Read and check a fabric file; FabricFileError if it is invalid."""
-    return parse(read(path), path)
+    """Read and check a fabric file; FabricFileError if it is invalid, or not signed where the site requires it."""
+    return parse(read_signed(path), path)
 
 
 def load_state(path: str) -> State | None:
@@ -76,6 +77,15 @@ def read(path: str) -> bytes:
         raise FabricFileError(
             f"{path}: cannot be read ({error.strerror}); name a fabric file that discover wrote"
         ) from None
+
+
+def read_signed(path: str) -> bytes:
+    """Read a fabric file; FabricFileError as in read(), and if a required signature does not hold."""
+    data = read(path)
+    problem = signature.problem(path, data)
+    if problem:
+        raise FabricFileError(problem)
+    return data
 
 
 def parse(data: bytes, path: str) -> Fabric:

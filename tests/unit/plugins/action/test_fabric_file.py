@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar, trust_as_template
 from ansible_collections.rackscale.nvlink.plugins.action.fabric_file import ActionModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, signature, storage
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 Result = dict[str, Any]
@@ -744,6 +745,28 @@ def test_a_line_that_was_cut_off_spoils_no_later_line(site: Site) -> None:
     site.discover(accept="gates")
     half, line = site.sibling("audit.jsonl").read_text().splitlines()
     assert (half, json.loads(line)["what"]) == ('{"who', "gates")
+
+
+# --- signature ---
+
+
+def test_where_a_signature_is_required_each_change_must_be_signed_before_the_next_run(
+    site: Site, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("keys")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
+    (folder / "signers").write_text(f"ada@example.org {(folder / 'key.pub').read_text()}")
+    monkeypatch.setenv(signature.VARIABLE, str(folder / "signers"))
+    for change in (lambda: site.accept(site.discover()["sha256"]), lambda: site.discover(accept="gates")):
+        done = change()
+        command = done["msg"].rpartition("; sign it before the next run: ")[2]
+        assert command == f"ssh-keygen -Y sign -f KEY -n nvlink-fabric {site.path}"
+        assert not site.sibling("json.sig").exists()
+        with pytest.raises(AnsibleActionFail, match=r"fabric\.json: is not signed, and NVLINK_FABRIC_ALLOWED_SIGNERS"):
+            site.discover()
+        subprocess.run([str(folder / "key") if word == "KEY" else word for word in command.split()], check=True)
+        assert site.discover()["changed"] is False
+        site.move("r01t01")
 
 
 # --- crashes ---

@@ -885,3 +885,14 @@ def test_a_new_tray_that_hangs_is_shown_and_a_host_without_a_driver_is_no_tray(
     found = placement.state.trays.get("new")
     assert (found and found["state"]) == state
     assert ("not_a_tray" in codes(placement, "new")) is (state is None)
+
+
+@pytest.mark.parametrize("later", ["2026-11-20T05:00:00Z", "1970-01-01T00:00:00Z", "2106-02-07T06:28:15Z"])
+def test_a_clock_that_jumps_changes_no_place(later: str) -> None:
+    site = Site()
+    site.policy = Policy(max_age=60)
+    before = site.discover().fabric
+    jumped = site.discover(now=later)
+    assert (jumped.fabric, jumped.changes, jumped.objections, jumped.state.written_at) == (before, [], [], later)
+    assert {tray["state"] for tray in jumped.state.trays.values()} == {"present"}
+    assert site.discover().fabric == before
