@@ -556,6 +556,7 @@ def test_tls_by_an_authority_of_the_role_and_its_rotation(up: Racks) -> None:
     modes = up.on(TRAYS, f"stat -c '%a %U' {domain.TLS_FOLDER} {' '.join(domain.TLS_FILES.values())}")
     assert modes == ["700 root\n600 root\n600 root\n600 root\n"] * 4
     assert up.role("--check", **chosen).changed == 0
+    assert up.pending(**chosen, imex_tls_rotate=True) == {tray: ["certificates"] for tray in TRAYS}
     before = up.pids()
     rotated = up.role("--diff", **chosen, imex_tls_rotate=True)
     assert rotated.rc == 0, rotated.text
