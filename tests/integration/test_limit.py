@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,21 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 
 from .commands import ansible
 
-PLAYBOOKS = ("accept", "demo", "discover", "edit", "kubernetes", "render", "report", "site", "verify")
+PLAYBOOKS = {
+    path.stem: path.read_text() for path in sorted((Path(__file__).resolve().parents[2] / "playbooks").glob("*.yml"))
+}
+GUARDED = [name for name, text in PLAYBOOKS.items() if "import_tasks: tasks/limit.yml" in text]
+
+
+def test_each_playbook_with_a_play_on_localhost_requires_it() -> None:
+    with_localhost = [
+        name for name, text in PLAYBOOKS.items() if re.search(r"^  hosts:.*localhost", text, re.MULTILINE)
+    ]
+    assert with_localhost == GUARDED
 
 
 @pytest.mark.any_core
-@pytest.mark.parametrize("playbook", PLAYBOOKS)
+@pytest.mark.parametrize("playbook", GUARDED)
 def test_a_limit_without_localhost_is_one_sentence(playbook: str, tmp_path: Path) -> None:
     (tmp_path / "fabric.json").write_bytes(fabric_file.serialise(fabrics.fabric(racks=1, trays=2, first_index=1)))
     hosts = tmp_path / "hosts.ini"
