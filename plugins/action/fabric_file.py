@@ -523,8 +523,8 @@ def _observe(
             expected = None if name in sources.TRAY_SOURCES else known
             answer = query(name, functools.partial(sources.observe, name, own, now, known, display), expected)
             answer = replace(answer, hints=name in sources.HINTS)
-        if not answer.hints:
-            answer = replace(answer, observations=[hosts.applied(row) for row in answer.observations])
+            if not answer.hints:
+                answer = replace(answer, observations=[hosts.applied(row) for row in answer.observations])
         answers.append(answer)
     current = fabric or Fabric()
     nodes = {name: tray["slurm_node"] for name, tray in current.trays.items()}
@@ -543,7 +543,7 @@ class _Hosts:
         self._action, self._hostvars = action, task_vars.get("hostvars")
 
     def registered(self, trays: Sequence[str], register: str) -> list[Observation]:
-        """An observation of each tray, from the results that a task of this run has registered.
+        """An observation of each tray with its settings, from the results that a task of this run has registered.
 
         The variables are read without templating: the answer of a tray must never be a template, and templating is
         slow for ten thousand hosts.
@@ -559,7 +559,7 @@ class _Hosts:
             if variables is None:
                 raise PlacementError(f"trays: {sources.shown(name)} is not a host of the inventory; correct the list")
             registered = registered or register in variables
-            observations.append(ansible_facts.observe(name, variables.get(register)))
+            observations.append(self._applied(ansible_facts.observe(name, variables.get(register)), variables))
             differ = {row for row in variables.keys() & _VARIABLES if variables[row] != own.get(row)}
             if differ and not trust.foreign_variables(variables.get("ansible_facts")):
                 misplaced |= differ
@@ -579,8 +579,9 @@ class _Hosts:
     def applied(self, observation: Observation) -> Observation:
         """The observation with the node names, address and clusters that the site sets for its tray."""
         variables = self._variables(observation.tray)
-        if variables is None:
-            return observation
+        return observation if variables is None else self._applied(observation, variables)
+
+    def _applied(self, observation: Observation, variables: Mapping[str, Any]) -> Observation:
         foreign = trust.foreign_variables(variables.get("ansible_facts"))
         if foreign:
             return ansible_facts.refuse(observation.tray, observation.source, foreign)
