@@ -14,7 +14,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 README = CHECKOUT / "README.md"
-PAGES = [README, CHECKOUT / "CONTRIBUTING.md", *sorted(CHECKOUT.glob("docs/**/*.md"))]
+PAGES = [README, CHECKOUT / "CONTRIBUTING.md", CHECKOUT / "SECURITY.md", *sorted(CHECKOUT.glob("docs/**/*.md"))]
 MAX_README_WORDS = 900
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _STEP = re.compile(r"`((?:plugins|roles|playbooks)/[\w/.]+)`(?:, `(\w[\w.]*)\(\)`)?")
