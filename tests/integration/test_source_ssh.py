@@ -6,13 +6,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
+import shlex
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe, sources
+from ClusterShell import __version__ as clustershell
 
 from .commands import ansible
 from .conftest import RunningLab
@@ -207,3 +212,39 @@ def test_each_tray_of_a_gateway_that_is_down_has_that_reason(
         own_four_trays.start("ctl")
     assert "3 of 4 trays returned no facts (its gateway ctl cannot be used (" in errors
     assert ": r01t[01-03])" in errors
+
+
+class RunsOnTheController:
+    """Pickled, it makes the file of its name where it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._file,)
+
+
+def test_a_hostile_gateway_runs_nothing_on_the_controller(
+    own_four_trays: RunningLab, config: Path, tmp_path: Path
+) -> None:
+    """ctl answers as a gateway of ClusterShell's tree mode, with a message that ClusterShell unpickles."""
+    ran = tmp_path / "ran"
+    payload = base64.b64encode(pickle.dumps(RunsOnTheController(ran))).decode()
+    message = f'<message type="SER" msgid="1" srcid="0" nodes="ctl">{payload}</message>'
+    channel = f'<?xml version="1.0"?><channel version="{clustershell}">{message}'
+    library = "/usr/lib/python3/dist-packages/ClusterShell"
+    for name, text in {
+        "__init__": f"__version__ = {clustershell!r}",
+        "Gateway": f"import time; print({channel!r}, flush=True); time.sleep(5)",
+    }.items():
+        command = f"mkdir -p {library}; printf %s {shlex.quote(text)} > {library}/{name}.py"
+        own_four_trays.exec("ctl", "sh", "-c", command)
+    topology = tmp_path / "topology.conf"
+    topology.write_text(f"[routes]\n{socket.gethostname().partition('.')[0]}: ctl\nctl: r01t[01-04]\n")
+    errors = errors_of(inventory(tmp_path, config, topology=str(topology), connect_timeout=5))
+    assert not ran.exists()
+    assert "topology is no option any more" in errors
+    assert "set jump instead, to the gateway" in errors
+    listed, errors = hosts(inventory(tmp_path, config, jump="ctl"))
+    assert ({row["nvlink_state"] for row in listed.values()}, errors) == ({"present"}, "")
+    assert not ran.exists()

@@ -329,7 +329,7 @@ def _tray_command(address: str, config: ClientConfig, jump: _Jump | None) -> lis
         *(jump.client_options() if jump else ()),
         *((f"-oPort={config.port}",) if config.port else ()),
         *config.ssh_options,
-        *(("-l", config.user) if config.user else ()),
+        *_flag("-l", config.user or ""),
         "--",
         address,
         f"exec {shlex.quote(config.python)} {' '.join(probe.FLAGS)} -c '{probe.BOOTSTRAP}'",
@@ -351,11 +351,11 @@ class _Jump:
     async def open(self) -> None:
         """Connect; afterwards it can be used, or has a problem."""
         user, host, port = (part or "" for part in _GATEWAY.fullmatch(self.name).groups())  # type: ignore[union-attr]
-        own = ["-M", "-N", "-S", self._socket, "-oControlPersist=no", "-oClearAllForwardings=yes"]
-        to = [*_flag("-l", user), *_flag("-p", port), "--", host.strip("[]")]
+        own = ["-N", "-oControlMaster=yes", "-oControlPersist=no", "-oClearAllForwardings=yes"]
+        to = ["-S", self._socket, *_flag("-l", user), *_flag("-p", port), "--", host.strip("[]")]
         # The shell in the background ends ssh when this process is killed: its standard input ends then.
         watch = 'exec 3<&0; (read -r _ <&3; kill $$) & exec "$@" 3<&- </dev/null'
-        words = [self._config.ssh, *self._config.ssh_options, *own, *to]
+        words = [self._config.ssh, *own, *self._config.ssh_options, *to]
         self._master = await fanout.start(["/bin/sh", "-c", watch, "sh", *words])
         ends = time.monotonic() + self._config.tray_timeout
         # ssh makes its socket once it has logged in, complete under this name.

@@ -28,10 +28,10 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import
 from ClusterShell import __version__ as clustershell
 
 NOW = "2026-11-21T05:00:00Z"
-# The last two of its arguments are the host and the command; with -M the last is the gateway.
+# The last two of its arguments are the host and the command; with -N the last is the gateway.
 SSH = """#!/bin/sh
 for command in "$@"; do [ "$last" = -S ] && socket=$command; host=$last; last=$command; done
-case " $* " in *" -M "*)
+case " $* " in *" -N "*)
   echo "$$ $*" >> "$SCRATCH/gateways"
   case $last in
   gateway-refused) echo "ssh: connect to host $last port 22: Connection refused" >&2; exit 255 ;;
