@@ -438,6 +438,7 @@ def test_without_a_proposal_there_is_nothing_to_accept(path: str) -> None:
     [
         put("fabric", "trays", "r01t01", "clique")("r02a"),
         put("fabric")([]),
+        put("fabric", "domains", "r01", "chassis_serials")(["\ud800"]),
         drop("changes"),
         put("base_sha256")(3),
         put("schema_version")(9),
