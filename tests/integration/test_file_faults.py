@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 from .commands import ansible, environment
 from .test_discover import Site, sha256_of
@@ -32,7 +33,7 @@ echo "left: $(ls)"
 
 def on_a_full_disk(mount: Path, folder: Path, *arguments: str) -> str:
     mount.mkdir()
-    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", IN_A_FULL_FOLDER, "sh", mount, folder]
+    command = [*faults.MOUNTS, "sh", "-c", IN_A_FULL_FOLDER, "sh", mount, folder]
     done = subprocess.run(
         [*map(str, command), sys.executable, "-m", "ansible", "playbook", *arguments],
         env=environment(),

@@ -34,6 +34,9 @@ CHANGING = frozenset(NUMBER) - {"close", "wait4"}
 """Calls that change files or start processes: between two of them a kill leaves the same files."""
 _WRITABLE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
+MOUNTS = ("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)))
+"""Starts a command that may mount. Root needs no namespace of users, which a chroot does not allow."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
 _libc.ptrace.restype = ctypes.c_long

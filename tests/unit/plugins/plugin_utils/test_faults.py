@@ -129,7 +129,7 @@ print(open(path).read())
         'mount -t tmpfs tmpfs "$1" && echo old > "$1/fabric.json" && mount -o remount,ro "$1" && exec "$2" -c "$3" "$1"'
     )
     done = subprocess.run(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", tmp_path, sys.executable, code],
+        [*faults.MOUNTS, "sh", "-c", script, "sh", tmp_path, sys.executable, code],
         capture_output=True,
         text=True,
         timeout=60,

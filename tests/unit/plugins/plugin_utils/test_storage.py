@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 PREAMBLE = """
 import json, os, sys, time
@@ -35,22 +36,14 @@ def python(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subproce
 
 
 WRITER = """
-    end = time.monotonic() + 1.0
-    number = 0
-    while time.monotonic() < end:
-        number += 1
+    for number in range(200):
         text = json.dumps({"writer": sys.argv[2], "number": number, "rows": [number] * (number % 5000)})
         storage.write_atomic(sys.argv[1], text.encode())
-    print(number)
 """
 READER = """
-    end = time.monotonic() + 1.0
-    number = 0
-    while time.monotonic() < end:
+    for _number in range(1000):
         with open(sys.argv[1], encoding="utf-8") as file:
             json.load(file)
-        number += 1
-    print(number)
 """
 
 
@@ -61,7 +54,6 @@ def test_many_writers_and_readers_need_no_lock(tmp_path: Path) -> None:
     started += [python(READER, str(path)) for _reader in range(2)]
     ended = [process.communicate(timeout=60) for process in started]
     assert [errors for _output, errors in ended] == [""] * 5
-    assert all(int(output) > 10 for output, _errors in ended)
     assert "rows" in json.loads(path.read_text())
     assert [child.name for child in tmp_path.iterdir()] == ["verdict.json"]
 
@@ -171,7 +163,7 @@ def in_tmpfs(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     mount = f'mount -t tmpfs -o size=64k tmpfs "{folder}" && exec "$@"'
     command = [sys.executable, "-c", PREAMBLE + textwrap.dedent(code), str(folder)]
     return subprocess.run(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", *command],
+        [*faults.MOUNTS, "sh", "-c", mount, "sh", *command],
         capture_output=True,
         text=True,
         timeout=60,
