@@ -12,13 +12,15 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-ROLES = sorted(path.parents[1] for path in Path(__file__).resolve().parents[2].glob("roles/*/meta/argument_specs.yml"))
+CHECKOUT = Path(__file__).resolve().parents[2]
+ROLES = sorted(path.parents[1] for path in CHECKOUT.glob("roles/*/meta/argument_specs.yml"))
 _FENCED = re.compile(r"^```ya?ml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^(?: {4}.*)?\n)+", re.MULTILINE)
 
@@ -79,3 +81,31 @@ def test_ansible_accepts_the_example_plays(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def tasks(data: Any, once: bool = False) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Each task of a file of tasks or plays, and whether it runs once."""
+    for entry in data or []:
+        runs_once = once or bool(entry.get("run_once"))
+        yield entry, runs_once
+        for part in ("tasks", "block", "rescue", "always"):
+            yield from tasks(entry.get(part), runs_once)
+
+
+def test_no_task_that_runs_once_makes_the_hosts_of_its_play_share_their_facts() -> None:
+    """ansible-core 2.21 stores the facts of such a task, none included, for all hosts as one dictionary.
+
+    Where a host has no facts yet, later facts of any of them are then facts of all, so that one tray's are everyone's.
+    """
+    files = [path for folder in ("roles/*/tasks", "playbooks") for path in CHECKOUT.glob(f"{folder}/**/*.yml")]
+    storing = {f"ansible.builtin.{name}" for name in ("debug", "set_fact", "include_vars")}
+    plays = [(path, yaml.safe_load(path.read_text())) for path in files if "group_vars" not in path.parts]
+    found = [
+        f"{path.name}: {task['name']}"
+        for path, data in plays
+        if isinstance(data, list)
+        for task, runs_once in tasks(data)
+        # A delegated fact is stored for its host alone.
+        if runs_once and storing & task.keys() and not task.get("delegate_facts")
+    ]
+    assert found == []
