@@ -56,3 +56,12 @@ def test_the_architecture_names_files_and_functions_that_exist() -> None:
         if function and (CHECKOUT / path).exists() and function not in definitions(CHECKOUT / path)
     ]
     assert missing == []
+
+
+def test_every_attack_of_the_security_page_names_tests_that_exist() -> None:
+    named = re.findall(r"`(test_\w+\.py)::(\w+)`", (CHECKOUT / "docs" / "security.md").read_text(encoding="utf-8"))
+    assert len(named) > 50
+    files: dict[str, set[str]] = {}
+    for path in CHECKOUT.glob("tests/**/test_*.py"):
+        files.setdefault(path.name, set()).update(definitions(path))
+    assert [f"{file}::{test}" for file, test in named if test not in files.get(file, set())] == []
