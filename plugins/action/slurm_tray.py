@@ -24,12 +24,12 @@ class ActionModule(GuardedAction):
         if task_vars.get("inventory_hostname") in (arguments.pop("controllers", None) or []):
             return {"changed": False, "skipped": True, "skip_reason": "This host is a Slurm controller."}
         before = task_vars.get(str(arguments.pop("prepared", "")))
-        is_configured = boolean(arguments.pop("configured", True), strict=False)
+        controller_failed = boolean(arguments.pop("controller_failed", False), strict=False)
         if isinstance(before, Mapping) and before.get("unreachable"):
             raise AnsibleConnectionFailure("The tray was unreachable when it was prepared: run again when it is up.")
         if isinstance(before, Mapping) and before.get("failed"):
             raise AnsibleActionFail(f"The tray was not prepared: {before.get('msg')}")
-        if not is_configured:
-            raise AnsibleActionFail("slurmd is not started, since slurmctld could not be configured for this tray.")
+        if controller_failed:
+            raise AnsibleActionFail("This tray was left as it is, since its Slurm controller failed.")
         end = ends.tray(arguments, ARGUMENTS["timeout"]["default"])
         return self.run_module("rackscale.nvlink.slurm_tray", arguments, task_vars, SCHEMA, end)

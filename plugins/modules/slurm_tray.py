@@ -72,10 +72,10 @@ options:
     type: list
     elements: str
     default: []
-  configured:
-    description: Whether slurmctld has this tray, for O(state=started), which fails else. The action plugin reads it.
+  controller_failed:
+    description: Whether the Slurm controller failed in this run, so that this fails too. The action plugin reads it.
     type: bool
-    default: true
+    default: false
   prepared:
     description:
       - The variable in which the result of O(state=prepared) is registered, for O(state=started). Where that failed, or
@@ -166,7 +166,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "prolog_dirs": {"type": "list", "elements": "path", "default": []},
     # The action plugin reads these on the Ansible controller.
     "controllers": {"type": "list", "elements": "str", "default": []},
-    "configured": {"type": "bool", "default": True},
+    "controller_failed": {"type": "bool", "default": False},
     "prepared": {"type": "str"},
     "timeout": {"type": "float", "default": 120},
 }

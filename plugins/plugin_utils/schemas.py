@@ -46,6 +46,13 @@ _SIMPLE: dict[str, dict[str, Any]] = {
 }
 
 
+# What AnsibleModule adds to the result of a module that returns a path.
+_OF_PATH = {
+    **dict.fromkeys(("uid", "gid", "size"), _SIMPLE["int"]),
+    **dict.fromkeys(("owner", "group", "mode", "state", "secontext"), _SIMPLE["str"]),
+}
+
+
 def of_return(documented: str) -> dict[str, Check]:
     """The checks of a module's return values, from its RETURN: `KEY`, and `ansible_facts.KEY` for each fact.
 
@@ -53,6 +60,8 @@ def of_return(documented: str) -> dict[str, Check]:
     """
     rows: dict[str, Any] = yaml.safe_load(documented) or {}
     schemas = {name: _schema(row) for name, row in rows.items() if name != "ansible_facts"}
+    if {"path", "dest"} & rows.keys():
+        schemas = {**_OF_PATH, **schemas}
     facts = rows.get("ansible_facts", {}).get("contains", {})
     schemas.update({f"ansible_facts.{name}": _schema(row) for name, row in facts.items()})
     schemas["findings"] = FINDINGS

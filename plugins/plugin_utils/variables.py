@@ -7,8 +7,9 @@ from __future__ import annotations
 
 VARIABLES = frozenset(
     (
-        "_slurm_configured",
         "_slurm_controller_addresses",
+        "_slurm_controller_failed",
+        "_slurm_controller_results",
         "_slurm_epilog_dir",
         "_slurm_files",
         "_slurm_key",

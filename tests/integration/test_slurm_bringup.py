@@ -199,3 +199,16 @@ def test_one_play_of_the_role_does_the_same(site: Site, expected: dict[str, str]
     assert made == expected, output
     assert "Include mine.conf" in output
     assert failed(output) == {"ctl": 0, ODD: 1, **dict.fromkeys(OTHERS, 0)}
+
+
+def test_trays_are_left_as_they_are_where_the_controller_fails(site: Site) -> None:
+    broken = hostile.write_python(site.folder / "broken", {"failed": True, "msg": "no space left"}, "slurm_controller")
+    site.hosts["ctl"] = {"ansible_python_interpreter": str(broken)}
+    output = site.run()
+    assert output.count("no space left") > 0
+    assert "Install slurmd" not in output
+    play = {"hosts": "nvlink:slurm_controller", "gather_facts": False, "roles": ["rackscale.nvlink.slurm"]}
+    output = site.run(plays=[play])
+    assert failed(output) == {"ctl": 1, **dict.fromkeys(TRAYS, 1)}
+    assert "This tray was left as it is, since its Slurm controller failed." in output
+    assert written(output) == {}

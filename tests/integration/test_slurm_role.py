@@ -144,6 +144,8 @@ class Site:
         book = str(name) if isinstance(name, Path) else f"rackscale.nvlink.{name}"
         command = ["ansible-playbook", *inventories, book, "-e", f"@{self.vars}", *arguments]
         done = ansible(*command, check=check, timeout=400, **environment)
+        if check:
+            assert "returned more or other than what was asked" not in done.stderr, "modules document what they return"
         self.output += done.stdout + done.stderr
         return done
 

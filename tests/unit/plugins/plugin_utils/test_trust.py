@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN as SLURM_TOPOLOGY
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas, trust
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +90,11 @@ def test_nested_data_is_bounded_in_its_depth() -> None:
     for _level in range(100_000):
         nested = [nested]
     assert not trust.is_bounded(nested)
+
+
+def test_what_ansible_adds_to_a_returned_path_is_kept() -> None:
+    schema = schemas.of_return(SLURM_TOPOLOGY)
+    stat = {"uid": 0, "gid": 0, "owner": "root", "group": "root", "mode": "0644", "state": "file", "size": 71}
+    answer = {"path": "/etc/slurm/topology.yaml", "changed": True, **stat}
+    assert trust.accepted("ctl", answer, schema) == answer
+    assert "size" not in trust.accepted("ctl", {"size": 1}, SCHEMA)
