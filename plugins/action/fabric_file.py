@@ -64,6 +64,7 @@ display = Display()
 # Default of min_answer for live sources, in percent.
 _MIN_LIVE_ANSWER = 50.0
 
+_WORD = re.compile(r"\w+")
 # The variables by which the playbook discover sets the options of this module.
 _VARIABLES = {"imex_network"} | {
     f"fabric_{option}" for option in ARGUMENT_SPEC if option not in ("fabric_file", "trays")
@@ -586,13 +587,16 @@ class _Hosts:
         if foreign:
             return ansible_facts.refuse(observation.tray, observation.source, foreign)
         site = _HostVariables(self._action, observation.tray, variables)
-        values = {
-            "slurm_node": site.node("fabric_slurm_node"),
-            "kubernetes_node": site.node("fabric_kubernetes_node"),
-            "slurm_cluster": site.cluster("fabric_slurm_cluster"),
-            "kubernetes_cluster": site.cluster("fabric_kubernetes_cluster"),
-            "ansible_host": site.address(),
-        }
+        try:
+            values = {
+                "slurm_node": site.node("fabric_slurm_node"),
+                "kubernetes_node": site.node("fabric_kubernetes_node"),
+                "slurm_cluster": site.cluster("fabric_slurm_cluster"),
+                "kubernetes_cluster": site.cluster("fabric_kubernetes_cluster"),
+                "ansible_host": site.address(),
+            }
+        except _OverriddenError as error:
+            return ansible_facts.refuse(observation.tray, observation.source, error.names)
         changes: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
         return replace(observation, **changes) if changes else observation
 
@@ -604,8 +608,16 @@ class _Hosts:
         return found
 
 
+class _OverriddenError(Exception):
+    """Facts of a host have the names of variables that a template of the site uses."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self.names = names
+
+
 class _HostVariables:
-    """The site's variables of one host."""
+    """The site's variables of one host. Their templates see no facts, by which a tray could take another's name."""
 
     def __init__(self, action: GuardedAction, host: str, variables: Mapping[str, Any]) -> None:
         self._action, self._host, self._variables = action, host, variables
@@ -622,7 +634,9 @@ class _HostVariables:
         try:
             value = self._value(variable)
         except AnsibleError as error:
-            raise PlacementError(f"{variable}: cannot be evaluated for {self._host} ({error}); correct it") from None
+            raise PlacementError(
+                f"{variable}: cannot be evaluated for {self._host} ({error}); use variables of the inventory, no facts"
+            ) from None
         if value is None or value == none:
             return none if value == none else None
         if not form.fullmatch(str(value)):
@@ -639,6 +653,16 @@ class _HostVariables:
 
     def _value(self, variable: str) -> Any:
         value = self._variables.get(variable)
-        if isinstance(value, str) and "{" in value:
-            return self._action._templar.copy_with_new_env(available_variables=self._variables).template(value)
-        return value
+        if not isinstance(value, str) or "{" not in value:
+            return value
+        names = {str(name) for name in self._variables.get("ansible_facts") or ()}
+        # Ansible never makes this one a variable.
+        hidden = {"ansible_facts", *names, *(f"ansible_{name}" for name in names)} - {"ansible_host"}
+        visible = {name: own for name, own in self._variables.items() if name not in hidden}
+        try:
+            return self._action._templar.copy_with_new_env(available_variables=visible).template(value)
+        except AnsibleError:
+            used = sorted(hidden.intersection(_WORD.findall(value)))
+            if used and "ansible_facts" not in used:
+                raise _OverriddenError(used) from None
+            raise

@@ -168,7 +168,7 @@ seealso:
   - module: rackscale.nvlink.fabric_render
 notes:
   - The host variables C(fabric_slurm_node) and C(fabric_kubernetes_node) of a tray set its node names; they may be
-    templates. The default is the inventory name.
+    templates over variables of the inventory, without facts. The default is the inventory name.
   - The host variables C(fabric_slurm_cluster) and C(fabric_kubernetes_cluster) of a tray set its clusters, where
     several clusters share the fabric file; they may be templates too. An empty value removes the tray from all clusters
     of the kind; without the variable the tray stays in its cluster.

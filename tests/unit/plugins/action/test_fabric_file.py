@@ -342,6 +342,28 @@ def test_an_invalid_host_variable_fails_with_variable_and_host(site: Site, value
     assert site.files() == {}
 
 
+def test_facts_give_no_name_to_a_tray(site: Site) -> None:
+    """Neither by an expression over facts, nor by a fact that has the name of a variable of the site."""
+    for name, variables in site.variables.items():
+        variables.update(ansible_facts={"hostname": "h", "host": "h"}, ansible_hostname="h", ansible_host="10.9.9.9")
+        variables.update(
+            position=name[1:], fabric_slurm_node=trust_as_template("gpu-{{ position }}-{{ ansible_host }}")
+        )
+    site.variables["r01t01"]["ansible_facts"] = {"position": "01t02"}
+    site.variables["r01t01"]["position"] = "01t02"
+    found = site.discover(accept="gates")
+    trays = json.loads(site.path.read_text())["trays"]
+    assert {name: tray["slurm_node"] for name, tray in trays.items()} == {
+        name: f"gpu-{name[1:]}-10.9.9.9" for name in ("r01t02", "r02t01", "r02t02")
+    }
+    assert [row["code"] for row in site.state("r01t01")["findings"]] == ["tray_facts_foreign", "tray_unreachable"]
+    assert "The facts of r01t01 set position, which only" in str(site.state("r01t01"))
+    assert found["summary"]["unplaced"] == 1
+    site.variables["r02t01"]["fabric_slurm_node"] = trust_as_template("{{ ansible_facts.hostname }}")
+    with pytest.raises(AnsibleActionFail, match=r"use variables of the inventory, no facts$"):
+        site.discover()
+
+
 def test_host_variables_set_the_clusters_and_an_empty_one_removes_the_tray(site: Site) -> None:
     site.discover(accept="gates")
     before = json.loads(site.path.read_text())
