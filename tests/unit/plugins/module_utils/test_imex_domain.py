@@ -77,6 +77,12 @@ def test_host_managed_has_the_socket_of_the_dra_driver() -> None:
     }
 
 
+def test_no_member_uses_up_the_socket_of_the_node_lists() -> None:
+    """systemd.socket(5): connections of one source are limited, and their number in a time stops nothing for good."""
+    text = str(table(desire())[domain.SOCKET_UNIT])
+    assert {"Accept=yes", "MaxConnectionsPerSource=16", "TriggerLimitIntervalSec=0"} <= set(text.splitlines())
+
+
 def test_tls_files_are_readable_by_root_only() -> None:
     given = desire(tls=TLS, settings={"IMEX_ENABLE_AUTH_ENCRYPTION": False})
     assert given.settings["IMEX_ENABLE_AUTH_ENCRYPTION"] == "1"
