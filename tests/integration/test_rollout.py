@@ -162,6 +162,25 @@ def test_a_wave_without_a_plan_and_a_rollout_without_steps_or_hook_say_what_to_d
     assert fleet.changed == []
 
 
+def test_a_wave_that_loses_all_of_its_trays_is_finished_by_the_next(fleet: Fleet) -> None:
+    nowhere = fleet.folder / "ssh-to-nowhere"
+    lost = {
+        "name": "Lose the first tray",
+        "ansible.builtin.command": "true",
+        "when": f"inventory_hostname == {RACK_2[0]!r}",
+        "vars": {"ansible_connection": "ssh", "ansible_ssh_executable": str(nowhere)},
+    }
+    nowhere.write_text("#!/bin/sh\nexit 255\n")
+    nowhere.chmod(0o755)
+    (fleet.folder / "hook.yml").write_text(HOOK + f"\n- {json.dumps(lost)}\n")
+    done = fleet.run(broken=[RACK_2[1]])
+    assert (done.returncode != 0, fleet.unfinished) == (True, {"r02": "failed"}), output(done)
+    rows = json.loads(fleet.progress_file.read_text())["cliques"]["r02"]["trays"]
+    assert rows[RACK_2[0]] == "it became unreachable during the wave"
+    assert "it is broken" in rows[RACK_2[1]]
+    assert set(fleet.changed) == {*FIRST, *SECOND, RACK_2[0], *RACK_3}
+
+
 def test_no_tray_drains_the_others(fleet: Fleet) -> None:
     done = fleet.run("-e", '{"rollout_steps": ["drain", "hook"], "rollout_slurm_controller": "r03t01"}')
     assert "slurm_controller: 'r03t01' is a tray of the fabric, and no tray may run commands for others" in output(done)
