@@ -31,5 +31,5 @@ class ActionModule(GuardedAction):
             raise AnsibleActionFail(f"The tray was not prepared: {before.get('msg')}")
         if controller_failed:
             raise AnsibleActionFail("This tray was left as it is, since its Slurm controller failed.")
-        end = ends.tray(arguments, ARGUMENTS["timeout"]["default"])
+        end = ends.tray(arguments, ARGUMENTS["timeout"]["default"], bool(self._task.check_mode))
         return self.run_module("rackscale.nvlink.slurm_tray", arguments, task_vars, SCHEMA, end)

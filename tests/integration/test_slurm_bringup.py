@@ -212,3 +212,13 @@ def test_trays_are_left_as_they_are_where_the_controller_fails(site: Site) -> No
     assert failed(output) == {"ctl": 1, **dict.fromkeys(TRAYS, 1)}
     assert "This tray was left as it is, since its Slurm controller failed." in output
     assert written(output) == {}
+
+
+@pytest.mark.minutes
+def test_a_tray_that_never_answers_fails_alone(site: Site) -> None:
+    hang = hostile.write_hang(site.folder / "hang", "slurm_tray", real=sys.executable)
+    site.hosts[ODD] = {"ansible_python_interpreter": str(hang), "slurm_timeout": 0.01}
+    output = site.run()
+    assert re.search(rf"{ODD} did not answer within 60.04 seconds", output), output
+    assert failed(output) == {"ctl": 0, ODD: 1, **dict.fromkeys(OTHERS, 0)}
+    assert set(written(output)) == set(cluster.NAMES)

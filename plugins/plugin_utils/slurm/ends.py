@@ -19,9 +19,9 @@ _SLOW_CALLS = 4
 _CONTROLLER = 3600.0
 
 
-def tray(arguments: Mapping[str, Any], default: float) -> float:
-    """The end of a module on a tray, from its option timeout or that option's default."""
-    installs = INSTALL_SECONDS if arguments.get("packages") else 0.0
+def tray(arguments: Mapping[str, Any], default: float, is_check: bool = False) -> float:
+    """The end of a module on a tray, from its option timeout or that option's default; is_check: in check mode."""
+    installs = INSTALL_SECONDS if arguments.get("packages") and not is_check else 0.0
     return _CONNECT + installs + _SLOW_CALLS * seconds(arguments, "timeout", default)
 
 
