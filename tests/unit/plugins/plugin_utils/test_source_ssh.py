@@ -10,6 +10,7 @@ import base64
 import contextlib
 import pickle
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -305,8 +306,9 @@ def test_the_connection_to_a_gateway_ends_with_a_killed_controller(tmp_path: Pat
     wait_for(lambda: (tmp_path / "calls").exists())
     controller.kill()
     controller.wait()
-    ((pid, *_words),) = gateways(tmp_path)
+    ((pid, *words),) = gateways(tmp_path)
     wait_for(lambda: not is_alive(pid))
+    shutil.rmtree(Path(words[words.index("-S") + 1]).parent)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
