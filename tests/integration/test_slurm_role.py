@@ -152,8 +152,8 @@ class Site:
     def discover(self, hosts: str) -> None:
         self.playbook("discover", "-e", "fabric_accept=gates", "-e", f"fabric_hosts={hosts}")
 
-    def bring_up(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return self.playbook("slurm_bringup", *arguments, check=check)
+    def bring_up(self, *arguments: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.playbook("slurm_bringup", *arguments, check=check, **environment)
 
     def ctl(self, script: str, check: bool = True) -> str:
         return self.racks.exec("ctl", "sh", "-c", script, check=check).stdout
@@ -249,7 +249,10 @@ def test_check_mode_on_bare_hosts_passes_and_installs_nothing(site: Site) -> Non
 def test_one_run_leads_from_bare_hosts_to_a_running_job(site: Site) -> None:
     # On the second version in batches, as on a large site.
     batches = ("-e", "slurm_serial=3") if site.suite == "forky" else ()
-    site.bring_up("--diff", "-vvv", *batches)
+    kept = site.vars.parent / "kept"
+    cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(kept / "facts")}
+    kept.mkdir()
+    site.bring_up("--diff", "-vvvv", *batches, **cache, ANSIBLE_LOG_PATH=str(kept / "ansible.log"))
     site.wait_for({"r01t01": "idle", "r01t02": "idle", "r01t03": "idle"})
     done = site.ctl(f"timeout 60 srun --nodes=2 --gres=gpu:2 --time=1 sh -c 'hostname; ls {CHANNELS}'")
     assert sorted(done.split()) == ["channel1", "channel1", "r01t01", "r01t02"]
@@ -288,6 +291,10 @@ def test_secrets_are_readable_by_their_owner_alone_and_in_no_output(site: Site) 
     assert "TASK [rackscale.nvlink.slurm : Install slurmd" in site.output
     for secret in (password, base64.b64encode(key).decode(), key.hex(), repr(key)[2:40]):
         assert secret not in site.output
+        # The log and the fact cache of the run that made them, the fabric file and its state.
+        files = [path for path in site.vars.parent.rglob("*") if path.is_file()]
+        assert any(path.name == "ansible.log" for path in files)
+        assert [path.name for path in files if secret in path.read_text(errors="replace")] == []
     journals = site.ctl("cat /var/log/s*/slurm*.log; journalctl --no-pager")
     assert password not in journals
     assert base64.b64encode(key).decode() not in journals
