@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import CASES, Case
+from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 from .commands import ansible
 from .conftest import LabFactory
@@ -318,6 +320,34 @@ def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> 
     with pytest.raises(SlurmError, match=r"the old .* is restored, .* runs the previous topology\."):
         applying.apply(again)
     assert state(slurmctld) == before
+
+
+def test_a_kill_at_any_system_call_of_an_apply_is_finished_by_the_next(tmp_path: Path) -> None:
+    """Of the calls that change files or start processes; a scontrol that runs already ends by itself."""
+    with sandbox("trixie", tmp_path / "slurm") as slurmctld:
+        start(slurmctld)
+        path = slurmctld.conf_dir / FILE[slurmctld.suite]
+        folder = str(slurmctld.conf_dir)
+        for step, (blocks, size) in zip(range(200), itertools.cycle([(SPLIT, 9), (RACKS, 18)]), strict=False):
+            before, desired = path.read_bytes(), plan(slurmctld, blocks, block_sizes=(size,))
+            after = desired.writes[str(path)]
+
+            def apply(desired: planning.Plan = desired) -> None:
+                with transaction.locked(folder, 5):
+                    applying.apply(desired)
+
+            killed = faults.run(apply, step, faults.CHANGING).killed
+            assert path.read_bytes() in (before, after)
+            with transaction.locked(folder, 5):
+                applying.apply(plan(slurmctld, blocks, block_sizes=(size,)))
+            assert path.read_bytes() == after
+            assert comparing.difference(desired.topology, survey(slurmctld)) == ""
+            visible = {name for name in contents(slurmctld) if not name.startswith(".")}
+            assert visible == {"slurm.conf", path.name, f"{path.name}.previous"}
+            if not killed:
+                assert step > 10
+                return
+    pytest.fail("the apply never ends")
 
 
 def test_nothing_is_written_if_slurmctld_does_not_answer(slurmctld: Slurmctld) -> None:

@@ -14,6 +14,8 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,7 +33,7 @@ from .conftest import CHECKOUT, SCENARIOS, RunningLab, lab_command, running_lab
 from .test_lab import wait_until
 
 sys.path.insert(0, str(CHECKOUT / "tests" / "lab"))
-from nvlab import imex
+from nvlab import imex, paths
 
 pytestmark = pytest.mark.lab
 
@@ -440,7 +442,7 @@ def test_the_timer_is_installed_and_removed(site: Site) -> None:
     site.on(
         {
             "ctl": 'printf \'#!/bin/sh\\nprintf "%%s\\\\n" "$@" > /var/lib/nvlink-verify/"$5"\\nexit 1\\n\''
-            " > /root/play && chmod +x /root/play"
+            " > /usr/local/bin/play && chmod +x /usr/local/bin/play"
         }
     )
     play = site.folder / "watch.yml"
@@ -450,7 +452,7 @@ def test_the_timer_is_installed_and_removed(site: Site) -> None:
         given = {
             "verify_fabric_file": "/srv/it's 100%/$fabric.json",
             "verify_watch_inventory": ["/srv/cluster.nvlink.yml", "/srv/ho sts.yml"],
-            "verify_watch_ansible_playbook": "/root/play",
+            "verify_watch_ansible_playbook": "/usr/local/bin/play",
             "verify_watch_variables": {"verify_kubeconfig": "/srv/kube"},
             "ansible_become": False,
             **more,
@@ -488,9 +490,99 @@ def test_the_timer_is_installed_and_removed(site: Site) -> None:
         "render_dir": "/var/lib/nvlink-verify",
         "fabric_renderers": ["metrics"],
     }
+    show = ("systemctl", "show", "--value", "-p", "User", "-p", "ProtectHome", "nvlink-verify.service")
+    assert sorted(site.lab.exec("ctl", *show).stdout.split()) == ["nvlink-verify", "yes"]
+    assert run(verify_watch_inventory=["/home/ops/hosts.yml"]) > 0
+    assert sorted(site.lab.exec("ctl", *show).stdout.split()) == ["nvlink-verify", "read-only"]
     assert run(verify_watch_state="absent") > 0
     assert run(verify_watch_state="absent") == 0
     assert site.lab.exec("ctl", "systemctl", "cat", "nvlink-verify.service", check=False).returncode != 0
+
+
+# The libraries that ansible-playbook needs for a verification, and the collection without its tests.
+LIBRARIES = (
+    *(
+        "ansible",
+        "*.dist-info",
+        "jinja2",
+        "yaml",
+        "_yaml",
+        "markupsafe",
+        "cryptography",
+        "cffi",
+        "packaging",
+        "resolvelib",
+    ),
+    *("fastjsonschema", "netaddr", "ClusterShell", "_cffi_backend*.so"),
+)
+COLLECTION = ("galaxy.yml", "meta", "playbooks", "plugins", "roles")
+
+
+CONTROLLER = """\
+- hosts: "{{ controller }}"
+  gather_facts: false
+  tasks:
+    - ansible.builtin.file: {path: /opt/site, state: directory, mode: "0755"}
+    - ansible.builtin.unarchive: {src: "{{ packed }}", dest: /opt/site}
+    - ansible.builtin.copy: {dest: /opt/site/hosts.yml, content: "{{ inventory }}", mode: "0644"}
+    - ansible.builtin.copy:
+        dest: /opt/site/ansible-playbook
+        content: "#!/bin/sh\\nexec python3 -m ansible playbook \\"$@\\"\\n"
+        mode: "0755"
+    - ansible.builtin.import_role:
+        name: rackscale.nvlink.verify
+        tasks_from: watch
+    - ansible.builtin.file: {path: /var/lib/nvlink-verify/.ssh, state: directory, owner: nvlink-verify, mode: "0700"}
+    - ansible.builtin.copy:
+        src: "{{ lab_key }}"
+        dest: /var/lib/nvlink-verify/.ssh/id_ed25519
+        owner: nvlink-verify
+        mode: "0600"
+"""
+
+
+def test_the_timer_verifies_as_a_user_of_its_own_without_privileges(site: Site) -> None:
+    """A tray of the lab is the Ansible controller here: real ansible-playbook, real ssh to slurmctld's host."""
+    controller, home = "r01t06", "/var/lib/nvlink-verify"
+    site.repair()
+    packed = site.folder / "controller.tar"
+    libraries = Path(sysconfig.get_path("purelib"))
+    with tarfile.open(packed, "w") as tar:
+        for path in [path for name in LIBRARIES for path in libraries.glob(name)]:
+            tar.add(path, path.name)
+        for name in COLLECTION:
+            tar.add(CHECKOUT / name, f"ansible_collections/rackscale/nvlink/{name}")
+        for file in ("fabric.json", "fabric.state.json", "slurm.yml"):
+            tar.add(site.folder / file, file)
+    groups = yaml.safe_load(site.lab.inventory.read_text())["all"]["children"]
+    controllers = {"hosts": groups["slurm_controller"]["hosts"], "vars": {"ansible_user": "root"}}
+    play = site.folder / "controller.yml"
+    play.write_text(CONTROLLER)
+    given = {
+        "controller": controller,
+        "packed": str(packed),
+        "inventory": json.dumps({"slurm_controller": controllers}),
+        "lab_key": str(paths.state_of(site.lab.name) / "key"),
+        "verify_fabric_file": "/opt/site/fabric.json",
+        "verify_watch_inventory": ["/opt/site/hosts.yml", "/opt/site/slurm.yml"],
+        "verify_watch_ansible_playbook": "/opt/site/ansible-playbook",
+        "verify_watch_environment": {
+            "PYTHONPATH": "/opt/site",
+            "ANSIBLE_COLLECTIONS_PATH": "/opt/site",
+            "ANSIBLE_HOST_KEY_CHECKING": "false",
+        },
+    }
+    done = ansible("ansible-playbook", "-i", site.lab.inventory, play, "-e", json.dumps(given))
+    started = site.lab.exec(controller, "systemctl", "start", "nvlink-verify.service", check=False)
+    journal = site.lab.exec(controller, "journalctl", "--no-pager", "-o", "cat", "-u", "nvlink-verify").stdout
+    assert started.returncode == 0, done.stdout + journal
+    verdict = json.loads(site.lab.exec(controller, "cat", f"{home}/verdict.json").stdout)
+    assert (verdict["ok"], verdict["layers"]["slurm"], verdict["layers"]["tiers"]) == (True, "checked", "checked")
+    written = (f"{home}/verdict.json", f"{home}/metrics/nvlink_fabric.prom")
+    assert site.lab.exec(controller, "stat", "-c", "%U %a", *written).stdout == "nvlink-verify 644\n" * 2
+    # docs/security.md has the figure.
+    security = ("systemd-analyze", "security", "--no-pager", "nvlink-verify.service")
+    site.lab.exec(controller, *security, "--threshold=18")
 
 
 # What nvbandwidth, nccl-tests and dcgmi diag -j print, after published runs.

@@ -27,11 +27,11 @@ _REMEDIES = {
 }
 
 
-def write_atomic(path: str, data: bytes, mode: int = 0o666, durable: bool = True) -> None:
+def write_atomic(path: str, data: bytes, durable: bool = True) -> None:
     """Replace the content of a file in one step; any number of processes may write and read it at once.
 
-    The file keeps its mode; mode: that of a new file, less the umask. durable: the new content also survives a power
-    loss; without it the file may then be empty. FabricFileError where the file system refuses; the old content stays.
+    The file keeps its mode; a new one gets that of the umask. durable: the new content also survives a power loss;
+    without it the file may then be empty. FabricFileError where the file system refuses; the old content stays.
     """
     path = os.path.realpath(path)
     folder, name = os.path.split(path)
@@ -40,7 +40,7 @@ def write_atomic(path: str, data: bytes, mode: int = 0o666, durable: bool = True
         if durable:
             _remove_leftovers(folder, name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(temporary, flags, mode), "wb") as file:
+        with open(os.open(temporary, flags, 0o666), "wb") as file:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), os.stat(path).st_mode & 0o7777)
             file.write(data)
