@@ -64,7 +64,7 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
                 target = words[1].strip().replace("%c", cluster.lower())
                 if os.path.basename(target) == INCLUDE_NAME:
                     ours = True
-                elif depth < 10:
+                elif depth < 10 and "\0" not in target:
                     pending.append((os.path.join(conf_dir, target), depth + 1))
                 continue
             pairs = files.key_values(line)
