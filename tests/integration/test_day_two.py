@@ -206,7 +206,8 @@ def test_site_configures_everything_and_its_second_run_changes_nothing(site: Sit
     assert site.imex("r01t01") == "active"
     assert output.index("[Plan the phases and check the inventory]") < output.index("[Read the GPUs]")
     assert changed(site.type(check)) == 0
-    assert changed(site.type(again)) == 0
+    # The default of Ansible from core 2.24: nothing of it may depend on facts as variables.
+    assert changed(site.type(f"export ANSIBLE_INJECT_FACT_VARS=false; {again}")) == 0
     assert changed(site.type(waves)) == 0
     assert site.unfinished("imex") == {}
 

@@ -41,12 +41,22 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.mark.parametrize(
-    "limit", [("--limit", "r01t01,localhost"), ("-e", "fabric_serial=1"), ()], ids=["alone", "in its batch", "first"]
+    ("limit", "more"),
+    [
+        (("--limit", "r01t01,localhost"), {}),
+        (("-e", "fabric_serial=1"), {}),
+        ((), {}),
+        # Ansible's default in core 2.24.
+        ((), {"ANSIBLE_INJECT_FACT_VARS": "false"}),
+    ],
+    ids=["alone", "in its batch", "first", "facts are no variables"],
 )
-def test_a_tray_sets_neither_a_source_nor_a_name_nor_a_statistic(site: Site, tmp_path: Path, limit: tuple[str]) -> None:
+def test_a_tray_sets_neither_a_source_nor_a_name_nor_a_statistic(
+    site: Site, tmp_path: Path, limit: tuple[str], more: dict[str, str]
+) -> None:
     stolen = tmp_path / "stolen"
     lie(site, "r01t01", {"ansible_facts": proxy(stolen), "ansible_stats": {"data": {"owned": True}}})
-    output = site.discover(*limit, "-e", "fabric_accept=gates", ANSIBLE_SHOW_CUSTOM_STATS="true")
+    output = site.discover(*limit, "-e", "fabric_accept=gates", ANSIBLE_SHOW_CUSTOM_STATS="true", **more)
     assert not stolen.exists()
     assert "CUSTOM STATS" not in output
     fabric = site.fabric()

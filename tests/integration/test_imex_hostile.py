@@ -29,8 +29,8 @@ FIRST = {
 }
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Any:
+@pytest.fixture(params=["true", "false"], ids=["facts are variables", "facts are no variables"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """site(plays, facts, *options): run plays where the hostile tray returns these facts; the output."""
     fabric = tmp_path / "fabric.json"
     fabric.write_text(json.dumps(fabrics.fabric(racks=1, trays=2, split=()).as_dict()))
@@ -48,9 +48,8 @@ def site(tmp_path: Path) -> Any:
         inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": every}}))
         book = tmp_path / "play.yml"
         book.write_text(json.dumps([FIRST, *plays]))
-        done = ansible(
-            "ansible-playbook", "-i", inventory, book, *options, check=False, ANSIBLE_INJECT_INVOCATION="true"
-        )
+        settings = {"ANSIBLE_INJECT_INVOCATION": "true", "ANSIBLE_INJECT_FACT_VARS": request.param}
+        done = ansible("ansible-playbook", "-i", inventory, book, *options, check=False, **settings)
         text = done.stdout + done.stderr
         assert done.returncode == 2, text
         assert f"The facts of {HOSTILE} set {', '.join(sorted(facts))}, which only the site may set" in text
