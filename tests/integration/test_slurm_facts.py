@@ -257,7 +257,7 @@ def imex(count: int | None) -> tuple[str, ...]:
 def test_every_job_takes_a_channel_of_the_driver(suite: str, tmp_path: Path) -> None:
     """Jobs on CPU nodes too, without a GPU. What happens where there is none left depends on the version."""
     driver = 5
-    count = slurm_conf._channel_count((driver,), "")
+    count = slurm_conf._channel_count([driver], 1, {})
     assert count == 4
     with cluster(suite, tmp_path, *imex(count)) as made:
         jobs = [made.submit("-p", "cpu", "-n1") for _job in range(count)]
@@ -280,8 +280,10 @@ def test_every_job_takes_a_channel_of_the_driver(suite: str, tmp_path: Path) -> 
 
 @each_suite
 def test_a_driver_with_two_channels_has_none_for_jobs_before_25_11(suite: str, tmp_path: Path) -> None:
-    count = slurm_conf._channel_count((2,), "")
-    assert [row["code"] for row in slurm_conf._channel_findings(count, (2,), 1)] == ["slurm_channels_none"]
+    count = slurm_conf._channel_count([2], 1, {})
+    nodes = [slurm_conf.Node("r01t01", "r01t01", "r01", 4)]
+    findings = slurm_conf._channel_findings(count, {"r01t01": 2}, nodes)
+    assert [row["code"] for row in findings] == ["slurm_channels_none"]
     with cluster(suite, tmp_path, *imex(count)) as made:
         made.nodes(made.submit("-p", "cpu", "-n1"))
         assert made.handed_out() == ([1] if made.new else [])
@@ -316,7 +318,7 @@ def test_slurms_default_count_is_one_too_many_for_the_driver_from_25_11(suite: s
         job = made.submit("-p", "cpu", "--array=1-2050", "-n1")
         wait_for(lambda: made.job(f"{job}_2049")[2] == "NvidiaImexChannels" if made.new else "no channel" in log(made))
         assert made.handed_out() == list(range(1, last + 1))
-    assert slurm_conf._channel_count((), "") == 2047
+    assert slurm_conf._channel_count([], 1, {}) == 2047
 
 
 def log(made: Cluster) -> str:
