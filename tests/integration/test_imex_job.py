@@ -103,7 +103,8 @@ class Site:
         wait_until(lambda: self.job(number).get("JobState") in states, f"job {number} is {states}", seconds)
 
     def journal(self, tray: str) -> str:
-        return self.on(tray, "journalctl --quiet --no-pager --output=cat -t nvlink-imex-job")
+        # A busy journald may not have read yet what the program has sent.
+        return self.on(tray, "journalctl --sync; journalctl --quiet --no-pager --output=cat -t nvlink-imex-job")
 
     def is_clean(self, trays: list[str] | None = None) -> None:
         for tray in trays or TRAYS:

@@ -234,6 +234,7 @@ class Racks:
         self.on([tray], KEEP_MOUNTS)
         self.on([tray], "rm -rf /run/nvlink-imex /run/nvidia-imex; ip link set host0 up")
         address = self.addresses[tray]
+        wait_until(lambda: lab.ssh_answers(self.lab.name, address), f"{tray} is in the network again")
         # Watched from outside: systemd stops all processes (SIGSTOP) before it kills them, and an nsenter whose child
         # is stopped stops itself for good.
         with contextlib.closing(network.connect(str(network.file_of(self.lab.name)), address, 22, 30)) as link:
