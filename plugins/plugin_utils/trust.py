@@ -35,7 +35,8 @@ Check = Callable[[Any], Any]
 """A compiled JSON Schema (fastjsonschema.compile): raises ValueError for data that does not match."""
 
 _TEXTS = ("msg", "stdout", "stderr", "module_stdout", "module_stderr")
-_FLAGS = ("changed", "failed", "skipped", "unreachable")
+# ansible_parsed: of ansible-core 2.22, whether the answer was JSON.
+_FLAGS = ("changed", "failed", "skipped", "unreachable", "ansible_parsed")
 
 
 def foreign_variables(facts: Any) -> list[str]:

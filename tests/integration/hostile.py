@@ -61,7 +61,7 @@ except ValueError:
 
 def merge(old, new):
     for key, value in new.items():
-        if isinstance(value, dict) and isinstance(old.get(key), dict):
+        if value and isinstance(value, dict) and isinstance(old.get(key), dict):
             merge(old[key], value)
         else:
             old[key] = value
@@ -106,7 +106,8 @@ def replace_text(output: bytes, only: str | None = None, real: str = REAL) -> st
 def write_python(path: Path, answer: dict[str, Any], only: str | None = None, real: str = REAL) -> Path:
     """Write a Python that merges `answer` into the result of each module, or of those whose full name `only` finds.
 
-    Dictionaries merge, so {"ansible_facts": {"x": 1}} leaves the module's own facts; every other value replaces.
+    Dictionaries merge, so {"ansible_facts": {"x": 1}} leaves the module's own facts; every other value, an empty
+    dictionary included, replaces.
     A module that prints no JSON gets the answer as its whole result.
     """
     return _write(path, python_text(answer, only, real))

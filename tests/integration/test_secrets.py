@@ -180,7 +180,12 @@ def test_the_token_and_the_client_key_of_a_kubeconfig_stay_in_it(run: Run) -> No
         with served(lambda _request, reply: reply.json({"items": [TRAY]})) as trays:
             rest = {"url": trays.url, "trays": "items", "fields": REST_FIELDS}
             run.play("rackscale.nvlink.discover", fabric_sources=[{"rest": rest}], fabric_accept="gates")
-        runai = {"url": server.url, "cluster_id": "a", "token": f"{CANARY}-2", "ca_file": str(authority.ca_file)}
+        runai = {
+            "url": server.url,
+            "cluster_id": "cluster-of-the-test",
+            "token": f"{CANARY}-2",
+            "ca_file": str(authority.ca_file),
+        }
         arguments = {"fabric_file": str(run.kept / "fabric.json"), "api": {"kubeconfig": str(kubeconfig)}}
         printed = run.task("rackscale.nvlink.k8s_topology", {**arguments, "runai": runai})
         assert "rejects the credentials" in " ".join(printed.split())
