@@ -182,7 +182,7 @@ def test_the_token_and_the_client_key_of_a_kubeconfig_stay_in_it(run: Run) -> No
             run.play("rackscale.nvlink.discover", fabric_sources=[{"rest": rest}], fabric_accept="gates")
         runai = {
             "url": server.url,
-            "cluster_id": "cluster-of-the-test",
+            "cluster_id": "the-cluster",
             "token": f"{CANARY}-2",
             "ca_file": str(authority.ca_file),
         }
