@@ -32,7 +32,16 @@ TREE_CORES = ("2.21.5", "2.22.0rc1")
 # Only tests whose result can depend on ansible-core. Tests of pure code cannot, nor can those with the mark any_core:
 # they use Ansible as other tests do and then spend their time in this collection's own code.
 TESTS = ("tests/unit/plugins/action", "tests/unit/plugins/inventory", "tests/integration")
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not lab and not two_racks and not any_core", *TESTS)
+PYTEST = (
+    "-m",
+    "pytest",
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-m",
+    "not lab and not two_racks and not minutes and not any_core",
+    *TESTS,
+)
 # With the oldest ClusterShell.
 SSH = "tests/unit/plugins/plugin_utils/test_source_ssh.py"
 # Direct connections, and connections through a gateway.

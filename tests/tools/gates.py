@@ -103,7 +103,9 @@ GATES = [
     _lab("kubernetes", "test", "kubernetes and not two_racks and not minutes"),
     Gate("molecule", "test", _tool("python tests/tools/molecule_scenarios.py"), on_lab=True, blocked=_not_root),
     Gate("cores", "test", _tool("python tests/tools/cores.py"), blocked=_not_root),
-    Gate("integration", "test", _pytest("tests/integration", "not lab and not two_racks"), is_pytest=True),
+    Gate(
+        "integration", "test", _pytest("tests/integration", "not lab and not two_racks and not minutes"), is_pytest=True
+    ),
     Gate("fuzz", "test", _pytest("tests/fuzz"), is_pytest=True),
     Gate("artifact", "test", _tool("python tests/tools/artifact.py")),
     Gate("ansible-test-units", "test", _tool("python tests/tools/run_ansible_test.py units"), blocked=_no_compiler),
