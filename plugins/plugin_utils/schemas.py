@@ -11,9 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import fastjsonschema
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.trust import Check
+
+try:
+    import fastjsonschema
+except ImportError:
+    fastjsonschema = None  # type: ignore[assignment]
 
 MAX_TEXT = 16 * 1024
 MAX_ENTRIES = 20_000
@@ -53,6 +58,23 @@ _OF_PATH = {
 }
 
 
+def compiled(schema: Mapping[str, Any]) -> Check:
+    """The check of a JSON Schema, to be made when a plugin is loaded, once for all forks.
+
+    Without the library the check raises NvlinkError.
+    """
+    if fastjsonschema is not None:
+        check: Check = fastjsonschema.compile(dict(schema))
+        return check
+
+    def missing(_value: Any) -> None:
+        raise NvlinkError(
+            "the Python library fastjsonschema is missing on the controller; install the collection's requirements.txt"
+        )
+
+    return missing
+
+
 def of_return(documented: str) -> dict[str, Check]:
     """The checks of a module's return values, from its RETURN: `KEY`, and `ansible_facts.KEY` for each fact.
 
@@ -65,7 +87,7 @@ def of_return(documented: str) -> dict[str, Check]:
     facts = rows.get("ansible_facts", {}).get("contains", {})
     schemas.update({f"ansible_facts.{name}": _schema(row) for name, row in facts.items()})
     schemas["findings"] = FINDINGS
-    return {name: fastjsonschema.compile(schema) for name, schema in schemas.items()}
+    return {name: compiled(schema) for name, schema in schemas.items()}
 
 
 def _schema(row: Mapping[str, Any]) -> dict[str, Any]:

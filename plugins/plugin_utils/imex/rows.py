@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import fastjsonschema
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.trust import Check
@@ -109,7 +108,7 @@ _REQUIRED = {
     "wait": ("facts", "running", "ports"),
 }
 
-_check_row = fastjsonschema.compile(_ROW)
+_check_row = schemas.compiled(_ROW)
 _check_facts = schemas.of_return(fabric_facts.RETURN)["ansible_facts.nvlink_imex"]
 
 
@@ -122,9 +121,9 @@ def _check(row: Any) -> Any:
 
 SCHEMA: dict[str, Check] = {
     "row": _check,
-    "changes": fastjsonschema.compile(_TEXTS),
-    "facts": fastjsonschema.compile({"anyOf": [{"type": "null"}, _FACTS]}),
-    "findings": fastjsonschema.compile(schemas.FINDINGS),
+    "changes": schemas.compiled(_TEXTS),
+    "facts": schemas.compiled({"anyOf": [{"type": "null"}, _FACTS]}),
+    "findings": schemas.compiled(schemas.FINDINGS),
 }
 """The checks of an answer of imex_domain_phase."""
 
