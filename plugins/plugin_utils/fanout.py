@@ -112,7 +112,7 @@ async def each(items: Iterable[Item], limit: int, function: Callable[[Item], Awa
         for item in waiting:
             await function(item)
 
-    workers = [asyncio.ensure_future(work(waiting)) for _ in range(limit)]
+    workers = [asyncio.ensure_future(work(waiting)) for _worker in range(limit)]
     try:
         await asyncio.gather(*workers)
     finally:

@@ -263,13 +263,13 @@ def read_slurm_conf(text: str) -> None:
 
 def read_topology_yaml(text: str) -> None:
     for topology in slurm_files.parse(text, YAML):
-        _ = topology.fingerprint
+        assert topology.fingerprint
     slurm_files.own_topologies(text)
 
 
 def read_topology_conf(text: str) -> None:
     for topology in slurm_files.parse(text, CONF):
-        _ = topology.fingerprint
+        assert topology.fingerprint
 
 
 def read_scontrol(text: str) -> None:
@@ -460,7 +460,7 @@ TARGETS = [
     ),
     Target(
         "networks",
-        lambda rows: addresses.networks(rows),
+        addresses.networks,
         st.lists(texts("198.51.100.0/24", "2001:db8::/64", words=("/", ".", "::")), max_size=3),
         (NvlinkError,),
     ),

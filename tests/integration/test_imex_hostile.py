@@ -93,7 +93,7 @@ SIGN = {
         {"imex_tls_ca_dir": "/nonexistent/hostile", "imex_tls_days": 36500, "imex_tray": HONEST},
         {"fabric_file": "/nonexistent/hostile", "imex_certificate": {"folder": "/nonexistent/hostile"}},
     ],
-    ids=lambda facts: "+".join(facts),
+    ids="+".join,
 )
 def test_a_tray_with_foreign_facts_is_signed_no_certificate(site: Any, tmp_path: Path, facts: dict[str, Any]) -> None:
     """The authority, which is made once for all, and the others' certificates are as the site has them."""

@@ -303,7 +303,7 @@ def test_the_connection_to_a_gateway_ends_with_a_killed_controller(tmp_path: Pat
         "sources.observe('ssh', {'hosts': 'hang1', 'ssh': sys.argv[1], 'jump': 'gw1'}, '2026-11-21T05:00:00Z')"
     )
     controller = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "ssh")])
-    wait_for(lambda: (tmp_path / "calls").exists())
+    wait_for((tmp_path / "calls").exists)
     controller.kill()
     controller.wait()
     ((pid, *words),) = gateways(tmp_path)
