@@ -23,7 +23,7 @@ _REST = 60.0
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        arguments = {name: value for name, value in self._task.args.items() if value is not None}
+        arguments = dict(self._task.args)
         try:
             seconds = _REST + _waits(arguments)
         except (TypeError, ValueError):

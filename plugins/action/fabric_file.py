@@ -78,8 +78,6 @@ class ActionModule(GuardedAction):
     _requires_connection = False
 
     def act(self, task_vars: dict[str, Any]) -> Result:
-        # Null means not set, so that a site can pass variables that it leaves empty.
-        self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
         _check_required(self._task.args)
         uses_hosts = ansible_facts.SOURCE in map(str, _as_list(self._task.args.get("sources", [ansible_facts.SOURCE])))
         required_if = REQUIRED_IF if uses_hosts else [row for row in REQUIRED_IF if row[1] != "proposed"]

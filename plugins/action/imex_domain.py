@@ -40,8 +40,6 @@ _REST = 300.0
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> Result:
         variables = task_vars
-        # Null is the same as omitted, so that a role can pass variables that it leaves empty.
-        self._task.args = {name: value for name, value in self._task.args.items() if value is not None}
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         self.options: dict[str, Any] = options
         phase, owner = options["phase"], options["owner"]

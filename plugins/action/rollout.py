@@ -44,15 +44,13 @@ class ActionModule(GuardedAction):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    @property
-    def guarded(self) -> bool:  # type: ignore[override]
+    def is_guarded(self) -> bool:
         return self._task.args.get("state") in GUARDED
 
     def act(self, task_vars: dict[str, Any]) -> Result:
         return {"changed": False, "changes": [], "findings": [], **self._act(task_vars)}
 
     def _act(self, variables: dict[str, Any]) -> Result:
-        self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
         _validation, self.options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         self.tray = str(variables["inventory_hostname"])
         self.folder = str(constants.DEFAULT_LOCAL_TMP)

@@ -25,7 +25,6 @@ class ActionModule(GuardedAction):
     _requires_connection = False
 
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         path = options["fabric_file"]
         if not os.path.isabs(path):

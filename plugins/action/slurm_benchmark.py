@@ -27,7 +27,7 @@ OF_FINDING = ("code", "severity", "message", "tray", "clique")
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        arguments = {option: value for option, value in self._task.args.items() if value is not None}
+        arguments = dict(self._task.args)
         isolation = arguments.pop("channel_isolation", "any")
         if isolation not in ISOLATED:
             message = f"option channel_isolation: {shown(isolation)} is none of own, any, none."

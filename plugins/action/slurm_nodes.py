@@ -26,7 +26,7 @@ _CALLS, _REST = 20, 60.0
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        arguments = {option: value for option, value in self._task.args.items() if value is not None}
+        arguments = dict(self._task.args)
         host = str(self._task.delegate_to or task_vars.get("inventory_hostname") or "")
         try:
             check_controller(host, self._trays(task_vars))

@@ -17,6 +17,6 @@ SCHEMA = schemas.of_return(RETURN)
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        arguments = {name: value for name, value in self._task.args.items() if value is not None}
+        arguments = dict(self._task.args)
         end = ends.controller(arguments, ARGUMENTS["timeout"]["default"])
         return self.run_module("rackscale.nvlink.slurm_standby", arguments, task_vars, SCHEMA, end)

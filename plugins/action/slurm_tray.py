@@ -20,7 +20,7 @@ SCHEMA = schemas.of_return(RETURN)
 
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        arguments = {name: value for name, value in self._task.args.items() if value is not None}
+        arguments = dict(self._task.args)
         if task_vars.get("inventory_hostname") in (arguments.pop("controllers", None) or []):
             return {"changed": False, "skipped": True, "skip_reason": "This host is a Slurm controller."}
         before = task_vars.get(str(arguments.pop("prepared", "")))

@@ -15,10 +15,11 @@ import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.trust import Check
 
+# Plugins are also loaded where no library is: by ansible-doc, and by ansible-test's check of imports.
 try:
     import fastjsonschema
 except ImportError:
-    fastjsonschema = None  # type: ignore[assignment]
+    fastjsonschema = None  # type: ignore[assignment] # for mypy it is a module
 
 MAX_TEXT = 16 * 1024
 MAX_ENTRIES = 20_000

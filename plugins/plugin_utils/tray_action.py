@@ -23,21 +23,25 @@ MAX_MEMORY = 256 * 1024 * 1024
 class GuardedAction(ActionBase):
     """An action that does nothing for a host whose facts set variables of this collection (trust.foreign_variables).
 
-    A subclass defines act() instead of run(). guarded: False for an action that only records what became of the host.
+    A subclass defines act() instead of run(). An option that is null is the same as one that is left out, so that a
+    role can pass variables that it leaves empty.
+
     A task with run_once is not refused: it acts for all hosts, in the context of whichever comes first, so that host
     must not decide whether it runs; roles and playbooks give such a task no variable of that host.
     """
 
-    guarded = True
-
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
         result: Result = super().run(tmp, task_vars)
         variables = task_vars or {}
-        guarded = self.guarded and not self._task.run_once
-        names = trust.foreign_variables(variables.get("ansible_facts")) if guarded else []
-        if names:
+        names = trust.foreign_variables(variables.get("ansible_facts"))
+        if names and self.is_guarded() and not self._task.run_once:
             return {**result, **trust.refusal(str(variables.get("inventory_hostname")), names)}
+        self._task.args = {option: value for option, value in self._task.args.items() if value is not None}
         return {**result, **self.act(variables)}
+
+    def is_guarded(self) -> bool:
+        """Whether this task is refused; not one that only records what became of the host."""
+        return True
 
     def act(self, task_vars: dict[str, Any]) -> Result:
         """Do the task; its result."""

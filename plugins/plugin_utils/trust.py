@@ -117,6 +117,7 @@ def _facts(value: Any, schema: Mapping[str, Check]) -> tuple[dict[str, Any], lis
     for name, fact in value.items():
         check = schema.get(f"ansible_facts.{name}")
         if check is None:
+            # Of Ansible itself, which removes such facts from what a module printed.
             is_valid = str(name).startswith("discovered_interpreter_") and isinstance(fact, str) and len(fact) < 1024
         else:
             is_valid = _valid(fact, check)

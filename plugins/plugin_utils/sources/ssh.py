@@ -350,6 +350,7 @@ class _Jump:
 
     async def open(self) -> None:
         """Connect; afterwards it can be used, or has a problem."""
+        # It matches, since _gateway() has checked the name.
         user, host, port = (part or "" for part in _GATEWAY.fullmatch(self.name).groups())  # type: ignore[union-attr]
         own = ["-N", "-oControlMaster=yes", "-oControlPersist=no", "-oClearAllForwardings=yes"]
         to = ["-S", self._socket, *_flag("-l", user), *_flag("-p", port), "--", host.strip("[]")]
