@@ -40,7 +40,7 @@ CATALOGUE: dict[str, Entry] = {
         "a host returned other data than the module documents; that part is dropped",
         "check the host: its Python or its shell changes the answers of modules",
     ),
-    # Reading a tray: module_utils/fabric_facts.py.
+    # Reading a tray: module_utils/gpu/facts.py.
     "driver_missing": Entry(
         ERROR, "the NVIDIA driver is not loaded", "load the nvidia kernel modules, or install the driver"
     ),
@@ -106,7 +106,7 @@ CATALOGUE: dict[str, Entry] = {
     "unusable_value": Entry(
         WARNING, "a tool reported an impossible value, which counts as unknown", "run nvidia-smi -q on the tray"
     ),
-    # State of the GPUs: module_utils/fabric_facts.py.
+    # State of the GPUs: module_utils/gpu/facts.py.
     "gpu_lost": Entry(
         ERROR, "a GPU has fallen off the bus", "drain the tray and reboot it, replace the GPU if that does not help"
     ),

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Union
 from xml.sax.saxutils import escape
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import constants
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
 
 DEFAULT_PARTITION = 32766
 MAX_TRAYS = 1_000_000

@@ -17,10 +17,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 
 # Subset -> the name of its facts, in the order in which they are read.
 FACTS = {

@@ -785,8 +785,9 @@ findings:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 
 
 def main() -> None:

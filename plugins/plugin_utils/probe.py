@@ -20,15 +20,15 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fanout import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_document
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
-ENTRY = "fabric_facts"
+ENTRY = "gpu.facts"
 CATALOGUE = "findings"
 # Modules that only a guarded probe needs.
-GUARD = ("child", "nvidia_smi")
+GUARD = ("child", "gpu.nvidia_smi")
 
 # The facts are between these as JSON on one line, whatever a login shell prints before and after.
 BEGIN, END = "nvlink-facts-1:", ":nvlink-facts-end"
@@ -114,7 +114,9 @@ class Module(type(sys)):
 package = sys.modules[PACKAGE] = type(sys)(PACKAGE)
 for part in (*parts, *absent):
     sys.modules[part] = Module(part)
-    setattr(package, part.rpartition(".")[2], sys.modules[part])
+    parent, _dot, name = part.rpartition(".")
+    setattr(sys.modules.setdefault(parent, type(sys)(parent)), name, sys.modules[part])
+package.gpu = sys.modules[PACKAGE + ".gpu"]
 
 class Reply:
     class result:
@@ -126,7 +128,7 @@ if absent:
     # No child. NVML's progress goes to descriptor 2, which from here would reach the controller.
     posix.dup2(posix.open("/dev/null", posix.O_RDWR), 2)
     package.child.calls = lambda functions, timeout: [Reply(function()) for function in functions]
-facts = package.fabric_facts.gather(*options)
+facts = package.gpu.facts.gather(*options)
 try:
     # The same as json.dumps(), without the regular expressions that json imports.
     import _json
@@ -191,14 +193,14 @@ def parts(guarded: bool = True) -> tuple[tuple[str, tuple[str, CodeType]], ...]:
     Those that fabric_facts imports, without GUARD where it is not guarded. Trays with the controller's version of
     Python use the byte code, which halves the probe's time.
     """
-    directory = Path(fabric_facts.__file__).parent
+    directory = Path(fabric_facts.__file__).parents[1]
     sources: dict[str, str] = {}
     trees: dict[str, ast.Module] = {}
     waiting = [ENTRY]
     while waiting:
         name = waiting.pop()
         if name not in trees and (guarded or name not in GUARD):
-            sources[name] = (directory / f"{name}.py").read_text(encoding="utf-8")
+            sources[name] = (directory / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
             trees[name] = ast.parse(sources[name])
             waiting += _imported(trees[name])
     _leave_out_rows(trees[CATALOGUE], (text for name, text in sources.items() if name != CATALOGUE))
@@ -236,6 +238,8 @@ def _imported(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             if node.module == PACKAGE:
                 yield from (alias.name for alias in node.names)
+            elif node.module == f"{PACKAGE}.gpu":
+                yield from (f"gpu.{alias.name}" for alias in node.names)
             elif node.module.startswith(f"{PACKAGE}."):
                 yield node.module.removeprefix(f"{PACKAGE}.")
 

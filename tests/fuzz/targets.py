@@ -23,9 +23,10 @@ from xml.etree import ElementTree
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.rackscale.nvlink.plugins.inventory import fabric as inventory
-from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, interfaces, nvidia_smi
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation as simulated
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, packages, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files as imex_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError

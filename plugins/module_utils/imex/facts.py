@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.survey import CHANNELS, DAEMON, UNIT
-from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 NO_GPU = "NO_GPU"

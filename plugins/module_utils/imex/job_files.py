@@ -215,6 +215,8 @@ for name in NAMES:
     parent = name.rpartition(".")[0]
     if parent not in sys.modules:
         sys.modules[parent] = type(sys)(parent)
+        if parent.rpartition(".")[0] in sys.modules:
+            setattr(sys.modules[parent.rpartition(".")[0]], parent.rpartition(".")[2], sys.modules[parent])
 for name in NAMES:
     setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], sys.modules[name])
 status = sys.modules[ENTRY].main(sys.argv[1:], dict(os.environ))

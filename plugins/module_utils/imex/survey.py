@@ -99,7 +99,7 @@ def _query_ctl(ctl: str, config_path: str, timeout: float) -> dict[str, child.Re
 
 
 def _addresses() -> list[str]:
-    from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
 
     return [entry["address"] for entry in fabric_facts.addresses()[0]]
 
@@ -156,8 +156,8 @@ def _driver_version() -> str | None:
     loaded = loaded_driver()
     if loaded:
         return loaded
-    from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml
     from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+    from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 
     try:
         return nvml.read(_SYSTEM_TIMEOUT).driver_version

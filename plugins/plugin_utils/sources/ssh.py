@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.fabric_facts import check_options
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fanout, probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import MAX_TRAYS, tray_name

@@ -22,8 +22,8 @@ def simulation() -> Any:
 
 
 def constants() -> Any:
-    """plugins/module_utils/constants.py of this checkout: NVML's values."""
-    return _module("constants")
+    """plugins/module_utils/gpu/constants.py of this checkout: NVML's values."""
+    return _module("gpu.constants")
 
 
 @functools.cache

@@ -16,16 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import (
-    child,
-    constants,
-    fabric_facts,
-    interfaces,
-    nvidia_smi,
-    nvml,
-    simulation,
-)
-from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Readings, unknown_gpu
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces, simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants, nvidia_smi, nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, unknown_gpu
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import nvidia_smi
-from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import unknown_gpu, unknown_health
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import unknown_gpu, unknown_health
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import example, given
 from hypothesis import strategies as st

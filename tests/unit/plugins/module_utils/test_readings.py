@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import readings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import readings
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.rackscale.nvlink.plugins.module_utils import nvml, simulation, subsets
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation, subsets
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, survey
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import imex_fleet, trays

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import fabric_facts, interfaces, nvml, simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils import interfaces, simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given

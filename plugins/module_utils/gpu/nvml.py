@@ -19,10 +19,11 @@ import os
 from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
 from typing import Any, Callable
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, constants
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     MAX_GPUS,
     UINT8,
     UINT32,

@@ -14,11 +14,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces, nvidia_smi, nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.constants import ALPHANUMERIC
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child, interfaces
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import Readings, quoted
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi, nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ALPHANUMERIC
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, quoted
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")

@@ -15,11 +15,12 @@ import re
 from typing import Any
 from xml.parsers import expat
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, constants
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.nvml import lost_gpu, stuck
-from ansible_collections.rackscale.nvlink.plugins.module_utils.readings import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import constants
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.nvml import lost_gpu, stuck
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import (
     MAX_GPUS,
     UINT8,
     UINT32,
