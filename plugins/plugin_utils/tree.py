@@ -8,16 +8,15 @@ A manifest in the tree lists what was written, so that files that a person added
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 
 SCHEMA_VERSION = 1
@@ -63,7 +62,9 @@ class Plan:
                     _prune(target.parent, self.root)
                 else:
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    _write(target, change.after, change.path in self.executables)
+                    # Not durable: files that a crash loses can be generated again.
+                    executable = change.path in self.executables
+                    atomic.write(str(target), change.after, durable=False, follow=False, executable=executable)
         except OSError as error:
             raise TreeError(
                 f"{self.root}: cannot be written ({error.strerror or error}): free space on its file system, "
@@ -127,26 +128,9 @@ def _written(manifest: Path) -> dict[str, dict[str, Any]]:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        return atomic.read(str(path))
     except OSError as error:
         raise TreeError(f"{path}: cannot be read ({error.strerror}): remove it or use another directory") from error
-
-
-def _write(target: Path, data: bytes, executable: bool) -> None:
-    # In the same directory, so that the rename is atomic; the mode follows the umask. Not synced to the disk: files
-    # that a crash loses can be generated again.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777 if executable else 0o666)
-    try:
-        with open(descriptor, "wb") as stream:
-            stream.write(data)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _prune(directory: Path, root: Path) -> None:

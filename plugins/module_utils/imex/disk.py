@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 
 _MAX_TEXT = 1 << 20
@@ -31,28 +30,10 @@ def read_text(path: str) -> str | None:
 
 def write_text(path: str, text: str, mode: int, folder_mode: int = 0o755) -> None:
     """Replace a file atomically: it is never visible incomplete or with another mode. Raises ImexError."""
-    folder = os.path.dirname(path)
-    temporary = ""
     try:
-        os.makedirs(folder, mode=folder_mode, exist_ok=True)
-        # Hidden, because Slurm runs what matches prolog.d/*.
-        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8", "surrogateescape"))
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        # The rename itself is on the disk only with its folder.
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        os.makedirs(os.path.dirname(path), mode=folder_mode, exist_ok=True)
+        atomic.write(path, text.encode("utf-8", "surrogateescape"), mode, (os.geteuid(), os.getegid()), follow=False)
     except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         raise files.ImexError(
             f"{path} cannot be written ({error.strerror}); free space, or correct its folder."
         ) from None

@@ -18,14 +18,12 @@ import pwd
 import shutil
 import socket
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import sync
 
 # For all calls of the package manager together: enough for a few hundred megabytes from a slow mirror.
 INSTALL_SECONDS = 1800.0
@@ -303,35 +301,18 @@ def ids(owner: str) -> tuple[int, int]:
 def read(path: str) -> bytes | None:
     """A file's bytes; None where there is none."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
+        return atomic.read(path)
     except OSError as error:
         raise SlurmError(f"{path} cannot be read ({error.strerror}): run as root.") from None
 
 
 def write(path: str, data: bytes, owner: str, mode: int) -> None:
     """Replace a file atomically; the temporary file has its owner and mode before it takes the name."""
-    folder = os.path.dirname(path)
-    temporary = ""
+    uid_and_gid = ids(owner)
     try:
-        os.makedirs(folder, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchown(file.fileno(), *ids(owner))
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync(folder)
-    except BaseException as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise SlurmError(
-                f"{path} could not be written ({error.strerror}): make room or correct the folder's mode."
-            ) from None
-        raise
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        atomic.write(path, data, mode, uid_and_gid, follow=False)
+    except OSError as error:
+        raise SlurmError(
+            f"{path} could not be written ({error.strerror}): make room or correct the folder's mode."
+        ) from None

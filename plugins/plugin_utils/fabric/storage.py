@@ -10,15 +10,12 @@ import errno
 import fcntl
 import json
 import os
-import secrets
 import socket
-import time
 from collections.abc import Iterator
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 
-# A temporary file that is older is left over from a run that was killed: no write takes that long.
-_LEFTOVER_SECONDS = 3600
 _REMEDIES = {
     errno.ENOSPC: "free space on its file system",
     errno.EDQUOT: "free space, or raise the quota",
@@ -28,44 +25,11 @@ _REMEDIES = {
 
 
 def write_atomic(path: str, data: bytes, durable: bool = True) -> None:
-    """Replace the content of a file in one step; any number of processes may write and read it at once.
-
-    The file keeps its mode; a new one gets that of the umask. durable: the new content also survives a power loss;
-    without it the file may then be empty. FabricFileError where the file system refuses; the old content stays.
-    """
-    path = os.path.realpath(path)
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.new")
+    """Replace a file as atomic.write does; FabricFileError where the file system refuses, and the old content stays."""
     try:
-        if durable:
-            _remove_leftovers(folder, name)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(temporary, flags, 0o666), "wb") as file:
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), os.stat(path).st_mode & 0o7777)
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-        if durable:
-            _sync_folder(folder)
+        atomic.write(path, data, durable=durable)
     except OSError as error:
         raise cannot(path, "be written", error) from None
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-
-
-def _remove_leftovers(folder: str, name: str) -> None:
-    """Remove the temporary files of earlier writes of this file that were killed."""
-    oldest = time.time() - _LEFTOVER_SECONDS
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(f".{name}.") and entry.name.endswith(".new"):
-                with contextlib.suppress(FileNotFoundError):
-                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
-                        os.unlink(entry.path)
 
 
 def append_line(path: str, line: bytes) -> None:
@@ -90,7 +54,7 @@ def append_line(path: str, line: bytes) -> None:
                 raise
         finally:
             os.close(descriptor)
-        _sync_folder(os.path.dirname(os.path.realpath(path)))
+        atomic.sync_folder(os.path.dirname(os.path.realpath(path)))
     except OSError as error:
         raise cannot(path, "be written", error) from None
 
@@ -99,7 +63,7 @@ def remove(path: str) -> None:
     """Remove a file durably: it stays removed after a crash."""
     try:
         os.unlink(path)
-        _sync_folder(os.path.dirname(os.path.realpath(path)))
+        atomic.sync_folder(os.path.dirname(os.path.realpath(path)))
     except OSError as error:
         raise cannot(path, "be removed", error) from None
 
@@ -154,14 +118,6 @@ def _holder(lock: str) -> str:
         return f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "unknown process"
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def cannot(path: str, what: str, error: OSError) -> FabricFileError:

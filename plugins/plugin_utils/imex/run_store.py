@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as rendering
@@ -82,8 +83,7 @@ def write_row(folder: str, play: str, phase: str, tray: str, row: dict[str, Any]
     target = os.path.join(directory, _file(tray))
     with _writing(target):
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        _write(f"{target}.new", row)
-        os.replace(f"{target}.new", target)
+        atomic.write(target, json.dumps(row).encode(), durable=False, follow=False)
 
 
 def read_rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[str, dict[str, Any]]:

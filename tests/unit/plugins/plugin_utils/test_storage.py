@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -33,51 +30,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import rehe
 def python(code: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     command = [*prefix, sys.executable, "-c", PREAMBLE + textwrap.dedent(code), *arguments]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-WRITER = """
-    for number in range(200):
-        text = json.dumps({"writer": sys.argv[2], "number": number, "rows": [number] * (number % 5000)})
-        storage.write_atomic(sys.argv[1], text.encode())
-"""
-READER = """
-    for _number in range(1000):
-        with open(sys.argv[1], encoding="utf-8") as file:
-            json.load(file)
-"""
-
-
-def test_many_writers_and_readers_need_no_lock(tmp_path: Path) -> None:
-    path = tmp_path / "verdict.json"
-    path.write_text("{}")
-    started = [python(WRITER, str(path), str(number)) for number in range(3)]
-    started += [python(READER, str(path)) for _reader in range(2)]
-    ended = [process.communicate(timeout=60) for process in started]
-    assert [errors for _output, errors in ended] == [""] * 5
-    assert "rows" in json.loads(path.read_text())
-    assert [child.name for child in tmp_path.iterdir()] == ["verdict.json"]
-
-
-def test_a_leftover_of_a_killed_write_is_removed_an_hour_later_and_a_younger_one_is_in_use(tmp_path: Path) -> None:
-    path = tmp_path / "verdict.json"
-    leftovers = [tmp_path / f".verdict.json.{number}.new" for number in range(2)]
-    foreign = tmp_path / ".other.json.1.new"
-    for file in (*leftovers, foreign):
-        file.write_text("half")
-    for file in (leftovers[0], foreign):
-        os.utime(file, (time.time() - 3700,) * 2)
-    storage.write_atomic(str(path), b"{}")
-    assert sorted(child.name for child in tmp_path.iterdir()) == [
-        ".other.json.1.new",
-        ".verdict.json.1.new",
-        "verdict.json",
-    ]
-
-
-def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path) -> None:
-    code = "os.umask(0o027); storage.write_atomic(sys.argv[1], b'new')"
-    assert python(code, str(tmp_path / "verdict.json")).wait(30) == 0
-    assert (tmp_path / "verdict.json").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_link_and_its_target_have_one_lock(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Replace files in one step, so that a crash, a full disk or another writer leaves the old content or the new one.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only. All functions raise
+OSError; callers word it with the remedy of their area.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+
+# A temporary file that is older is left over from a write that was killed: no write takes that long.
+_LEFTOVER_SECONDS = 3600
+_READABLE = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
+
+
+def write(
+    path: str,
+    data: bytes,
+    mode: int | None = None,
+    owner: tuple[int, int] | None = None,
+    model: str | None = None,
+    durable: bool = True,
+    follow: bool = True,
+    executable: bool = False,
+    previous: str | None = None,
+) -> None:
+    """Replace the content of a file in one step; any number of processes may write and read it at once.
+
+    mode, owner (uid, gid): of the file. By default it keeps those it has; a new one gets those of the file ``model``,
+    without one those of the umask and the user. durable: the new content also survives a power loss; without it the
+    file may then be empty. follow: a symbolic link stays one, and its target is replaced; without it the link is
+    replaced, which a folder that another user can write needs. executable: who may read the file may also run it.
+    previous: a second name under which the old file stays.
+    """
+    path = os.path.realpath(path) if follow else os.path.abspath(path)
+    folder, name = os.path.split(path)
+    like = _status(path, follow)
+    keeps = previous is not None and like is not None
+    if like is None and model is not None:
+        like = os.stat(model)
+    if durable:
+        _remove_leftovers(folder, name)
+    # Hidden, because Slurm runs what matches prolog.d/*.
+    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    # A file whose mode is known is private until it has that mode; the umask gives any other its mode.
+    descriptor = os.open(temporary, flags, 0o666 if mode is None and like is None else 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            if owner is not None:
+                os.fchown(descriptor, *owner)
+            elif like is not None:
+                for uid, gid in ((-1, like.st_gid), (like.st_uid, -1)):
+                    with contextlib.suppress(PermissionError):
+                        os.fchown(descriptor, uid, gid)
+            final = (like or os.fstat(descriptor)).st_mode if mode is None else mode
+            # After the owner, whose change clears bits of the mode.
+            os.fchmod(descriptor, stat.S_IMODE(final) | ((final & _READABLE) >> 2 if executable else 0))
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
+        if keeps and previous is not None:
+            keep(path, previous)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if durable:
+        sync_folder(folder)
+
+
+def _status(path: str, follow: bool) -> os.stat_result | None:
+    """The status of a file; None where there is none, or a link that is to be replaced."""
+    try:
+        status = os.stat(path, follow_symlinks=follow)
+    except FileNotFoundError:
+        return None
+    return None if stat.S_ISLNK(status.st_mode) else status
+
+
+def _remove_leftovers(folder: str, name: str) -> None:
+    """Remove the temporary files of earlier writes of this file that were killed."""
+    oldest = time.time() - _LEFTOVER_SECONDS
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(f".{name}.") and entry.name.endswith(".new"):
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                        os.unlink(entry.path)
+
+
+def keep(path: str, previous: str) -> None:
+    """Give a file that is about to be replaced a second name: a hard link, which needs no space."""
+    # A name of its own: a leftover of a run that was killed must not be in the way.
+    spare = os.path.join(os.path.dirname(path), f".{os.path.basename(previous)}.{os.urandom(8).hex()}.new")
+    try:
+        os.link(path, spare, follow_symlinks=False)
+    except OSError:  # a file system without hard links
+        write(previous, read(path) or b"", stat.S_IMODE(os.stat(path).st_mode), model=path, follow=False)
+        return
+    try:
+        os.replace(spare, previous)
+    finally:
+        # A rename between two names of one file leaves both.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(spare)
+
+
+def sync_folder(folder: str) -> None:
+    """Bring renames and removals in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(path: str) -> bytes | None:
+    """The content of a file; None where there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
