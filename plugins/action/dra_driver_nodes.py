@@ -20,9 +20,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     waves,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 PAUSE = 2.0
 """Seconds between two snapshots."""

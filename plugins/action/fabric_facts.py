@@ -11,8 +11,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 
 SCHEMA = schemas.of_return(RETURN)
 

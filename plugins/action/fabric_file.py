@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_file import ARGUMENT_SPEC, REQUIRED_IF
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     audit,
     editing,
@@ -55,8 +55,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement 
     place,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    CLUSTER_NAME,
+    HOST_ADDRESS,
+    NODE_NAME,
+    nearest,
+    shown,
+)
 
 Result = dict[str, Any]
 display = Display()
@@ -89,7 +98,8 @@ class ActionModule(GuardedAction):
                 raise fabric_file.FabricFileError(
                     f"fabric_file: {path!r} is not an absolute path; set one, such as /srv/site/fabric.json"
                 )
-            files = _Files(path, now, self._task.check_mode, audit.who(task_vars))
+            awx = (trust.controller_value(task_vars, name) for name in ("awx_user_name", "awx_job_id"))
+            files = _Files(path, now, self._task.check_mode, audit.who(*awx))
             with files.locked() if options["state"] != "checked" else contextlib.nullcontext():
                 observe = functools.partial(_observe, self, options, task_vars, now)
                 done = _STATES[options["state"]](files, options, observe)
@@ -450,23 +460,21 @@ def _sources(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
         elif isinstance(row, str):
             rows.append((row, None))
         else:
-            raise sources.SourceError(
-                f"sources: {sources.shown(row)} is neither a name nor a name with its options; write ssh, or ssh: "
+            raise SourceError(
+                f"sources: {shown(row)} is neither a name nor a name with its options; write ssh, or ssh: "
                 "with the options below it"
             )
     known = (ansible_facts.SOURCE, *sources.KNOWN)
     for number, (name, own) in enumerate(rows):
         if name not in known:
-            raise sources.SourceError(
-                f"sources: {sources.shown(name)} is not a known source{sources.nearest(name, known)}"
-            )
+            raise SourceError(f"sources: {shown(name)} is not a known source{nearest(name, known)}")
         if name in [other for other, _own in rows[:number]]:
-            raise sources.SourceError(f"sources: {name} is listed twice; list it once")
+            raise SourceError(f"sources: {name} is listed twice; list it once")
         if own is not None and name not in sources.LIVE:
-            raise sources.SourceError(f"sources: {name} has no options here; write its name only")
+            raise SourceError(f"sources: {name} has no options here; write its name only")
     selected = [(str(name), own) for name, own in rows if name != sources.FABRIC_FILE]
     if not selected:
-        raise sources.SourceError("sources: has no live source; add ansible_facts, ssh or another live source")
+        raise SourceError("sources: has no live source; add ansible_facts, ssh or another live source")
     return selected
 
 
@@ -556,7 +564,7 @@ class _Hosts:
         for name in map(str, trays):
             variables = self._variables(name)
             if variables is None:
-                raise PlacementError(f"trays: {sources.shown(name)} is not a host of the inventory; correct the list")
+                raise PlacementError(f"trays: {shown(name)} is not a host of the inventory; correct the list")
             registered = registered or register in variables
             observations.append(self._applied(ansible_facts.observe(name, variables.get(register)), variables))
             differ = {row for row in variables.keys() & _VARIABLES if variables[row] != own.get(row)}
@@ -622,11 +630,11 @@ class _HostVariables:
 
     def node(self, variable: str) -> str | None:
         """A node name; PlacementError for an expression that fails or an invalid name."""
-        return self._name(variable, fabric_file.NODE_NAME, "not a host name")
+        return self._name(variable, NODE_NAME, "not a host name")
 
     def cluster(self, variable: str) -> str | None:
         """A cluster name, empty for a tray in no cluster; PlacementError as in node()."""
-        return self._name(variable, fabric_file.CLUSTER_NAME, "not a cluster name", none="")
+        return self._name(variable, CLUSTER_NAME, "not a cluster name", none="")
 
     def _name(self, variable: str, form: re.Pattern[str], wrong: str, none: str | None = None) -> str | None:
         try:
@@ -645,7 +653,7 @@ class _HostVariables:
         """The address that Ansible connects to; None if it is not set or cannot be evaluated."""
         with contextlib.suppress(AnsibleError):
             value = self._value("ansible_host")
-            if isinstance(value, str) and fabric_file.HOST_ADDRESS.fullmatch(value):
+            if isinstance(value, str) and HOST_ADDRESS.fullmatch(value):
                 return str(value)
         return None
 

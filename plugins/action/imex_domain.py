@@ -17,12 +17,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import E
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, host_changes, verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 Result = dict[str, Any]
 

@@ -12,9 +12,9 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_job import RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 SCHEMA = schemas.of_return(RETURN)
 # Above all that the module waits for: systemd, which may stop a daemon, scontrol, and the tray itself.

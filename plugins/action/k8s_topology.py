@@ -15,9 +15,11 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import WARNING, finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import TrayFacts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster, KubernetesError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
@@ -30,9 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topolo
     Planner,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_facts import TrayFacts
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 NAME = "k8s_topology"
 

@@ -16,12 +16,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster as on_host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_conf import ARGUMENTS, RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import conf as slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 MODULE = "rackscale.nvlink.slurm_conf"
 SCHEMA = schemas.of_return(RETURN)

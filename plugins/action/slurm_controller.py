@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_controller import ARGUMENTS, RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 SCHEMA = schemas.of_return(RETURN)
 

@@ -12,11 +12,11 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import ARGUMENT_SPEC, REQUIRED_IF, RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, tiers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 SCHEMA = schemas.of_return(RETURN)
 # Passed as they are, since the host validates them: ~ is the home there.

@@ -14,13 +14,13 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import ARGUMENTS, RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends, rehearsal_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 SCHEMA = schemas.of_return(RETURN)
 

@@ -11,9 +11,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tray import ARGUMENTS, RETURN
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
 
 SCHEMA = schemas.of_return(RETURN)
 

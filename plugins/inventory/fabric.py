@@ -395,7 +395,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import ROOT, Plan, plan
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 SUFFIXES = (".nvlink.yml", ".nvlink.yaml")
 
@@ -458,7 +460,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             ) from error
         for name in planned.invalid:
             self.display.warning(
-                f"{file or path}: its state holds {sources.shown(name)}, which is not a valid tray name; left out"
+                f"{file or path}: its state holds {shown(name)}, which is not a valid tray name; left out"
             )
         self._fill(planned, file)
         self._construct(planned, file)
@@ -469,19 +471,19 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         if not config:
             raise AnsibleParserError(f"{path}: is empty; write plugin: {self.NAME} and sources into it")
         if not isinstance(config, Mapping):
-            raise AnsibleParserError(f"{path}: must be a mapping of options, not {sources.shown(config)}")
+            raise AnsibleParserError(f"{path}: must be a mapping of options, not {shown(config)}")
         return config
 
     def _check_config(self, config: Mapping[str, Any]) -> None:
         known = self.option_definitions
         for key, value in config.items():
             if key not in known:
-                raise SourceError(f"{sources.shown(key)} is not a known option{sources.nearest(key, sorted(known))}")
+                raise SourceError(f"{shown(key)} is not a known option{nearest(key, sorted(known))}")
             fits, expected = _TYPES.get(known[key].get("type", "str"), _TYPES["raw"])
             if value is not None and not fits(value):
-                raise SourceError(f"{key}: must be {expected}, not {sources.shown(value)}")
+                raise SourceError(f"{key}: must be {expected}, not {shown(value)}")
         if config.get("plugin") != self.NAME:
-            raise SourceError(f"plugin: is {sources.shown(config.get('plugin'))}, use {self.NAME}")
+            raise SourceError(f"plugin: is {shown(config.get('plugin'))}, use {self.NAME}")
         if "sources" not in config:
             raise SourceError(f"sources: is missing; list one or more of {', '.join(sources.KNOWN)}")
 
@@ -517,7 +519,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         if known and not live_options:
             return known
         # Imported here, since a fabric file alone needs neither placement nor its libraries.
-        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
 
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         trays = {name: tray.get("ansible_host") or name for name, tray in known[0].trays.items()} if known else {}
@@ -540,8 +542,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         trays, nodes: tray -> its ssh address, its NodeName in Slurm, for trays of the fabric file. has_fabric_file:
         that file is a source too; then an outage is a warning, and its answer is not cached.
         """
-        from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
-        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import merging
+        from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live, merging
 
         min_answer = merging.percent("min_answer", self._option("min_answer"))
 

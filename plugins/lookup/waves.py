@@ -73,12 +73,12 @@ from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
 from ansible.plugins.lookup import LookupBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, Wave
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 SHAPES: dict[str, Callable[[Wave], list[Any]]] = {
     "trays": lambda wave: list(wave.trays),

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 CATALOGUE: dict[str, Entry] = {
-    # What a host returns: plugin_utils/trust.py.
+    # What a host returns: plugin_utils/guard/trust.py.
     "tray_facts_foreign": Entry(
         ERROR,
         "the facts of a host set a variable that only the site may set",
@@ -398,7 +398,7 @@ CATALOGUE: dict[str, Entry] = {
         "gate: trays are placed that the site does not declare and the fabric file does not have",
         "add them to expected, or name the gate in fabric_override",
     ),
-    # Sources: plugin_utils/sources and plugin_utils/collector.py.
+    # Sources: plugin_utils/sources and plugin_utils/sources/collector.py.
     "clique_label_unusable": Entry(
         WARNING,
         "the label nvidia.com/gpu.clique of a node is not a clique",

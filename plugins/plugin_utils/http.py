@@ -33,9 +33,8 @@ from email.message import Message
 from typing import Any, NoReturn
 
 from ansible.module_utils.urls import make_context
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TooManyValuesError, json_document
 
 # Options of every HTTP source; see the documentation fragments.
@@ -66,7 +65,7 @@ _URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 _HEADER_VALUE = re.compile(r"[ -~]+")
 
 
-class HttpError(NvlinkError):
+class HttpError(OutageError):
     """A request failed: one sentence with the endpoint, the problem and the remedy, without secrets."""
 
 

@@ -10,10 +10,18 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import CLUSTER_NAME
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, check_options, shown
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import CLUSTER_NAME, nearest, shown
 
 MAX_SECRET_BYTES = 64 * 1024
+
+
+class SourceError(NvlinkError):
+    """An option of a source, or the list of sources, is invalid."""
+
+
+class OutageError(NvlinkError):
+    """A source failed, or answered for too few trays, and there is no fabric file to fall back to."""
 
 
 class Options:
@@ -149,3 +157,15 @@ def read(path: str, limit: int) -> bytes:
     if len(content) > limit:
         raise OSError(0, f"it is larger than {limit} bytes")
     return content
+
+
+def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[str, Any]:
+    """Check that the option of a source is a mapping without unknown keys; None becomes an empty mapping."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise SourceError(f"{source}: must be a mapping of options, not {shown(options)}")
+    for key in options:
+        if key not in known:
+            raise SourceError(f"{source}: {shown(key)} is not a known option{nearest(key, known)}")
+    return options

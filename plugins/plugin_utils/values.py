@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 
 CLUSTER_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 GPU_UUID = re.compile(r"GPU-[0-9A-Za-z-]{1,64}")
 VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,64}")
 TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}(Z|[+-][0-9]{2}:[0-9]{2})")
+# The same patterns as in schema/fabric-1.json, for values that are to be written into the fabric file.
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# No dash first: the address would be an option of ssh.
+HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%][0-9A-Za-z._:%-]{0,252}")
 # No half of a surrogate pair either, which JSON can hold and no file.
 SERIAL = re.compile(r"[^{}\[\]\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _CLIQUE = re.compile(rf"({CLUSTER_UUID.pattern})\.(0|[1-9][0-9]{{0,9}})")
@@ -84,3 +90,28 @@ def sentence(message: Any) -> str:
     line = " ".join("".join(char if char.isprintable() else " " for char in message[:1000]).split())
     line = line.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
     return (line if len(line) <= 200 else f"{line[:197]}...").rstrip(".")
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the closest known word, else all known words."""
+    import difflib  # only needed when the run has failed
+
+    words = list(known)
+    close = difflib.get_close_matches(str(word), words, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; use one of {', '.join(words)}"
+
+
+def shown(value: object) -> str:
+    """Format a value for a message: one line, at most 60 characters."""
+    # str() first: it removes the tags of Ansible's own strings.
+    text = repr(str(value)) if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is one IPv4 or IPv6 address. inet_pton, since the file may hold ten thousand of them."""
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
+    except (OSError, ValueError):  # the latter for a NUL, or what is no Unicode
+        return False
+    return True

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import OutageError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, SourceResult, slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import slurm
 
 from .commands import ansible
 from .slurmctld import SUITES, Slurmctld, sandbox

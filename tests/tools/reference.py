@@ -21,7 +21,7 @@ import yaml
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "reference.md"
 INTERNAL = "[INTERNAL]"
-VARIABLES = CHECKOUT / "plugins" / "plugin_utils" / "variables.py"
+VARIABLES = CHECKOUT / "plugins" / "plugin_utils" / "guard" / "variables.py"
 RUNS_ON = {"slurm": "Slurm controller", "tray": "trays"}
 
 _HEAD = """\

@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from jinja2 import meta
 
 CHECKOUT = Path(__file__).resolve().parents[2]

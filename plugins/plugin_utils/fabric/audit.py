@@ -16,7 +16,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 
 _MAX_TEXT = 256
@@ -27,15 +26,19 @@ def audit_path(path: str) -> str:
     return f"{os.path.realpath(path).removesuffix('.json')}.audit.jsonl"
 
 
-def who(task_vars: Mapping[str, Any]) -> dict[str, str]:
+def who(awx_user: Any, awx_job: Any) -> dict[str, str]:
     """The user of this process and its host; where they are known, the user of sudo and the user and job of AWX."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         user = str(os.getuid())
-    found = {"user": user, "host": socket.gethostname(), "sudo_user": os.environ.get("SUDO_USER")}
-    for key, name in (("awx_user", "awx_user_name"), ("awx_job", "awx_job_id")):
-        found[key] = trust.controller_value(task_vars, name)
+    found = {
+        "user": user,
+        "host": socket.gethostname(),
+        "sudo_user": os.environ.get("SUDO_USER"),
+        "awx_user": awx_user,
+        "awx_job": awx_job,
+    }
     return {key: str(value)[:_MAX_TEXT] for key, value in found.items() if value}
 
 

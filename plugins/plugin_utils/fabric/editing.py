@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import cast
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME, FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Change, Fabric, State, Tray
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, nearest, shown
 
 
 def rename(fabric: Fabric, names: Mapping[str, str], today: str) -> tuple[Fabric, list[Change]]:

@@ -13,24 +13,15 @@ import hashlib
 import json
 import os
 import re
-import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import signature
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    SCHEMA_VERSION,
-    ZERO_UUID,
-    Fabric,
-    State,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SCHEMA_VERSION, Fabric, State
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import is_address
 
-# The same patterns as in schema/fabric-1.json, for values that are to be written into the file.
-NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# No dash first: the address would be an option of ssh.
-HOST_ADDRESS = re.compile(r"[0-9A-Za-z._:%][0-9A-Za-z._:%-]{0,252}")
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udfff]")
 
 _SCHEMAS = os.path.join(os.path.dirname(__file__), "schema")
@@ -350,15 +341,6 @@ def _repeated(field: str, names: Iterable[str], values: Collection[Any]) -> Iter
             where, before = field.format(name), field.format(first[value])
             yield f"{where} is {_brief(str(shown))}, the same as {before}; change one of them"
         first[value] = name
-
-
-def is_address(text: str) -> bool:
-    """Whether a text is one IPv4 or IPv6 address. inet_pton, since the file may hold ten thousand of them."""
-    try:
-        socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
-    except (OSError, ValueError):  # the latter for a NUL, or what is no Unicode
-        return False
-    return True
 
 
 def _brief(text: str) -> str:

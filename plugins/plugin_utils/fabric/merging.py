@@ -12,8 +12,14 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import UNKNOWN, Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    UNKNOWN,
+    Finding,
+    Observation,
+    SourceResult,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 # Fields that a less trusted source may add where the most trusted one has no value. Never the clique: a source that
 # reports none has observed a tray that is not attached.
@@ -33,10 +39,6 @@ _ADDED: tuple[str, ...] = (
 
 class MergeError(NvlinkError):
     """An option about the sources as a whole is invalid."""
-
-
-class OutageError(NvlinkError):
-    """A source failed, or answered for too few trays, and there is no fabric file to fall back to."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def query(source: str, observe: Callable[[], SourceResult], targets: Collection[
     try:
         result = observe()
     except NvlinkError as error:
-        if not _is_outage(error):
+        if not isinstance(error, OutageError):
             raise
         return Answer(source, failure=str(error).rstrip("."))
     return Answer(source, result.observations, targets, findings=result.findings, blocks=result.blocks)
@@ -186,12 +188,6 @@ def _hinted(rows: Iterable[Observation], hints: Sequence[Observation], nodes: Ma
 
 def _may_be_in(row: Observation, cluster: str | None) -> bool:
     return cluster is None or row.slurm_cluster in (None, cluster)
-
-
-def _is_outage(error: NvlinkError) -> bool:
-    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
-
-    return isinstance(error, (OutageError, HttpError))
 
 
 def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:

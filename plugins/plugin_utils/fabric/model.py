@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
 SCHEMA_VERSION = 1
-ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 
 Identity = tuple[str, int]
 """A clique: (cluster UUID, clique ID)."""
@@ -292,6 +291,16 @@ class Observation:
     ansible_host: str | None = None
     slurm_cluster: str | None = None
     kubernetes_cluster: str | None = None
+
+
+@dataclass(frozen=True)
+class SourceResult:
+    """The result of one source: observations of trays, and findings about the source as a whole."""
+
+    observations: list[Observation]
+    findings: list[Finding] = field(default_factory=list)
+    # Name and position of every block of a running Slurm, blocks without nodes included.
+    blocks: tuple[tuple[str, int], ...] = ()
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:

@@ -26,7 +26,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import I
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import double_claims
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.gates import Step, decide, fleet_findings
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     CONFLICT,
@@ -59,6 +58,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy imp
     PlacementError,
     Policy,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME
 
 # Findings of fabric_facts on a host without GPUs. A host with any other problem, such as an NVML that hangs, is a tray.
 _NO_GPU_CODES = frozenset(

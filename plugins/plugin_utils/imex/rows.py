@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.trust import Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust import Check
 
 MAX_MEMBERS = 4096
 # The same as in the check at boot; a generation is one more with each change of a list.

@@ -13,8 +13,13 @@ from typing import Any
 
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import MAX_SECRET_BYTES, Options, read
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import (
+    MAX_SECRET_BYTES,
+    Options,
+    SourceError,
+    read,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 MAX_KUBECONFIG_BYTES = 4 * 1024 * 1024
 

@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 
 class RolloutError(NvlinkError):

@@ -21,12 +21,12 @@ of its progress:
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 FABRIC_FILE = "fabric_file"
 LIVE: tuple[str, ...] = ("simulation", "ssh", "kubernetes", "topograph", "rest", "slurm")
@@ -54,20 +54,6 @@ class NullReporter:
         """Drop the message."""
 
 
-@dataclass(frozen=True)
-class SourceResult:
-    """The result of one source: observations of trays, and findings about the source as a whole."""
-
-    observations: list[Observation]
-    findings: list[Finding] = field(default_factory=list)
-    # Name and position of every block of a running Slurm, blocks without nodes included.
-    blocks: tuple[tuple[str, int], ...] = ()
-
-
-class SourceError(NvlinkError):
-    """An option of a source, or the list of sources, is invalid."""
-
-
 def check_names(names: Any) -> list[str]:
     """Check the names of sources in their order of trust; SourceError for an unknown name, a duplicate, or no name."""
     if not isinstance(names, list) or not names:
@@ -80,18 +66,6 @@ def check_names(names: Any) -> list[str]:
     return names
 
 
-def check_options(options: Any, known: Sequence[str], source: str) -> Mapping[str, Any]:
-    """Check that the option of a source is a mapping without unknown keys; None becomes an empty mapping."""
-    if options is None:
-        return {}
-    if not isinstance(options, Mapping):
-        raise SourceError(f"{source}: must be a mapping of options, not {shown(options)}")
-    for key in options:
-        if key not in known:
-            raise SourceError(f"{source}: {shown(key)} is not a known option{nearest(key, known)}")
-    return options
-
-
 def observe(
     source: str, options: Any, now: str, known: Mapping[str, str] | None = None, reporter: Reporter | None = None
 ) -> SourceResult:
@@ -100,19 +74,3 @@ def observe(
     more = (known or {}, reporter or NullReporter()) if source in TRAY_SOURCES else ()
     result: SourceResult = module.discover(options, now, *more)
     return result
-
-
-def nearest(word: object, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the closest known word, else all known words."""
-    import difflib  # only needed when the run has failed
-
-    words = list(known)
-    close = difflib.get_close_matches(str(word), words, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; use one of {', '.join(words)}"
-
-
-def shown(value: object) -> str:
-    """Format a value for a message: one line, at most 60 characters."""
-    # str() first: it removes the tags of Ansible's own strings.
-    text = repr(str(value)) if isinstance(value, str) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

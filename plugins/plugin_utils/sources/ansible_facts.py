@@ -16,16 +16,15 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import is_address
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    ZERO_UUID,
     Address,
     Finding,
     Observation,
     gpu_health,
     worst_health,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     CLUSTER_UUID,
     GPU_UUID,
@@ -33,6 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     TIME,
     VERSION,
     as_list,
+    is_address,
     mapped,
     sentence,
     text,

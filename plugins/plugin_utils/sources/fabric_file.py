@@ -10,7 +10,9 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import FABRIC_FILE, SourceError, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import FABRIC_FILE
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 
 def path_of(option: Any, directory: str) -> str:

@@ -17,16 +17,20 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import Collector, tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import is_address
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Address,
+    Finding,
+    Observation,
+    SourceResult,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     TIME,
     as_list,
     identity,
+    is_address,
     mapped,
     text,
     whole,
@@ -96,7 +100,7 @@ def _name_expression(options: Options) -> Any:
     if "tray_name" not in options:
         return None
     # Imported here: a site without expressions does not need jmespath.
-    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.expressions import Expression
+    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 
     return Expression(options.text("tray_name"), f"{SOURCE}: tray_name")
 

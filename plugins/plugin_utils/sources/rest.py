@@ -15,34 +15,32 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import Collector, tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.expressions import Expression
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
-    CLUSTER_NAME,
-    NODE_NAME,
-    is_address,
-)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     DEGRADED,
     HEALTHY,
     UNHEALTHY,
     UNKNOWN,
-    ZERO_UUID,
     Address,
     Finding,
     Observation,
+    SourceResult,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, SourceResult, check_options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError, check_options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    CLUSTER_NAME,
     CLUSTER_UUID,
     GPU_UUID,
+    NODE_NAME,
     SERIAL,
     TIME,
     VERSION,
     TooManyValuesError,
     identity,
+    is_address,
     json_document,
     sentence,
     text,

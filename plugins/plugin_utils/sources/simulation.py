@@ -17,14 +17,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     UNHEALTHY,
     Address,
     Observation,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
-    SourceError,
     SourceResult,
-    check_options,
-    nearest,
-    shown,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError, check_options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 SOURCE = "simulation"
 SHAPE = ("racks", "trays_per_rack", "gpus_per_tray", "seed", "split", "cliques_per_rack")

@@ -24,12 +24,15 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     parse_yaml,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import MAX_OUTPUT
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import OutageError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult, shown
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import TooManyValuesError, check_count, sentence
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, OutageError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
+    NODE_NAME,
+    TooManyValuesError,
+    check_count,
+    sentence,
+    shown,
+)
 
 SOURCE = "slurm"
 OPTIONS = ("command", "topology", "timeout", "slurm_cluster")

@@ -26,10 +26,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     logical_lines,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.collector import MAX_TRAYS, Collector, tray_name
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
     as_list,
     check_count,
@@ -204,6 +203,6 @@ def _texts(value: Any) -> Iterator[str]:
 def _name_expression(options: Options) -> Any:
     if "tray_name" not in options:
         return None
-    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.expressions import Expression
+    from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.expressions import Expression
 
     return Expression(options.text("tray_name"), f"{SOURCE}: tray_name")

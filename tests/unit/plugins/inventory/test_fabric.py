@@ -15,8 +15,9 @@ from ansible.inventory.data import InventoryData
 from ansible.template import is_trusted_as_template
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.inventory.fabric import InventoryModule, plain
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live, sources
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, live
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 
 Parse = Callable[..., InventoryData]
@@ -236,7 +237,7 @@ def test_hostile_names_in_the_state_file_are_left_out(
     monkeypatch.setattr(Display, "warning", lambda self, message: warnings.append(message))
     assert text not in parse(FROM_FILE).hosts
     assert [warning[:200] for warning in warnings] == [
-        f"{site / 'fabric.json'}: its state holds {sources.shown(text)}, which is not a valid tray name; left out"[:200]
+        f"{site / 'fabric.json'}: its state holds {shown(text)}, which is not a valid tray name; left out"[:200]
     ]
 
 

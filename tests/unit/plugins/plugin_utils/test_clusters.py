@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, live, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, merge
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import merge_pending

@@ -12,7 +12,9 @@ from pathlib import Path
 
 HEAD = """
 import os, subprocess, sys
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.deadline import deadline, descendants, limited_memory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import (
+    deadline, descendants, limited_memory
+)
 """
 
 

@@ -21,6 +21,7 @@ import jsonschema
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, proposal, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import is_address
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -264,7 +265,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "\0", "\udc80", "198.51.100.7\0", "198.51.100", "fe80::1%eth0", "::g"])
 def test_any_text_that_is_not_an_address_is_rejected(text: str) -> None:
-    assert not fabric_file.is_address(text)
+    assert not is_address(text)
 
 
 def test_the_state_file_is_optional(path: str) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import runai
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics, http_servers
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.runai_standin import CLUSTER, SECRET, Standin
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import live
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Fabric, Finding, Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import plan

@@ -13,14 +13,13 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging im
     Answer,
     Merged,
     MergeError,
-    OutageError,
     merge,
     percent,
     query,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceResult, rest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import rest
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
     Reply,
     Request,

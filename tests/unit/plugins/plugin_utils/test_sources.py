@@ -11,6 +11,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file as files
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts, fabric_file, simulation
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
@@ -26,14 +28,14 @@ def test_every_live_source_of_the_table_can_be_read(known: str) -> None:
         result: object = sources.observe(known, None, NOW)
     except NvlinkError as error:
         result = str(error)
-    assert isinstance(result, sources.SourceResult) or re.fullmatch(rf"{known}: .*[^.]", str(result))
+    assert isinstance(result, SourceResult) or re.fullmatch(rf"{known}: .*[^.]", str(result))
 
 
 @pytest.mark.parametrize(
     "names", [None, "simulation", [], ["simulatoin"], ["simulation"] * 2, [None], [["simulation"]]]
 )
 def test_a_wrong_list_of_sources_is_an_error(names: object) -> None:
-    with pytest.raises(sources.SourceError, match=r"^sources: .*[^.]$"):
+    with pytest.raises(SourceError, match=r"^sources: .*[^.]$"):
         sources.check_names(names)
 
 

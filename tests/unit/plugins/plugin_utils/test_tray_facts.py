@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tray_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import arguments
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
 
 from . import dra_cluster as world
 

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import subsets
 from ansible_collections.rackscale.nvlink.plugins.modules.fabric_facts import RETURN
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import RETURN as SLURM_TOPOLOGY
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import schemas, trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.variables import VARIABLES
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import sentence
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.variables import VARIABLES
 
 OWN_FACTS = frozenset({"nvlink_fabric", "nvlink_imex", "nvlink_channels", "nvlink_versions"})
 """The facts that modules of this collection return."""

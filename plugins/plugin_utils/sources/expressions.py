@@ -18,7 +18,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, nearest, shown
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 # The pattern comes from the site, the text does not: this bounds the cost of a match.
 MAX_TEXT = 1024

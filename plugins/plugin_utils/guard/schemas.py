@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.trust import Check
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.trust import Check
 
 # Plugins are also loaded where no library is: by ansible-doc, and by ansible-test's check of imports.
 try:

@@ -10,8 +10,12 @@ from contextlib import nullcontext
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.deadline import deadline, kill_children, limited_memory
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.deadline import (
+    deadline,
+    kill_children,
+    limited_memory,
+)
 
 Result = dict[str, Any]
 

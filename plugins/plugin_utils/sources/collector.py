@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import NODE_NAME
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import SourceError, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import text
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import NODE_NAME, text
 
 MAX_TRAYS = 500_000
 
