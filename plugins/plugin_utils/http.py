@@ -5,6 +5,7 @@
 
 The timeout of a request covers all waits for data, also of the status line, the headers and a proxy, so a server that
 sends one byte at a time cannot extend it. Only name resolution has its own timeout (resolv.conf).
+A login that the server no longer accepts (HTTP 401) is read again once for each request, where its config can.
 
 Ansible's own Request offers neither such a timeout nor a limit on the size, so only its make_context is used, for the
 CA certificates that Ansible trusts on each platform; proxies come from the environment as there. ~/.netrc is not read.
@@ -21,14 +22,14 @@ import re
 import socket
 import ssl
 import tempfile
+import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.message import Message
 from typing import Any, NoReturn
 
@@ -74,21 +75,26 @@ class ClientConfig:
     """Credentials, certificates and limits of a client.
 
     headers: credentials, sent to this endpoint only. ca_data: PEM text; client_pem: PEM text of a certificate and its
-    key. client_cert, client_key: PEM files. timeout: seconds for one request with its redirects. deadline: seconds for
-    all requests together, from the creation of the client. max_bytes: limit of one answer.
+    key. client_cert, client_key: PEM files. server_name: the name in the server's certificate, where the URL has
+    another. proxy: an http proxy instead of the environment's. timeout: seconds for one request with its redirects.
+    deadline: seconds for all requests together, from the creation of the client. max_bytes: limit of one answer.
+    renew: reads the login again in so many seconds.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    secrets: tuple[str, ...] = field(default=(), repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
     ca_file: str | None = None
     ca_data: str | None = None
     client_cert: str | None = None
     client_key: str | None = None
     client_pem: str | None = field(default=None, repr=False)
     validate_certs: bool = True
+    server_name: str | None = None
+    proxy: str | None = field(default=None, repr=False)
     timeout: float = 30
     deadline: float = 120
     max_bytes: int = MAX_BYTES
+    renew: Callable[[float], ClientConfig] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -169,12 +175,9 @@ class Client:
     """A client of one endpoint; every error is an HttpError that starts with the name of the source."""
 
     def __init__(self, source: str, config: ClientConfig) -> None:
-        self._source, self._config = source, config
+        self._source, self._session = source, _Session(source, config)
         self._ends = time.monotonic() + config.deadline
-        self._context: ssl.SSLContext | None = None
-        # Host and port -> open, idle connections.
-        self._idle: dict[str, deque[http.client.HTTPConnection]] = defaultdict(deque)
-        weakref.finalize(self, _close, self._idle)
+        self._renewing = threading.Lock()
 
     def get(self, url: str, allowed: Collection[int] = (), accept: str = "application/json") -> Answer:
         """Send a GET, again after a transient failure; any status but 200 and those in `allowed` is an error."""
@@ -203,7 +206,7 @@ class Client:
         headers = {} if body is None else {"Content-Type": kind}
 
         def attempt() -> Answer:
-            ends = time.monotonic() + self._config.timeout
+            ends = time.monotonic() + self._session.config.timeout
             answer = self._exchange(method, url, ends, accept, body, headers, keep=repeatable)
             if answer.status in _REDIRECTS:
                 raise RequestError(f"redirects a {method}", "set the address of the target")
@@ -224,7 +227,7 @@ class Client:
     def parse(self, answer: Answer) -> Any:
         """As json(), but ValueError or RecursionError for an answer that is no JSON document."""
         try:
-            return json_document(answer.body, self._config.max_bytes)
+            return json_document(answer.body, self._session.config.max_bytes)
         except TooManyValuesError as error:
             self.fail(answer.url, f"returned a document that {error}", "request smaller pages, or raise max_bytes")
 
@@ -236,13 +239,13 @@ class Client:
         """Sleep; an error at once if the deadline is earlier. doing: what is still not done, for the message."""
         if self.left() <= seconds:
             remedy = "raise deadline, or check the server's log"
-            self.fail(url, f"{doing} after {self._config.deadline:g} seconds", remedy)
+            self.fail(url, f"{doing} after {self._session.config.deadline:g} seconds", remedy)
         time.sleep(seconds)
 
     def fail(self, url: str, what: str, remedy: str) -> NoReturn:
         """Raise an HttpError about an endpoint, without the query of its URL (it may hold keys) and known secrets."""
         message = f"{self._source}: {address(url)} {what}; {remedy}"
-        for secret in self._config.secrets:
+        for secret in self._session.config.secrets:
             if len(secret) >= 4:
                 message = message.replace(secret, "***").replace(urllib.parse.quote(secret, safe=""), "***")
         raise HttpError(message) from None
@@ -265,7 +268,7 @@ class Client:
 
     def _follow(self, url: str, accept: str) -> Answer:
         """Send a GET and follow its redirects, all within one timeout."""
-        ends = time.monotonic() + self._config.timeout
+        ends = time.monotonic() + self._session.config.timeout
         visited = {url}
         while True:
             answer = self._exchange("GET", url, ends, accept)
@@ -289,7 +292,7 @@ class Client:
         if status == 200 or status in allowed:
             return answer
         if status == 401:
-            problem = "rejects the credentials" if self._config.headers else "requires credentials"
+            problem = "rejects the credentials" if self._session.config.headers else "requires credentials"
             raise RequestError(f"{problem} (HTTP 401)", "check the token or password in the options", url=answer.url)
         if status == 403:
             raise RequestError("refuses access (HTTP 403)", "give the account read permission", url=answer.url)
@@ -311,50 +314,102 @@ class Client:
         keep: bool = False,
     ) -> Answer:
         """Send one request and read its complete answer; RequestError for any failure."""
-        ends = min(ends, self._ends)
         request_headers = {"User-Agent": "rackscale.nvlink", "Accept": accept, **(headers or {})}
-        try:
-            if keep and not _proxied(url):
-                return self._send_keep_alive(method, url, ends, body, request_headers)
-            request = urllib.request.Request(url, data=body, method=method, headers=request_headers)
-            for name, value in self._config.headers.items():
-                request.add_unredirected_header(name, value)
-            with self._opener(ends, url).open(request, timeout=_left(ends)) as response:
-                return Answer(response.status, response.headers, self._body(response), url)
-        except urllib.error.URLError as error:
-            raise self._request_error(error.reason, url) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise self._request_error(error, url) from None
+        for last in (False, True):
+            session = self._session
+            try:
+                answer = session.exchange(method, url, min(ends, self._ends), body, request_headers, keep)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise self._request_error(error, url) from None
+            if answer.status != 401 or last or not self._renewed(session):
+                break
+        return answer
 
-    def _send_keep_alive(
-        self, method: str, url: str, ends: float, body: bytes | None, headers: Mapping[str, str]
+    def _renewed(self, rejected: _Session) -> bool:
+        """Whether there is another login than the one that the server rejected."""
+        with self._renewing:
+            used = rejected.config
+            if self._session is rejected and used.renew and not rejected.final:
+                fresh = used.renew(max(0.1, min(used.timeout, self.left())))
+                rejected.final = fresh == used
+                if rejected.final:
+                    return False
+                secrets = (*used.secrets, *fresh.secrets)
+                self._session = _Session(self._source, replace(fresh, secrets=secrets))
+            return self._session is not rejected
+
+    def _request_error(self, error: Any, url: str) -> RequestError:
+        """Describe an exception without any text from the server or the request."""
+        make: Callable[..., RequestError] = functools.partial(RequestError, url=url)
+        if isinstance(error, RequestError):
+            return error
+        if isinstance(error, TimeoutError):
+            seconds = self._session.config.timeout if self.left() > 0 else self._session.config.deadline
+            option = "timeout" if self.left() > 0 else "deadline"
+            return make(f"gave no complete answer in {seconds:g} seconds", f"check the server, or raise {option}")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = error.verify_message or "it is not trusted"
+            return make(f"has a certificate that is not accepted ({reason})", "set ca_file to its CA's certificate")
+        if isinstance(error, ConnectionRefusedError):
+            return make("refuses the connection", "start the server, or correct the address", transient=True)
+        if isinstance(error, (ConnectionError, ssl.SSLEOFError, http.client.IncompleteRead)):
+            return make("closed the connection before the end of its answer", "check the server's log", transient=True)
+        if isinstance(error, ssl.SSLError):
+            remedy = "check that it supports TLS, and whether it requires client_cert"
+            return make(f"closed the TLS connection ({(error.reason or 'no reason').lower()})", remedy)
+        if isinstance(error, socket.gaierror):
+            return make("has a host name that cannot be resolved", "correct the address", transient=True)
+        if isinstance(error, OSError):
+            return make(f"cannot be reached ({_reason(error)})", "check the network and the address", transient=True)
+        return make("does not return a valid HTTP answer", "correct the address")
+
+
+class _Session:
+    """One login at an endpoint: its TLS context, and its open, idle connections."""
+
+    def __init__(self, source: str, config: ClientConfig) -> None:
+        self._source, self.config = source, config
+        self.final = False
+        """Whether another login would be the same."""
+        self._context: ssl.SSLContext | None = None
+        # Scheme, host and port -> connections.
+        self._idle: dict[tuple[str, str], deque[_Connection]] = defaultdict(deque)
+        weakref.finalize(self, _close, self._idle)
+
+    def exchange(
+        self, method: str, url: str, ends: float, body: bytes | None, headers: Mapping[str, str], keep: bool
     ) -> Answer:
-        """_exchange() over an idle connection or a new one, which stays open after success."""
+        """Send one request and read its complete answer; keep: over a connection that stays open after success."""
         parts = urllib.parse.urlsplit(url)
+        idle = self._idle[parts.scheme, parts.netloc]
         try:
-            connection = self._idle[parts.netloc].pop()
+            connection = idle.pop() if keep else self._connection(parts)
         except IndexError:
             connection = self._connection(parts)
-        target = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        connection.ends = ends
+        closing = {} if keep else {"Connection": "close"}
         try:
-            _bound(connection, ends)
-            connection.request(method, target, body, {**headers, **self._config.headers})
+            connection.send_request(method, parts, body, {**headers, **closing, **self.config.headers})
             with connection.getresponse() as response:
                 answer = Answer(response.status, response.headers, self._body(response), url)
         except BaseException:
             connection.close()
             raise
-        self._idle[parts.netloc].append(connection)
+        if keep:
+            idle.append(connection)
+        else:
+            connection.close()
         return answer
 
-    def _connection(self, parts: urllib.parse.SplitResult) -> http.client.HTTPConnection:
+    def _connection(self, parts: urllib.parse.SplitResult) -> _Connection:
+        context = None
         if parts.scheme.lower() == "https":
-            self._context = self._context or self._tls()
-            return http.client.HTTPSConnection(parts.netloc, context=self._context)
-        return http.client.HTTPConnection(parts.netloc)
+            context = self._context = self._context or self._tls()
+        proxy = self.config.proxy or _environment_proxy(parts)
+        return _Connection(parts, context, self.config.server_name, proxy)
 
     def _body(self, response: http.client.HTTPResponse) -> bytearray:
-        limit, body = self._config.max_bytes, bytearray()
+        limit, body = self.config.max_bytes, bytearray()
         too_large = RequestError(f"returns more than {limit} bytes", "request smaller pages, or raise max_bytes")
         if (response.length or 0) > limit:
             raise too_large
@@ -366,18 +421,8 @@ class Client:
             raise http.client.IncompleteRead(b"")
         return body
 
-    def _opener(self, ends: float, url: str) -> urllib.request.OpenerDirector:
-        """An opener for HTTP and HTTPS that follows no redirect and returns every status as an answer."""
-        opener = urllib.request.OpenerDirector()
-        opener.add_handler(urllib.request.ProxyHandler())
-        opener.add_handler(_Http(ends))
-        if url.lower().startswith("https:"):
-            self._context = self._context or self._tls()
-            opener.add_handler(_Https(ends, self._context))
-        return opener
-
     def _tls(self) -> ssl.SSLContext:
-        config = self._config
+        config = self.config
         try:
             if config.ca_data and config.validate_certs:
                 context = ssl.create_default_context(cadata=config.ca_data)
@@ -398,31 +443,6 @@ class Client:
                 remedy = "set PEM files of a certificate and its key, without a pass phrase"
                 raise HttpError(f"{self._source}: {where} {_reason(error)}; {remedy}") from None
         return context
-
-    def _request_error(self, error: Any, url: str) -> RequestError:
-        """Describe an exception without any text from the server or the request."""
-        make: Callable[..., RequestError] = functools.partial(RequestError, url=url)
-        if isinstance(error, RequestError):
-            return error
-        if isinstance(error, TimeoutError):
-            seconds = self._config.timeout if self.left() > 0 else self._config.deadline
-            option = "timeout" if self.left() > 0 else "deadline"
-            return make(f"gave no complete answer in {seconds:g} seconds", f"check the server, or raise {option}")
-        if isinstance(error, ssl.SSLCertVerificationError):
-            reason = error.verify_message or "it is not trusted"
-            return make(f"has a certificate that is not accepted ({reason})", "set ca_file to its CA's certificate")
-        if isinstance(error, ConnectionRefusedError):
-            return make("refuses the connection", "start the server, or correct the address", transient=True)
-        if isinstance(error, (ConnectionError, ssl.SSLEOFError, http.client.IncompleteRead)):
-            return make("closed the connection before the end of its answer", "check the server's log", transient=True)
-        if isinstance(error, ssl.SSLError):
-            remedy = "check that it supports TLS, and whether it requires client_cert"
-            return make(f"closed the TLS connection ({(error.reason or 'no reason').lower()})", remedy)
-        if isinstance(error, socket.gaierror):
-            return make("has a host name that cannot be resolved", "correct the address", transient=True)
-        if isinstance(error, OSError):
-            return make(f"cannot be reached ({_reason(error)})", "check the network and the address", transient=True)
-        return make("does not return a valid HTTP answer", "correct the address")
 
 
 class RequestError(Exception):
@@ -512,14 +532,22 @@ class _TimedStream(io.RawIOBase):
         super().close()
 
 
-class _Response(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, *args: Any, ends: float, **more: Any) -> None:
-        super().__init__(sock, *args, **more)
-        self.fp.close()
-        self.fp = io.BufferedReader(_TimedStream(sock, ends))
+class _TimedSocket:
+    """What http.client uses of a socket; every wait ends at the time `ends`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self.ends = sock, 0.0
+        self.close = sock.close
+
+    def sendall(self, data: Any) -> None:
+        self._sock.settimeout(_left(self.ends))
+        self._sock.sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedStream(self._sock, self.ends))
 
 
-def _connect(ends: float, where: tuple[str, int], *_timeout_and_source: Any) -> socket.socket:
+def _connect(ends: float, where: tuple[str, int]) -> socket.socket:
     """Connect to the first address of a name that accepts; the remaining time is for all addresses together."""
     failure: OSError | None = None
     for family, kind, protocol, _name, target in socket.getaddrinfo(*where, type=socket.SOCK_STREAM):
@@ -535,47 +563,79 @@ def _connect(ends: float, where: tuple[str, int], *_timeout_and_source: Any) -> 
     raise failure or OSError("the name has no address")
 
 
-class _Http(urllib.request.HTTPHandler):
-    def __init__(self, ends: float) -> None:
-        super().__init__()
-        self._ends = ends
+class _Connection(http.client.HTTPConnection):
+    """A connection to an endpoint, or to its http proxy; every wait of a request ends at the time `ends`."""
 
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_timed, http.client.HTTPConnection, self._ends), req)
+    def __init__(
+        self, parts: urllib.parse.SplitResult, context: ssl.SSLContext | None, name: str | None, proxy: str | None
+    ) -> None:
+        self._endpoint = parts.hostname or "", _port(parts)
+        super().__init__(*self._endpoint)
+        self.ends = 0.0
+        self._context, self._name = context, name or self._endpoint[0]
+        self._proxy, self._proxy_headers = _proxy(proxy)
+
+    def connect(self) -> None:
+        """Connect, if need be through the proxy, with TLS for https."""
+        sock = _connect(self.ends, self._proxy or self._endpoint)
+        try:
+            if self._context:
+                if self._proxy:
+                    self._open_tunnel(sock)
+                sock.settimeout(_left(self.ends))
+                sock = self._context.wrap_socket(sock, server_hostname=self._name)
+        except BaseException:
+            sock.close()
+            raise
+        self.sock: Any = _TimedSocket(sock)
+
+    def send_request(
+        self, method: str, parts: urllib.parse.SplitResult, body: bytes | None, headers: Mapping[str, str]
+    ) -> None:
+        """Send a request for a URL, whose credentials are in `headers`."""
+        own = {"Host": parts.netloc}
+        scheme, netloc = "", ""
+        if self._proxy and not self._context:
+            scheme, netloc = parts.scheme, parts.netloc
+            own |= self._proxy_headers
+        target = urllib.parse.urlunsplit((scheme, netloc, parts.path or "/", parts.query, ""))
+        if self.sock is None:
+            self.connect()
+        self.sock.ends = self.ends
+        self.request(method, target, body, {**own, **headers})
+
+    def _open_tunnel(self, sock: socket.socket) -> None:
+        """Let the proxy connect to the endpoint."""
+        host, port = self._endpoint
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        lines = [f"CONNECT {where} HTTP/1.1", f"Host: {where}", *map(": ".join, self._proxy_headers.items())]
+        timed: Any = _TimedSocket(sock)
+        timed.ends = self.ends
+        timed.sendall("".join(f"{line}\r\n" for line in (*lines, "")).encode())
+        answer = http.client.HTTPResponse(timed, method="CONNECT")
+        answer.begin()
+        if answer.status != 200:
+            raise RequestError(f"is refused by the proxy (HTTP {answer.status})", "correct the proxy or its rules")
 
 
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, ends: float, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._ends, self._tls = ends, context
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        connection = functools.partial(_timed, http.client.HTTPSConnection, self._ends)
-        return self.do_open(connection, req, context=self._tls)
-
-
-def _timed(kind: Callable[..., Any], ends: float, *args: Any, **more: Any) -> Any:
-    """A connection of http.client whose waits end at `ends`."""
-    connection = kind(*args, **more)
-    _bound(connection, ends)
-    return connection
+def _proxy(url: str | None) -> tuple[tuple[str, int] | None, dict[str, str]]:
+    """(host and port of an http proxy, its headers); one without a scheme is http."""
+    if not url:
+        return None, {}
+    parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+    headers = {}
+    if parts.username:
+        account = ":".join(map(urllib.parse.unquote, (parts.username, parts.password or "")))
+        headers["Proxy-Authorization"] = "Basic " + base64.b64encode(account.encode()).decode()
+    return (parts.hostname or "", parts.port or 80), headers
 
 
-def _bound(connection: Any, ends: float) -> None:
-    """Let all further waits of a connection of http.client end at `ends`."""
-    connection.response_class = functools.partial(_Response, ends=ends)
-    connection._create_connection = functools.partial(_connect, ends)
-    if connection.sock is not None:
-        connection.sock.settimeout(_left(ends))
+def _environment_proxy(parts: urllib.parse.SplitResult) -> str | None:
+    """The proxy of the environment for a URL."""
+    return None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme.lower())
 
 
-def _close(idle: Mapping[str, deque[http.client.HTTPConnection]]) -> None:
+def _close(idle: Mapping[Any, deque[_Connection]]) -> None:
     for connections in idle.values():
         for connection in connections:
             connection.close()
-
-
-def _proxied(url: str) -> bool:
-    """Whether requests for a URL use a proxy of the environment, as urllib decides."""
-    parts = urllib.parse.urlsplit(url)
-    return parts.scheme.lower() in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.netloc)

@@ -12,6 +12,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -421,6 +424,140 @@ def test_a_client_certificate_is_sent(authority: Authority) -> None:
 )
 def test_unusable_certificate_files_are_errors(options: dict[str, Any], reported: str) -> None:
     assert reported in refused("https://127.0.0.1:1/", **options)
+
+
+# ------------------------------------------------------------------------------------------------------------- login
+
+
+def renewing(tokens: list[str], **more: Any) -> http.ClientConfig:
+    """The config with the first token, whose login gives the further ones and then the last one again."""
+    rest = tokens[1:]
+
+    def renew(_seconds: float) -> http.ClientConfig:
+        return renewing(rest or tokens, **more)
+
+    return http.ClientConfig(headers={"Authorization": tokens[0]}, secrets=(tokens[0],), renew=renew, **more)
+
+
+def only(token: str) -> Any:
+    """A responder that accepts one token."""
+
+    def respond(request: Request, reply: Reply) -> None:
+        reply.json({}, 200 if request.headers["authorization"] == token else 401)
+
+    return respond
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
+def test_an_expired_login_is_read_again(method: str) -> None:
+    with served(only("new"), keep=True) as server:
+        http_client = http.Client("rest", renewing(["old", "new"]))
+        for _number in (1, 2):
+            assert _sent(http_client, method, server.url).status == 200
+    assert [request.headers["authorization"] for request in server.requests] == ["old", "new", "new"]
+
+
+def _sent(http_client: http.Client, method: str, url: str) -> http.Answer:
+    return http_client.get(url) if method == "GET" else http_client.send(method, url, {}, repeatable=method == "PATCH")
+
+
+@pytest.mark.parametrize(("tokens", "requests"), [(["old"], 1), (["old", "older"], 2)])
+def test_a_login_that_stays_rejected_is_an_error(tokens: list[str], requests: int) -> None:
+    with (
+        served(only("new")) as server,
+        pytest.raises(http.HttpError, match=r"rejects the credentials \(HTTP 401\); check"),
+    ):
+        http.Client("rest", renewing(tokens)).get(server.url)
+    assert len(server.requests) == requests
+
+
+def test_concurrent_requests_read_an_expired_login_once() -> None:
+    renewed = []
+    together = threading.Barrier(8)
+
+    def renew(_seconds: float) -> http.ClientConfig:
+        renewed.append(1)
+        return http.ClientConfig(headers={"Authorization": "new"})
+
+    def respond(request: Request, reply: Reply) -> None:
+        if request.headers["authorization"] == "old":
+            together.wait(5)
+        only("new")(request, reply)
+
+    with served(respond) as server:
+        http_client = http.Client("rest", http.ClientConfig(headers={"Authorization": "old"}, renew=renew))
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(http_client.get, [server.url] * 8))
+    assert ({answer.status for answer in answers}, len(renewed)) == ({200}, 1)
+
+
+# ----------------------------------------------------------------------------------------------------------- proxies
+
+
+@contextlib.contextmanager
+def tunnel(status: str = "200 Connected") -> Iterator[tuple[str, list[bytes]]]:
+    """(address of a proxy, which sends each connection on, the requests for them)."""
+    requests: list[bytes] = []
+
+    def relay(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def accept(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client_side, _address = listening.accept()
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    head += client_side.recv(65536)
+                requests.append(head)
+                client_side.sendall(f"HTTP/1.1 {status}\r\n\r\n".encode())
+                if not status.startswith("200"):
+                    client_side.close()
+                    continue
+                host, _colon, port = head.split()[1].decode().rpartition(":")
+                server_side = socket.create_connection((host, int(port)))
+                for pair in ((client_side, server_side), (server_side, client_side)):
+                    threading.Thread(target=relay, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=accept, args=(listening,), daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}", requests
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_https_goes_through_a_proxy_without_showing_it_the_token(authority: Authority) -> None:
+    with (
+        served(lambda _request, reply: reply.json({}), authority.server_context()) as server,
+        tunnel() as (proxy, seen),
+    ):
+        made = config(ca_file=str(authority.ca_file), token=SECRET)
+        http_client = http.Client("rest", replace(made, proxy=f"http://me:s%40t@{proxy}"))
+        assert http_client.get(server.url).status == 200
+        assert patched(http_client, server.url).status == 200
+    assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {SECRET}"}
+    where = server.url.removeprefix("https://")
+    credentials = base64.b64encode(b"me:s@t").decode()
+    text = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\nProxy-Authorization: Basic {credentials}\r\n\r\n"
+    assert seen == [text.encode()] * 2
+
+
+def test_a_proxy_that_refuses_is_named() -> None:
+    with tunnel("407 Proxy Authentication Required") as (proxy, _seen):
+        http_client = http.Client("rest", http.ClientConfig(proxy=proxy))
+        with pytest.raises(http.HttpError, match=r"is refused by the proxy \(HTTP 407\); correct the proxy"):
+            http_client.get("https://nowhere.invalid/")
+
+
+def test_the_name_in_the_servers_certificate_may_be_another(authority: Authority) -> None:
+    with served(lambda _request, reply: reply.json({}), authority.server_context()) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        made = config(ca_file=str(authority.ca_file))
+        assert http.Client("rest", replace(made, server_name="127.0.0.1")).get(url).status == 200
+        with pytest.raises(http.HttpError, match="certificate that is not accepted"):
+            http.Client("rest", replace(made, server_name="other.example")).get(server.url)
 
 
 # ------------------------------------------------------------------------------------------------------------ memory
