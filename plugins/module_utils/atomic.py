@@ -1,10 +1,10 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Replace files in one step, so that a crash, a full disk or another writer leaves the old content or the new one.
+"""Read files, and replace them in one step: a crash, a full disk or another writer leaves the old content or the new.
 
-Private to this collection; it may change in any release. Python 3.9, standard library only. All functions raise
-OSError; callers word it with the remedy of their area.
+Private to this collection; it may change in any release. Python 3.9, standard library only. Errors are OSError; callers
+word them with the remedy of their area.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import stat
 import time
 
+_MAX_READ = 1 << 24
 # A temporary file that is older is left over from a write that was killed: no write takes that long.
 _LEFTOVER_SECONDS = 3600
 _READABLE = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
@@ -130,3 +131,24 @@ def read(path: str) -> bytes | None:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def read_regular(path: str) -> bytes | None:
+    """The first 16 MiB of a regular file; None where it cannot be read.
+
+    No other kind of file is opened: reading a FIFO or a device may block, and opening a channel has side effects in the
+    driver.
+    """
+    if not os.path.isfile(path):
+        return None
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MAX_READ)
+    except OSError:
+        return None
+
+
+def read_text(path: str) -> str | None:
+    """As read_regular(), as text with surrogates for invalid UTF-8."""
+    data = read_regular(path)
+    return None if data is None else data.decode("utf-8", "surrogateescape")

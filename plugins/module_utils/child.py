@@ -53,6 +53,17 @@ class Result(NamedTuple):
     survivor_pid: int | None = None
     error: str | None = None
 
+    @property
+    def reason(self) -> str:
+        """Why the program failed, in a clause."""
+        if self.timed_out:
+            stuck = f", process {self.survivor_pid} cannot be killed" if self.survivor_pid else ""
+            return f"no answer in time{stuck}"
+        if self.error:
+            return self.error
+        lines = [line.strip() for line in (self.stderr + "\n" + self.stdout).splitlines() if line.strip()]
+        return lines[-1][:300] if lines else f"it ended with {self.rc}"
+
 
 class Reply(NamedTuple):
     """How a function that was called in a child ended; ``value`` is None unless the function returned."""

@@ -212,7 +212,7 @@ changes:
   returned: always
   type: list
   elements: str
-  sample: ["nvlink_nodes.conf changed"]
+  sample: ["change nvlink_nodes.conf"]
 installed:
   description: Whether slurmctld is installed.
   returned: success
@@ -236,8 +236,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

@@ -83,7 +83,7 @@ changes:
   returned: always
   type: list
   elements: str
-  sample: ["slurm.conf written", "slurmctld.service started"]
+  sample: ["write slurm.conf", "start slurmctld.service"]
 findings:
   description: Always empty.
   returned: always
@@ -97,9 +97,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import standby
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["read", "present"], "default": "present"},

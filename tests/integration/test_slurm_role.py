@@ -458,7 +458,7 @@ def test_the_backup_takes_over_with_all_jobs_and_returns_control(both: Site) -> 
     other = "srun --immediate=30 --nodelist=r01t03 --cpus-per-task=1 --mem=100 --time=1"
     assert both.on("ctl2", f"cd /tmp; timeout 60 {other} ls {CHANNELS}").stdout != channel
     assert re.search(r"BlockName=r01a .*Nodes=r01t\[01-02\]", both.on("ctl2", "scontrol show topology").stdout)
-    assert "slurmctld.service started" in both.bring_up("-v").stdout
+    assert "start slurmctld.service" in both.bring_up("-v").stdout
     _wait_for_controllers(both, "ctl", {"ctl": "UP", "ctl2": "UP"})
     assert both.job(number)["StartTime"] == before["StartTime"]
     assert both.job(number)["JobState"] == "RUNNING"
@@ -619,7 +619,7 @@ def test_a_failing_start_of_accounting_is_reported_in_one_sentence(
 @day_two
 def test_accounting_that_was_stopped_is_started_again(site: Site, job: dict[str, Any]) -> None:
     site.ctl("systemctl stop slurmdbd mariadb")
-    assert "slurmdbd.service started" in site.bring_up("-v").stdout
+    assert "start slurmdbd.service" in site.bring_up("-v").stdout
     assert unchanged(site.bring_up())
     assert undisturbed(site, job)
 

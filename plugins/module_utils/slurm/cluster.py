@@ -20,9 +20,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files, locked
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -115,7 +116,7 @@ def apply(host: Host, desired: DesiredState) -> list[str]:
                     host.call("systemctl", "start", UNIT)
                     # The next task gets a slurmctld that answers, as before this run.
                     _wait_for_nodes(host, slurm, set(hardware.parse_nodes(before.get(NODES, ""))))
-            if isinstance(error, SlurmError) and changed:
+            if isinstance(error, NvlinkError) and changed:
                 raise SlurmError(f"{str(error).rstrip('.')}; the old files were restored.") from None
             raise
     return changed
@@ -130,7 +131,7 @@ def _plan(host: Host, desired: DesiredState, before: Mapping[str, str]) -> tuple
     texts = dict(desired.texts)
     texts[CONF] = keep_includes(texts[CONF], before.get(CONF, ""))
     changed = [name for name in NAMES if name in texts and texts[name] != before.get(name)]
-    host.changes += [f"{name} {'changed' if name in before else 'written'}" for name in changed]
+    host.changes += [f"{'change' if name in before else 'write'} {name}" for name in changed]
     return texts, changed
 
 

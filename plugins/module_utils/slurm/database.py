@@ -20,9 +20,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, LogCursor, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import reason
 
 MARIADB_UNIT, UNIT, PORT = "mariadb.service", "slurmdbd.service", 6819

@@ -16,8 +16,8 @@ import binascii
 import os
 import secrets
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, read
 
 MUNGE_UNIT = "munge.service"
 # munge accepts 32 to 1024 bytes; slurm.key must not be guessable either.

@@ -177,10 +177,4 @@ class Slurm:
 
 def reason(result: child.Result) -> str:
     """Why a program failed, in a clause."""
-    if result.timed_out:
-        stuck = f", process {result.survivor_pid} cannot be killed" if result.survivor_pid else ""
-        return f"no answer in time{stuck}"
-    if result.error:
-        return str(result.error)
-    lines = [line.strip() for line in (result.stderr + "\n" + result.stdout).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else f"it ended with {result.rc}"
+    return result.reason

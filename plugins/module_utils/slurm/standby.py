@@ -20,9 +20,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, ids, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, LogCursor, ids, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files, locked
 
@@ -152,8 +152,8 @@ def _changed(host: Host, desired: DesiredState) -> list[str]:
     before = {name: read(os.path.join(desired.conf_dir, name)) for name in sorted(names)}
     changed = [name for name, data in before.items() if data != desired.files.get(name)]
     for name in changed:
-        how = "removed" if name not in desired.files else "written" if before[name] is None else "changed"
-        host.changes.append(f"{name} {how}")
+        verb = "remove" if name not in desired.files else "write" if before[name] is None else "change"
+        host.changes.append(f"{verb} {name}")
     return changed
 
 

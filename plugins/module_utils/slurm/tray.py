@@ -17,9 +17,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, keys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 UNIT = "slurmd.service"
@@ -141,11 +143,7 @@ def measure(host: Host) -> hardware.Record | None:
 
 def channel_count() -> int | None:
     """The driver's number of IMEX channels; None where no driver reports it."""
-    try:
-        text = (read(DRIVER_PARAMETERS) or b"").decode("utf-8", "replace")
-    except SlurmError:
-        return None
-    for line in text.splitlines():
+    for line in (atomic.read_text(DRIVER_PARAMETERS) or "").splitlines():
         name, _colon, value = line.partition(":")
         if name.strip() == "ImexChannelCount" and value.strip().isdecimal():
             return int(value)

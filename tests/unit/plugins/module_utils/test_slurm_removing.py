@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, removing, segments, tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 
@@ -30,7 +30,7 @@ class Slurmctld:
     def reconfigure(self) -> Any:
         self.reconfigured += 1
         failed = self.reconfigured <= self.failures
-        return SimpleNamespace(rc=int(failed), timed_out=False, error="", stderr="fatal: no topology", stdout="")
+        return child.Result(int(failed), "", "fatal: no topology")
 
     def config(self) -> dict[str, str]:
         return {}

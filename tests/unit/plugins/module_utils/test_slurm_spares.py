@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import nodes, spares
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
@@ -82,7 +82,7 @@ class OneNode:
 
     def call(self, *command: str) -> Any:
         self.called.append(command)
-        return SimpleNamespace(rc=0, timed_out=False)
+        return child.Result(0, "", "")
 
 
 @pytest.mark.parametrize("reason", ["nvlink: driver", "nvlink: driver : Not responding", "nvlink: test failed : gone"])
@@ -134,13 +134,13 @@ class Reservations:
         settings = dict(word.split("=", 1) for word in words if "=" in word)
         name = settings["ReservationName"]
         if self.refuse and name.endswith(self.refuse):
-            return SimpleNamespace(rc=1, timed_out=False, error="", stderr="Requested nodes are busy", stdout="")
+            return child.Result(1, "", "Requested nodes are busy")
         if action == "delete":
             del self.reserved[name]
         else:
             user = settings.get("Users") or self.reserved[name][1]
             self.reserved[name] = (settings["Nodes"], user)
-        return SimpleNamespace(rc=0, timed_out=False)
+        return child.Result(0, "", "")
 
 
 BLOCKS = {rack: [f"{rack}t0{tray}" for tray in (1, 2, 3)] for rack in ("r01", "r02")}

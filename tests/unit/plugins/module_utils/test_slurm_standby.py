@@ -55,7 +55,7 @@ def test_the_state_id_is_written_once_for_slurm_user_alone(tmp_path: Path) -> No
     first = (tmp_path / standby.ID_FILE).read_text()
     standby.write_state_id(host, str(tmp_path), ME)
     assert (tmp_path / standby.ID_FILE).read_text() == first
-    assert host.changes == [f"{tmp_path / standby.ID_FILE} written"]
+    assert host.changes == [f"write {tmp_path / standby.ID_FILE}"]
     assert stat.S_IMODE((tmp_path / standby.ID_FILE).stat().st_mode) == 0o600
 
 
@@ -94,7 +94,7 @@ def test_check_mode_lists_written_changed_and_removed_files(tmp_path: Path) -> N
     given = {"slurm.conf": b"ClusterName=y\n", "topology.yaml": b"[]\n", "plugstack.conf": b"same\n"}
     changed = standby.bring_up(host, standby.DesiredState(given, str(tmp_path), str(tmp_path / "log")))
     assert changed == ["slurm.conf", "topology.conf", "topology.yaml"]
-    assert host.changes[:3] == ["slurm.conf changed", "topology.conf removed", "topology.yaml written"]
+    assert host.changes[:3] == ["change slurm.conf", "remove topology.conf", "write topology.yaml"]
     assert (tmp_path / "slurm.conf").read_text() == "ClusterName=x\n"
 
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
@@ -31,8 +30,7 @@ def _owner() -> str:
 WRITERS: dict[str, Write] = {
     "controller": storage.write_atomic,
     "slurm transaction": lambda path, data: Files(path).write(path, data),
-    "slurm host": lambda path, data: host.write(path, data, _owner(), 0o644),
-    "imex": lambda path, data: disk.write_text(path, data.decode(), 0o644),
+    "host": lambda path, data: host.write(path, data, _owner(), 0o644),
 }
 
 

@@ -1,0 +1,286 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Change a host: files with owner and mode, folders, systemd units, commands.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+
+Every change goes through a Host, which records it and, in check mode, only records it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import socket
+import stat
+import time
+from collections.abc import Iterator
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+
+_SECRET = "(a secret)\n"
+_OTHER_SECRET = "(another secret)\n"
+
+
+class HostError(NvlinkError):
+    """The host could not be changed as desired; the message names the step that failed."""
+
+
+class Host:
+    """A host to change. timeout: seconds for one call of a program.
+
+    ``changes``: descriptions, without secrets. ``before``, ``after``: path -> text of its files, for --diff.
+    """
+
+    def __init__(self, check: bool, timeout: float = 120.0) -> None:
+        if timeout <= 0:
+            raise HostError(f"timeout is {timeout:g}: use a number of seconds above 0.")
+        self.check = check
+        self.timeout = timeout
+        self.changes: list[str] = []
+        self.before: dict[str, str] = {}
+        self.after: dict[str, str] = {}
+
+    # ------------------------------------------------------------------------------------------------------ commands
+
+    def call(
+        self, *argv: str, input: str | None = None, timeout: float | None = None, large_files: bool = False
+    ) -> child.Result:
+        """Run a program, also in check mode. large_files: it may write large files, as a package manager does."""
+        environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+        return child.run(argv, timeout or self.timeout, input, environment, large_files)
+
+    def require(self, *argv: str, timeout: float | None = None, large_files: bool = False) -> child.Result:
+        """Run a program that must succeed, also in check mode; HostError where it fails."""
+        done = self.call(*argv, timeout=timeout, large_files=large_files)
+        if done.rc != 0:
+            raise HostError(f"{' '.join(argv)} failed ({done.reason.rstrip('.')}): run it by hand on this host.")
+        return done
+
+    def change(self, description: str, *argv: str, timeout: float | None = None, large_files: bool = False) -> bool:
+        """Record a change and make it by a program that must succeed; False in check mode, which only records it."""
+        self.changes.append(description)
+        if argv and not self.check:
+            self.require(*argv, timeout=timeout, large_files=large_files)
+        return not self.check
+
+    # --------------------------------------------------------------------------------------------------------- files
+
+    def file(
+        self,
+        path: str,
+        data: bytes | None,
+        owner: str = "root",
+        mode: int = 0o644,
+        secret: bool = False,
+        quiet: bool = False,
+    ) -> bool:
+        """Write a file with this owner and mode, or remove it where data is None; whether its content changed.
+
+        owner: ``user`` or ``user:group``. No message contains the content, and no diff that of a secret. quiet: the
+        change is not recorded.
+        """
+        before = atomic.read_regular(path)
+        if data is None:
+            if not os.path.lexists(path):
+                return False
+            self._record(f"remove {path}", path, before, None, secret, quiet)
+            if not self.check:
+                _remove(path)
+            return True
+        changed = before != data
+        if changed:
+            self._record(f"{'write' if before is None else 'change'} {path}", path, before, data, secret, quiet)
+        elif self._has(path, owner, mode):
+            return False
+        else:
+            self.changes.append(f"set owner {owner} and mode {mode:04o} of {path}")
+        if not self.check:
+            write(path, data, owner, mode, 0o700 if secret else 0o755)
+        return changed
+
+    def _record(
+        self, description: str, path: str, before: bytes | None, after: bytes | None, secret: bool, quiet: bool
+    ) -> None:
+        if quiet:
+            return
+        self.changes.append(description)
+        shown = ["" if data is None else data.decode("utf-8", "replace") for data in (before, after)]
+        if secret:
+            shown = [text and mask for text, mask in zip(shown, (_SECRET, _OTHER_SECRET))]
+        # The first text before a change and the last one after it.
+        self.before.setdefault(path, shown[0])
+        self.after[path] = shown[1]
+
+    def _has(self, path: str, owner: str, mode: int) -> bool:
+        """Whether a path has this owner and mode; an owner that does not exist yet, in check mode, counts as right."""
+        status = os.stat(path)
+        known = not self.check or owner_exists(owner)
+        uid_and_gid = ids(owner) if known else (status.st_uid, status.st_gid)
+        return (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (mode, *uid_and_gid)
+
+    def folder(self, path: str, owner: str, mode: int) -> None:
+        """Make a folder with this owner and mode."""
+        if os.path.isdir(path):
+            if self._has(path, owner, mode):
+                return
+            self.changes.append(f"set owner {owner} and mode {mode:04o} of {path}")
+        else:
+            self.changes.append(f"make {path}")
+        if self.check:
+            return
+        uid_and_gid = ids(owner)
+        try:
+            os.makedirs(path, exist_ok=True)
+            os.chown(path, *uid_and_gid)
+            os.chmod(path, mode)
+        except OSError as error:
+            raise _cannot(path, "be made", error) from None
+
+    def diff(self) -> list[dict[str, str]]:
+        """The changed files as a module returns them in ``diff``."""
+        return [
+            {"before_header": path, "after_header": path, "before": self.before[path], "after": self.after[path]}
+            for path in sorted(self.before)
+        ]
+
+    # --------------------------------------------------------------------------------------------------------- units
+
+    def is_active(self, unit: str) -> bool:
+        return self.call("systemctl", "is-active", "--quiet", unit).rc == 0
+
+    def enable(self, unit: str) -> None:
+        if self.call("systemctl", "is-enabled", "--quiet", unit).rc != 0:
+            self.change(f"enable {unit}", "systemctl", "enable", "--quiet", unit)
+
+    def run(self, unit: str, restart: bool = False, log: str = "") -> bool:
+        """Enable and start a unit; ``restart`` restarts one that runs. Returns whether it was started or restarted."""
+        self.enable(unit)
+        active = self.is_active(unit)
+        if active and not restart:
+            return False
+        verb = "restart" if active else "start"
+        if not self.change(f"{verb} {unit}"):
+            return True
+        # A unit that failed too often does not start until its counter is reset.
+        self.call("systemctl", "reset-failed", unit)
+        cursor = LogCursor(log)
+        result = self.call("systemctl", verb, unit)
+        if result.rc != 0 or not self.is_active(unit):
+            error = self.last_error(unit, cursor, result.reason)
+            raise HostError(f"{unit} does not start ({error}): correct that first.")
+        return True
+
+    @contextlib.contextmanager
+    def restoring(self, path: str, unit: str) -> Iterator[None]:
+        """Restore a changed file where its unit does not start with it, and restart the unit with the old file."""
+        before = read(path)
+        status = os.stat(path) if before is not None else None
+        try:
+            yield
+        except NvlinkError as error:
+            if self.check or before is None or status is None or read(path) == before:
+                raise
+            write(path, before, pwd.getpwuid(status.st_uid).pw_name, stat.S_IMODE(status.st_mode))
+            self.call("systemctl", "reset-failed", unit)
+            self.call("systemctl", "restart", unit)
+            raise HostError(f"{str(error).rstrip('.')}; the old {os.path.basename(path)} was restored.") from None
+
+    def last_error(self, unit: str, cursor: LogCursor, otherwise: str) -> str:
+        """The last error that a daemon has written to its log or to the journal since the cursor."""
+        text = cursor.text()
+        if not _errors(text):
+            lines = ("--lines=200", "--no-pager", "--output=cat", f"--since=@{cursor.time}")
+            text = self.call("journalctl", "--unit", unit, *lines).stdout
+        return (_errors(text) or [otherwise])[-1][:300].rstrip(".")
+
+    def wait_for_port(self, port: int, unit: str, seconds: float) -> bool:
+        """Wait until a TCP port on this host is listened on, at most ``seconds`` and while its unit runs."""
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return True
+            if time.monotonic() > deadline or not self.is_active(unit):
+                return False
+            time.sleep(0.2)
+
+
+class LogCursor:
+    """The present end of a daemon's log and of the journal; ``text`` is what was logged after it."""
+
+    def __init__(self, log: str) -> None:
+        self.log = log
+        self.time = int(time.time())
+        self.size = os.path.getsize(log) if log and os.path.exists(log) else 0
+
+    def text(self) -> str:
+        with contextlib.suppress(OSError), open(self.log or os.devnull, "rb") as file:
+            file.seek(self.size)
+            return file.read(1 << 20).decode("utf-8", "replace")
+        return ""
+
+
+def _errors(text: str) -> list[str]:
+    """The messages of the highest severity in a log of Slurm or MariaDB."""
+    for word in ("fatal: ", "[ERROR] ", "error: "):
+        messages = [line.partition(word)[2].strip() for line in text.splitlines() if word in line]
+        messages = [message for message in messages if message != "Aborting"]
+        if messages:
+            return messages
+    return []
+
+
+def owner_exists(owner: str) -> bool:
+    try:
+        ids(owner)
+    except HostError:
+        return False
+    return True
+
+
+def ids(owner: str) -> tuple[int, int]:
+    """uid and gid of ``user`` or ``user:group``; the group is the user's own where none is given."""
+    user, _colon, group = owner.partition(":")
+    try:
+        entry = pwd.getpwnam(user)
+        return entry.pw_uid, grp.getgrnam(group).gr_gid if group else entry.pw_gid
+    except KeyError:
+        raise HostError(
+            f"There is no user or group {owner} on this host: install the package that creates it."
+        ) from None
+
+
+def read(path: str) -> bytes | None:
+    """A file's bytes; None where there is none. HostError where it cannot be read."""
+    try:
+        return atomic.read(path)
+    except OSError as error:
+        raise HostError(f"{path} cannot be read ({error.strerror}): run as root.") from None
+
+
+def write(path: str, data: bytes, owner: str, mode: int, folder_mode: int = 0o755) -> None:
+    """Replace a file atomically; it is never visible incomplete or with another owner or mode. HostError."""
+    uid_and_gid = ids(owner)
+    try:
+        os.makedirs(os.path.dirname(path), folder_mode, exist_ok=True)
+        # A link is replaced: in a folder of another user it could name any file.
+        atomic.write(path, data, mode, uid_and_gid, follow=False)
+    except OSError as error:
+        raise _cannot(path, "be written", error) from None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+        atomic.sync_folder(os.path.dirname(path))
+    except OSError as error:
+        raise _cannot(path, "be removed", error) from None
+
+
+def _cannot(path: str, what: str, error: OSError) -> HostError:
+    return HostError(f"{path} cannot {what} ({error.strerror}): make room, or correct the mode of its folder.")
