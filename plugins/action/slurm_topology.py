@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fab
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters, ends, rehearsal_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
@@ -88,7 +88,7 @@ def _trees(arguments: dict[str, Any], fabric: Fabric, cluster: str | None, hostv
                 " is for one of them: set the option cluster."
             )
         places, without = _places(entry, fabric, cluster, hostvars)
-        switches = slurm.switches(str(entry.get("name")), places)
+        switches = slurm_blocks.switches(str(entry.get("name")), places)
         made.append({**{key: entry[key] for key in entry if not key.endswith("_variable")}, "switches": switches})
         if without:
             warnings.append(
@@ -118,5 +118,5 @@ def _places(
 
 
 def _blocks(fabric: Fabric, cluster: str | None) -> list[dict[str, Any]]:
-    made = slurm.blocks(fabric, cluster)
+    made = slurm_blocks.blocks(fabric, cluster)
     return [{"name": block.name, "nodes": list(block.nodes), "folded": block.folded} for block in made]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ALPHANUMERIC
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC
 
 AF_INET, AF_INET6 = 2, 10
 _LETTERS = ALPHANUMERIC + "_.:@-"

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+# Not from the module string, which imports re: that takes longer to load than everything else of a probe.
+ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
 
 def summarize(items: Iterable[object], limit: int = 5) -> str:
     """Join items as ``A, B and N more``: at most ``limit`` of them are named, in the order given."""

@@ -15,6 +15,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 
 NAME = "topology"
@@ -31,13 +32,13 @@ def table(racks: int, rounds: int) -> str:
     shape = {"racks": racks, "trays_per_rack": TRAYS_PER_RACK, "gpus_per_tray": 4, "seed": 1}
     observations = discover(shape, NOW).observations
     fabric = place(None, None, observations, [row.tray for row in observations], NOW, Policy()).fabric
-    written = slurm.text(slurm.blocks(fabric), files.YAML)
+    written = slurm.text(blocks(fabric), files.YAML)
     structure = yaml.safe_load(written)
     (parsed,) = files.parse_yaml(written)
     steps: dict[str, Callable[[], Any]] = {
         DUMP: lambda: yaml.safe_dump(structure, sort_keys=False),
         "our text of the ready structure": lambda: files.render([parsed], files.YAML),
-        FILE: lambda: slurm.text(slurm.blocks(fabric), files.YAML),
+        FILE: lambda: slurm.text(blocks(fabric), files.YAML),
         BOTH: lambda: slurm.render(fabric, model.State()),
     }
     measured: dict[str, list[float]] = {name: [] for name in steps}

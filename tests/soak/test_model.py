@@ -16,6 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, mark_accepted, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, render, slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 
 from .racks import FAULTS, Event, RackModel, Tray
@@ -83,7 +84,7 @@ def check(site: Simulated, before: Fabric, state: State) -> None:
         assert (fabric.cluster_uuid(clique), fabric.cliques[clique]["clique_id"]) == place_, name
     assert blocks(before).items() <= blocks(fabric).items(), "blocks keep their names and positions"
 
-    planned = slurm.blocks(fabric)
+    planned = slurm_blocks.blocks(fabric)
     assert sorted(node for block in planned for node in block.nodes) == sorted(fabric.trays)
     for style in slurm.RENDERED_FOR:
         assert slurm.text(planned, style), [row["message"] for row in slurm.findings(fabric, state)]

@@ -121,6 +121,7 @@ GATES = [
     Gate("docs", "check", _tool(LINT_DOCS)),
     Gate("docs-site", "check", _tool("python tests/tools/docs_site.py")),
     Gate("changelog", "check", _tool("antsibull-changelog lint")),
+    Gate("layers", "check", _tool("lint-imports --no-cache --no-logo")),
     Gate("mypy", "check", _tool("python tests/tools/check_types.py")),
     Gate("yamllint", "check", _tool("yamllint --strict .")),
     Gate("licences", "check", _tool("reuse lint --quiet")),

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Not from the module string, which imports re: that takes longer to load than everything else of a probe.
-ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC
 
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 

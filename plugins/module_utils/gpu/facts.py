@@ -18,9 +18,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child, int
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia_smi, nvml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ALPHANUMERIC
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.readings import Readings, quoted
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC, count, summarize
 
 BACKENDS = ("auto", "nvml", "nvidia_smi")
 MAX_TIMEOUT = 3600

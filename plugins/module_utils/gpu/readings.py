@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ALPHANUMERIC, ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.constants import ZERO_UUID
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import ALPHANUMERIC
 
 MAX_GPUS = 1024
 UINT8, UINT32 = 0xFF, 0xFFFFFFFF

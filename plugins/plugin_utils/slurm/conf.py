@@ -24,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tray import DRIVER_PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding, natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import fold
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import fold
 
 HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run overwrites changes made here.\n"
 # The driver's number of channels unless NVreg_ImexChannelCount is set.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 
 
 def for_cluster(fabric: Fabric, cluster: str | None, tiers: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def for_cluster(fabric: Fabric, cluster: str | None, tiers: Any) -> dict[str, An
     cliques = {view.name: view.clique for view in fabric.slurm_blocks(cluster)}
     blocks = [
         {"name": block.name, "clique": cliques[block.name], "nodes": list(block.nodes), "folded": block.folded}
-        for block in slurm.blocks(fabric, cluster)
+        for block in slurm_blocks.blocks(fabric, cluster)
     ]
     hostlists = {}
     for tier in tiers if isinstance(tiers, list) else []:
@@ -35,7 +35,7 @@ def for_cluster(fabric: Fabric, cluster: str | None, tiers: Any) -> dict[str, An
             if tier.get("all") or block["name"] in names or block["clique"] in members
             for node in block["nodes"]
         ]
-        hostlists[tier["name"]] = slurm.fold(nodes)
+        hostlists[tier["name"]] = slurm_blocks.fold(nodes)
     return {"name": cluster or "", "blocks": blocks, "hostlists": hostlists}
 
 

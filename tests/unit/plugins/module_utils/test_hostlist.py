@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.slurm import fold
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import fold
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
