@@ -61,10 +61,7 @@ options:
       command_timeout:
         description:
           - Seconds for the program on a tray. It must be more than O(ssh.timeout).
-          - A first round gives each tray 5 seconds. Trays that return no facts, as where NVML hangs or crashes, are
-            read once more, with all these seconds and NVML in a child process. With V(nvidia_smi) as O(ssh.backend)
-            there is only the second round.
-          - For each O(ssh.fanout) trays a round ends after O(ssh.connect_timeout) plus these seconds.
+          - For each O(ssh.fanout) trays the run ends after O(ssh.connect_timeout) plus these seconds.
         type: int
         default: 60
       jump:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host's own addresses, from the C library's getifaddrs(3): without a program, in a fifth of the time of `ip`.
+"""The host's own addresses, from the C library's getifaddrs(3).
 
 Layouts after ifaddrs.h and the sockaddr structs of Linux.
 """

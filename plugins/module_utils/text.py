@@ -9,10 +9,10 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable
 
-# Not from the module string, which imports re: that takes longer to load than everything else of a probe.
-ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+ALPHANUMERIC = string.ascii_letters + string.digits
 
 
 def summarize(items: Iterable[object], limit: int = 5) -> str:

@@ -4,7 +4,7 @@
 """The source ssh against clush and against Ansible, on trays of the lab (root): hosts per second.
 
 Many names share a tray, and all trays share this machine's CPUs with the controller. So the time is that of all their
-work together; the last two columns are the CPU time of each side. On real racks the trays' part is spent on the trays.
+work together; the last columns are the CPU time of each side. On real racks the trays' part is spent on the trays.
 
 The ssh of all commands is the one of the trays' own release, out of the lab's base tree: what an older machine spends
 on one connection may be three times of everything else, and then that is all that would be measured.
@@ -47,8 +47,8 @@ def table(targets: int, rounds: int, scratch: Path, ssh: str) -> str:
     environment = _environment(scratch, ssh)
     lines = [
         f"| {targets} ssh targets | wall s | hosts/s | against {SMI} | the same, of CPU | aim | against Ansible "
-        "| the same, of CPU | aim | controller CPU ms/host | trays' |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| the same, of CPU | aim | controller CPU ms/host | against clush | aim | trays' |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     with _lab(f"bench-{os.getpid()}") as name:
         commands = _commands(name, targets, scratch)
@@ -63,11 +63,12 @@ def table(targets: int, rounds: int, scratch: Path, ssh: str) -> str:
     best = {command: min(runs, key=lambda run: run[0].wall) for command, runs in measured.items()}
     for command, (cost, trays) in best.items():
         columns = [f"`{command}`", f"{cost.wall:.1f}", f"{targets / cost.wall:.1f}"]
-        for other, aim in ((SMI, ">= 0.9"), (ANSIBLE, ">= 5")):
+        for other, aim in ((SMI, ">= 0.5"), (ANSIBLE, ">= 5")):
             floor, floor_trays = best[other]
             columns += [f"{floor.wall / cost.wall:.2f}", f"{(floor.cpu + floor_trays) / (cost.cpu + trays):.2f}"]
             columns.append(aim if command == OURS else "")
-        columns += [f"{cost.cpu / targets * 1e3:.0f}", f"{trays / targets * 1e3:.0f}"]
+        columns += [f"{cost.cpu / targets * 1e3:.0f}", f"{cost.cpu / best[SMI][0].cpu:.2f}"]
+        columns += ["<= 1" if command == OURS else "", f"{trays / targets * 1e3:.0f}"]
         lines.append(f"| {' | '.join(columns)} |")
     version = subprocess.run(["ssh", "-V"], env=environment, check=True, capture_output=True, text=True).stderr
     return "\n".join([*lines, "", f"The ssh of all of them: {version.split(',')[0].strip()}."])

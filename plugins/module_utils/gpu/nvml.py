@@ -14,6 +14,7 @@ after nvml.h of CUDA 13.5.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from ctypes import c_char, c_int, c_longlong, c_uint, c_uint8, c_ulonglong
@@ -186,7 +187,10 @@ def _load() -> tuple[Any, str]:
     try:
         import pynvml
 
-        pynvml._LoadNvmlLibrary()
+        os.write(2, b"nvmlInitWithFlags\n")
+        with contextlib.suppress(pynvml.NVMLError):
+            # pynvml loads the library where it is first called; query() repeats the call, and reports its code.
+            pynvml.nvmlInitWithFlags(INIT_FLAG_NO_GPUS)
         if pynvml.nvmlLib is not None:
             return pynvml.nvmlLib, ""
     except Exception:  # a broken pynvml: the library itself may still load

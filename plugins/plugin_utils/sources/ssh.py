@@ -6,10 +6,6 @@
 A tray may print anything, without end, or nothing: at most MAX_OUTPUT of it is kept, and it has connect_timeout +
 command_timeout seconds, so the run ends. A gateway only forwards: each has one connection (a ControlMaster), and what
 passes through it is encrypted between this controller and the tray.
-
-There are two rounds. In the first, nearly all trays return facts to a plain probe, which hangs or dies with NVML. The
-others then get a guarded probe, which returns whatever NVML does, and costs the tray half as much again. Both probes
-return the same facts.
 """
 
 from __future__ import annotations
@@ -22,11 +18,10 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.facts import check_options
@@ -57,8 +52,6 @@ OPTIONS = (
     "nvidia_smi",
     "timeout",
 )
-# Options of an earlier release.
-_REMOVED = ("topology", "gateway_python")
 
 # Exit statuses of a shell that cannot run the tray's Python.
 _NO_PYTHON = (126, 127)
@@ -80,8 +73,6 @@ REASONS = (
 # In ssh's standard error where a gateway does not connect to a tray; the gateway's reason is not in it.
 _NOT_FORWARDED = "session open refused by peer"
 _SECONDS_BETWEEN_PROGRESS = 1.0
-# Seconds for the plain probe; a driver that first has to initialize its GPUs takes longer and gets the second round.
-_PLAIN_SECONDS = 5
 
 # As in ssh's ProxyJump; neither part can begin with a dash, which would make it an option of ssh.
 _GATEWAY = re.compile(
@@ -104,36 +95,24 @@ class ClientConfig:
     fanout: int
     connect_timeout: int
     command_timeout: int
+    probe: tuple[str, ...]
+    """The arguments of a tray's Python."""
 
     @property
     def tray_timeout(self) -> int:
-        """Seconds that one tray has in the last round."""
+        """Seconds that one tray has."""
         return self.connect_timeout + self.command_timeout
-
-
-class Round(NamedTuple):
-    """One round: the function that packs its probe, and the seconds that each tray has."""
-
-    packed: Callable[[], bytes]
-    tray_timeout: int
 
 
 def discover(options: Any, now: str, known: Mapping[str, str], reporter: Reporter) -> SourceResult:
     """Observe each tray of the option hosts, or else each known one; known: tray -> its ssh address."""
-    for key in _REMOVED:
-        if isinstance(options, Mapping) and key in options:
-            raise SourceError(
-                f"{SOURCE}: {key} is no option any more, because ClusterShell runs what a gateway sends on this "
-                "controller; set jump instead, to the gateway"
-            )
     checked = Options(options, OPTIONS, SOURCE)
     config = _client_config(checked)
-    rounds = _rounds(checked, config)
     trays = _trays(checked, known)
     gateways = _gateways(checked, trays, reporter)
     replies = _Trays(trays, config, reporter)
     try:
-        asyncio.run(_read(trays, gateways, rounds, replies, config))
+        asyncio.run(_read(trays, gateways, replies, config))
     except OSError as error:
         raise SourceError(
             f"{SOURCE}: cannot start {config.ssh} ({error.strerror or error}); correct the option ssh"
@@ -153,6 +132,7 @@ def _client_config(options: Options) -> ClientConfig:
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if descriptors != resource.RLIM_INFINITY and 4 * fanout + 64 > descriptors:
         raise options.wrong("fanout", f"{fanout} needs {4 * fanout + 64} open files, of {descriptors} (ulimit -n)")
+    command_timeout = options.whole("command_timeout", 60, 1, 7200)
     return ClientConfig(
         ssh=ssh,
         # First those that nothing may override: a password prompt would hang the run.
@@ -167,7 +147,8 @@ def _client_config(options: Options) -> ClientConfig:
         python=options.text("python") or "/usr/bin/python3",
         fanout=fanout,
         connect_timeout=connect_timeout,
-        command_timeout=options.whole("command_timeout", 60, 1, 7200),
+        command_timeout=command_timeout,
+        probe=_probe(options, command_timeout),
     )
 
 
@@ -186,8 +167,8 @@ def _words(options: Options, key: str) -> list[str]:
         raise options.wrong(key, f"is {shown(text)}, which cannot be split ({error}); correct its quotes") from None
 
 
-def _rounds(options: Options, config: ClientConfig) -> list[Round]:
-    """The rounds; the options of fabric_facts are checked by its own function."""
+def _probe(options: Options, command_timeout: int) -> tuple[str, ...]:
+    """The arguments of a tray's Python; the options of fabric_facts are checked by its own function."""
     own = (
         options.text("backend") or "auto",
         options.text("nvidia_smi") or "nvidia-smi",
@@ -197,14 +178,9 @@ def _rounds(options: Options, config: ClientConfig) -> list[Round]:
         check_options(*own)
     except NvlinkError as error:
         raise SourceError(f"{SOURCE}: {str(error).rstrip('.')}") from None
-    if own[2] >= config.command_timeout:
-        raise options.wrong("command_timeout", f"is {config.command_timeout}, use more than timeout, {own[2]:g}")
-    guarded = Round(partial(probe.packed, *own, config.command_timeout), config.tray_timeout)
-    # nvidia-smi runs in a child in any case.
-    if own[0] == "nvidia_smi":
-        return [guarded]
-    plain = min(_PLAIN_SECONDS, config.command_timeout)
-    return [Round(partial(probe.packed, *own, plain, guarded=False), config.connect_timeout + plain), guarded]
+    if own[2] >= command_timeout:
+        raise options.wrong("command_timeout", f"is {command_timeout}, use more than timeout, {own[2]:g}")
+    return tuple(probe.arguments(*own, command_timeout))
 
 
 def _trays(options: Options, known: Mapping[str, str]) -> dict[str, str]:
@@ -285,28 +261,20 @@ def _nodes(options: Options, key: str, texts: Iterable[Any]) -> NodeSet:
 # --- The run.
 
 
-async def _read(
-    trays: Mapping[str, str],
-    gateways: Mapping[str, str],
-    rounds: Iterable[Round],
-    replies: _Trays,
-    config: ClientConfig,
-) -> None:
+async def _read(trays: Mapping[str, str], gateways: Mapping[str, str], replies: _Trays, config: ClientConfig) -> None:
     """Read all trays, config.fanout at a time; trays: tray -> its address, gateways: tray -> its gateway."""
     async with _jumps(gateways.values(), config) as jumps:
         of_trays = {tray: jumps[gateway] for tray, gateway in gateways.items()}
         replies.give_up({tray: jump.problem for tray, jump in of_trays.items() if jump.problem})
         waiting = [tray for tray in trays if tray not in of_trays or not of_trays[tray].problem]
-        for number, (packed, seconds) in enumerate(rounds):
+        archive = probe.archive()
 
-            async def read(tray: str, sent: bytes = packed(), seconds: int = seconds) -> None:
-                jump = of_trays.get(tray)
-                ended = await fanout.run(_tray_command(trays[tray], config, jump), sent, seconds)
-                replies.keep(tray, ended, jump)
+        async def read(tray: str) -> None:
+            jump = of_trays.get(tray)
+            ended = await fanout.run(_tray_command(trays[tray], config, jump), archive, config.tray_timeout)
+            replies.keep(tray, ended, jump)
 
-            if number:
-                waiting = replies.forget_unclear(waiting)
-            await fanout.each(waiting, config.fanout, read)
+        await fanout.each(waiting, config.fanout, read)
 
 
 @asynccontextmanager
@@ -333,7 +301,7 @@ def _tray_command(address: str, config: ClientConfig, jump: _Jump | None) -> lis
         *_flag("-l", config.user or ""),
         "--",
         address,
-        f"exec {shlex.quote(config.python)} {' '.join(probe.FLAGS)} -c '{probe.BOOTSTRAP}'",
+        f"exec {shlex.join([config.python, *config.probe])}",
     ]
 
 
@@ -397,8 +365,6 @@ class _Trays:
     def __init__(self, trays: Iterable[str], config: ClientConfig, reporter: Reporter) -> None:
         self._trays, self._config, self._reporter = list(trays), config, reporter
         self._observed: dict[str, Observation] = {}
-        # Trays without facts for which a guarded probe may return some.
-        self._unclear: set[str] = set()
         self._reported_at = time.monotonic()
 
     def keep(self, tray: str, ended: fanout.Ended, jump: _Jump | None) -> None:
@@ -408,23 +374,10 @@ class _Trays:
             self._observed[tray] = from_facts(tray, facts, SOURCE)
         else:
             self._observed[tray] = _unreachable(tray, _reason(ended, self._config, jump))
-            known = len(ended.output) > MAX_OUTPUT or ended.rc in _NO_PYTHON or _problem_of_ssh(ended, jump)
-            if not known:
-                self._unclear.add(tray)
         now = time.monotonic()
         if now - self._reported_at >= _SECONDS_BETWEEN_PROGRESS:
             self._reported_at = now
             self._reporter.v(f"{SOURCE}: {self._progress()}")
-
-    def forget_unclear(self, trays: Iterable[str]) -> list[str]:
-        """The trays for which another probe may return facts; their observations are dropped."""
-        unclear = [tray for tray in trays if tray in self._unclear]
-        self._unclear.clear()
-        for tray in unclear:
-            del self._observed[tray]
-        if unclear:
-            self._reporter.v(f"{SOURCE}: {self._progress()}; the others are read again, with a longer time limit")
-        return unclear
 
     def give_up(self, problems: Mapping[str, str]) -> None:
         """Keep why trays are not read at all; those with an empty text are."""
@@ -461,7 +414,7 @@ def _reason(ended: fanout.Ended, config: ClientConfig, jump: _Jump | None = None
         return _problem_of_ssh(ended, jump) or last or "ssh failed without a message"
     if ended.rc in _NO_PYTHON:
         return f"no Python at {sentence(config.python)}"
-    if "ImportError" in last or "ModuleNotFoundError" in last or "SyntaxError" in last:
+    if any(error in last for error in ("AttributeError", "ImportError", "ModuleNotFoundError", "SyntaxError")):
         return f"its Python is too old or incomplete ({last})"
     return f"it printed no facts ({last})" if last else f"it printed no facts (exit status {ended.rc})"
 

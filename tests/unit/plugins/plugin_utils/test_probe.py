@@ -3,18 +3,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import importlib.util
+import io
 import json
+import py_compile
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import interfaces, simulation
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
-from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts, nvml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import probe
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import trays
 from hypothesis import given
@@ -31,11 +33,17 @@ OTHERS = filter(
 PYTHONS = [sys.executable, *filter(_runs, OTHERS)]
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    probe.packed.cache_clear()
+@pytest.fixture
+def other_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The archive of a controller whose byte code no Python of this machine can run."""
+
+    def compiled(source: str, target: str, *_rest: object) -> None:
+        Path(target).write_bytes(b"none" + (1).to_bytes(4, "little") + bytes(8))
+
+    monkeypatch.setattr(py_compile, "compile", compiled)
+    probe.archive.cache_clear()
     yield
-    probe.packed.cache_clear()
+    probe.archive.cache_clear()
 
 
 @pytest.fixture
@@ -49,33 +57,40 @@ def nvidia_smi(tmp_path: Path) -> str:
     return str(program)
 
 
-def run(sent: bytes, python: str = sys.executable) -> subprocess.CompletedProcess[bytes]:
-    command = [python, *probe.FLAGS, "-c", probe.BOOTSTRAP]
-    return subprocess.run(command, input=sent, capture_output=True, timeout=60, check=False)
+def run(
+    backend: str, nvidia_smi: str = "nvidia-smi", limit: int = 60, python: str = sys.executable
+) -> subprocess.CompletedProcess[bytes]:
+    command = [python, *probe.arguments(backend, nvidia_smi, 20.0, limit)]
+    return subprocess.run(command, input=probe.archive(), capture_output=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("backend", fabric_facts.BACKENDS)
-@pytest.mark.parametrize("same_version", [True, False])
-def test_the_probe_and_the_module_return_the_same(
-    backend: str, same_version: bool, nvidia_smi: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With its byte code, and with the source that another version of Python compiles."""
-    if not same_version:
-        monkeypatch.setattr(importlib.util, "MAGIC_NUMBER", b"none")
-    printed = probe.facts_in(run(probe.packed(backend, nvidia_smi, 20.0, 60)).stdout)
-    assert printed is not None
-    gathered = fabric_facts.gather(backend, nvidia_smi, 20.0)
+def both(done: subprocess.CompletedProcess[bytes], backend: str, nvidia_smi: str) -> tuple[Any, Any]:
+    """The facts of the probe and of the module, without the time."""
+    printed = probe.facts_in(done.stdout)
+    assert printed, done.stderr
+    assert done.stderr == b""
+    gathered = facts.gather(backend, nvidia_smi, 20.0)
     assert printed.pop("observed_at") <= gathered.pop("observed_at")
+    return printed, gathered
+
+
+@pytest.mark.parametrize("backend", facts.BACKENDS)
+def test_the_probe_and_the_module_return_the_same(backend: str, nvidia_smi: str) -> None:
+    printed, gathered = both(run(backend, nvidia_smi), backend, nvidia_smi)
     assert printed == gathered
     assert printed["attached"] is (backend != "nvml")
 
 
+@pytest.mark.usefixtures("other_version")
+def test_a_tray_with_another_version_of_python_uses_the_source(nvidia_smi: str) -> None:
+    printed, gathered = both(run("nvidia_smi", nvidia_smi), "nvidia_smi", nvidia_smi)
+    assert printed == gathered
+
+
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_probe_runs_on_every_python_of_this_machine(python: str, nvidia_smi: str) -> None:
-    done = run(probe.packed("nvidia_smi", nvidia_smi, 20.0, 60), python)
-    facts = probe.facts_in(done.stdout)
-    assert facts, done.stderr
-    assert (facts["attached"], done.stderr) == (True, b"")
+    printed, gathered = both(run("nvidia_smi", nvidia_smi, python=python), "nvidia_smi", nvidia_smi)
+    assert printed == gathered
 
 
 @pytest.fixture
@@ -93,61 +108,56 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     return put
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-@pytest.mark.parametrize("fault", [None, "only_v4"])
+@pytest.mark.parametrize("fault", [None, "only_v4", "crash"])
 @pytest.mark.parametrize("python", PYTHONS)
 def test_probe_and_module_read_the_same_from_nvml_on_every_python(
-    python: str, fault: str | None, guarded: bool, driver: Callable[..., None]
+    python: str, fault: str | None, driver: Callable[..., None]
 ) -> None:
-    """The probe brings its own ctypes, so every struct and call of NVML counts, not only that there is an answer."""
     driver(fault, (2,))
-    done = run(probe.packed("nvml", "nvidia-smi", 20.0, 60, guarded), python)
-    printed = probe.facts_in(done.stdout)
-    assert printed, done.stderr
-    assert done.stderr == b""
-    gathered = fabric_facts.gather("nvml", "nvidia-smi", 20.0)
-    assert printed.pop("observed_at") <= gathered.pop("observed_at")
+    printed, gathered = both(run("nvml", python=python), "nvml", "nvidia-smi")
     assert printed == gathered
-    assert [found["code"] for found in printed["findings"]] == ["gpu_lost"]
-
-
-@pytest.mark.parametrize("fault", [*simulation.NVML_FAULTS, None])
-def test_a_plain_probe_returns_the_facts_of_the_guarded_one_or_none(
-    fault: str | None, driver: Callable[..., None]
-) -> None:
-    """Without facts the guarded one is run, so no fault may make the plain one return other facts."""
-    driver(fault)
-    hangs = fault in ("hang", "hang_fabric")
-    plain = probe.facts_in(run(probe.packed("auto", "nvidia-smi", 1.0, 1 if hangs else 60, guarded=False)).stdout)
-    guarded = probe.facts_in(run(probe.packed("auto", "nvidia-smi", 1.0 if hangs else 20.0, 60)).stdout)
-    assert guarded
-    # only_v1: nvidia-smi was read before NVML's result was used all the same.
-    assert (plain is None) == (guarded["backend"] != "nvml" or fault == "only_v1")
-    if plain:
-        assert plain.pop("observed_at") <= guarded.pop("observed_at")
-        assert plain == guarded
-
-
-def test_a_python_whose_ctypes_is_another_imports_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_PROGRAM", probe._PROGRAM.replace("_ctypes._SimpleCData,", "_ctypes.Gone,"))
-    printed = probe.facts_in(run(probe.packed("nvml", "nvidia-smi", 20.0, 60)).stdout)
-    assert printed is not None
-    assert printed["addresses"] == interfaces.read()
-    assert [found["code"] for found in printed["findings"]] == ["library_missing"]
+    assert [found["code"] for found in printed["findings"]] == ["nvml_failed" if fault == "crash" else "gpu_lost"]
 
 
 def test_equal_calls_give_equal_bytes() -> None:
-    first = probe.packed("auto", "nvidia-smi", 20.0, 60)
-    probe.packed.cache_clear()
-    probe.parts.cache_clear()
-    assert probe.packed("auto", "nvidia-smi", 20.0, 60) == first
-    assert len(probe.packed("auto", "nvidia-smi", 20.0, 60, guarded=False)) < len(first) < 100_000
+    first = probe.archive()
+    probe.archive.cache_clear()
+    assert probe.archive() == first
+    assert len(first) < 200_000
 
 
-def test_the_probe_packs_exactly_the_imports_of_fabric_facts() -> None:
-    files = {"constants", "errors", "fabric_facts", "findings", "interfaces", "nvml", "readings", "text"}
-    for guarded, names in ((True, files | set(probe.GUARD)), (False, files)):
-        assert {name.rpartition(".")[2] for name, _code in probe.parts(guarded)} == names
+def test_the_archive_holds_the_unchanged_sources_of_all_that_fabric_facts_imports() -> None:
+    """Compared with what a Python loads that imports it."""
+    program = f"import sys; from {probe.PACKAGE}.gpu import facts; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    wanted = {name for name in loaded if name.startswith(probe.PACKAGE + ".") and not name.endswith(".gpu")}
+    wanted.add(f"{probe.PACKAGE}.gpu.probe")
+    directory = Path(facts.__file__).parents[1]
+    with zipfile.ZipFile(io.BytesIO(probe.archive())) as archive:
+        files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("__init__.py")}
+    paths = {name.replace(".", "/") for name in wanted}
+    assert files.keys() == {f"{path}{suffix}" for path in paths for suffix in (".py", ".pyc")}
+    for path in paths:
+        assert files[f"{path}.py"] == (directory / f"{path.partition('/module_utils/')[2]}.py").read_bytes()
+
+
+def test_the_probe_opens_no_file_for_writing(driver: Callable[..., None]) -> None:
+    """Neither itself nor in the child that calls NVML: Python's audit events end a process that tries."""
+    driver(None)
+    hook = (
+        "import os, sys; changes = ('os.mkdir', 'os.rename', 'os.remove', 'os.truncate', 'tempfile.mkstemp')\n"
+        "def hook(event, given):\n"
+        " if event in changes or event == 'open' and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT): os._exit(99)\n"
+        "sys.addaudithook(hook)\n"
+    )
+    *flags, bootstrap, backend, program, timeout, limit = probe.arguments("nvml", "nvidia-smi", 20.0, 60)
+    command = [sys.executable, *flags, hook + bootstrap, backend, program, timeout, limit]
+    done = subprocess.run(command, input=probe.archive(), capture_output=True, timeout=60, check=True)
+    printed, gathered = both(done, "nvml", "nvidia-smi")
+    assert printed == gathered
+    assert printed["attached"]
+    command[len(flags) + 1] = f"{hook}open('/dev/null', 'w')"
+    assert subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode == 99
 
 
 def test_the_bootstrap_needs_no_further_quoting() -> None:
@@ -158,14 +168,14 @@ def test_a_probe_that_takes_too_long_ends_itself(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nexec sleep 30\n")
     program.chmod(0o755)
-    done = run(probe.packed("nvidia_smi", str(program), 20.0, 1))
+    done = run("nvidia_smi", str(program), limit=1)
     assert (done.returncode, done.stdout) == (-14, b"")
 
 
 def test_facts_are_found_in_other_output() -> None:
     noise = b"Last login: today\n\xff\x00 nvlink-facts-1: is not this\n"
-    facts = f"{probe.BEGIN}{json.dumps({'attached': True})}{probe.END}".encode()
-    assert probe.facts_in(noise + facts + b"\nlogout\n") == {"attached": True}
+    answer = f"{probe.BEGIN}{json.dumps({'attached': True})}{probe.END}".encode()
+    assert probe.facts_in(noise + answer + b"\nlogout\n") == {"attached": True}
 
 
 @pytest.mark.parametrize(
