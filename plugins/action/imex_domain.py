@@ -14,7 +14,7 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR, WARNING, finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, host_changes, verdict
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages, verdict
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.imex_domain import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
@@ -312,14 +312,14 @@ def seconds(phase: str, options: Mapping[str, Any]) -> float:
     """The end of a phase on a tray, above all that the tray itself waits for."""
     # Each reading of the tray calls nvidia-imex-ctl twice.
     reading = 2 * options["timeout"]
-    install = host_changes.INSTALL_SECONDS if options["manage_package"] else 0
+    install = packages.INSTALL_SECONDS if options["manage_package"] else 0
     return float(
         _REST
         + {
             # Package lists may be fetched.
             "inspect": reading + install,
             # They are, a package is fetched and installed, an initramfs is made, and the unit may stop again then.
-            "stop_and_write": 2 * reading + 3 * install + host_changes.INSTALL_SECONDS + 3 * host_changes.STOP_SECONDS,
+            "stop_and_write": 2 * reading + 3 * install + packages.INSTALL_SECONDS + 3 * packages.STOP_SECONDS,
             "start": reading + options["start_wait"],
             # The last reading may begin at the end of the wait.
             "wait": reading + options["ready_wait"],

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
@@ -160,11 +160,11 @@ class _Tray:
 
     def _channels(self) -> dict[str, Any]:
         """Major number and devices, the same as under IMEX where both are read, and the driver's parameters."""
-        from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, survey
+        from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 
         imex = self.part("imex") if "imex" in self._subsets else None
         found = imex["channels"] if imex else survey.channels(self._options.proc_devices)
-        parameters = channel_parameters(disk.read_text(DRIVER_PARAMETERS) or "")
+        parameters = channel_parameters(atomic.read_text(DRIVER_PARAMETERS) or "")
         return {**found, "parameters": parameters, "findings": []}
 
     def _versions(self) -> dict[str, Any]:

@@ -184,25 +184,22 @@ def main() -> None:
     except NvlinkError as error:
         module.fail_json(msg=f"imex_domain: {error}", changes=[], row={}, findings=[])
     local = tray.Tray(desired, float(options.get("timeout") or 10), module.check_mode)
-    made = local.changes
+    host = local.host
     try:
         row = _run(local, module.params["phase"], options, plan)
     except NvlinkError as error:
         # Changes made until then are reported: they are not rolled back.
         row = {"facts": getattr(error, "facts", None)}
-        module.fail_json(msg=str(error), changes=made.done, row=row, findings=[])
+        module.fail_json(msg=str(error), changes=host.changes, row=row, findings=[])
     findings = row.get("findings") or []
     errors = [entry["message"] for entry in findings if entry["severity"] == ERROR]
     if errors:
-        module.fail_json(msg=errors[0], changes=made.done, row=row, findings=findings)
-    result: dict[str, Any] = {"changed": bool(made.done), "changes": made.done, "row": row, "findings": findings}
+        module.fail_json(msg=errors[0], changes=host.changes, row=row, findings=findings)
+    result: dict[str, Any] = {"changed": bool(host.changes), "changes": host.changes, "row": row, "findings": findings}
     if module.params["phase"] == "wait":
         result["facts"] = row["facts"]
-    if made.before or made.after:
-        result["diff"] = [
-            {"before_header": path, "after_header": path, "before": made.before[path], "after": made.after[path]}
-            for path in sorted(made.before)
-        ]
+    if host.before:
+        result["diff"] = host.diff()
     module.exit_json(**result)
 
 

@@ -13,71 +13,62 @@ import re
 import shutil
 from collections.abc import Collection, Sequence
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import SECONDS, HostChanges
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 
 # Firewall -> the ports that the role has opened in it.
 OPENED = "/etc/nvidia-imex/nvlink-ports.json"
 FIREWALLD, UFW = "firewalld", "ufw"
 
 
-def apply(changes: HostChanges, ports: Collection[int]) -> None:
+def apply(host: Host, ports: Collection[int]) -> None:
     """Open these ports, and close others that an earlier run opened."""
-    firewall = _running()
+    firewall = _running(host)
     if firewall is None:
         return
     opened = _opened()
     own = opened.get(firewall, [])
-    open_now = _open_ports(firewall, [*ports, *own])
+    open_now = _open_ports(host, firewall, [*ports, *own])
     for port in own:
         if port not in ports and port in open_now:
-            _change(changes, firewall, "close", port)
+            _change(host, firewall, "close", port)
     to_open = [port for port in ports if port not in open_now]
     for port in to_open:
-        _change(changes, firewall, "open", port)
+        _change(host, firewall, "open", port)
     opened[firewall] = sorted({*to_open, *(port for port in own if port in ports)})
     kept = {name: numbers for name, numbers in opened.items() if numbers}
-    changes.write(OPENED, json.dumps(kept, sort_keys=True) + "\n" if kept else None, 0o644)
+    host.file(OPENED, f"{json.dumps(kept, sort_keys=True)}\n".encode() if kept else None)
 
 
-def _running() -> str | None:
-    if _prints(["firewall-cmd", "--state"], "running"):
+def _running(host: Host) -> str | None:
+    if shutil.which("firewall-cmd") and "running" in host.call("firewall-cmd", "--state").stdout:
         return FIREWALLD
-    return UFW if _prints(["ufw", "status"], "Status: active") else None
-
-
-def _prints(command: Sequence[str], text: str) -> bool:
-    return shutil.which(command[0]) is not None and text in child.run(command, SECONDS).stdout
+    return UFW if shutil.which("ufw") and "Status: active" in host.call("ufw", "status").stdout else None
 
 
 def _opened() -> dict[str, list[int]]:
     try:
-        found = json.loads(disk.read_text(OPENED) or "{}")
+        found = json.loads(atomic.read_text(OPENED) or "{}")
         return {str(name): [int(port) for port in ports] for name, ports in found.items()}
     except (ValueError, TypeError, AttributeError):
         return {}
 
 
-def _open_ports(firewall: str, ports: Sequence[int]) -> set[int]:
+def _open_ports(host: Host, firewall: str, ports: Sequence[int]) -> set[int]:
     """Those of the ports that are open now; with firewalld, in its default zone."""
     if firewall == UFW:
-        rules = child.run(["ufw", "status"], SECONDS).stdout
+        rules = host.call("ufw", "status").stdout
         return {port for port in ports if re.search(rf"(?m)^{port}/tcp +ALLOW +Anywhere *(#.*)?$", rules)}
-    return {port for port in ports if child.run(["firewall-cmd", f"--query-port={port}/tcp"], SECONDS).rc == 0}
+    return {port for port in ports if host.call("firewall-cmd", f"--query-port={port}/tcp").rc == 0}
 
 
-def _change(changes: HostChanges, firewall: str, verb: str, port: int) -> None:
-    changes.add(f"{verb} port {port}/tcp in {firewall}")
-    if changes.check:
+def _change(host: Host, firewall: str, verb: str, port: int) -> None:
+    if not host.change(f"{verb} port {port}/tcp in {firewall}"):
         return
-    for command in _commands(firewall, verb, port):
-        changes.run_checked(command, SECONDS, f"port {port} cannot be set in {firewall}")
-
-
-def _commands(firewall: str, verb: str, port: int) -> list[list[str]]:
     if firewall == UFW:
-        return [["ufw", *([] if verb == "open" else ["delete"]), "allow", f"{port}/tcp"]]
+        host.require("ufw", *([] if verb == "open" else ["delete"]), "allow", f"{port}/tcp")
+        return
     change = f"--{'add' if verb == 'open' else 'remove'}-port={port}/tcp"
     # In the running and in the permanent configuration.
-    return [["firewall-cmd", "--quiet", *more, change] for more in ([], ["--permanent"])]
+    for more in ([], ["--permanent"]):
+        host.require("firewall-cmd", "--quiet", *more, change)

@@ -11,20 +11,13 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, packages, survey
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import (
-    INSTALL_SECONDS,
-    SECONDS,
-    STOP_SECONDS,
-    HostChanges,
-    run_large,
-)
 
 
 def offer_for(
-    desired: domain.DesiredState, observed: Mapping[str, Any], driver: str | None, check: bool
+    host: Host, desired: domain.DesiredState, observed: Mapping[str, Any], driver: str | None
 ) -> tuple[packages.Offer | None, list[dict[str, Any]]]:
     """(the package to install or keep, findings). None where no package is managed, or none was found."""
     owners = (*domain.SERVICE_OWNERS, domain.JOB)
@@ -44,61 +37,59 @@ def offer_for(
                 f"{state} and the driver is {driver}; install that version, or set option manage_package.",
             )
         ]
-    offers = _offers(desired, driver)
+    offers = _offers(host, desired, driver)
     chosen = packages.choose(offers, driver, name, desired.package)
     if chosen is None and shutil.which("apt-get"):
         # The package lists may be older than the repository.
-        offers = _fresh_offers(desired, driver, check)
+        offers = _fresh_offers(host, desired, driver)
         chosen = packages.choose(offers, driver, name, desired.package)
     if chosen is None:
         return None, [domain.missing_package(driver, offers, desired.package)]
     return chosen, []
 
 
-def _offers(desired: domain.DesiredState, driver: str, *options: str) -> list[packages.Offer]:
+def _offers(host: Host, desired: domain.DesiredState, driver: str, *options: str) -> list[packages.Offer]:
     names = packages.names(driver, desired.package)
     if shutil.which("apt-cache"):
-        command = ["apt-cache", *options, "madison", *names]
-        return packages.parse_madison(run_large(command, SECONDS).stdout)
+        return packages.parse_madison(host.call("apt-cache", *options, "madison", *names, large_files=True).stdout)
     if shutil.which("dnf"):
         command = ["dnf", "--quiet", "repoquery", "--qf", "%{name} %{version}-%{release}\\n", *names]
-        return packages.parse_repoquery(run_large(command).stdout)
+        return packages.parse_repoquery(host.call(*command, timeout=packages.INSTALL_SECONDS, large_files=True).stdout)
     return []
 
 
-def _fresh_offers(desired: domain.DesiredState, driver: str, check: bool) -> list[packages.Offer]:
+def _fresh_offers(host: Host, desired: domain.DesiredState, driver: str) -> list[packages.Offer]:
     """The offers after apt-get update, which in check mode writes to a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="nvlink-imex-") as folder:
         options = []
-        if check:
+        if host.check:
             os.mkdir(f"{folder}/partial")
             options = [
                 f"--option=Dir::State::Lists={folder}",
                 "--option=Dir::Cache::pkgcache=",
                 "--option=Dir::Cache::srcpkgcache=",
             ]
-        run_large(["apt-get", "--quiet=2", *options, "update"])
-        return _offers(desired, driver, *options)
+        host.call("apt-get", "--quiet=2", *options, "update", timeout=packages.INSTALL_SECONDS, large_files=True)
+        return _offers(host, desired, driver, *options)
 
 
-def fetch(changes: HostChanges, offer: packages.Offer) -> None:
+def fetch(host: Host, offer: packages.Offer) -> None:
     """Download a package before anything is stopped, so that a failed download does not stop a running domain."""
-    if changes.check or not shutil.which("apt-get"):
-        return
-    command = [*packages.APT_INSTALL[:-1], "--download-only", "install", f"{offer.name}={offer.version}"]
-    changes.run_checked(command, INSTALL_SECONDS, f"{offer.name} {offer.version} cannot be fetched")
+    if not host.check and shutil.which("apt-get"):
+        command = (*packages.APT_INSTALL, "--download-only", f"{offer.name}={offer.version}")
+        host.require(*command, timeout=packages.INSTALL_SECONDS, large_files=True)
 
 
-def install(changes: HostChanges, offer: packages.Offer) -> None:
-    changes.add(f"install {offer.name} {offer.version}")
-    if changes.check:
-        return
+def install(host: Host, offer: packages.Offer) -> None:
     if shutil.which("apt-get"):
         command = [*packages.APT_INSTALL, f"{offer.name}={offer.version}"]
     else:
         command = ["dnf", "--assumeyes", "--quiet", "install", f"{offer.name}-{offer.version}"]
-    changes.run_checked(command, INSTALL_SECONDS, f"{offer.name} {offer.version} cannot be installed")
-    state = child.run(["systemctl", "is-active", survey.UNIT], SECONDS).stdout.strip()
+    if not host.change(
+        f"install {offer.name} {offer.version}", *command, timeout=packages.INSTALL_SECONDS, large_files=True
+    ):
+        return
+    state = host.call("systemctl", "is-active", survey.UNIT).stdout.strip()
     if state in ("active", "activating", "reloading"):
         # A package may start its unit, but no member may start before all have one node list.
-        changes.systemctl("stop", survey.UNIT, seconds=STOP_SECONDS)
+        host.require("systemctl", "stop", survey.UNIT, timeout=packages.STOP_SECONDS)

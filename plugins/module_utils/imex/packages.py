@@ -17,6 +17,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import
 
 PLAIN = "nvidia-imex"
 APT_PIN = "/etc/apt/preferences.d/nvlink-imex"
+# For one call of a package manager, or a build of the initramfs.
+INSTALL_SECONDS = 600.0
+# systemd kills a daemon that ignores SIGTERM after 90 s.
+STOP_SECONDS = 120.0
 # Non-interactive; keeps the site's config.cfg; allows a downgrade, because the driver decides the version.
 APT_INSTALL = (
     "apt-get",
@@ -29,7 +33,6 @@ APT_INSTALL = (
     "--option=DPkg::Lock::Timeout=120",
     "install",
 )
-APT_ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 _DRIVER = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){1,3}")
 
 

@@ -9,8 +9,9 @@ import contextlib
 import os
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 
@@ -19,11 +20,11 @@ def pids() -> list[int]:
 
 
 def name(pid: int) -> str:
-    return (disk.read_text(f"/proc/{pid}/comm") or "").strip()
+    return (atomic.read_text(f"/proc/{pid}/comm") or "").strip()
 
 
 def has_argument(pid: int, text: str) -> bool:
-    return text in (disk.read_text(f"/proc/{pid}/cmdline") or "")
+    return text in (atomic.read_text(f"/proc/{pid}/cmdline") or "")
 
 
 def unmanaged_daemons() -> list[dict[str, Any]]:

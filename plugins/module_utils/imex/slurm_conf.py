@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import key_values, logical_lines
 
 # Where slurmd finds slurm.conf: its own file, or the one fetched in a configless cluster.
@@ -36,7 +36,7 @@ def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
 
 
 def _read_file(path: str, folder: str, settings: dict[str, list[str]], depth: int) -> None:
-    for line in logical_lines(disk.read_text(path) or ""):
+    for line in logical_lines(atomic.read_text(path) or ""):
         words = line.split(None, 1)
         if words[0].lower() == "include" and len(words) == 2 and depth < _MAX_INCLUDES:
             _read_file(os.path.join(folder, words[1].strip()), folder, settings, depth + 1)

@@ -13,13 +13,12 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import processes
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import SECONDS
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 _NO_SLURM = ("configuration source", "Unable to process configuration", "No such file")
 
 
-def running_on(nodes: Sequence[str], timeout: float = SECONDS) -> tuple[list[str], str | None]:
+def running_on(nodes: Sequence[str], timeout: float = 30.0) -> tuple[list[str], str | None]:
     """(jobs on these nodes, why they are unknown or None), by one call of squeue for the clique.
 
     Without squeue or a Slurm cluster on this tray, the job steps that run on it.

@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, survey, verdict
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import SECONDS, TrayError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.tray import Tray, read_record, sha256_of
 
 _PORT_SECONDS = 1.5
@@ -27,44 +26,41 @@ _RECONNECT_SECONDS = 6.0
 def start(tray: Tray, seconds: float, reload: bool, outdated: Sequence[str]) -> dict[str, Any]:
     """Approve the node list for this boot and start the unit, without waiting for other members.
 
-    ``seconds``: how long to watch the start. Raises TrayError.
+    ``seconds``: how long to watch the start. Raises HostError.
     """
     sha256 = sha256_of(tray.desired.nodes_path)
     record = read_record()
     if not tray.check and (sha256 != tray.desired.sha256 or not record or record["sha256"] != sha256):
-        raise TrayError(
+        raise HostError(
             f"{tray.desired.nodes_path} is not the node list of clique {tray.desired.clique}; find what else writes"
             " that file on this tray, then run the role again."
         )
     if record and list(outdated) != record.get("outdated"):
-        tray.changes.write(
-            files.RECORD_FILE, domain.render_record(tray.desired, record["generation"], outdated), domain.PLAIN_MODE
-        )
+        text = domain.render_record(tray.desired, record["generation"], outdated)
+        tray.host.file(files.RECORD_FILE, text.encode())
     if record:
         approval = f"{record['generation']} {record['sha256']}\n"
-        tray.changes.write(domain.START_APPROVAL, approval, domain.PLAIN_MODE, quiet=True)
-    state = _unit_state()
+        tray.host.file(domain.START_APPROVAL, approval.encode(), quiet=True)
+    state = _unit_state(tray.host)
     if state in ("active", "reloading"):
-        if reload:
-            tray.changes.add("reload the TLS files (SIGUSR1)")
-            _signal(tray, signal.SIGUSR1)
+        if reload and tray.host.change("reload the TLS files (SIGUSR1)"):
+            _signal(signal.SIGUSR1)
         return {"started": False, "facts": None}
-    tray.changes.add(f"start {survey.UNIT}")
-    if tray.check:
+    if not tray.host.change(f"start {survey.UNIT}"):
         return {"started": True, "facts": None}
-    child.run(["systemctl", "reset-failed", survey.UNIT], SECONDS)
-    tray.changes.systemctl("start", "--no-block", survey.UNIT)
+    tray.host.call("systemctl", "reset-failed", survey.UNIT)
+    tray.host.require("systemctl", "start", "--no-block", survey.UNIT)
     deadline = time.monotonic() + seconds
     while True:
         time.sleep(0.2)
-        state = _unit_state()
+        state = _unit_state(tray.host)
         if state == "active" or time.monotonic() >= deadline:
             break
-        if state in ("failed", "inactive") and not _has_job():
+        if state in ("failed", "inactive") and not _has_job(tray.host):
             break
     if state in ("failed", "inactive"):
         observed = tray.facts()
-        raise StartFailed(_start_failure(observed), observed)
+        raise StartFailed(_start_failure(tray.host, observed), observed)
     return {"started": True, "facts": None}
 
 
@@ -84,7 +80,7 @@ def wait(tray: Tray, seconds: float, started: Sequence[str], reconnect: bool) ->
         if up or tray.check or time.monotonic() >= deadline or not _may_still_connect(observed):
             break
         if reconnect and observed["ready"] and disconnected and time.monotonic() - signalled > _RECONNECT_SECONDS:
-            _signal(tray, signal.SIGUSR1)
+            _signal(signal.SIGUSR1)
             signalled = time.monotonic()
         time.sleep(min(pause, max(0.05, deadline - time.monotonic())))
         pause = min(pause * 1.5, 3.0)
@@ -95,14 +91,13 @@ def wait(tray: Tray, seconds: float, started: Sequence[str], reconnect: bool) ->
     return {"facts": observed, "ports": ports, "running": observed["running"]}
 
 
-def _signal(tray: Tray, number: int) -> None:
-    if not tray.check:
-        pid = (survey._unit() or {}).get("main_pid")
-        if pid:
-            os.kill(pid, number)
+def _signal(number: int) -> None:
+    pid = (survey.unit() or {}).get("main_pid")
+    if pid:
+        os.kill(pid, number)
 
 
-class StartFailed(TrayError):
+class StartFailed(HostError):
     """The unit did not start. ``facts``: the state of IMEX at that time."""
 
     def __init__(self, message: str, observed: dict[str, Any]) -> None:
@@ -110,13 +105,13 @@ class StartFailed(TrayError):
         self.facts = observed
 
 
-def _start_failure(observed: Mapping[str, Any]) -> str:
+def _start_failure(host: Host, observed: Mapping[str, Any]) -> str:
     """The reason by the daemon's findings, else by the check at boot, else where to find it."""
     errors = [entry for entry in observed["findings"] if entry["severity"] == ERROR]
     known = [entry["message"] for entry in errors if entry["code"] not in ("imex_unit_failed", "imex_unit_down")]
     if known:
         return known[0]
-    journal = child.run(["journalctl", "--unit", survey.UNIT, "--output=cat", "--lines=20", "--no-pager"], SECONDS)
+    journal = host.call("journalctl", "--unit", survey.UNIT, "--output=cat", "--lines=20", "--no-pager")
     lines = [line for line in journal.stdout.splitlines() if line.startswith("nvlink-imex:")]
     if lines:
         return lines[-1].partition(": ")[2]
@@ -156,12 +151,10 @@ def closed_ports(hosts: Sequence[str], ports: Sequence[int]) -> dict[str, list[i
     return found
 
 
-def _unit_state() -> str:
-    return child.run(["systemctl", "is-active", survey.UNIT], SECONDS).stdout.strip()
+def _unit_state(host: Host) -> str:
+    return host.call("systemctl", "is-active", survey.UNIT).stdout.strip()
 
 
-def _has_job() -> bool:
-    return child.run(["systemctl", "show", "--property=Job", "--value", survey.UNIT], SECONDS).stdout.strip() not in (
-        "",
-        "0",
-    )
+def _has_job(host: Host) -> bool:
+    job = host.call("systemctl", "show", "--property=Job", "--value", survey.UNIT).stdout.strip()
+    return job not in ("", "0")

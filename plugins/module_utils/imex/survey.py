@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import disk, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 
 UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
@@ -60,7 +60,7 @@ def survey(
 
     ``addresses`` and ``driver_version`` are for a caller that has read them already.
     """
-    config_text = disk.read_text(config_path)
+    config_text = atomic.read_text(config_path)
     config = files.Config(config_text or "")
     nodes_path = config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
     processes = _processes()
@@ -75,10 +75,10 @@ def survey(
         "version": _program_version() if shutil.which(DAEMON) else None,
         "package": _package(),
         "driver_version": (driver_version or _driver_version)(),
-        "unit": _unit(),
+        "unit": unit(),
         "config": {"path": config_path, "text": config_text},
-        "nodes": {"path": nodes_path, "text": disk.read_text(nodes_path), "changed_at": _changed_at(nodes_path)},
-        "record": {"path": record_path, "text": disk.read_text(record_path)},
+        "nodes": {"path": nodes_path, "text": atomic.read_text(nodes_path), "changed_at": _changed_at(nodes_path)},
+        "record": {"path": record_path, "text": atomic.read_text(record_path)},
         "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
         "processes": processes,
         "answers": _query_ctl(ctl, config_path, timeout) if running else {},
@@ -145,7 +145,7 @@ def _package() -> dict[str, str] | None:
 def loaded_driver() -> str | None:
     """The version of the loaded kernel module; None where the kernel does not report it."""
     for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
-        found = _DRIVER_VERSION.search(disk.read_text(path) or "")
+        found = _DRIVER_VERSION.search(atomic.read_text(path) or "")
         if found:
             return found.group()
     return None
@@ -165,16 +165,16 @@ def _driver_version() -> str | None:
         return None
 
 
-def _unit() -> dict[str, Any] | None:
+def unit() -> dict[str, Any] | None:
     """The state of the unit in systemd; None without systemd."""
     done = child.run(["systemctl", "show", f"--property={','.join(_UNIT_FIELDS)}", UNIT], _SYSTEM_TIMEOUT)
     if done.rc != 0:
         return None
     values = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-    unit: dict[str, Any] = {word: values.get(field) or None for field, word in _UNIT_FIELDS.items()}
+    found: dict[str, Any] = {word: values.get(field) or None for field, word in _UNIT_FIELDS.items()}
     pid = values.get("MainPID", "0")
-    unit["main_pid"] = int(pid) if pid.isdigit() and pid != "0" else None
-    return unit
+    found["main_pid"] = int(pid) if pid.isdigit() and pid != "0" else None
+    return found
 
 
 def _processes() -> list[dict[str, Any]]:
@@ -184,18 +184,18 @@ def _processes() -> list[dict[str, Any]]:
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdecimal():
             continue
-        name = (disk.read_text(f"/proc/{entry}/comm") or "").strip()
-        fields = (disk.read_text(f"/proc/{entry}/stat") or "").rpartition(")")[2].split()
+        name = (atomic.read_text(f"/proc/{entry}/comm") or "").strip()
+        fields = (atomic.read_text(f"/proc/{entry}/stat") or "").rpartition(")")[2].split()
         if (name == DAEMON or name.startswith(DRIVER_DAEMON)) and len(fields) > 19 and fields[0] not in "ZX":
-            argv = (disk.read_text(f"/proc/{entry}/cmdline") or "").split("\0")[:-1]
-            cgroup = (disk.read_text(f"/proc/{entry}/cgroup") or "").strip().rpartition(":")[2]
+            argv = (atomic.read_text(f"/proc/{entry}/cmdline") or "").split("\0")[:-1]
+            cgroup = (atomic.read_text(f"/proc/{entry}/cgroup") or "").strip().rpartition(":")[2]
             started = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK") if boot else None
             found.append({"pid": int(entry), "name": name, "argv": argv, "cgroup": cgroup, "started_at": started})
     return sorted(found, key=lambda process: process["pid"])
 
 
 def _boot_time() -> float | None:
-    found = re.search(r"(?m)^btime ([0-9]+)", disk.read_text("/proc/stat") or "")
+    found = re.search(r"(?m)^btime ([0-9]+)", atomic.read_text("/proc/stat") or "")
     return float(found.group(1)) if found else None
 
 
@@ -205,7 +205,7 @@ def channels(proc_devices: str) -> dict[str, Any]:
 
 
 def _channel_major(path: str) -> int | None:
-    for line in (disk.read_text(path) or "").splitlines():
+    for line in (atomic.read_text(path) or "").splitlines():
         found = _DEVICE_LINE.fullmatch(line)
         if found:
             return int(found.group(1))
@@ -239,4 +239,4 @@ def _slurm_gives_channels() -> bool:
 def _prologs(patterns: Sequence[str]) -> list[str]:
     """Files of Slurm prologs that mention nvidia-imex."""
     paths = {path for pattern in patterns for path in glob.glob(pattern) if os.path.isfile(path)}
-    return sorted(path for path in paths if DAEMON in (disk.read_text(path) or ""))
+    return sorted(path for path in paths if DAEMON in (atomic.read_text(path) or ""))

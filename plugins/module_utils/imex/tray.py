@@ -18,10 +18,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child, own_source
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, own_source
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
-    disk,
     domain,
     facts,
     files,
@@ -33,14 +33,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     slurm_jobs,
     survey,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import (
-    INSTALL_SECONDS,
-    SECONDS,
-    STOP_SECONDS,
-    HostChanges,
-    TrayError,
-)
 
+# For one call of a program.
+SECONDS = 30.0
 PARAMS = "/proc/driver/nvidia/params"
 CHANNELS = survey.CHANNELS
 
@@ -50,7 +45,7 @@ class Tray:
 
     def __init__(self, desired: domain.DesiredState, ctl_timeout: float = 10.0, check: bool = False) -> None:
         self.desired, self.ctl_timeout, self.check = desired, ctl_timeout, check
-        self.changes = HostChanges(check)
+        self.host = Host(check, SECONDS)
 
     def facts(self) -> dict[str, Any]:
         read = survey.survey(timeout=self.ctl_timeout, proc_devices=self.desired.proc_devices)
@@ -67,7 +62,7 @@ class Tray:
         observed = self.facts()
         driver = self.desired.version or observed["driver_version"]
         findings = domain.findings_of(self.desired, observed, None, driver)
-        offer, missing = installing.offer_for(self.desired, observed, driver, self.check)
+        offer, missing = installing.offer_for(self.host, self.desired, observed, driver)
         findings += missing
         if self.desired.channels and slurm_conf.gives_channels():
             findings.append(domain.unused_channels())
@@ -86,7 +81,7 @@ class Tray:
         return {
             "facts": observed,
             "running": observed["running"],
-            "approved": approval is not None and disk.read_text(domain.START_APPROVAL) == approval,
+            "approved": approval is not None and atomic.read_text(domain.START_APPROVAL) == approval,
             "pending": pending,
             "restart_clique": difference.restart_clique,
             "restart": difference.restart,
@@ -105,13 +100,13 @@ class Tray:
         dry_run = Tray(self.desired, self.ctl_timeout, check=True)
         known = record or {"generation": 0, "outdated": []}
         found = dry_run.stop_and_write(known["generation"], known.get("outdated") or [], False, observed, offer)
-        return dry_run.changes.done, found["findings"]
+        return dry_run.host.changes, found["findings"]
 
     def _difference(self, observed: Mapping[str, Any], offer: packages.Offer | None) -> domain.Difference:
         desired_files = self._files(offer)
-        now = {path: disk.read_text(path) for path in desired_files}
+        now = {path: atomic.read_text(path) for path in desired_files}
         difference = domain.difference(
-            self.desired, observed, disk.read_text(files.CONFIG_FILE), now, desired_files, offer
+            self.desired, observed, atomic.read_text(files.CONFIG_FILE), now, desired_files, offer
         )
         difference.changes += self._unit_changes(observed)
         return difference
@@ -139,10 +134,10 @@ class Tray:
         return changes
 
     def forbid_jobs(self, slurm_nodes: Sequence[str]) -> None:
-        """Raise TrayError where jobs run on these nodes; none are looked up for no nodes."""
+        """Raise HostError where jobs run on these nodes; none are looked up for no nodes."""
         jobs, unknown = slurm_jobs.running_on(slurm_nodes) if slurm_nodes else ([], None)
         if jobs or unknown:
-            raise TrayError(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"])["message"])
+            raise HostError(slurm_jobs.blocking_finding(jobs, unknown, ["restart with the clique"])["message"])
 
     # --- stop_and_write: stop the daemon where needed, write every file, start nothing.
 
@@ -158,48 +153,47 @@ class Tray:
         findings: list[dict[str, Any]] = []
         if observed is None:
             observed = self.facts()
-            offer, missing = installing.offer_for(
-                self.desired, observed, self.desired.version or observed["driver_version"], self.check
-            )
+            driver = self.desired.version or observed["driver_version"]
+            offer, missing = installing.offer_for(self.host, self.desired, observed, driver)
             if missing:
-                raise TrayError(missing[0]["message"])
+                raise HostError(missing[0]["message"])
         difference = self._difference(observed, offer)
         install = offer is not None and (observed["package"] or {}) != offer._asdict()
         must_stop = observed["running"] and (
             stop or bool(difference.restart_clique or difference.restart or difference.stop)
         )
-        old_channels = domain.channels_of_tmpfiles(disk.read_text(domain.TMPFILES))
+        old_channels = domain.channels_of_tmpfiles(atomic.read_text(domain.TMPFILES))
         if install and offer:
-            installing.fetch(self.changes, offer)
+            installing.fetch(self.host, offer)
         if must_stop:
             self._stop(observed)
         if not self.desired.runs_service:
             self._switch_off(observed)
         desired_files = self._files(offer)
-        modprobe_changed = disk.read_text(domain.MODPROBE) != desired_files[domain.MODPROBE][0]
-        tls_changed = any(disk.read_text(path) != desired_files[path][0] for path in domain.TLS_FILES.values())
+        modprobe_changed = atomic.read_text(domain.MODPROBE) != desired_files[domain.MODPROBE][0]
+        tls_changed = any(atomic.read_text(path) != desired_files[path][0] for path in domain.TLS_FILES.values())
         for path, (text, mode) in desired_files.items():
-            self.changes.write(path, text, mode, secret=path in domain.TLS_FILES.values())
+            self._write(path, text, mode, secret=path in domain.TLS_FILES.values())
         if install and offer:
-            installing.install(self.changes, offer)
+            installing.install(self.host, offer)
         self._write_config()
         if self.desired.runs_service:
             self._write_list(generation, outdated)
         else:
             self._remove_list()
-        self._set_units(observed, any(_is_unit(path) for path in self.changes.before))
+        self._set_units(observed, any(_is_unit(path) for path in self.host.before))
         self._channels(old_channels)
         if self.desired.manage_firewall:
-            firewall.apply(self.changes, self.desired.ports_to_open)
+            firewall.apply(self.host, self.desired.ports_to_open)
         if modprobe_changed:
             self._rebuild_initramfs()
-        reboot = domain.reboot_needed(self.desired, disk.read_text(PARAMS), modprobe_changed)
+        reboot = domain.reboot_needed(self.desired, atomic.read_text(PARAMS), modprobe_changed)
         findings += [reboot] if reboot else []
         if self.desired.owner == domain.DRIVER and not self.check:
             findings += processes.unmanaged_daemons()
         sha256 = self.desired.sha256 if self.check and self.desired.runs_service else sha256_of(self.desired.nodes_path)
         if self.desired.runs_service and sha256 != self.desired.sha256:
-            raise TrayError(
+            raise HostError(
                 f"{self.desired.nodes_path} has other contents right after it was written; find what else writes that"
                 " file on this tray."
             )
@@ -210,82 +204,77 @@ class Tray:
             "findings": findings,
         }
 
+    def _write(self, path: str, text: str | None, mode: int = domain.PLAIN_MODE, secret: bool = False) -> None:
+        data = None if text is None else text.encode("utf-8", "surrogateescape")
+        self.host.file(path, data, mode=mode, secret=secret)
+
     def _stop(self, observed: Mapping[str, Any]) -> None:
-        self.changes.add(f"stop {survey.UNIT}")
-        if self.check:
+        stopped = self.host.change(
+            f"stop {survey.UNIT}", "systemctl", "stop", survey.UNIT, timeout=packages.STOP_SECONDS
+        )
+        if not stopped:
             return
-        self.changes.systemctl("stop", survey.UNIT, seconds=STOP_SECONDS)
         pids = [entry["pid"] for entry in observed["owners"] if entry["owner"] == "service" and entry["pid"]]
         if any(os.path.exists(f"/proc/{pid}/exe") and processes.name(pid) == survey.DAEMON for pid in pids):
-            raise TrayError(f"{survey.UNIT} was stopped, but its process {pids[0]} still runs; reboot the tray.")
+            raise HostError(f"{survey.UNIT} was stopped, but its process {pids[0]} still runs; reboot the tray.")
 
     def _switch_off(self, observed: Mapping[str, Any]) -> None:
         """Stop a unit that is starting or failed, and remove the files that a stopped daemon leaves."""
         # Between two attempts of systemd to start it, the unit is neither running nor stopped.
         if not observed["running"] and (observed["unit"] or {}).get("active") in ("activating", "failed"):
-            self.changes.add(f"stop {survey.UNIT}")
-            if not self.check:
-                self.changes.systemctl("stop", survey.UNIT, seconds=STOP_SECONDS)
-                child.run(["systemctl", "reset-failed", survey.UNIT], SECONDS)
+            command = ("systemctl", "stop", survey.UNIT)
+            if self.host.change(f"stop {survey.UNIT}", *command, timeout=packages.STOP_SECONDS):
+                self.host.call("systemctl", "reset-failed", survey.UNIT)
         if self.desired.owner in (domain.NONE, domain.DRIVER):
             for path in (files.PERSIST_FILE, domain.HOST_SOCKET):
-                if os.path.lexists(path):
-                    self.changes.write(path, None, 0)
+                self._write(path, None)
 
     def _write_config(self) -> None:
         """Write config.cfg; under driver_managed and none only remove the role's TLS files from it."""
-        text = disk.read_text(files.CONFIG_FILE)
+        text = atomic.read_text(files.CONFIG_FILE)
         if text is None and not self.check and not self.desired.ignores_config:
-            raise TrayError(f"{files.CONFIG_FILE} is missing; reinstall the package nvidia-imex, which contains it.")
+            raise HostError(f"{files.CONFIG_FILE} is missing; reinstall the package nvidia-imex, which contains it.")
         config = files.Config(text or "")
         if self.desired.ignores_config:
             values = domain.without_own_tls(config)
         else:
             values = {key: self.desired.settings[key] for key in domain.changed_keys(config, self.desired.settings)}
         if values:
-            self.changes.write(files.CONFIG_FILE, config.changed(values).text, domain.PLAIN_MODE)
+            self._write(files.CONFIG_FILE, config.changed(values).text)
 
     def _write_list(self, generation: int, outdated: Sequence[str]) -> None:
         record = domain.render_record(self.desired, generation, outdated)
-        if disk.read_text(self.desired.nodes_path) == self.desired.text and disk.read_text(files.RECORD_FILE) == record:
-            return
-        if disk.read_text(self.desired.nodes_path) != self.desired.text and not self.check:
+        if atomic.read_text(self.desired.nodes_path) != self.desired.text and not self.check:
             # Without its approval, a tray that crashes now does not start with half a change.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(domain.START_APPROVAL)
-        self.changes.write(self.desired.nodes_path, self.desired.text, domain.PLAIN_MODE)
-        self.changes.write(files.RECORD_FILE, record, domain.PLAIN_MODE)
+        self._write(self.desired.nodes_path, self.desired.text)
+        self._write(files.RECORD_FILE, record)
 
     def _remove_list(self) -> None:
         has_record = os.path.lexists(files.RECORD_FILE)
-        self.changes.write(files.RECORD_FILE, None, 0)
-        self.changes.write(domain.START_APPROVAL, None, 0)
+        self._write(files.RECORD_FILE, None)
+        self._write(domain.START_APPROVAL, None)
         if self.desired.owner == domain.NONE or (self.desired.owner == domain.JOB and has_record):
             # A manual start could use the old list, because the check at boot is gone. With owner job, a list without a
             # record is that of a running job.
-            self.changes.write(self.desired.nodes_path, None, 0)
+            self._write(self.desired.nodes_path, None)
 
     def _set_units(self, observed: Mapping[str, Any], changed: bool) -> None:
         if changed and not self.check:
-            self.changes.systemctl("daemon-reload")
+            self.host.require("systemctl", "daemon-reload")
         for change in self._unit_changes(self.facts() if not self.check else observed):
-            self.changes.add(change)
-            if not self.check:
-                verb, unit = change.split()
-                if verb == "mask":
-                    child.run(["systemctl", "disable", "--quiet", unit], SECONDS)
-                    self.changes.systemctl("stop", unit, seconds=STOP_SECONDS, may_fail=True)
-                self.changes.systemctl(verb, "--quiet", unit)
-        active = child.run(["systemctl", "is-active", domain.LIST_SOCKET], SECONDS).stdout.strip() == "active"
-        if self.desired.runs_service and (not active or domain.SOCKET_UNIT in self.changes.before):
-            self.changes.add(f"start {domain.LIST_SOCKET}")
-            if not self.check:
-                self.changes.systemctl("enable", "--quiet", domain.LIST_SOCKET)
-                self.changes.systemctl("restart", domain.LIST_SOCKET)
-        elif not self.desired.runs_service and active:
-            self.changes.add(f"stop {domain.LIST_SOCKET}")
-            if not self.check:
-                child.run(["systemctl", "stop", domain.LIST_SOCKET], SECONDS)
+            verb, unit = change.split()
+            if verb == "mask" and not self.check:
+                self.host.call("systemctl", "disable", "--quiet", unit)
+                self.host.call("systemctl", "stop", unit, timeout=packages.STOP_SECONDS)
+            self.host.change(change, "systemctl", verb, "--quiet", unit)
+        active = self.host.is_active(domain.LIST_SOCKET)
+        if self.desired.runs_service and (not active or domain.SOCKET_UNIT in self.host.before):
+            if self.host.change(f"start {domain.LIST_SOCKET}", "systemctl", "enable", "--quiet", domain.LIST_SOCKET):
+                self.host.require("systemctl", "restart", domain.LIST_SOCKET)
+        elif not self.desired.runs_service and active and self.host.change(f"stop {domain.LIST_SOCKET}"):
+            self.host.call("systemctl", "stop", domain.LIST_SOCKET)
         if not self.desired.tls and not self.check:
             with contextlib.suppress(OSError):
                 os.rmdir(domain.TLS_FOLDER)
@@ -300,23 +289,23 @@ class Tray:
     def _channels(self, old: set[int]) -> None:
         """Create the devices of the desired channels with the major of this boot; remove those of an earlier run."""
         for minor in sorted(old - set(self.desired.channels)):
-            self.changes.write(f"{CHANNELS}/channel{minor}", None, 0)
+            self._write(f"{CHANNELS}/channel{minor}", None)
         major = boot.major_of_channels(self.desired.proc_devices)
         if major is None or not self.desired.channels:
             return
         if self.check:
             missing = [n for n in self.desired.channels if not _is_channel(f"{CHANNELS}/channel{n}", major, n)]
-            self.changes.done += [f"create channel{minor}" for minor in missing]
+            self.host.changes += [f"create channel{minor}" for minor in missing]
         else:
-            self.changes.done += [f"create {name}" for name in boot.make_channels(list(self.desired.channels), major)]
+            self.host.changes += [f"create {name}" for name in boot.make_channels(list(self.desired.channels), major)]
 
     def _rebuild_initramfs(self) -> None:
         """Rebuild the initramfs, because the driver may be loaded from there with its old options."""
         for command in (["update-initramfs", "-u"], ["dracut", "--force"]):
             if shutil.which(command[0]):
-                self.changes.add(f"run {' '.join(command)}")
-                if not self.check:
-                    self.changes.run_checked(command, INSTALL_SECONDS, "the initramfs cannot be rebuilt")
+                self.host.change(
+                    f"run {' '.join(command)}", *command, timeout=packages.INSTALL_SECONDS, large_files=True
+                )
                 return
 
 
@@ -350,5 +339,5 @@ def read_record() -> dict[str, Any] | None:
 
 
 def sha256_of(path: str) -> str | None:
-    text = disk.read_text(path)
+    text = atomic.read_text(path)
     return None if text is None else files.digest(text)

@@ -26,7 +26,7 @@ from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
 from ansible_collections.rackscale.nvlink.plugins.action import imex_domain
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, host_changes
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
 from ansible_collections.rackscale.nvlink.plugins.modules import imex_domain_phase
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
@@ -437,5 +437,5 @@ def test_the_end_of_each_phase_lies_above_its_waits() -> None:
         ends = {phase: imex_domain.seconds(phase, options) for phase in ("inspect", "stop_and_write", "start", "wait")}
         assert ends["wait"] >= options["ready_wait"] + 2 * options["timeout"] + 60
         assert ends["start"] >= options["start_wait"] + 2 * options["timeout"] + 60
-        assert ends["inspect"] >= host_changes.INSTALL_SECONDS + 2 * options["timeout"] + 60
-        assert ends["stop_and_write"] >= 4 * host_changes.INSTALL_SECONDS + 3 * host_changes.STOP_SECONDS
+        assert ends["inspect"] >= packages.INSTALL_SECONDS + 2 * options["timeout"] + 60
+        assert ends["stop_and_write"] >= 4 * packages.INSTALL_SECONDS + 3 * packages.STOP_SECONDS

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
 PREAMBLE = """
@@ -211,3 +211,19 @@ def test_a_missing_file_is_none_and_other_errors_are_raised(tmp_path: Path) -> N
     assert atomic.read(str(path / "below")) is None
     with pytest.raises(IsADirectoryError):
         atomic.read(str(tmp_path))
+
+
+def test_text_with_invalid_utf_8_is_returned_so_that_it_can_be_written_back(tmp_path: Path) -> None:
+    path = tmp_path / "list"
+    path.write_bytes(b"a\xff\r\n")
+    assert (atomic.read_text(str(path)) or "").encode("utf-8", "surrogateescape") == b"a\xff\r\n"
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, tmp_path / "nothing", Path("/dev/tty0")):
+        # In a child, for a reader of a pipe waits until somebody writes.
+        done = child.call(atomic.read_text, 5.0, str(path))
+        assert (done.value, done.result.rc) == (None, 0), path
+    assert atomic.read_text("/proc/self/comm")

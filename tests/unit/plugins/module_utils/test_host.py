@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError, ids, write
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -67,6 +68,16 @@ def test_a_link_is_replaced_and_what_it_names_is_not_changed(tmp_path: Path) -> 
     link.symlink_to(target)
     Host(check=False).file(str(link), b"new", ME)
     assert (target.read_bytes(), link.read_bytes()) == (b"old", b"new")
+
+
+def test_a_path_that_is_no_file_is_removed_without_being_read(tmp_path: Path) -> None:
+    """Such as a channel device: reading a terminal or a pipe would block."""
+    pipe = tmp_path / "channel0"
+    os.mkfifo(pipe)
+    # In a child process, so that a read that blocks ends by its time limit.
+    done = child.call(Host(check=False).file, 5.0, str(pipe), None)
+    assert (done.result.rc, done.result.timed_out) == (0, False)
+    assert not os.path.lexists(pipe)
 
 
 def test_check_mode_records_changes_and_makes_none(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import firewall
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.host_changes import HostChanges
 
 RULES = (
     ("22/tcp", "ALLOW", "Anywhere", ""),
@@ -34,19 +34,19 @@ def ufw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_port_is_open_where_a_rule_allows_every_source(ufw: Path) -> None:
-    assert firewall._open_ports(firewall.UFW, [22, 50000, 50005, 50006, 50100]) == {22, 50005}
+    assert firewall._open_ports(Host(check=True), firewall.UFW, [22, 50000, 50005, 50006, 50100]) == {22, 50005}
 
 
 def test_a_port_that_the_site_opened_is_not_closed(ufw: Path) -> None:
     (ufw / "opened.json").write_text('{"ufw": [22]}')
-    changes = HostChanges(check=True)
-    firewall.apply(changes, [50000, 50005])
-    assert changes.done[:2] == ["close port 22/tcp in ufw", "open port 50000/tcp in ufw"]
-    assert changes.after == {str(ufw / "opened.json"): '{"ufw": [50000]}\n'}
+    host = Host(check=True)
+    firewall.apply(host, [50000, 50005])
+    assert host.changes[:2] == ["close port 22/tcp in ufw", "open port 50000/tcp in ufw"]
+    assert host.after == {str(ufw / "opened.json"): '{"ufw": [50000]}\n'}
 
 
 def test_an_invalid_record_of_ports_counts_as_empty(ufw: Path) -> None:
     (ufw / "opened.json").write_text("[1]")
-    changes = HostChanges(check=True)
-    firewall.apply(changes, [50005])
-    assert changes.done == [f"remove {ufw / 'opened.json'}"]
+    host = Host(check=True)
+    firewall.apply(host, [50005])
+    assert host.changes == [f"remove {ufw / 'opened.json'}"]

@@ -4,30 +4,17 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     domain,
-    host_changes,
     processes,
     slurm_jobs,
     starting,
     tray,
 )
-
-
-def test_a_path_that_is_no_file_is_removed_without_being_read(tmp_path: Path) -> None:
-    """Such as a channel device: reading a terminal or a pipe would block."""
-    pipe = tmp_path / "channel0"
-    os.mkfifo(pipe)
-    # In a child process, so that a read that blocks ends by its time limit.
-    done = child.call(host_changes.HostChanges().write, 5.0, str(pipe), None, 0)
-    assert (done.result.rc, done.result.timed_out) == (0, False)
-    assert not os.path.lexists(pipe)
 
 
 def test_closed_ports_are_found() -> None:
