@@ -67,19 +67,18 @@ findings:
   elements: dict
 """
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
+    daemon,
     programs,
     rehearsal,
     removing,
     tier_apply,
     tier_plan,
     tiers,
-    transaction,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
@@ -102,15 +101,13 @@ def remove(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     """Remove the partitions and their files, then QoS and grants; a failure before that restores all files."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    with contextlib.nullcontext() if module.check_mode else transaction.locked(params["conf_dir"], params["timeout"]):
+    with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
         plan = tier_plan.plan_removal(tier_plan.inspect(slurm, params["conf_dir"]))
         removal = removing.plan(params["conf_dir"], removing.TIERS)
         findings.extend(plan.findings)
         stopped = bool(plan.stopped_by())
         if not module.check_mode and not stopped:
-            if removal.texts:
-                removing.apply(slurm, removal, lambda: plan.problem(tier_plan.running_partitions(slurm)))
-            tier_apply.apply(plan)
+            tier_apply.apply(plan, removal.files)
     changes = [*plan.difference, *removal.lines()]
     result: dict[str, Any] = {
         "changed": bool(changes) and not stopped,
@@ -118,8 +115,8 @@ def remove(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         "path": plan.survey.path,
         "partitions": {},
         "changes": changes,
-        "written": [] if stopped else sorted(removal.texts),
-        "reconfigured": bool(removal.texts) and not stopped,
+        "written": [] if stopped else sorted(removal.files),
+        "reconfigured": bool(removal.files) and not stopped,
         "rehearsal": None,
         "findings": findings,
     }
@@ -132,18 +129,13 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     """Inspect, plan, apply; findings are filled meanwhile, so that they are returned even where an error ends it."""
     params = {**module.params["request"], **module.params}
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    if module.check_mode:
+    with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
         plan = _plan(params, slurm)
         rehearsed = _rehearse(plan, params)
         findings.extend(plan.findings)
-    else:
-        with transaction.locked(params["conf_dir"], params["timeout"]):
-            plan = _plan(params, slurm)
-            rehearsed = _rehearse(plan, params)
-            findings.extend(plan.findings)
-            if not plan.stopped_by() and plan.changed:
-                tier_apply.apply(plan)
-    stopped = bool(plan.stopped_by())
+        stopped = bool(plan.stopped_by())
+        if not stopped and not module.check_mode:
+            tier_apply.apply(plan)
     result: dict[str, Any] = {
         "changed": plan.changed and not stopped,
         "version": plan.survey.observed.version_text,

@@ -18,7 +18,8 @@ description:
   - Before anything is written, the topology is checked against every rule of this version of Slurm. A finding of
     severity C(error) fails the module.
   - If slurmctld refuses the file, stops answering or runs another topology afterwards, the old file is restored and
-    loaded, and the module fails with one sentence that names the cause and what was restored.
+    loaded, and the module fails with one sentence that names the cause and what was restored. A slurmctld that hangs is
+    restarted with the old file, where systemd has its C(slurmctld.service).
   - If the file and the running topology are as desired, nothing changes. If only the running topology differs, the
     module runs C(scontrol reconfigure).
   - Jobs continue meanwhile. A job that was placed by the old blocks keeps its trays.
@@ -197,8 +198,8 @@ options:
     elements: int
     default: []
   timeout:
-    description: Seconds that one call of scontrol may take, that another run may hold the lock of O(conf_dir), and that
-      slurmctld may take to run a restored topology.
+    description: Seconds that one call of scontrol may take, that another run may hold the lock of O(conf_dir), that
+      slurmctld may take to answer after a reconfigure, and to run a restored topology.
     type: float
     default: 60
 extends_documentation_fragment:
@@ -449,18 +450,17 @@ findings:
       type: str
 """
 
-import contextlib
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     applying,
+    daemon,
     planning,
     programs,
     rehearsal,
     removing,
     surveying,
-    transaction,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
@@ -533,16 +533,16 @@ def remove(module: AnsibleModule, _findings: Findings) -> dict[str, Any]:
     """Remove the files of the topology; a failure restores all of them."""
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
-    with contextlib.nullcontext() if module.check_mode else transaction.locked(params["conf_dir"], params["timeout"]):
+    with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
         removal = removing.plan(params["conf_dir"], removing.TOPOLOGY, params["topology_name"])
-        if removal.texts and not module.check_mode:
-            removing.apply(slurm, removal)
+        if removal.files and not module.check_mode:
+            removing.apply(slurm, params["conf_dir"], removal, params["topology_name"])
     changes = removal.lines()
     result: dict[str, Any] = {
         "changed": bool(changes),
         "topology_name": params["topology_name"],
         "changes": changes,
-        "written": sorted(removal.texts),
+        "written": sorted(removal.files),
         "reconfigured": bool(changes),
         "standby_of": None,
         "findings": [],
@@ -567,18 +567,13 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         allow_moving_jobs=params["allow_moving_jobs"],
         live_update=params["live_update"],
     )
-    if module.check_mode:
+    with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
         plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), desired)
         rehearsed = _rehearse(plan, params)
         findings.extend(plan.findings)
-    else:
-        with transaction.locked(params["conf_dir"], params["timeout"]):
-            plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), desired)
-            rehearsed = _rehearse(plan, params)
-            findings.extend(plan.findings)
-            if not plan.stopped_by() and not _skipped(plan, params):
-                applying.apply(plan)
-    stopped = bool(plan.stopped_by()) or _skipped(plan, params)
+        stopped = bool(plan.stopped_by()) or _skipped(plan, params)
+        if not stopped and not module.check_mode:
+            applying.apply(plan)
     result: dict[str, Any] = {
         "changed": plan.changed and not stopped,
         "version": plan.survey.version_text,

@@ -546,7 +546,7 @@ def test_a_refused_topology_never_reaches_the_standby(pair: Pair) -> None:
     # As if the linter did not know the fault: only slurmctld refuses.
     with as_host("ctl1", pair.first):
         bad = plan(pair.first, RACKS, block_sizes=(18, 54))
-        with pytest.raises(files.SlurmError, match=r"the old .* is restored, .* runs the previous topology\."):
+        with pytest.raises(files.SlurmError, match=r"the old files were restored, .* runs as before\."):
             applying.apply(bad)
     with as_host("ctl2", pair.second):
         observed = surveying.survey(slurm_of(pair.second), str(pair.second.conf_dir), "auto")

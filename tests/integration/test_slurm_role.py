@@ -556,7 +556,8 @@ def test_a_refused_configuration_is_reported_and_rolled_back(site: Site, job: di
     done = site.bring_up("-e", json.dumps({"slurm_settings": settings}), check=False)
     assert done.returncode != 0
     assert re.search(
-        r"slurmctld refused the new configuration \(.*select.*\); the old files were restored\.", done.stdout
+        r"slurmctld refused the new configuration \(.*select.*\); the old files were restored, and slurmctld",
+        done.stdout,
     )
     assert site.ctl("cat /etc/slurm/slurm.conf") == before
     assert undisturbed(site, job)

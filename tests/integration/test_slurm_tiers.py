@@ -92,6 +92,20 @@ exec $(command -v sacctmgr) "\\$@"
 END
 chmod +x sacctmgr
 """
+# The first reconfigure meets a slurmctld that answers nothing any more.
+HANGING_SCONTROL = """\
+mkdir -p /opt/hang && cd /opt/hang && rm -f stopped
+for program in sacctmgr squeue slurmctld; do ln -sf $(command -v $program) $program; done
+cat > scontrol <<END
+#!/bin/sh
+if [ "\\$1" = reconfigure ] && [ ! -e /opt/hang/stopped ]; then
+    systemctl show --value --property=MainPID slurmctld > /opt/hang/stopped
+    kill -STOP \\$(cat /opt/hang/stopped)
+fi
+exec $(command -v scontrol) "\\$@"
+END
+chmod +x scontrol
+"""
 MEMBERS = [{"name": "alice", "account": "research"}, {"name": "carol", "account": "research"}]
 TIERS = [{**GOLD, "users": MEMBERS}, BRONZE]
 
@@ -430,14 +444,35 @@ def test_refused_partitions_are_rolled_back(tiers: Cluster) -> None:
     ]
     failed = tiers.apply(changed, ok=False)
     assert failed["msg"].startswith(
-        "slurmctld refused the partitions (failed to parse tres weights str 'nonsense=1'); the old partitions were"
-        " restored and run"
+        "slurmctld refused the new partitions (failed to parse tres weights str 'nonsense=1'); the old files were"
+        " restored, and slurmctld"
     )
     # 24.11 with slurmdbd may exit after a failed reconfigure.
-    assert failed["msg"].endswith(", and the records in slurmdbd were restored.")
+    assert failed["msg"].endswith(" runs as before, and the records in slurmdbd were restored.")
     assert tiers.records() == before
     assert "UP" in tiers.run("scontrol", "ping")
     assert not tiers.apply(TIERS)["changed"]
+
+
+def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(tiers: Cluster) -> None:
+    """As 24.11.5 may hang after "Attempting to reconfigure"."""
+    before = tiers.records()
+    job = tiers.submit("bob", "-p", "bronze", "--qos=bronze", "--wrap", "sleep 300")
+    tiers.until(job, "RUNNING")
+    tiers.shell(HANGING_SCONTROL)
+    began = time.monotonic()
+    failed = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}], ok=False, bin_dir="/opt/hang", timeout=8)
+    assert time.monotonic() - began < 120
+    assert failed["msg"].startswith("slurmctld does not answer since scontrol reconfigure (")
+    assert failed["msg"].endswith(
+        "; the old files were restored, and slurmctld, which no longer answered and was restarted, runs as before."
+    )
+    stopped = tiers.shell("cat /opt/hang/stopped").strip()
+    assert tiers.shell("systemctl show --value --property=MainPID slurmctld").strip() not in ("0", stopped)
+    assert "UP" in tiers.run("scontrol", "ping")
+    assert tiers.job(job)[0] == "RUNNING"
+    assert tiers.records() == before
+    assert tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}])["changed"]
 
 
 @pytest.mark.parametrize("cluster", ["forky"], indirect=True)

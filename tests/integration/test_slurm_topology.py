@@ -23,11 +23,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import H
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     applying,
     comparing,
+    daemon,
     files,
     planning,
     rules,
     surveying,
-    transaction,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
@@ -215,9 +215,8 @@ def test_a_refused_topology_is_rolled_back(slurmctld: Slurmctld) -> None:
     # As if the linter had not known it.
     with pytest.raises(SlurmError) as caught:
         applying.apply(bad)
-    name = FILE[slurmctld.suite]
     assert "slurmctld refused the new topology (Invalid BlockSizes value" in str(caught.value)
-    assert str(caught.value).endswith(f"; the old {name} is restored, and slurmctld runs the previous topology.")
+    assert str(caught.value).endswith("; the old files were restored, and slurmctld runs as before.")
     assert state(slurmctld) == before
     # What lies there now also starts, and the job is still there.
     slurmctld.kill_slurmctld()
@@ -233,7 +232,7 @@ def test_a_refused_first_topology_is_removed(slurmctld: Slurmctld) -> None:
     assert slurmctld.run("scontrol", "reconfigure").returncode == 0
     before = state(slurmctld)
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54), manage_conf=True)
-    with pytest.raises(SlurmError, match=rf"the new {path.name} is removed, .* runs the previous topology\."):
+    with pytest.raises(SlurmError, match=r"the old files were restored, .* runs as before\."):
         applying.apply(bad)
     assert state(slurmctld) == before
 
@@ -247,9 +246,7 @@ def test_a_killed_reconfigure_is_rolled_back(slurmctld: Slurmctld) -> None:
         f'[ "$1" = reconfigure ] && [ ! -e {marker} ] && touch {marker} && kill -9 $$\n'
         f'exec {slurmctld.real("scontrol")} "$@"',
     )
-    with pytest.raises(
-        SlurmError, match=r"reconfigure failed .*; the old .* is restored, .* runs the previous topology\."
-    ):
+    with pytest.raises(SlurmError, match=r"reconfigure failed .*; the old files were restored, .* runs as before\."):
         applying.apply(desired)
     assert state(slurmctld) == before
 
@@ -261,7 +258,7 @@ def test_another_running_topology_than_the_written_one_is_rolled_back(slurmctld:
     slurmctld.program("scontrol", f'[ "$1" = reconfigure ] && exit 0\nexec {slurmctld.real("scontrol")} "$@"')
     with pytest.raises(
         SlurmError,
-        match=r"runs another topology than .*; the old .* is restored, .* runs the previous topology\.",
+        match=r"runs another topology than .*; the old files were restored, .* runs as before\.",
     ):
         applying.apply(desired)
     assert state(slurmctld) == before
@@ -277,7 +274,7 @@ def test_a_slurmctld_that_dies_meanwhile_starts_with_the_old_file(slurmctld: Slu
         "scontrol",
         f'[ "$1" = reconfigure ] && {slurmctld.real("pkill")} -9 "^slurmctld"\nexec {slurmctld.real("scontrol")} "$@"',
     )
-    with pytest.raises(SlurmError, match=r"the old .* is restored, but slurmctld does not run it: .* restart it\."):
+    with pytest.raises(SlurmError, match=r"the old files were restored, but slurmctld does not answer .* start it\."):
         applying.apply(desired)
     assert contents(slurmctld) == before[0]
     slurmctld.launch()
@@ -314,10 +311,10 @@ def test_an_interrupted_run_is_rolled_back_by_the_next(slurmctld: Slurmctld) -> 
     path = slurmctld.conf_dir / FILE[slurmctld.suite]
     bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
     # Killed between writing and loading: the refused file is there, with the valid one as .previous.
-    transaction.Files(bad.survey.conf.path).write(str(path), bad.writes[str(path)])
+    daemon.Files(bad.survey.conf.path).put(str(path), bad.writes[str(path)])
     again = plan(slurmctld, RACKS, block_sizes=(18, 54))
     assert (again.writes, again.reconfigure) == ({}, True)
-    with pytest.raises(SlurmError, match=r"the old .* is restored, .* runs the previous topology\."):
+    with pytest.raises(SlurmError, match=r"the old files were restored, .* runs as before\."):
         applying.apply(again)
     assert state(slurmctld) == before
 
@@ -333,12 +330,12 @@ def test_a_kill_at_any_system_call_of_an_apply_is_finished_by_the_next(tmp_path:
             after = desired.writes[str(path)]
 
             def apply(desired: planning.Plan = desired) -> None:
-                with transaction.locked(folder, 5):
+                with daemon.locked(folder, 5):
                     applying.apply(desired)
 
             killed = faults.run(apply, step, faults.CHANGING).killed
             assert path.read_bytes() in (before, after)
-            with transaction.locked(folder, 5):
+            with daemon.locked(folder, 5):
                 applying.apply(plan(slurmctld, blocks, block_sizes=(size,)))
             assert path.read_bytes() == after
             assert comparing.difference(desired.topology, survey(slurmctld)) == ""
@@ -359,16 +356,16 @@ def test_nothing_is_written_if_slurmctld_does_not_answer(slurmctld: Slurmctld) -
 
 
 def test_concurrent_runs_wait_for_the_lock(slurmctld: Slurmctld) -> None:
-    with transaction.locked(str(slurmctld.conf_dir), 5):
+    with daemon.locked(str(slurmctld.conf_dir), 5):
         with (
             pytest.raises(SlurmError, match="Another run has locked"),
-            transaction.locked(str(slurmctld.conf_dir), 0.3),
+            daemon.locked(str(slurmctld.conf_dir), 0.3),
         ):
             pass
         waited = threading.Event()
 
         def second() -> None:
-            with transaction.locked(str(slurmctld.conf_dir), 5):
+            with daemon.locked(str(slurmctld.conf_dir), 5):
                 waited.set()
 
         thread = threading.Thread(target=second)
@@ -529,7 +526,7 @@ def test_state_absent_removes_the_topology_or_restores_it(site: Site) -> None:
         # Its slurm.conf has TopologyPlugin=topology/block, which needs a topology.conf.
         before = state(slurmctld)
         refused = site.play(**absent)
-        assert "all files are restored" in refused.stdout, refused.stdout + refused.stderr
+        assert "the old files were restored" in refused.stdout, refused.stdout + refused.stderr
         assert state(slurmctld) == before
         (slurmctld.conf_dir / FILE["trixie"]).unlink()
         configure(slurmctld, plugin="", prolog="")
@@ -588,7 +585,7 @@ def test_a_site_migrates_from_conf_to_yaml(tmp_path: Path) -> None:
         slurmctld.start()
         before = state(slurmctld)
         bad = plan(slurmctld, RACKS, block_sizes=(18, 54))
-        with pytest.raises(SlurmError, match=r"the new topology.yaml is removed, .* runs the previous topology\."):
+        with pytest.raises(SlurmError, match=r"the old files were restored, .* runs as before\."):
             applying.apply(bad)
         assert state(slurmctld) == before
         moved = plan(slurmctld, SPLIT)

@@ -5,30 +5,29 @@
 """Write slurm.conf and the files next to it and have slurmctld load them; a failure rolls back.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
-
-slurmctld has no option that only checks a configuration (24.11.5 and 26.05.5), but since 23.11 ``scontrol reconfigure``
-starts a second slurmctld with the new files, which takes over only if it comes up. So a reconfigure is the check; jobs
-are not affected.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, hardware
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import (
+    UNIT,
+    Outdated,
+    Transaction,
+    locked,
+    stamps,
+)
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files, locked
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
-UNIT = "slurmctld.service"
 CONF, NODES, GRES, CGROUP = "slurm.conf", "nvlink_nodes.conf", "gres.conf", "cgroup.conf"
 NAMES = (CONF, NODES, GRES, CGROUP)
 # Settings that slurmctld reads only at its start: sockets, user and keys.
@@ -83,6 +82,7 @@ def apply(host: Host, desired: DesiredState) -> list[str]:
         return changed
     os.makedirs(desired.conf_dir, exist_ok=True)
     with locked(desired.conf_dir, host.timeout):
+        known = stamps(desired.conf_dir)
         before = present(desired.conf_dir)
         if digest(before.get(NODES)) != desired.made_from:
             raise Outdated(f"{NODES} was changed by another run meanwhile: run again.")
@@ -95,35 +95,45 @@ def apply(host: Host, desired: DesiredState) -> list[str]:
         # answer in its place.
         if changed and not desired.allow_removal and (running or _has_jobs(_state_dir(before.get(CONF, "")))):
             _check_jobs(slurm, before, texts)
-        written = Files(OWNER_OF_NEW_FILES)
-        try:
-            # slurm.conf last: it includes the others.
-            for name in sorted(changed, key=lambda name: name == CONF):
-                written.write(os.path.join(desired.conf_dir, name), texts[name].encode())
-        except OSError as error:
-            written.undo()
-            raise SlurmError(
-                f"{error.filename or desired.conf_dir} could not be written ({error.strerror}): make room or correct"
-                f" the mode of {desired.conf_dir}; nothing was changed."
-            ) from None
-        try:
-            _load(host, desired, slurm, changed, before, texts)
-        except BaseException as error:
-            written.undo()
-            if running and changed:
-                with contextlib.suppress(SlurmError):
-                    slurm.reconfigure()
-                    host.call("systemctl", "start", UNIT)
-                    # The next task gets a slurmctld that answers, as before this run.
-                    _wait_for_nodes(host, slurm, set(hardware.parse_nodes(before.get(NODES, ""))))
-            if isinstance(error, NvlinkError) and changed:
-                raise SlurmError(f"{str(error).rstrip('.')}; the old files were restored.") from None
-            raise
+        old, new = settings(before.get(CONF, "")), settings(texts[CONF])
+        restart = CONF in changed and any(old.get(key) != new.get(key) for key in ONLY_AT_START)
+
+        def load(transaction: Transaction) -> str:
+            if desired.accounting:
+                _register(host, slurm, desired.cluster)
+            cursor = LogCursor(desired.log)
+            if host.run(UNIT, restart=restart, log=desired.log):
+                _take_control(host, slurm, cursor)
+                return ""
+            return transaction.reconfigure() if changed else ""
+
+        def problem() -> str:
+            missing = _missing(slurm, texts)
+            return (
+                f"slurmctld does not have {count(len(missing), 'node')} of its new files ({summarize(missing)}): read"
+                " its log"
+                if missing
+                else ""
+            )
+
+        # slurm.conf last: it includes the others.
+        names = sorted(changed, key=lambda name: name == CONF)
+        Transaction(
+            slurm,
+            desired.conf_dir,
+            {os.path.join(desired.conf_dir, name): texts[name].encode() for name in names},
+            what="the new configuration",
+            problem=problem,
+            restored=lambda: not _missing(slurm, before),
+            load=load,
+            stamps=known,
+            log=desired.log,
+            like=OWNER_OF_NEW_FILES,
+            seconds=min(host.timeout, 60.0),
+            ran=running,
+            restart=restart,
+        ).apply()
     return changed
-
-
-class Outdated(SlurmError):
-    """The node lines have changed since the new texts were rendered from them."""
 
 
 def _plan(host: Host, desired: DesiredState, before: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -220,30 +230,6 @@ def _check_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str
         )
 
 
-def _load(
-    host: Host,
-    desired: DesiredState,
-    slurm: Slurm,
-    changed: list[str],
-    before: Mapping[str, str],
-    texts: Mapping[str, str],
-) -> None:
-    if desired.accounting:
-        _register(host, slurm, desired.cluster)
-    old, new = settings(before.get(CONF, "")), settings(texts[CONF])
-    restart = CONF in changed and any(old.get(key) != new.get(key) for key in ONLY_AT_START)
-    cursor = LogCursor(desired.log)
-    started = host.run(UNIT, restart=restart, log=desired.log)
-    if not started and changed:
-        result = slurm.reconfigure()
-        if result.rc != 0 or result.timed_out:
-            error = host.last_error(UNIT, cursor, reason(result))
-            raise SlurmError(f"slurmctld refused the new configuration ({error}).")
-    if started:
-        _take_control(host, slurm, cursor)
-    _wait_for_nodes(host, slurm, set(hardware.parse_nodes(texts[NODES])))
-
-
 def _take_control(host: Host, slurm: Slurm, cursor: LogCursor) -> None:
     """Wait until the slurmctld that was started here answers, also where a backup has to return control first.
 
@@ -289,17 +275,6 @@ def _register(host: Host, slurm: Slurm, cluster: str) -> None:
         raise SlurmError(f"slurmdbd refuses the cluster {cluster} ({reason(added).rstrip('.')}): read its log.")
 
 
-def _wait_for_nodes(host: Host, slurm: Slurm, nodes: set[str]) -> None:
-    """Wait until slurmctld answers and has every node."""
-    deadline = time.monotonic() + min(host.timeout, 60.0)
-    while True:
-        try:
-            missing = sorted(nodes - slurm.nodes())
-            if not missing:
-                return
-            problem = f"slurmctld does not have {count(len(missing), 'node')} of its new files ({summarize(missing)})"
-        except SlurmError as error:
-            problem = f"slurmctld does not answer ({str(error).rstrip('.')})"
-        if time.monotonic() > deadline:
-            raise SlurmError(f"{problem}: read its log.")
-        time.sleep(0.3)
+def _missing(slurm: Slurm, texts: Mapping[str, str]) -> list[str]:
+    """The nodes of these files that slurmctld does not have; SlurmError where it does not answer."""
+    return sorted(set(hardware.parse_nodes(texts.get(NODES, ""))) - slurm.nodes())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -147,6 +148,13 @@ class Slurm:
         """The SlurmctldHosts in their order and whether each answers; scontrol exits with 1 where none does."""
         found = re.findall(r"^Slurmctld\([^)]*\) at (\S+) is (UP|DOWN)", self.call("scontrol", "ping").stdout, re.M)
         return [(name, state == "UP") for name, state in found]
+
+    def answers(self) -> bool:
+        """Whether the slurmctld of this host answers; any of them where this host is no SlurmctldHost."""
+        found = self.controllers()
+        name = socket.gethostname().partition(".")[0]
+        mine = [up for host, up in found if host.partition(".")[0] == name]
+        return any(mine or [up for _host, up in found])
 
     def jobs(self) -> list[Job]:
         """The jobs that have nodes allocated."""

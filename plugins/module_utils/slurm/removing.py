@@ -7,23 +7,21 @@
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
 Only files that begin with a header of this collection are removed, and of topology.yaml only the collection's
-topologies. slurmctld reads the change by one reconfigure. Where it does not run without these files, all of them are
-restored.
+topologies.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, segments, tiers, transaction
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import PREVIOUS, REMOVED, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 MAIN = "slurm.conf"
-SAVED = ".removed"
-"""The suffix of a file that is about to be removed or changed, until slurmctld runs without it."""
 _HEADERS = (files.HEADER, tiers.HEADER, segments.HEADER)
 _INCLUDES = (conf.INCLUDE_NAME, tiers.INCLUDE_NAME)
 
@@ -42,15 +40,15 @@ TIERS = Part(tiers.INCLUDE_NAME, (segments.SCRIPT_NAME, segments.POLICY_NAME))
 
 @dataclass(frozen=True)
 class Removal:
-    """Path -> the new text; None where the file is removed."""
+    """Path -> the new content; None where the file is removed."""
 
-    texts: Mapping[str, str | None]
+    files: Mapping[str, bytes | None]
 
     def lines(self) -> list[str]:
         """One line for each file, as the diff shows it."""
         return [
-            f"{path}: {'removed' if text is None else 'lines of rackscale.nvlink removed'}"
-            for path, text in self.texts.items()
+            f"{path}: {'removed' if data is None else 'lines of rackscale.nvlink removed'}"
+            for path, data in self.files.items()
         ]
 
 
@@ -70,13 +68,14 @@ def plan(conf_dir: str, part: Part, topology: str = "") -> Removal:
         text = _read(path)
         if text is not None and text.startswith(_HEADERS) and not _is_called(name, conf_dir):
             texts[path] = _without_topology(name, text, topology)
-    previous = [name + transaction.PREVIOUS for name in (part.include, *part.others)]
+    previous = [name + PREVIOUS for name in (part.include, *part.others)]
     # That of slurm.conf may be of another part, whose line is still there.
     if main in texts or not any(_included(line) in _INCLUDES for line in kept):
-        previous.append(MAIN + transaction.PREVIOUS)
+        previous.append(MAIN + PREVIOUS)
     paths = [os.path.join(conf_dir, name) for name in previous]
     # First, since writing a file replaces its .previous.
-    return Removal({**{path: None for path in paths if os.path.exists(path)}, **texts})
+    changed = {path: text if text is None else text.encode("utf-8", "surrogateescape") for path, text in texts.items()}
+    return Removal({**{path: None for path in paths if os.path.exists(path)}, **changed})
 
 
 def _included(line: str) -> str:
@@ -102,41 +101,29 @@ def _without_topology(name: str, text: str, topology: str) -> str | None:
     return files.render(others, files.YAML).partition("\n")[2] if others else None
 
 
-def apply(slurm: Slurm, removal: Removal, problem: Callable[[], str] = str) -> None:
-    """Remove the files and have slurmctld read what is left; on failure all files are restored and read again.
+def apply(slurm: Slurm, conf_dir: str, removal: Removal, topology: str) -> None:
+    """Remove a topology in one transaction. The caller holds the lock of the folder."""
+    version = slurm.version()
+    names = {os.path.basename(path) for path, data in removal.files.items() if data is None}
+    before = slurm.topologies(version), slurm.shown()
 
-    ``problem``: called after the reconfigure, returns in a clause why what runs is wrong, or an empty text. The caller
-    holds the lock of the folder.
-    """
-    saved: list[str] = []
-    try:
-        for path, text in removal.texts.items():
-            # A link to slurm.conf stays a link: what changes is the file that it names.
-            target = path if text is None else os.path.realpath(path)
-            transaction.keep(target, SAVED)
-            saved.append(target)
-            _put(target, text)
-        done = slurm.reconfigure()
-        if done.rc != 0 or done.timed_out:
-            raise SlurmError(f"slurmctld does not run without these files ({reason(done).rstrip('.')})")
-        slurm.config()
-        found = problem()
-        if found:
-            raise SlurmError(found)
-    except (SlurmError, OSError) as error:
-        _restore(slurm, saved)
-        raise SlurmError(f"{str(error).rstrip('.')}: read slurmctld's log; all files are restored.") from None
-    except BaseException:
-        _restore(slurm, saved)
-        raise
-    for path in saved:
-        os.unlink(path + SAVED)
+    def problem() -> str:
+        running = slurm.topologies(version)
+        left = any(known.name == topology for known in running) and files.FILE_NAMES[files.YAML] in names
+        left = left or (not running and files.FILE_NAMES[files.CONF] in names and bool(slurm.shown()))
+        return "slurmctld still runs the removed topology" if left else ""
 
-
-def _restore(slurm: Slurm, saved: list[str]) -> None:
-    for path in saved:
-        os.replace(path + SAVED, path)
-    slurm.reconfigure()
+    Transaction(
+        slurm,
+        conf_dir,
+        removal.files,
+        what="to run without these files",
+        problem=problem,
+        restored=lambda: (slurm.topologies(version), slurm.shown()) == before,
+        load=Transaction.reconfigure,
+        log=slurm.config().get("slurmctldlogfile", ""),
+        keep=REMOVED,
+    ).apply()
 
 
 def _read(path: str) -> str | None:
@@ -147,12 +134,3 @@ def _read(path: str) -> str | None:
         return None
     except OSError as error:
         raise SlurmError(f"{path} cannot be read ({error.strerror}): correct its owner or mode.") from None
-
-
-def _put(path: str, text: str | None) -> None:
-    """Write a file with its owner and mode, without a .previous, or remove it."""
-    if text is None:
-        os.unlink(path)
-        return
-    transaction.Files(path).write(path, text.encode("utf-8", "surrogateescape"))
-    os.unlink(path + transaction.PREVIOUS)

@@ -16,15 +16,14 @@ import base64
 import os
 import re
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, ids, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import UNIT, Transaction, locked, stamps
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files, locked
 
 ID_FILE = "nvlink_state_id"
 # The other files that slurmctld reads in the folder of slurm.conf: those that it ships to configless trays, and those
@@ -118,32 +117,41 @@ def bring_up(host: Host, desired: DesiredState) -> list[str]:
     """Write these files and start the backup slurmctld; returns the changed files' names. A failure rolls back."""
     if host.check:
         changed = _changed(host, desired)
-        host.run(cluster.UNIT)
+        host.run(UNIT)
         return changed
     if cluster.CONF not in desired.files:
         raise SlurmError("The first controller has no slurm.conf yet: bring it up first.")
     with locked(desired.conf_dir, host.timeout):
+        known = stamps(desired.conf_dir)
         changed = _changed(host, desired)
-        written = Files(cluster.OWNER_OF_NEW_FILES)
-        removed = {name: read(os.path.join(desired.conf_dir, name)) for name in changed if name not in desired.files}
-        try:
-            for name in sorted(set(changed) - set(removed), key=lambda name: name == cluster.CONF):
-                written.write(os.path.join(desired.conf_dir, name), desired.files[name])
-            for name in removed:
-                os.unlink(os.path.join(desired.conf_dir, name))
-            # slurmctld reads the other files when it takes over.
-            if host.run(cluster.UNIT, restart=cluster.CONF in changed, log=desired.log):
-                _wait(host, desired)
-        except BaseException as error:
-            written.undo()
-            for name, data in removed.items():
-                written.write(os.path.join(desired.conf_dir, name), data or b"")
-            if isinstance(error, OSError):
-                raise SlurmError(
-                    f"{error.filename or desired.conf_dir} could not be written ({error.strerror}): make room or"
-                    f" correct the mode of {desired.conf_dir}; nothing was changed."
-                ) from None
-            raise
+        slurm = Slurm("", host.timeout, desired.conf_dir)
+        cursor = LogCursor(desired.log)
+        # slurmctld reads the other files when it takes over.
+        restart = cluster.CONF in changed
+        started = False
+
+        def load(_transaction: Transaction) -> str:
+            nonlocal started
+            started = host.run(UNIT, restart=restart, log=desired.log)
+            return ""
+
+        names = sorted(changed, key=lambda name: name == cluster.CONF)
+        Transaction(
+            slurm,
+            desired.conf_dir,
+            {os.path.join(desired.conf_dir, name): desired.files.get(name) for name in names},
+            what="the new configuration",
+            problem=lambda: _problem(host, slurm, cursor) if started else "",
+            restored=slurm.answers,
+            load=load,
+            stamps=known,
+            log=desired.log,
+            like=cluster.OWNER_OF_NEW_FILES,
+            # It gives the primary some seconds, and waits for the state's heartbeat.
+            seconds=min(host.timeout, 60.0),
+            ran=host.is_active(UNIT),
+            restart=restart,
+        ).apply()
     return changed
 
 
@@ -157,23 +165,16 @@ def _changed(host: Host, desired: DesiredState) -> list[str]:
     return changed
 
 
-def _wait(host: Host, desired: DesiredState) -> None:
-    """Wait until it answers as a backup: it gives the primary some seconds, and waits for the state's heartbeat."""
-    slurm = Slurm("", host.timeout, desired.conf_dir)
-    cursor = LogCursor(desired.log)
+def _problem(host: Host, slurm: Slurm, cursor: LogCursor) -> str:
+    """Why it does not answer as a backup, in a clause."""
     own = os.uname().nodename.partition(".")[0]
-    deadline = time.monotonic() + min(host.timeout, 60.0)
-    while True:
-        controllers = dict(slurm.controllers())
-        if controllers.get(own):
-            return
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.5)
+    controllers = dict(slurm.controllers())
+    if controllers.get(own):
+        return ""
     if own not in controllers:
-        raise SlurmError(
+        return (
             f"slurm.conf names {', '.join(controllers) or 'no controller that answers'} and this host is {own}: name it"
-            " in the option hosts of slurm_conf as hostname -s prints it."
+            " in the option hosts of slurm_conf as hostname -s prints it"
         )
-    error = host.last_error(cluster.UNIT, cursor, "it does not answer")
-    raise SlurmError(f"The slurmctld of {own} does not become a backup ({error}): read its log.")
+    error = host.last_error(UNIT, cursor, "it does not answer")
+    return f"The slurmctld of {own} does not become a backup ({error}): read its log"

@@ -18,7 +18,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf, read_slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
@@ -47,6 +47,7 @@ class Survey:
     running: list[Topology]
     shown: list[ShownBlock]
     acting: str = ""  # the active controller, where this host is a standby
+    stamps: daemon.Stamps | None = None  # of the files in conf_dir
 
     @property
     def path(self) -> str:
@@ -100,6 +101,7 @@ def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
     version = slurm.version()
     rules.require_supported(version)
     style = rules.choose_style(requested_style, version)
+    stamps = daemon.stamps(conf_dir)
     conf = read_slurm_conf(conf_dir)
     config = slurm.config()
     running_version = rules.parse_version(config.get("slurm_version", rules.show_version(version)))
@@ -116,7 +118,7 @@ def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
     file = read_file(os.path.join(conf_dir, FILE_NAMES[style]))
     twin = os.path.exists(os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML]))
     running, shown = slurm.topologies(version), slurm.shown()
-    return Survey(slurm, conf_dir, version, style, conf, config, file, twin, running, shown, acting)
+    return Survey(slurm, conf_dir, version, style, conf, config, file, twin, running, shown, acting, stamps)
 
 
 def active_controller(slurm: Slurm, config: Mapping[str, str]) -> str:

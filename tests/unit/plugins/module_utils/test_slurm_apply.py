@@ -6,17 +6,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
-    applying,
     comparing,
     conf,
     programs,
     surveying,
-    transaction,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     Block,
@@ -163,42 +160,3 @@ def test_files_or_programs_of_another_slurm_are_refused(tmp_path: Path, config: 
     fake(tmp_path, "scontrol", f"echo '{config}'")
     with pytest.raises(SlurmError, match=sentence):
         surveying.survey(programs.Slurm(str(tmp_path)), str(tmp_path), "auto")
-
-
-def test_files_are_replaced_and_restored(tmp_path: Path) -> None:
-    model, old, new = tmp_path / "slurm.conf", tmp_path / "topology.conf", tmp_path / "nvlink_topology.conf"
-    model.write_text("m")
-    model.chmod(0o604)
-    old.write_text("old")
-    old.chmod(0o640)
-    changes = transaction.Files(str(model))
-    changes.write(str(old), b"changed")
-    changes.write(str(new), b"new")
-    assert (old.read_text(), new.read_text()) == ("changed", "new")
-    assert (old.stat().st_mode & 0o777, new.stat().st_mode & 0o777) == (0o640, 0o604)
-    assert Path(f"{old}.previous").read_text() == "old"
-    changes.undo()
-    assert old.read_text() == "old"
-    assert sorted(os.listdir(tmp_path)) == ["slurm.conf", "topology.conf"]
-
-
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir()
-    target, link = tmp_path / "shared" / "topology.conf", tmp_path / "topology.conf"
-    target.write_text("old")
-    link.symlink_to(target)
-    transaction.Files(str(target)).write(str(link), b"new")
-    assert link.is_symlink()
-    assert target.read_text() == "new"
-    assert Path(f"{target}.previous").read_text() == "old"
-
-
-def test_the_fatal_message_is_read_from_slurmctlds_log(tmp_path: Path) -> None:
-    log = tmp_path / "slurmctld.log"
-    log.write_text("[x] fatal: of yesterday\n")
-    reader = applying.Log(str(log))
-    assert reader.fatal() == ""
-    with log.open("a") as file:
-        file.write("[y] error: nothing\n[z] fatal: Invalid BlockSizes value: 30\n")
-    assert reader.fatal() == "Invalid BlockSizes value: 30"
-    assert applying.Log(str(tmp_path / "none")).fatal() == ""

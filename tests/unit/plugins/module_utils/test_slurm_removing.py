@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, removing, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, removing, segments, tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 
 SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
@@ -22,10 +22,12 @@ OF_TIERS = {"nvlink_partitions.conf", "job_submit.lua", "nvlink_segments.lua", "
 
 
 class Slurmctld:
-    """A stand-in whose reconfigure fails ``failures`` times."""
+    """A stand-in whose reconfigure fails ``failures`` times; ``shows`` is what it runs whatever its files are."""
 
-    def __init__(self, failures: int = 0) -> None:
-        self.failures, self.reconfigured = failures, 0
+    timeout = 1.0
+
+    def __init__(self, failures: int = 0, shows: tuple[str, ...] = ()) -> None:
+        self.failures, self.reconfigured, self.shows = failures, 0, shows
 
     def reconfigure(self) -> Any:
         self.reconfigured += 1
@@ -34,6 +36,24 @@ class Slurmctld:
 
     def config(self) -> dict[str, str]:
         return {}
+
+    def version(self) -> tuple[int, int, int]:
+        return (26, 5, 5)
+
+    def topologies(self, _version: object) -> list[Topology]:
+        return [Topology(name) for name in self.shows]
+
+    def shown(self) -> list[object]:
+        return []
+
+    def answers(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "CALM", 0.01)
+    monkeypatch.setattr(daemon, "SETTLE", 0.1)
 
 
 @pytest.fixture
@@ -61,8 +81,8 @@ def contents(folder: Path) -> dict[str, tuple[str, int]]:
     return {path.name: (path.read_text(), path.stat().st_mode) for path in folder.iterdir()}
 
 
-def remove(folder: Path, part: removing.Part, slurm: Any = None, problem: Any = str) -> None:
-    removing.apply(slurm or Slurmctld(), removing.plan(str(folder), part, "nvlink"), problem)
+def remove(folder: Path, part: removing.Part, slurm: Any = None) -> None:
+    removing.apply(slurm or Slurmctld(), str(folder), removing.plan(str(folder), part, "nvlink"), "nvlink")
 
 
 def test_each_part_is_removed_alone_and_only_once(folder: Path) -> None:
@@ -81,12 +101,18 @@ def test_each_part_is_removed_alone_and_only_once(folder: Path) -> None:
 @pytest.mark.parametrize("part", [removing.TOPOLOGY, removing.TIERS])
 def test_all_files_are_restored_where_slurmctld_refuses(folder: Path, part: removing.Part) -> None:
     before, slurm = contents(folder), Slurmctld(failures=1)
-    with pytest.raises(SlurmError, match=r"fatal: no topology.*all files are restored"):
+    with pytest.raises(SlurmError, match=r"fatal: no topology.*; the old files were restored, and slurmctld r"):
         remove(folder, part, slurm)
     assert (contents(folder), slurm.reconfigured) == (before, 2)
-    with pytest.raises(SlurmError, match=r"partition gold is still there: .*all files are restored"):
-        remove(folder, part, problem=lambda: "partition gold is still there")
+
+
+def test_all_files_are_restored_where_the_topology_still_runs(folder: Path) -> None:
+    before = contents(folder)
+    with pytest.raises(SlurmError, match="slurmctld still runs the removed topology; the old files were restored"):
+        remove(folder, removing.TOPOLOGY, Slurmctld(shows=("nvlink",)))
     assert contents(folder) == before
+    remove(folder, removing.TOPOLOGY, Slurmctld(shows=("site",)))
+    assert not (folder / "topology.yaml").exists()
 
 
 def test_topologies_of_the_site_stay_and_lose_the_header(folder: Path) -> None:

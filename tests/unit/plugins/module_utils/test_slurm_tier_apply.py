@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
     accounting,
-    applying,
+    daemon,
     programs,
-    restart,
     surveying,
     tier_apply,
     tier_plan,
@@ -26,7 +25,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 STEPS = [Step(f"qos {name}: new", ("add", "qos", name), ("delete", "qos", name)) for name in ("one", "two", "three")]
 
 
-def programs_that(tmp_path: Path, scontrol: str = "exit 0", sacctmgr: str = "") -> Path:
+UP = 'echo "Slurmctld(primary) at ctl is UP"'
+
+
+def programs_that(tmp_path: Path, scontrol: str = UP, sacctmgr: str = "") -> Path:
     """Slurm's programs as scripts that log their arguments; returns the log."""
     log = tmp_path / "calls"
     (tmp_path / "bin").mkdir()
@@ -100,7 +102,7 @@ def test_a_file_that_cannot_be_written_undoes_the_records(tmp_path: Path) -> Non
     made = plan(tmp_path, STEPS[0], file=None)
     (tmp_path / tiers.INCLUDE_NAME).mkdir()
     with pytest.raises(
-        SlurmError, match=r"could not be written \(.*; no file was changed, and the records in slurmdbd were restored"
+        SlurmError, match=r"could not be written \(.*; nothing was changed, and the records in slurmdbd were restored"
     ):
         tier_apply.apply(made)
     assert calls(log, "sacctmgr") == ["add qos one", "delete qos one"]
@@ -110,11 +112,13 @@ def test_a_file_that_cannot_be_written_undoes_the_records(tmp_path: Path) -> Non
 def test_a_slurmctld_that_does_not_run_the_new_partitions_gets_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tier_apply, "SETTLE", 0.1)
+    monkeypatch.setattr(daemon, "SETTLE", 0.1)
+    monkeypatch.setattr(daemon, "CALM", 0.1)
     monkeypatch.setenv("PATH", str(tmp_path / "bin") + ":/usr/bin:/bin")
     log = programs_that(tmp_path)
     with pytest.raises(
-        SlurmError, match=r"partition gold is missing.*the old partitions were restored and run, and the records"
+        SlurmError,
+        match=r"gold is missing.*the old files were restored, and slurmctld runs as before, and the records",
     ):
         tier_apply.apply(plan(tmp_path, STEPS[0]))
     assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "old\n"
@@ -131,39 +135,3 @@ def test_removals_come_last_and_their_failure_keeps_the_applied_partitions(tmp_p
         tier_apply.apply(made)
     assert (tmp_path / tiers.INCLUDE_NAME).read_text() == "new\n"
     assert [line.split()[0] for line in log.read_text().splitlines()][-1] == "sacctmgr"
-
-
-@pytest.mark.parametrize(
-    ("output", "started_unit", "started"),
-    [
-        ("LoadState=loaded\nActiveState=failed", True, True),
-        ("LoadState=loaded\nActiveState=active", False, False),
-        ("LoadState=not-found\nActiveState=inactive", False, False),
-    ],
-)
-def test_only_an_inactive_unit_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, started_unit: bool, started: bool
-) -> None:
-    log = tmp_path / "calls"
-    script = tmp_path / "systemctl"
-    script.write_text(f"#!/bin/sh\necho \"$*\" >> {log}\ncat <<'END'\n{output}\nEND\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert restart.start_if_exited(5) is started_unit
-    assert ("start slurmctld.service" in log.read_text()) is started
-
-
-def test_nothing_is_started_on_a_host_without_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert restart.start_if_exited(5) is False
-
-
-def test_the_reported_error_is_the_refused_setting_and_not_the_crash(tmp_path: Path) -> None:
-    log = tmp_path / "slurmctld.log"
-    log.write_text("")
-    reader = applying.Log(str(log))
-    dying = "[x] fatal: assoc_mgr_lock: pthread_rwlock_rdlock(): Resource deadlock avoided\n"
-    log.write_text(f"[x] fatal: failed to parse tres weights str 'a'\n{dying}")
-    assert reader.fatal() == "failed to parse tres weights str 'a'"
-    log.write_text(dying)
-    assert reader.fatal().startswith("assoc_mgr_lock")

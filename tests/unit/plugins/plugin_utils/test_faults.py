@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.transaction import Files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import Files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import storage
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import faults
 
@@ -29,7 +29,7 @@ def _owner() -> str:
 
 WRITERS: dict[str, Write] = {
     "controller": storage.write_atomic,
-    "slurm transaction": lambda path, data: Files(path).write(path, data),
+    "slurm transaction": lambda path, data: Files(path).put(path, data),
     "host": lambda path, data: host.write(path, data, _owner(), 0o644),
 }
 

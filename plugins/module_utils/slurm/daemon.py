@@ -1,0 +1,346 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Change what slurmctld runs in one transaction: write, load, read back; a failure restores and loads the old files.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+
+Topology, tiers, slurm.conf, a backup's files and the removal of all of them are each one ``Transaction``.
+
+Observed on slurmctld 24.11.5 and 26.05.5:
+- No option only checks a configuration. ``scontrol reconfigure`` starts a second slurmctld that reads everything and
+  takes over only if it comes up; else the command exits with 1 and the old one continues. So a reconfigure is the
+  check. A refused file has no effect until the next restart, which is why the old one is restored at once.
+- The reason ("fatal: ...") is only in slurmctld's log.
+- The same reconfigure changes TopologyPlugin (none to block and back), SelectType and PrologFlags; none needs a
+  restart.
+- Without the topology.conf that its plugin needs, the new slurmctld waits up to 60 s for it and answers no request
+  meanwhile. It continues once the old file is restored.
+- scontrol gives up after MessageTimeout, also where the reconfigure then succeeds.
+
+Observed on slurmctld 24.11.5 alone:
+- With slurmdbd, after "Resuming operation, reconfigure failed" the old process may exit ("fatal: assoc_mgr_lock:
+  pthread_rwlock_rdlock(): Resource deadlock avoided"). Nothing else would start it.
+- It may hang for ever after "Attempting to reconfigure". Nothing answers, and systemd takes it for active.
+Jobs are not affected by either, nor by a restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+
+UNIT = "slurmctld.service"
+# The suffix of the copy of a replaced file that stays, and of one that goes once slurmctld runs the change.
+PREVIOUS, REMOVED = ".previous", ".removed"
+# Seconds after a reconfigure until slurmctld must run what was written.
+SETTLE = 5.0
+# Seconds in which a slurmctld that refused a reconfigure may still exit.
+CALM = 1.0
+# Seconds for a restart: systemd kills a hung daemon after TimeoutStopSec, 90 s where the unit has no other.
+RESTART_SECONDS = 150.0
+
+Stamps = Mapping[str, tuple[int, int, int]]
+
+
+class Outdated(SlurmError):
+    """A file has changed since the change was planned."""
+
+
+@dataclass
+class Transaction:
+    """One change of what slurmctld runs; a use gives only what differs. The caller holds the lock of the folder.
+
+    files: path -> the new bytes, None to remove the file, in the order of writing.
+    what: what slurmctld refuses, in messages, such as "the new topology".
+    problem: reads back what runs; why it is not the new state in a clause, empty if it is. SlurmError: no answer.
+    restored: reads back whether slurmctld runs what it ran before. SlurmError: no answer.
+    load: has slurmctld read the files and returns why it did not, in a clause; None where nothing is to be loaded.
+    stamps: those of the folder at the time of planning; a file that has changed since is not overwritten.
+    log: SlurmctldLogFile. like: the file whose owner and mode new files get, slurm.conf if empty.
+    seconds: how long slurmctld may take until it runs what was written.
+    ran: whether slurmctld ran before. restart: whether the old files take a restart, not a reconfigure.
+    keep: PREVIOUS or REMOVED. cut_off: files that an earlier run has replaced and not loaded, restored like those here.
+    """
+
+    slurm: Slurm
+    conf_dir: str
+    files: Mapping[str, bytes | None]
+    what: str
+    problem: Callable[[], str]
+    restored: Callable[[], bool]
+    load: Callable[[Transaction], str] | None
+    stamps: Stamps | None = None
+    log: str = ""
+    like: str = ""
+    seconds: float = field(default_factory=lambda: SETTLE)
+    ran: bool = True
+    restart: bool = False
+    keep: str = PREVIOUS
+    cut_off: tuple[str, ...] = ()
+
+    def apply(self) -> None:
+        """Apply all or nothing; SlurmError has in one sentence what failed and what was restored."""
+        changed = [path for path in self.files if self.stamps is not None and stamp(path) != self.stamps.get(path)]
+        if changed:
+            raise Outdated(f"Another program has changed {summarize(changed)} meanwhile: run again.")
+        files = Files(self.like or os.path.join(self.conf_dir, "slurm.conf"), self.keep)
+        loading = False
+        try:
+            for path, data in self.files.items():
+                files.put(path, data)
+            if self.load is not None:
+                loading = True
+                files.done += [(path, True) for path in self.cut_off]
+                problem = self.load(self) or self.settle()
+                if problem:
+                    raise SlurmError(problem)
+        except OSError as error:
+            restored = self._restore(files, loading)
+            raise SlurmError(
+                f"{error.filename or self.conf_dir} could not be written ({error.strerror}): free disk space or correct"
+                f" the mode of {self.conf_dir}; {restored}."
+            ) from None
+        except NvlinkError as error:
+            raise SlurmError(f"{str(error).rstrip('.')}; {self._restore(files, loading)}.") from None
+        except BaseException:
+            # Interrupted or unforeseen: restore the old files in any case.
+            self._restore(files, loading)
+            raise
+        files.commit()
+
+    def reconfigure(self) -> str:
+        """Have slurmctld read its files; why it did not, in a clause."""
+        start = _size(self.log)
+        result = self.slurm.reconfigure()
+        if result.rc == 0 and not result.timed_out:
+            return ""
+        gave_up = result.timed_out or "timed out" in result.stderr
+        if gave_up and not self._wait():
+            return f"slurmctld does not answer since scontrol reconfigure ({reason(result)})"
+        fatal = last_fatal(self.log, start)
+        if fatal:
+            return f"slurmctld refused {self.what} ({fatal})"
+        # Where scontrol gave up, what now runs decides.
+        return "" if gave_up else f"scontrol reconfigure failed ({reason(result)})"
+
+    def settle(self) -> str:
+        """Wait until slurmctld runs what was written; the problem in a clause if it does not in time."""
+        deadline = time.monotonic() + self.seconds
+        while True:
+            try:
+                problem = self.problem()
+                if not problem:
+                    return ""
+            except SlurmError as error:
+                problem = f"slurmctld does not answer after the change ({str(error).rstrip('.')})"
+            if time.monotonic() > deadline:
+                return problem
+            time.sleep(0.25)
+
+    def _wait(self) -> bool:
+        """Wait until slurmctld answers; whether it does."""
+        deadline = time.monotonic() + self.slurm.timeout
+        while not self.slurm.answers():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.25)
+        return True
+
+    def _restore(self, files: Files, loading: bool) -> str:
+        """Restore the old files and have slurmctld run them; the result in a clause."""
+        text = "the old files were restored" if files.undo() else "nothing was changed"
+        if not loading or not self.ran:
+            return text
+        timeout = self.slurm.timeout
+        revived = "was restarted" if self.restart and restart(timeout) else ""
+        deadline = time.monotonic() + max(timeout, SETTLE)
+        while True:
+            # A slurmctld that exits by itself does so within moments; one started before that would fail.
+            time.sleep(CALM)
+            answers = self.slurm.answers()
+            with contextlib.suppress(SlurmError):
+                if answers:
+                    # Where the reconfigure fails for another reason, the previous slurmctld may still run.
+                    self.slurm.reconfigure()
+                    if self.restored():
+                        time.sleep(CALM)
+                        if self.restored():
+                            how = f", which {revived}," if revived else ""
+                            return f"{text}, and slurmctld{how} runs as before"
+            if not answers and not revived and start_if_exited(timeout):
+                revived = "had exited and was started again"
+            if time.monotonic() > deadline:
+                if answers:
+                    return f"{text}, but slurmctld does not run as before: read its log and restart it"
+                if revived or not restart(timeout):
+                    return (
+                        f"{text}, but slurmctld does not answer and {UNIT} does not restart it: read its log, end the"
+                        " process if it hangs, and start it"
+                    )
+                revived = "no longer answered and was restarted"
+                deadline = time.monotonic() + max(timeout, SETTLE)
+
+
+# -------------------------------------------------------------------------------------------------------- the unit
+
+
+def _unit_state(timeout: float) -> str:
+    """ActiveState of slurmctld's unit; empty where systemd does not have it."""
+    shown = child.run(["systemctl", "show", "--property=LoadState,ActiveState", UNIT], timeout)
+    words = dict(line.partition("=")[::2] for line in shown.stdout.splitlines())
+    return words.get("ActiveState", "") if shown.rc == 0 and words.get("LoadState") == "loaded" else ""
+
+
+def start_if_exited(timeout: float) -> bool:
+    """Start slurmctld's unit if systemd has it and it is not active; whether it was started."""
+    if _unit_state(timeout) not in ("failed", "inactive"):
+        return False
+    child.run(["systemctl", "reset-failed", UNIT], timeout)
+    return child.run(["systemctl", "start", UNIT], timeout).rc == 0
+
+
+def restart(timeout: float) -> bool:
+    """Restart slurmctld's unit, also where the daemon hangs; False where systemd does not have it or it fails."""
+    if not _unit_state(timeout):
+        return False
+    child.run(["systemctl", "reset-failed", UNIT], timeout)
+    result = child.run(["systemctl", "restart", UNIT], RESTART_SECONDS)
+    if result.timed_out:
+        # A unit without a TimeoutStopSec. The job of the restart continues once its daemon has ended.
+        child.run(["systemctl", "kill", "--signal=SIGKILL", UNIT], timeout)
+        result = child.run(["systemctl", "restart", UNIT], RESTART_SECONDS)
+    return result.rc == 0
+
+
+def _size(log: str) -> int:
+    try:
+        return os.path.getsize(log) if log else 0
+    except OSError:
+        return 0
+
+
+def last_fatal(log: str, start: int) -> str:
+    """The last fatal line since an earlier size of slurmctld's log, without its time; empty where there is none."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(start if _size(log) >= start else 0)
+            text = file.read(1 << 20).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+    lines = [line.partition("fatal: ")[2] for line in text.splitlines() if "fatal: " in line]
+    # 24.11 may exit after a failed reconfigure; the reason is the line before that.
+    lines = [line for line in lines if not line.startswith("assoc_mgr_lock: ")] or lines
+    return lines[-1].strip()[:300] if lines else ""
+
+
+# -------------------------------------------------------------------------------------------------------- the files
+
+
+@contextlib.contextmanager
+def locked(conf_dir: str, timeout: float, check: bool = False) -> Iterator[None]:
+    """One run at a time on this host: a lock on the folder itself, so that no lock file is left; none in check mode."""
+    if check:
+        yield
+        return
+    try:
+        handle = os.open(conf_dir, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        message = f"{conf_dir} cannot be opened ({error.strerror}): set conf_dir to the folder of slurm.conf."
+        raise SlurmError(message) from None
+    try:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    break  # a network file system without locks on folders: go on unlocked rather than not at all
+                if time.monotonic() > deadline:
+                    raise SlurmError(
+                        f"Another run has locked {conf_dir} for {timeout:.0f} s: wait for it to end."
+                    ) from None
+                time.sleep(0.2)
+        yield
+    finally:
+        os.close(handle)
+
+
+def stamp(path: str) -> tuple[int, int, int] | None:
+    """Inode, time and size of a file, which every program that writes it changes; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def stamps(conf_dir: str) -> Stamps:
+    """path -> stamp of all files in a folder; an empty map where it cannot be read."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(conf_dir):
+            path = os.path.join(conf_dir, name)
+            known = stamp(path)
+            if known is not None:
+                found[path] = known
+    return found
+
+
+class Files:
+    """Replaces and removes files one by one and can restore all of them; the old one gets a second name."""
+
+    def __init__(self, like: str, suffix: str = PREVIOUS) -> None:
+        self.like = like  # a file whose owner and mode new files get
+        self.suffix = suffix
+        self.done: list[tuple[str, bool]] = []  # path, and whether there was a file before
+
+    def put(self, path: str, data: bytes | None) -> None:
+        """Replace a file atomically, keeping its owner and mode, or remove it; OSError where that is refused."""
+        if data is not None:
+            path = os.path.realpath(path)  # a link stays a link, its target changes
+        before, previous = stamp(path), path + self.suffix
+        try:
+            if data is not None:
+                atomic.write(path, data, model=self.like, previous=previous)
+            else:
+                atomic.keep(path, previous)
+                os.unlink(path)
+                atomic.sync_folder(os.path.dirname(path))
+        finally:
+            # Also where it was interrupted after it took effect.
+            if stamp(path) != before:
+                self.done.append((path, before is not None))
+
+    def undo(self) -> bool:
+        """Restore the old files; whether there were any. Renames only, so it works on a full disk too."""
+        undone = bool(self.done)
+        for path, existed in reversed(self.done):
+            with contextlib.suppress(FileNotFoundError):
+                if existed:
+                    os.replace(path + self.suffix, path)
+                else:
+                    os.unlink(path)
+            atomic.sync_folder(os.path.dirname(path))
+        self.done.clear()
+        return undone
+
+    def commit(self) -> None:
+        """Forget the old files, unless they are to stay."""
+        for path, existed in self.done:
+            if existed and self.suffix != PREVIOUS:
+                os.unlink(path + self.suffix)
+        self.done.clear()

@@ -1,0 +1,65 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A slurmctld with a systemd unit made of shell scripts: it runs the content that its file had when it was loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class FakeSlurm:
+    """bin_dir holds scontrol and systemctl. loads, hangs, exits: shell commands for ``on_reconfigure``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.conf_dir, self.bin_dir, state = directory / "etc", directory / "bin", directory / "state"
+        for folder in (self.conf_dir, self.bin_dir, state):
+            folder.mkdir()
+        self.file, self.log, self._calls = self.conf_dir / "topology.conf", state / "log", state / "calls"
+        self._running, self._silent, self._times = state / "running", state / "silent", state / "times"
+        self._script, self._stuck = state / "script", state / "stuck"
+        self.loads = f"cat {self.file} > {self._running} 2>/dev/null || true"
+        self.hangs, self.exits = f"echo active > {self._silent}", f"echo failed > {self._silent}"
+        self._program(
+            "scontrol",
+            f"""case "$1" in
+ping) [ -e {self._silent} ] && echo "Slurmctld(primary) at ctl is DOWN" || echo "Slurmctld(primary) at ctl is UP" ;;
+reconfigure)
+    [ -e {self._silent} ] && sleep 60
+    if [ -s {self._times} ]; then sed -i 1d {self._times}; . {self._script}; exit 0; fi
+    {self.loads} ;;
+esac""",
+        )
+        self._program(
+            "systemctl",
+            f"""case "$1" in
+show) echo LoadState=loaded; echo "ActiveState=$(cat {self._silent} 2>/dev/null || echo active)" ;;
+kill) rm -f {self._stuck} ;;
+start|restart) [ -e {self._stuck} ] && sleep 60; rm -f {self._silent}; {self.loads} ;;
+esac""",
+        )
+
+    def _program(self, name: str, body: str) -> None:
+        path = self.bin_dir / name
+        path.write_text(f'#!/bin/sh\necho "{name} $*" >> {self._calls}\n{body}\n')
+        path.chmod(0o755)
+
+    def load(self) -> None:
+        self._running.write_bytes(self.file.read_bytes())
+
+    def runs(self) -> str:
+        return self._running.read_text()
+
+    def on_reconfigure(self, script: str, times: int) -> None:
+        """What the next reconfigures do instead of loading the file."""
+        self._script.write_text(script + "\n")
+        self._times.write_text("x\n" * times)
+
+    def does_not_stop(self) -> None:
+        """A restart waits for ever, until the daemon is killed."""
+        self._stuck.touch()
+
+    def calls(self, program: str) -> list[str]:
+        lines = self._calls.read_text().splitlines() if self._calls.exists() else []
+        return [line.partition(" ")[2] for line in lines if line.startswith(program)]
