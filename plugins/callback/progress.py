@@ -66,6 +66,9 @@ from ansible.plugins.callback import CallbackBase
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import progress
 
+# The names of the action debug.
+_DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
+
 
 class CallbackModule(CallbackBase):
     """Prints one line for each play and rack."""
@@ -108,7 +111,7 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_ok(self, result: Any) -> None:
         self._count(result, progress.CHANGED if result.is_changed() else progress.OK)
         # Results of debug tasks alone: reading each of ten thousand results would take seconds.
-        if result.task.action in C._ACTION_DEBUG and (text := _printed(result.result)):
+        if result.task.action in _DEBUG and (text := _printed(result.result)):
             self._messages.add("", result.host.get_name(), text)
 
     def v2_runner_on_skipped(self, result: Any) -> None:

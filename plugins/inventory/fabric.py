@@ -390,6 +390,7 @@ from ansible.errors import AnsibleError, AnsibleOptionsError, AnsibleParserError
 from ansible.module_utils.parsing.convert_bool import BOOLEANS
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 from ansible.template import trust_as_template
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
@@ -491,7 +492,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         """The value of an option, with templates resolved by the extra vars."""
         value = self.get_option(name)
         if value and self.templar.is_template(value):
-            self.templar.available_variables = self._vars
+            self.templar.available_variables = load_extra_vars(self.loader)
             try:
                 return self.templar.template(value)
             except AnsibleError as error:
@@ -592,27 +593,24 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
 
         Every host is in ROOT directly too, since Ansible does not keep the order of hosts of nested groups.
         """
-        inventory, trusted = self.inventory, functools.cache(plain)
-
-        def set_variables(entity: Any, variables: Mapping[str, Any]) -> None:
-            # Not by inventory.set_variable(), which also tags each value with this inventory file as its origin.
-            for key, value in variables.items():
-                entity.set_variable(key, trusted(value) if isinstance(value, str) else value)
-
-        inventory.add_group(ROOT)
-        set_variables(inventory.groups[ROOT], planned.vars)
-        set_variables(inventory.groups["all"], {"nvlink_fabric_file": file} if file else {})
+        self.inventory.add_group(ROOT)
+        self._set_variables(ROOT, planned.vars)
+        self._set_variables("all", {"nvlink_fabric_file": file} if file else {})
         for name, own in planned.hosts.items():
-            inventory.add_host(name, ROOT)
-            set_variables(inventory.hosts[name], own)
+            self.inventory.add_host(name, ROOT)
+            self._set_variables(name, own)
         for name, group in planned.groups.items():
-            inventory.add_group(name)
-            set_variables(inventory.groups[name], group.vars)
+            self.inventory.add_group(name)
+            self._set_variables(name, group.vars)
             for host in group.hosts:
-                inventory.add_child(name, host)
+                self.inventory.add_child(name, host)
         leaves_first = sorted(planned.groups.items(), key=lambda item: item[1].parent == ROOT)
         for name, group in leaves_first:
-            inventory.add_child(group.parent, name)
+            self.inventory.add_child(group.parent, name)
+
+    def _set_variables(self, entity: str, variables: Mapping[str, Any]) -> None:
+        for key, value in variables.items():
+            self.inventory.set_variable(entity, key, plain(value) if isinstance(value, str) else value)
 
     def _construct(self, planned: Plan, file: str | None) -> None:
         compose, groups, keyed = (self.get_option(name) for name in ("compose", "groups", "keyed_groups"))
