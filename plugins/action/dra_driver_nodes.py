@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -21,8 +22,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import DEADLINE, Cluster
 
 PAUSE = 2.0
 """Seconds between two snapshots."""
@@ -45,6 +46,7 @@ class ActionModule(GuardedAction):
         self.trays, self.findings = arguments.trays(self.options["trays"], task_vars.get("hostvars") or {})
         self.enabled: set[str] = set()
         try:
+            self.login = login.of_kubeconfig(self.options, "dra_driver")
             result: Result = getattr(self, f"_{self.options['state']}")()
         except NvlinkError as error:
             sentence = f"{str(error).rstrip('.')}."
@@ -56,11 +58,12 @@ class ActionModule(GuardedAction):
 
     def _snapshot(self) -> tuple[preflight.Snapshot, preflight.Plan]:
         """A snapshot and its plan, by a new client, since a client has one deadline."""
-        snapshot = Reader(*kubeconfig.client_config(arguments.connection(self.options))).snapshot()
+        snapshot = Reader(*self.login).snapshot()
         return snapshot, arguments.plan(self.options, versions.pinned(self.options["chart_version"]), snapshot)
 
     def _rollout(self) -> waves.PluginRollout:
-        return waves.PluginRollout(Cluster(arguments.client_options(self.options), "dra_driver"))
+        server, config = self.login
+        return waves.PluginRollout(Cluster("dra_driver", server, replace(config, deadline=DEADLINE)))
 
     # --- A wave.
 

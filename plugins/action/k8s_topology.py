@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_facts import TrayFacts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import Cluster, KubernetesError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import KubernetesError, connect
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.plan import Step
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.runai import RunAi
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import (
@@ -105,7 +105,7 @@ class ActionModule(GuardedAction):
             pending=(options["pending_label_writer"],) if options["pending_label_writer"] else (),
             gpus=_gpus(fabric, facts),
         )
-        plan = Planner(Cluster(options["api"], NAME), topology, desired).plan()
+        plan = Planner(connect(options["api"], NAME), topology, desired).plan()
         plan.findings[:0] = [
             *schedulers.problems(fabric, chosen),
             *(row for tray in facts.values() for row in tray.findings),

@@ -16,6 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules.site_plan import ARGUM
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.site import Inventory
 
@@ -94,7 +95,7 @@ def _slurm(controllers: Sequence[str], hostvars: Any) -> str:
 
 
 def _kubeconfig(variables: Any) -> bool:
-    """Whether the kubeconfig file of the phase kubernetes exists."""
+    """Whether the kubeconfig file of the phase kubernetes exists, or a pod's service account is to be used."""
     paths = [variables.get(name) for name in ("dra_driver_kubeconfig", "k8s_topology_kubeconfig")]
     path = next((str(path) for path in paths if path), os.environ.get("KUBECONFIG") or "~/.kube/config")
-    return os.path.exists(os.path.expanduser(path))
+    return path == login.IN_CLUSTER or os.path.exists(os.path.expanduser(path))

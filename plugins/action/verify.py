@@ -20,8 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import formatting, junit
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence, tray_parts
@@ -147,15 +146,10 @@ def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]
     """(snapshot of the cluster or None, why there is none)."""
     if not options["kubeconfig"]:
         return None, ""
-    given = {"kubeconfig": options["kubeconfig"], "timeout": options["timeout"]}
-    if options["context"]:
-        given["context"] = options["context"]
     # A wrong kubeconfig is a user error and fails; a server that does not answer is a finding.
-    connection = kubeconfig.client_config(
-        Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "verify")
-    )
+    access = login.of_kubeconfig(options, "verify")
     try:
-        return Reader(*connection).snapshot(), ""
+        return Reader(*access).snapshot(), ""
     except NvlinkError as error:
         return None, sentence(str(error))
 

@@ -10,7 +10,7 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   kubeconfig:
-    description: A kubeconfig file with a token, a token file or a client certificate.
+    description: A kubeconfig file, or C(in-cluster) for the service account of the pod that Ansible runs in.
     type: path
     required: true
   context:

@@ -25,10 +25,11 @@ options:
     suboptions:
       kubeconfig:
         description:
-          - A kubeconfig file with a token, a token file or a client certificate, as an absolute path or one that
-            starts with C(~/).
-          - Logging in by C(exec) or C(auth-provider), impersonation, C(proxy-url) and C(tls-server-name) are not
-            supported. Use O(kubernetes.api_url) with a service account's token then.
+          - A kubeconfig file, as an absolute path or one that starts with C(~/), or V(in-cluster) for the service
+            account of the pod that Ansible runs in.
+          - The official Python client C(kubernetes) reads it, with each kind of login that it supports, also C(exec)
+            and C(auth-provider). A login plugin runs without a terminal, at most O(kubernetes.timeout) seconds.
+          - Impersonation (C(as)) and a C(proxy-url) other than http are not supported.
         type: path
       context:
         description: The context of that file. The default is its current context.
@@ -36,8 +37,6 @@ options:
       api_url:
         description:
           - The API server, instead of O(kubernetes.kubeconfig). The options below apply to it.
-          - In a pod it is C(https://kubernetes.default.svc), with the files C(token) and C(ca.crt) of
-            C(/var/run/secrets/kubernetes.io/serviceaccount).
         type: str
       label_selector:
         description:

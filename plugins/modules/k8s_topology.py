@@ -41,8 +41,8 @@ options:
     suboptions:
       kubeconfig:
         description:
-          - A kubeconfig file with a token, a token file or a client certificate, as an absolute path or one that
-            starts with C(~/). C(exec) and C(auth-provider) are not supported.
+          - A kubeconfig file, as an absolute path or one that starts with C(~/), or V(in-cluster) for the service
+            account of the pod that Ansible runs in, as in the inventory's source C(kubernetes).
         type: path
       context:
         description: The context of that file. Default is its current context.

@@ -48,7 +48,7 @@ options:
     elements: dict
     default: []
   kubeconfig:
-    description: A kubeconfig file. Without it the layer C(kubernetes) is skipped.
+    description: A kubeconfig file, or C(in-cluster) in a pod. Without it the layer C(kubernetes) is skipped.
     type: path
     default: ''
   context:

@@ -83,13 +83,13 @@ def identity(value: Any) -> tuple[str, int] | None:
     return match[1], int(match[3])
 
 
-def sentence(message: Any) -> str:
-    """Clean an external text for a message: one line, printable, no template, at most 200 characters."""
+def sentence(message: Any, limit: int = 200) -> str:
+    """Clean an external text for a message: one line, printable, no template, at most `limit` characters."""
     if not isinstance(message, str):
         return ""
     line = " ".join("".join(char if char.isprintable() else " " for char in message[:1000]).split())
     line = line.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
-    return (line if len(line) <= 200 else f"{line[:197]}...").rstrip(".")
+    return (line if len(line) <= limit else f"{line[: limit - 3]}...").rstrip(".")
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

@@ -36,7 +36,7 @@ kubeconfig, file, workers = sys.argv[1:]
 api.MAX_WORKERS = int(workers) or api.MAX_WORKERS
 cliques = json.load(open(file))
 topology = Topology(None, tuple(Members(text, text, text, tuple(names), 4) for text, names in cliques.items()))
-cluster = api.Cluster({"kubeconfig": kubeconfig}, "bench")
+cluster = api.connect({"kubeconfig": kubeconfig}, "bench")
 plan = Planner(cluster, topology, DesiredState(label_writer="collection")).plan()
 plan.apply()
 print(len(plan.done))

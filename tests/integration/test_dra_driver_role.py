@@ -22,8 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.node_selection import DEFAULT_LABELS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.preflight import Plan, Tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig as kubeconfigs
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world
 from nvlab import paths, scenario
 from nvlab.kubernetes import chart, domains, driver, nodes, plane, programs, registry, users
@@ -125,9 +124,8 @@ class Site:
 
     def findings(self, *codes: str) -> list[str]:
         """The findings of the checks with these codes (all of them without any), as sentences."""
-        given = {"kubeconfig": str(self.running.outside), "timeout": 20}
-        options = Options(given, ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes"), "test")
-        snapshot = Reader(*kubeconfigs.client_config(options)).snapshot()
+        given = {"kubeconfig": str(self.running.outside), "context": "", "timeout": 20}
+        snapshot = Reader(*login.of_kubeconfig(given, "test")).snapshot()
         inventory = yaml.safe_load((self.folder / "inventory.yml").read_text())["nvlink"]["hosts"]
         trays = {
             name: Tray(name, facts["nvlink_fabric"], facts["nvlink_imex"], True) for name, facts in inventory.items()

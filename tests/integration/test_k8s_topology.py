@@ -25,11 +25,13 @@ import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
     NODE,
     Cluster,
     Kind,
     KubernetesError,
+    connect,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.topology import DesiredState, Plan, Planner
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers, schedulers_examples
@@ -87,7 +89,7 @@ class Site:
     def plan(
         self, topology: schedulers.Topology = TOPOLOGY, kubeconfig: Path | None = None, apply: bool = False, **more: Any
     ) -> Plan:
-        cluster = Cluster({"kubeconfig": str(kubeconfig or self.plane.kubeconfig)}, "k8s_topology")
+        cluster = connect({"kubeconfig": str(kubeconfig or self.plane.kubeconfig)}, "k8s_topology")
 
         def work() -> Plan:
             plan = Planner(cluster, topology, DesiredState(**more)).plan()
@@ -407,7 +409,7 @@ def test_labels_are_compared_with_the_fabric_file_and_the_gpus(site: Site) -> No
 
 
 def test_a_deleted_node_is_not_created_again(site: Site) -> None:
-    cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
+    cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
     plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
     site.api.delete(f"{NODES}/r01t01")
     with pytest.raises(KubernetesError, match="r01t01"):
@@ -499,7 +501,7 @@ def test_slinky_gets_its_annotations_next_to_the_label(site: Site) -> None:
         assert codes(site.plan()) == ["k8s_object_unmanaged"]
         # One that is created between the read and the write is not overwritten either; the server names its manager.
         site.api.patch(f"{NODES}/r02t02?fieldManager=someone", {"metadata": {"annotations": {schedulers.SLINKY: None}}})
-        cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
+        cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
         plan = site.inside(lambda: Planner(cluster, TOPOLOGY, DesiredState()).plan())
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "r02t02"}}
         body["metadata"] |= {"annotations": {schedulers.SLINKY: "a:b"}}  # type: ignore[operator]
@@ -681,7 +683,7 @@ def test_a_failed_connection_is_one_sentence(site: Site) -> None:
 
 def test_a_list_is_read_page_by_page(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api.PAGE", 3)
-    cluster = Cluster({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
+    cluster = connect({"kubeconfig": str(site.plane.kubeconfig)}, "k8s_topology")
     assert [k8s_labels.name(row) for row in site.inside(lambda: cluster.items(NODE))] == sorted(TEXTS)
     assert site.inside(lambda: cluster.find(Kind("v1", "Node", "nodes"), "absent")) is None
 
@@ -693,7 +695,8 @@ class Interrupting(Cluster):
     """A cluster whose API server stops after some writes."""
 
     def __init__(self, plane: ControlPlane, writes: int) -> None:
-        super().__init__({"kubeconfig": str(plane.kubeconfig)}, "k8s_topology")
+        given = {"kubeconfig": str(plane.kubeconfig), "context": "", "timeout": 30}
+        super().__init__("k8s_topology", *login.of_kubeconfig(given, "k8s_topology"))
         self._plane, self._left, self._lock = plane, writes, threading.Lock()
 
     def apply(

@@ -13,7 +13,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.versions import Version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import tray_facts
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 
 SPEC: dict[str, dict[str, Any]] = {
     "kubeconfig": {"type": "path", "required": True},
@@ -30,18 +29,6 @@ SPEC: dict[str, dict[str, Any]] = {
     "wait": {"type": "float", "default": 0.0},
 }
 """Arguments of each action."""
-
-
-def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the API client."""
-    given = {"kubeconfig": options["kubeconfig"], "timeout": options["timeout"]}
-    return {**given, "context": options["context"]} if options["context"] else given
-
-
-def connection(options: Mapping[str, Any]) -> Options:
-    """The validated options for kubeconfig.client_config()."""
-    keys = ("kubeconfig", "context", "api_url", "timeout", "deadline", "max_bytes")
-    return Options(client_options(options), keys, "dra_driver")
 
 
 def trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, preflight.Tray], list[Finding]]:

@@ -26,7 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 PUBLIC = ("preflight", "checks", "uninstall")
@@ -75,9 +75,10 @@ def run(options: Mapping[str, Any], inputs: Inputs, hostvars: Any) -> dict[str, 
     values.build(options["shape"], options["values"])
     trays, missing = arguments.trays(options["trays"], hostvars)
     ends = time.monotonic() + options["wait"]
+    access = login.of_kubeconfig(options, "dra_driver")
     while True:
         # A new client for each snapshot, since a client has one deadline.
-        snapshot = Reader(*kubeconfig.client_config(arguments.connection(options))).snapshot()
+        snapshot = Reader(*access).snapshot()
         plan = _plan(options, inputs, version, snapshot)
         scope = _scope(options["phase"], snapshot, trays, plan)
         found = _findings(options["phase"], inputs, *scope, plan)

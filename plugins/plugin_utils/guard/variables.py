@@ -40,6 +40,7 @@ VARIABLES = frozenset(
         "dra_driver_chart_version",
         "dra_driver_check_options",
         "dra_driver_checked",
+        "dra_driver_client_file",
         "dra_driver_common",
         "dra_driver_context",
         "dra_driver_crd_managers",

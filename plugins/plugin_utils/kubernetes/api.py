@@ -17,11 +17,10 @@ from typing import Any, NamedTuple, NoReturn
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped, sentence
 
-OPTIONS = ("kubeconfig", "context", "api_url", *http.OPTIONS)
 PAGE = 500
 MAX_PAGES = 10_000
 DEADLINE = 1800
@@ -114,16 +113,20 @@ def run_concurrently(works: Sequence[Work]) -> tuple[set[int], list[NvlinkError]
     return done, errors
 
 
+def connect(options: Any, source: str) -> Cluster:
+    """The API server of the options of login.OPTIONS."""
+    checked = Options(options, login.OPTIONS, source)
+    if "deadline" not in checked:
+        checked = Options({**(options or {}), "deadline": DEADLINE}, login.OPTIONS, source)
+    return Cluster(source, *login.client_config(checked))
+
+
 class Cluster:
     """One API server."""
 
-    def __init__(self, options: Any, source: str) -> None:
-        checked = Options(options, OPTIONS, source)
-        if "deadline" not in checked:
-            checked = Options({**(options or {}), "deadline": DEADLINE}, OPTIONS, source)
-        server, access = kubeconfig.client_config(checked)
+    def __init__(self, source: str, server: str, config: http.ClientConfig) -> None:
         self._source, self._server = source, server.rstrip("/")
-        self._client = http.Client(source, access)
+        self._client = http.Client(source, config)
 
     def served(self) -> dict[str, list[str]]:
         """Group -> its versions, the preferred one first; the groups of CustomResourceDefinitions are among them."""

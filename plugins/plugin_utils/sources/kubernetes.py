@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Observation,
     SourceResult,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import kubeconfig
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
@@ -38,14 +38,11 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (
 
 SOURCE = "kubernetes"
 OPTIONS = (
-    "kubeconfig",
-    "context",
-    "api_url",
     "label_selector",
     "tray_name",
     "page_size",
     "kubernetes_cluster",
-    *http.OPTIONS,
+    *login.OPTIONS,
 )
 
 CLIQUE = "nvidia.com/gpu.clique"
@@ -78,7 +75,7 @@ def discover(options: Any, now: str) -> SourceResult:
     selector = checked.text("label_selector")
     limit = checked.whole("page_size", 500, 1, 10_000)
     cluster = checked.cluster("kubernetes_cluster")
-    server, config = kubeconfig.client_config(checked)
+    server, config = login.client_config(checked)
     client = http.Client(SOURCE, config)
     url = f"{server.rstrip('/')}/api/v1/nodes"
     query = {"limit": str(limit), **({"labelSelector": selector} if selector else {})}

@@ -95,7 +95,7 @@ def test_concurrent_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
     names = [f"n{number}" for number in range(48)]
     with http_servers.served(slow, keep=True) as server:
-        cluster = Cluster({"api_url": server.url}, "k8s_topology")
+        cluster = api.connect({"api_url": server.url}, "k8s_topology")
         started = time.monotonic()
         done, errors = patch_all(cluster, names)
         took = time.monotonic() - started
@@ -116,7 +116,7 @@ def test_all_rejections_of_single_objects_are_collected(monkeypatch: pytest.Monk
         reply.json({"message": "uid differs"} if gone else {}, 409 if gone else 200)
 
     with http_servers.served(refuse_some, keep=True) as server:
-        cluster = Cluster({"api_url": server.url}, "k8s_topology")
+        cluster = api.connect({"api_url": server.url}, "k8s_topology")
         done, errors = patch_all(cluster, [f"n{number}" for number in range(5)])
         del cluster
     assert done == {0, 2, 4}
@@ -135,7 +135,7 @@ def test_only_metadata_is_requested_where_it_suffices(monkeypatch: pytest.Monkey
         reply.json({"items": [node]} if request.method == "GET" else node)
 
     with http_servers.served(answer, keep=True) as server:
-        cluster = Cluster({"api_url": server.url}, "k8s_topology")
+        cluster = api.connect({"api_url": server.url}, "k8s_topology")
         assert cluster.items(NODE) == cluster.items(NODE, metadata=True) == [node]
         assert cluster.apply(NODE, node, "x") == cluster.apply(NODE, node, "x", metadata=True) == node
         del cluster

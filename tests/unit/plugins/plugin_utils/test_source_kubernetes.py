@@ -3,11 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-import base64
-import json
 import urllib.parse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import kubernetes
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
-    Authority,
     Reply,
     Request,
     served,
@@ -221,84 +217,7 @@ def test_the_error_of_a_wrong_token_does_not_show_it() -> None:
     assert SECRET not in str(caught.value)
 
 
-# -------------------------------------------------------------------------------------------------------- kubeconfig
-
-
-def kubeconfig(folder: Path, server: str, user: dict[str, Any], **cluster: Any) -> Path:
-    path = folder / "config"
-    document = {
-        "current-context": "prod",
-        "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path.write_text(json.dumps(document))
-    return path
-
-
-def encoded(path: Path) -> str:
-    return base64.b64encode(path.read_bytes()).decode()
-
-
-def test_a_kubeconfig_with_a_client_certificate_as_data(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    certificate, key = authority.issue("admin")
-    user = {"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}
-    with served(ApiServer([node("t1")]), authority.server_context(client_certificate=True)) as server:
-        data = {"certificate-authority-data": encoded(authority.ca_file)}
-        path = kubeconfig(tmp_path, server.url, user, **data)
-        assert [row.tray for row in kubernetes.discover({"kubeconfig": str(path)}, NOW).observations] == ["t1"]
-
-
-def test_a_kubeconfig_with_relative_paths(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    (tmp_path / "sa.token").write_text(f"{SECRET}\n")
-    with served(ApiServer([node("t1")]), authority.server_context()) as server:
-        path = kubeconfig(tmp_path, server.url, {"tokenFile": "sa.token"}, **{"certificate-authority": "ca.pem"})
-        assert (
-            len(kubernetes.discover({"kubeconfig": str(path), "context": "prod", "timeout": 5}, NOW).observations) == 1
-        )
-        skipping = kubeconfig(tmp_path, server.url, {"token": SECRET}, **{"insecure-skip-tls-verify": True})
-        assert len(kubernetes.discover({"kubeconfig": str(skipping)}, NOW).observations) == 1
-    assert {request.headers["authorization"] for request in server.requests} == {f"Bearer {SECRET}"}
-
-
-@pytest.mark.parametrize(
-    ("user", "cluster", "reported"),
-    [
-        ({"exec": {"command": "aws"}}, {}, "has a user with exec, which is not supported; use api_url"),
-        ({"auth-provider": {"name": "gcp"}}, {}, "has a user with auth-provider"),
-        ({"username": "u", "password": SECRET}, {}, "has a user with username"),
-        ({"token": [SECRET]}, {}, "has a token that is no string"),
-        ({"token": f"{SECRET}\nX: y"}, {}, "is not valid in an HTTP header"),
-        ({"tokenFile": "missing"}, {}, "names as tokenFile"),
-        ({"client-certificate-data": "LS0="}, {}, "has a client-certificate that is no PEM"),
-        ({"client-key-data": base64.b64encode(b"-----BEGIN X").decode()}, {}, "without its key, or the reverse"),
-        ({}, {"proxy-url": "http://proxy"}, "has a cluster with proxy-url"),
-        ({}, {"certificate-authority-data": "*"}, "certificate-authority that is no PEM"),
-        ({}, {"server": f"https://u:{SECRET}@example.org"}, "server contains a user name or password"),
-        ({}, {"server": 7}, "server is 7, write a text"),
-    ],
-)
-def test_an_unsupported_kubeconfig(
-    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], reported: str
-) -> None:
-    path = kubeconfig(tmp_path, "https://127.0.0.1:1", user)
-    document = json.loads(path.read_text())
-    document["clusters"][0]["cluster"].update(cluster)
-    path.write_text(json.dumps(document))
-    with pytest.raises(SourceError) as caught:
-        kubernetes.discover({"kubeconfig": str(path)}, NOW)
-    assert str(caught.value).startswith("kubernetes: ")
-    assert reported in str(caught.value)
-    assert SECRET not in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "a: [", "{}", "current-context: x", "contexts: 7\ncurrent-context: [1]"])
-def test_an_invalid_kubeconfig(tmp_path: Path, text: str) -> None:
-    (tmp_path / "config").write_text(text)
-    with pytest.raises(SourceError, match=r"^kubernetes: kubeconfig [^\n]*; [^\n]*[^.]$"):
-        kubernetes.discover({"kubeconfig": str(tmp_path / "config")}, NOW)
+# ----------------------------------------------------------------------------------------------------------- options
 
 
 @pytest.mark.parametrize(
