@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import key_values, logical_lines
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import conf_lines, key_values
 
 # Where slurmd finds slurm.conf: its own file, or the one fetched in a configless cluster.
 PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
@@ -23,7 +23,6 @@ KEYS = (
     "switchtype",
 )
 CHANNEL_PLUGIN = "switch/nvidia_imex"
-_MAX_INCLUDES = 10
 
 
 def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
@@ -31,20 +30,12 @@ def read(path: str | None = None) -> tuple[str | None, dict[str, list[str]]]:
     found = next((name for name in ([path] if path else PLACES) if os.path.isfile(name)), None)
     settings: dict[str, list[str]] = {}
     if found:
-        _read_file(found, os.path.dirname(found), settings, 0)
+        for _file, line in conf_lines(found, lambda name: atomic.read_text(name) or ""):
+            pairs = key_values(line)
+            # Lines of nodes and partitions may have keys of the same name.
+            if len(pairs) == 1 and pairs[0][0].lower() in KEYS:
+                settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
     return found, settings
-
-
-def _read_file(path: str, folder: str, settings: dict[str, list[str]], depth: int) -> None:
-    for line in logical_lines(atomic.read_text(path) or ""):
-        words = line.split(None, 1)
-        if words[0].lower() == "include" and len(words) == 2 and depth < _MAX_INCLUDES:
-            _read_file(os.path.join(folder, words[1].strip()), folder, settings, depth + 1)
-            continue
-        pairs = key_values(line)
-        # Lines of nodes and partitions may have keys of the same name.
-        if len(pairs) == 1 and pairs[0][0].lower() in KEYS:
-            settings.setdefault(pairs[0][0].lower(), []).append(pairs[0][1])
 
 
 def gives_channels() -> bool:

@@ -44,34 +44,27 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
     path = os.path.join(conf_dir, "slurm.conf")
     settings: dict[str, str] = {}
     node_topologies: dict[str, str] = {}
-    cluster = ""
     ours = False
-    pending = [(path, 0)]
-    while pending:
-        name, depth = pending.pop(0)
+
+    def read(name: str) -> str:
         try:
             with open(name, encoding="utf-8", errors="replace") as file:
-                text = file.read()
+                return file.read()
         except OSError as error:
-            if depth:
-                continue
+            if name != path:
+                return ""
             raise SlurmError(
                 f"{name} cannot be read ({error.strerror}): set conf_dir to the folder of slurm.conf."
             ) from None
-        for line in files.logical_lines(text):
-            words = line.split(None, 1)
-            if words[0].lower() == "include" and len(words) == 2:
-                target = words[1].strip().replace("%c", cluster.lower())
-                if os.path.basename(target) == INCLUDE_NAME:
-                    ours = True
-                elif depth < 10 and "\0" not in target:
-                    pending.append((os.path.join(conf_dir, target), depth + 1))
-                continue
-            pairs = files.key_values(line)
-            lowered = {key.lower(): value for key, value in pairs}
-            cluster = lowered.get("clustername", cluster)
-            settings.update((key, lowered[key]) for key in _KEYS if key in lowered)
-            if pairs and pairs[0][0].lower() == "nodename" and lowered.get("topology"):
-                with contextlib.suppress(HostlistError):
-                    node_topologies.update(dict.fromkeys(expand(lowered["nodename"]), lowered["topology"]))
+
+    for _file, line in files.conf_lines(path, read, (INCLUDE_NAME,)):
+        if os.path.basename(files.include_of(line)) == INCLUDE_NAME:
+            ours = True
+            continue
+        pairs = files.key_values(line)
+        lowered = {key.lower(): value for key, value in pairs}
+        settings.update((key, lowered[key]) for key in _KEYS if key in lowered)
+        if pairs and pairs[0][0].lower() == "nodename" and lowered.get("topology"):
+            with contextlib.suppress(HostlistError):
+                node_topologies.update(dict.fromkeys(expand(lowered["nodename"]), lowered["topology"]))
     return SlurmConf(path, settings, node_topologies, ours)

@@ -14,10 +14,11 @@ what people write by hand. It keeps every scalar as text, since Slurm prints a b
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
@@ -26,6 +27,7 @@ YAML = "yaml"
 CONF = "conf"
 FILE_NAMES = {YAML: "topology.yaml", CONF: "topology.conf"}
 HEADER = "# Written by rackscale.nvlink (slurm_topology) from the fabric file: changes by hand are overwritten."
+MAX_INCLUDES = 10
 _OWN = "# Other topologies of rackscale.nvlink: "
 
 
@@ -220,6 +222,33 @@ def logical_lines(text: str) -> Iterable[str]:
             yield line
     if pending.strip():
         yield pending.strip()
+
+
+def conf_lines(path: str, read: Callable[[str], str], skip: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """(file, logical line) of slurm.conf with those of the files that it includes, where it includes them, as in Slurm.
+
+    read: the text of a file. An Include line that is not followed is yielded itself: of a file with a name in ``skip``,
+    or nested more than MAX_INCLUDES deep.
+    """
+    cluster = ""
+
+    def walk(file: str, depth: int) -> Iterator[tuple[str, str]]:
+        nonlocal cluster
+        for line in logical_lines(read(file)):
+            target = include_of(line).replace("%c", cluster.lower())
+            if target and "\0" not in target and os.path.basename(target) not in skip and depth < MAX_INCLUDES:
+                yield from walk(os.path.join(os.path.dirname(path), target), depth + 1)
+                continue
+            cluster = next((value for key, value in key_values(line) if key.lower() == "clustername"), cluster)
+            yield file, line
+
+    yield from walk(path, 0)
+
+
+def include_of(line: str) -> str:
+    """The path of an Include line of slurm.conf; empty for another line."""
+    words = line.split(None, 1)
+    return words[1].strip().strip("\"'") if len(words) == 2 and words[0].lower() == "include" else ""
 
 
 def key_values(line: str) -> list[tuple[str, str]]:

@@ -23,7 +23,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 # The rehearsal's own partition: all trays of all blocks, without the site's limits.
 OPEN_PARTITION = "nvlink_rehearsal"
-_MAX_INCLUDES = 10
 
 
 def _words(text: str) -> frozenset[str]:
@@ -182,27 +181,22 @@ def derive(
 
 def _lines(conf_dir: str, changed: Mapping[str, bytes], problems: list[str]) -> Iterable[str]:
     """The logical lines of slurm.conf, with those of the files that it includes where it includes them."""
-    cluster = ""
+    main = os.path.join(conf_dir, "slurm.conf")
 
-    def walk(path: str, depth: int) -> Iterable[str]:
-        nonlocal cluster
-        for line in files.logical_lines(_text(path, changed)):
-            words = line.split(None, 1)
-            if words[0].lower() == "include" and len(words) == 2:
-                target = os.path.join(conf_dir, words[1].strip().strip("\"'").replace("%c", cluster.lower()))
-                if depth >= _MAX_INCLUDES:
-                    problems.append(f"{target} is nested in more than {_MAX_INCLUDES} Includes and was left out.")
-                    continue
-                try:
-                    yield from walk(target, depth + 1)
-                except SlurmError as error:
-                    problems.append(str(error))
-                continue
-            pairs = files.key_values(line)
-            cluster = next((value for key, value in pairs if key.lower() == "clustername"), cluster)
+    def read(path: str) -> str:
+        try:
+            return _text(path, changed)
+        except SlurmError as error:
+            if path == main:
+                raise
+            problems.append(str(error))
+            return ""
+
+    for _file, line in files.conf_lines(main, read):
+        if files.include_of(line):
+            problems.append(f"{line} is nested in more than {files.MAX_INCLUDES} Includes and was left out.")
+        else:
             yield line
-
-    yield from walk(os.path.join(conf_dir, "slurm.conf"), 0)
 
 
 def _text(path: str, changed: Mapping[str, bytes]) -> str:

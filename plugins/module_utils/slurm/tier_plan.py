@@ -127,8 +127,13 @@ def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
     foreign: dict[str, str] = {}
     ours = False
     job_submit = None
-    for name, line in _conf_lines(conf_dir):
-        if name is None:
+    lines = files.conf_lines(
+        os.path.join(conf_dir, "slurm.conf"),
+        lambda path: (read_file(path) or b"").decode("utf-8", "replace"),
+        skip=(tiers.INCLUDE_NAME,),
+    )
+    for name, line in lines:
+        if os.path.basename(files.include_of(line)) == tiers.INCLUDE_NAME:
             ours = True
             continue
         pairs = files.key_values(line)
@@ -143,26 +148,6 @@ def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
 def running_partitions(slurm: Slurm) -> list[dict[str, str]]:
     records = files.parse_records(slurm.scontrol("-a", "-o", "show", "partitions"))
     return [record for record in records if "PartitionName" in record]
-
-
-def _conf_lines(conf_dir: str) -> Iterator[tuple[str | None, str]]:
-    """The lines of slurm.conf and its includes with their file; (None, "") for the Include of tiers.INCLUDE_NAME."""
-    cluster = ""
-    pending = [(os.path.join(conf_dir, "slurm.conf"), 0)]
-    while pending:
-        path, depth = pending.pop(0)
-        data = read_file(path) or b""
-        for line in files.logical_lines(data.decode("utf-8", "replace")):
-            words = line.split(None, 1)
-            if words[0].lower() == "include" and len(words) == 2:
-                target = words[1].strip().strip("\"'").replace("%c", cluster.lower())
-                if os.path.basename(target) == tiers.INCLUDE_NAME:
-                    yield None, ""
-                elif depth < 10:
-                    pending.append((os.path.join(conf_dir, target), depth + 1))
-                continue
-            cluster = next((value for key, value in files.key_values(line) if key.lower() == "clustername"), cluster)
-            yield path, line
 
 
 # ----------------------------------------------------------------------------------------------------------- planning

@@ -94,16 +94,19 @@ def test_slurm_conf_is_read_with_its_includes(tmp_path: Path) -> None:
         "include %c.conf\n"
         "Include missing.conf\n"
         "#TopologyPlugin=topology/tree\n"
+        "TopologyParam=SwitchAsNodeRank\n"
         "NodeName=n[1-2] CPUs=4 Topology=nvlink:a,leaf:s0\n"
         "include nvlink_topology.conf\n"
     )
-    (tmp_path / "gold.conf").write_text('TopologyPlugin="topology/block"\nInclude gold.conf\n')
+    (tmp_path / "gold.conf").write_text('TopologyPlugin="topology/block"\nTopologyParam=RouteTree\nInclude gold.conf\n')
     (tmp_path / "nvlink_topology.conf").write_text("SelectType=select/linear\n")
     read = conf.read_slurm_conf(str(tmp_path))
     assert read.settings == {
         "selecttype": "select/cons_tres",
         "prologflags": "Alloc,Contain",
         "topologyplugin": "topology/block",
+        # As in Slurm, the last line wins, and an included file stands where its Include is.
+        "topologyparam": "SwitchAsNodeRank",
     }
     assert read.node_topologies == {"n1": "nvlink:a,leaf:s0", "n2": "nvlink:a,leaf:s0"}
     assert read.includes_ours
