@@ -140,11 +140,6 @@ options:
     description: Whether a daemon may be stopped while jobs run on the clique, which breaks them.
     type: bool
     default: false
-  job_files:
-    description: Files of O(owner=job), which are removed under every other owner.
-    type: list
-    elements: path
-    default: []
   timeout:
     description: Seconds for one call to C(nvidia-imex-ctl), from 1 to 600.
     type: float
@@ -303,7 +298,6 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "boot_wait": {"type": "float", "default": 30},
     "boot_unconfirmed": {"type": "str", "choices": ["stay_off", "start"], "default": "stay_off"},
     "allow_jobs": {"type": "bool", "default": False},
-    "job_files": {"type": "list", "elements": "path", "default": []},
     "timeout": {"type": "float", "default": 10},
     "ready_wait": {"type": "float", "default": 60},
     "start_wait": {"type": "float", "default": 15},

@@ -127,7 +127,7 @@ attributes:
   diff_mode:
     support: full
     details:
-      - Of the program only its SHA-256 is shown.
+      - Of the program's modules only the digest is shown, which names their folder.
   idempotent:
     support: full
   platform:
@@ -167,7 +167,9 @@ findings:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job_host, job_state
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job_host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
 
 def main() -> None:
@@ -187,8 +189,8 @@ def main() -> None:
                     "address": {"type": "str", "required": True},
                 },
             },
-            "policy": {"type": "str", "choices": list(job_state.POLICIES), "default": "drain"},
-            "scope": {"type": "str", "choices": list(job_state.SCOPES), "default": "job"},
+            "policy": {"type": "str", "choices": list(state.POLICIES), "default": "drain"},
+            "scope": {"type": "str", "choices": list(state.SCOPES), "default": "job"},
             "wait": {"type": "int", "default": 60},
             "stop_wait": {"type": "int", "default": 20},
             "min_trays": {"type": "int", "default": 2},
@@ -204,17 +206,13 @@ def main() -> None:
         supports_check_mode=True,
     )
     run = job_host.present if module.params["state"] == "present" else job_host.absent
+    host = Host(module.check_mode)
     try:
-        result = run(module.params, module.check_mode)
+        findings = run(module.params, host)
     except (NvlinkError, OSError) as error:
         module.fail_json(msg=f"imex_job: {error}", changes=[], findings=[])
-    diff = {}
-    if module._diff:
-        diff["diff"] = [
-            {"before_header": name, "after_header": name, "before": result.before[name], "after": result.after[name]}
-            for name in result.before
-        ]
-    module.exit_json(changed=bool(result.changes), changes=result.changes, findings=result.findings, **diff)
+    diff = {"diff": host.diff()} if module._diff else {}
+    module.exit_json(changed=bool(host.changes), changes=host.changes, findings=findings, **diff)
 
 
 if __name__ == "__main__":

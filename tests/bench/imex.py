@@ -18,7 +18,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job_files, job_state
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from nvlab import imex as standin
@@ -113,7 +114,7 @@ def _trays(size: int) -> Iterator[tuple[str, dict[str, str]]]:
         packages.add(paths.state_of(name), standin.packages())
         apt = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
         _on(name, list(trays), f"{apt} update && {apt} -y install nvidia-imex={standin.versions()[0]}-1")
-        settings = job_state.Settings("r01", tuple(trays.items()))
+        settings = state.Settings("r01", tuple(trays.items()))
         want = job_files.DesiredState(settings, "/etc/slurm/prolog.d", "/etc/slurm/epilog.d", "/usr/bin/python3")
         for path, (text, mode) in job_files.files_of(want, job_files.sources()).items():
             for tray in trays:

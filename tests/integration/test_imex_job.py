@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, job_state
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 
 from .commands import ansible
 from .conftest import CHECKOUT, SCENARIOS, RunningLab, running_lab
@@ -34,7 +35,7 @@ from nvlab import imex, packages, paths
 
 pytestmark = pytest.mark.lab
 
-RUN = job_state.RUN
+RUN = state.RUN
 TRAYS = ["r01t01", "r01t02", "r01t03", "r01t04"]
 ADDRESSES = dict(zip(TRAYS, ("198.51.100.11", "198.51.100.12", "198.51.100.13", "198.51.100.14")))
 FIRST, SECOND = TRAYS[:2], TRAYS[2:]
@@ -71,13 +72,13 @@ class Site:
 
     def settings(self, trays: list[str] | None = None, clique: list[str] | None = None, **changes: Any) -> None:
         """Change the settings file, faster than by the role. ``clique``: the trays of clique a."""
-        base = json.loads(job_files.render_settings(job_state.Settings("a", ())))
+        base = json.loads(job_files.render_settings(state.Settings("a", ())))
         base.update({"wait": 20, "stop_wait": 3, "policy": "requeue", **changes})
         for tray in trays or TRAYS:
             members = clique or (FIRST if tray in FIRST else SECOND)
             base["clique"] = "a" if tray in (clique or FIRST) else "b"
             base["members"] = changes.get("members") or [[name, ADDRESSES[name]] for name in members]
-            on(self.racks, [tray], f"printf %s '{json.dumps(base)}' > {job_state.SETTINGS_FILE}")
+            on(self.racks, [tray], f"printf %s '{json.dumps(base)}' > {state.SETTINGS_FILE}")
 
     def ctl(self, command: str, timeout: float = 90) -> str:
         """A command on the controller: its standard output and error."""
@@ -264,7 +265,7 @@ def test_a_job_of_one_tray_gets_a_daemon_only_with_min_trays_1(site: Site) -> No
 
 def test_a_tray_without_a_clique_runs_its_jobs(site: Site) -> None:
     site.settings(clique=[])
-    site.on("r01t01", f"""sed -i 's/"members": .*\\]\\]/"members": []/' {job_state.SETTINGS_FILE}""")
+    site.on("r01t01", f"""sed -i 's/"members": .*\\]\\]/"members": []/' {state.SETTINGS_FILE}""")
     assert site.ctl("srun --exclusive -N2 -w r01t01,r01t03 hostname").split() != []
 
 
@@ -613,7 +614,7 @@ def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
         options.update(imex_tls="ca", imex_tls_ca_dir=str(site.folder / "ca"))
         play = racks.role(imex_owner="job", **options)
         assert play.rc == 0, play.text
-        settings = json.loads(site.on("r01t03", f"cat {job_state.SETTINGS_FILE}"))
+        settings = json.loads(site.on("r01t03", f"cat {state.SETTINGS_FILE}"))
         assert settings["clique"] == "b"
         assert settings["members"] == [[tray, ADDRESSES[tray]] for tray in SECOND]
         assert settings["channel0"] is False
@@ -636,7 +637,7 @@ def test_the_role_changes_the_owner_to_job_and_back(site: Site) -> None:
         site.is_clean()
         play = racks.role(imex_owner="none", **options)
         assert play.rc == 0, play.text
-        left = site.on("r01t01", f"ls {job_state.SETTINGS_FILE} {job_files.DROP_IN} {RUN} 2>/dev/null")
+        left = site.on("r01t01", f"ls {state.SETTINGS_FILE} {job_files.DROP_IN} {RUN} 2>/dev/null")
         assert left == ""
         # The lab's slurm.conf names it as TaskProlog.
         assert site.on("r01t01", f"cat {job_files.PROGRAM}") == job_files.NOOP

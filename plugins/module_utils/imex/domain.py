@@ -71,7 +71,6 @@ class DesiredState:
     list_port: int = 50006
     boot_wait: float = 30.0
     unconfirmed: str = "stay_off"
-    job_files: tuple[str, ...] = ()
 
     @property
     def runs_service(self) -> bool:
@@ -174,7 +173,6 @@ def desired_state(options: Mapping[str, Any], plan: Mapping[str, Any]) -> Desire
         list_port=int(options.get("list_port") or 50006),
         boot_wait=float(options.get("boot_wait") or 30),
         unconfirmed=options.get("boot_unconfirmed") or "stay_off",
-        job_files=tuple(options.get("job_files") or ()),
     )
 
 
@@ -201,8 +199,6 @@ def files_of(
     texts[packages.APT_PIN] = (packages.render_apt_pin(pin) if keeps_package and pin else None, PLAIN_MODE)
     for name, path in TLS_FILES.items():
         texts[path] = (desired.tls.get(name), PRIVATE_MODE)
-    if desired.owner != JOB:
-        texts.update((path, (None, PLAIN_MODE)) for path in desired.job_files)
     return texts
 
 
@@ -392,15 +388,13 @@ def findings_of(
     ):
         # The role removes its own files when the owner changes; another prolog would start a second daemon.
         why = next(entry["why"] for entry in facts["owners"] if entry["owner"] == "prolog")
-        own = set(desired.job_files)
-        if not any(path in why for path in own):
-            findings.append(
-                finding(
-                    "imex_two_owners",
-                    f"A Prolog of Slurm starts IMEX on this tray ({why}), and option owner is {desired.owner}; remove"
-                    " that Prolog, or set owner to job.",
-                )
+        findings.append(
+            finding(
+                "imex_two_owners",
+                f"A Prolog of Slurm starts IMEX on this tray ({why}), and option owner is {desired.owner}; remove"
+                " that Prolog, or set owner to job.",
             )
+        )
     if desired.owner not in (*SERVICE_OWNERS, JOB):
         return findings
     if driver is None:

@@ -10,6 +10,8 @@ configuration that the DRA driver ships (R580).
 from __future__ import annotations
 
 import functools
+import hashlib
+import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -133,7 +135,7 @@ class Config:
 
 
 def _setting(line: str) -> tuple[str, str] | None:
-    """(key, value) of a line; without a regular expression, whose import would delay a job's prolog."""
+    """(key, value) of a line; None for a comment and any other line."""
     key, equals, value = line.partition("=")
     key = key.strip(" \t")
     if not equals or not key.isascii() or not key.isidentifier():
@@ -215,16 +217,12 @@ def render_nodes(entries: Iterable[str]) -> str:
 
 def digest(text: str) -> str:
     """The SHA-256 by which the node lists of trays are compared."""
-    import hashlib  # not at the top: a job's prolog does not need it, and the import costs time
-
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def normal_address(text: str) -> str | None:
     """An IPv4 or IPv6 address in its shortest form, without a scope; None for anything else."""
-    import ipaddress  # as above
-
     try:
         return str(ipaddress.ip_address(_SCOPE.sub("", text)))
     except ValueError:

@@ -8,85 +8,74 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
-    disk,
-    files,
-    job_daemon,
-    job_files,
-    job_state,
-    slurm_conf,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, write
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, job_files, slurm_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, state
 
 _TIMEOUT = 30.0
 
 
-class Result:
-    """What changed, or would in check mode: descriptions, texts for a diff (path -> text), findings."""
-
-    def __init__(self) -> None:
-        self.changes: list[str] = []
-        self.before: dict[str, str] = {}
-        self.after: dict[str, str] = {}
-        self.findings: list[dict[str, Any]] = []
-
-
-def present(options: Mapping[str, Any], check: bool) -> Result:
-    """Install, unless slurm.conf makes that useless or harmful: then nothing changes."""
-    result = Result()
+def present(options: Mapping[str, Any], host: Host) -> list[dict[str, Any]]:
+    """Install, unless slurm.conf makes that useless or harmful: then nothing changes. The findings."""
     path, slurm = slurm_conf.read(options["slurm_conf"])
     desired = job_files.desired_state(options, slurm)
     if path is None:
-        result.findings.append(
+        return [
             finding(
                 "imex_job_no_slurm",
                 "There is no slurm.conf on this tray, so no job would get an IMEX domain; bring up Slurm first, or set"
                 " option slurm_conf.",
             )
-        )
-        return result
+        ]
     calling = [key for key in ("Prolog", "Epilog") if _calls(slurm.get(key.lower(), ()), key.lower())]
     errors, advice = job_files.judge(desired, slurm, path, calling)
-    result.findings += [*errors, *advice]
     if errors:
-        return result
+        return [*errors, *advice]
     if not desired.settings.members:
-        result.findings.append(
+        advice.append(
             finding(
                 "imex_job_not_member",
                 "This tray is in no clique of the fabric file, so its jobs get no IMEX domain; run discover and"
                 " accept.",
             )
         )
-    _release_unit(_unit(), result, check)
-    _apply(dict(job_files.files_of(desired, job_files.sources())), result, check)
-    return result
+    _release_unit(host)
+    # Ansible may run with umask 077, but TaskProlog runs as the job's user.
+    umask = os.umask(0o022)
+    try:
+        library = job_files.sources()
+        _write_library(library, desired.python, host)
+        _apply(dict(job_files.files_of(desired, library)), host)
+    finally:
+        os.umask(umask)
+    return advice
 
 
-def absent(options: Mapping[str, Any], check: bool) -> Result:
+def absent(options: Mapping[str, Any], host: Host) -> list[dict[str, Any]]:
     """Remove everything; while a job has its daemon here nothing changes, and a finding reports that."""
-    result = Result()
     running_job = job_with_daemon()
     if running_job and options["force"]:
-        result.changes.append(f"stop the daemon of job {running_job}")
-        if not check:
-            job_daemon.clear(job_state.Settings("", (), stop_wait=float(options["stop_wait"])))
+        if host.change(f"stop the daemon of job {running_job}"):
+            daemon.clear(state.Settings("", (), stop_wait=float(options["stop_wait"])))
     elif running_job:
-        result.findings.append(
+        return [
             finding(
                 "imex_job_runs",
                 f"Job {running_job} has its IMEX domain on this tray and would lose it; drain the tray and run the role"
                 " again when the job has ended, or set option force.",
             )
-        )
-        return result
+        ]
+    findings = []
     path, slurm = slurm_conf.read(options["slurm_conf"])
     desired_files: dict[str, tuple[str | None, int]] = dict.fromkeys(
-        (job_files.PROGRAM, job_state.SETTINGS_FILE, job_files.DROP_IN), (None, 0)
+        (job_files.PROGRAM, state.SETTINGS_FILE, job_files.DROP_IN), (None, 0)
     )
     places = [
         ("Prolog", f"{options['prolog_dir']}/{job_files.NAME}"),
@@ -97,25 +86,78 @@ def absent(options: Mapping[str, Any], check: bool) -> Result:
         desired_files[name] = (None, 0)
         if os.path.exists(name) and _is_all(name, slurm.get(key.lower(), ())):
             desired_files[name] = (job_files.NOOP, 0o755)
-            result.findings.append(
+            findings.append(
                 finding(
                     "imex_job_prolog_empty",
                     f"{name} was emptied and stays, because {key} in {path} matches no other file, which Slurm treats"
                     " as an error; remove that line, run scontrol reconfigure, and run the role again.",
                 )
             )
-    _apply(desired_files, result, check)
-    if not check and os.path.isdir(job_state.RUN):
-        for name in os.listdir(job_state.RUN):
-            os.unlink(os.path.join(job_state.RUN, name))
-        os.rmdir(job_state.RUN)
-    return result
+    _apply(desired_files, host)
+    if os.path.isdir(job_files.LIBRARY):
+        host.change(f"remove {job_files.LIBRARY}")
+    for folder in (job_files.LIBRARY, state.RUN) if not host.check else ():
+        if os.path.isdir(folder):
+            shutil.rmtree(folder)
+    return findings
+
+
+def _write_library(library: Mapping[str, str], python: str, host: Host) -> None:
+    """Write the program's modules, and start the program once: that shows that Python runs it, and caches byte code.
+
+    PROGRAM uses the new folder only afterwards. The version that it has used stays until the next one, because a prolog
+    may be starting from there.
+    """
+    folder = job_files.folder_of(library)
+    program = job_files.program(python, library)
+    used = atomic.read_text(job_files.PROGRAM) or ""
+    sound = _is_sound(job_files.LIBRARY)
+    complete = sound and all(atomic.read_text(os.path.join(folder, name)) == text for name, text in library.items())
+    if complete and used == program:
+        return
+    if not complete:
+        host.change(f"write {folder}")
+    if host.check:
+        return
+    try:
+        if not complete:
+            versions = glob.glob(f"{job_files.LIBRARY}/*")
+            stale = [path for path in versions if path == folder or path not in used] if sound else [job_files.LIBRARY]
+            for path in stale:
+                shutil.rmtree(path, ignore_errors=True)
+            for name, text in library.items():
+                write(os.path.join(folder, name), text.encode(), "root", 0o644)
+        # TaskProlog of no job does nothing.
+        done = child.run(
+            [python, "-IS", "-c", f"import sys; assert sys.version_info >= (3, 9), sys.version\n{program}", "task"],
+            _TIMEOUT,
+            env={},
+        )
+        if done.rc != 0:
+            why = done.error or (done.stderr.strip() or "timed out").splitlines()[-1]
+            raise files.ImexError(
+                f"{python} cannot run the program of IMEX per job ({why[:200]}); set option python to a Python 3.9 or"
+                " later."
+            )
+    except NvlinkError:
+        if folder not in used:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _is_sound(folder: str) -> bool:
+    """Whether everybody may read the folder with all that is in it, and nobody else may write there."""
+    if not os.path.isdir(folder):
+        return False
+    places = [os.path.join(parent, name) for parent, folders, names in os.walk(folder) for name in folders + names]
+    found = [os.lstat(place) for place in [folder, *places]]
+    return all(status.st_uid == os.geteuid() and status.st_mode & 0o026 == 0o004 for status in found)
 
 
 def _calls(patterns: Sequence[str], entry: str) -> bool:
     """Whether a program that slurm.conf names calls the one of this collection."""
     names = (name for value in patterns for pattern in value.split(",") for name in glob.glob(pattern.strip()))
-    return any(f"{job_files.PROGRAM} {entry}" in (disk.read_text(name) or "") for name in names if os.path.isfile(name))
+    return any(f"{job_files.PROGRAM} {entry}" in (atomic.read_text(name) or "") for name in names)
 
 
 def _is_all(wrapper: str, patterns: Sequence[str]) -> bool:
@@ -126,75 +168,33 @@ def _is_all(wrapper: str, patterns: Sequence[str]) -> bool:
 
 def job_with_daemon() -> str | None:
     """The job whose daemon runs on this tray; None where there is none."""
-    state = job_state.state()
-    return str(state.get("job") or "unknown") if state is not None and job_daemon.daemons() else None
+    started = state.read_state()
+    return str(started.get("job") or "unknown") if started is not None and daemon.daemons() else None
 
 
-def _release_unit(unit: Mapping[str, str], result: Result, check: bool) -> None:
+def _release_unit(host: Host) -> None:
     """Leave the unit to the prolog: not enabled, not masked, and not running for a former owner."""
-    state = unit.get("UnitFileState", "")
-    if state.startswith("masked"):
-        _run(["systemctl", "unmask", job_state.UNIT], f"unmask {job_state.UNIT}", result, check)
-    elif state.startswith("enabled"):
-        _run(["systemctl", "disable", "--quiet", job_state.UNIT], f"disable {job_state.UNIT}", result, check)
-    if job_daemon.daemons() and job_state.state() is None:
-        _run(["systemctl", "stop", job_state.UNIT], f"stop {job_state.UNIT}, which no job started", result, check)
+    unit = state.UNIT
+    enabled = host.call("systemctl", "show", "--property=UnitFileState", "--value", unit).stdout
+    if enabled.startswith("masked"):
+        host.change(f"unmask {unit}", "systemctl", "unmask", unit)
+    elif enabled.startswith("enabled"):
+        host.change(f"disable {unit}", "systemctl", "disable", "--quiet", unit)
+    if daemon.daemons() and state.read_state() is None:
+        host.change(f"stop {unit}, which no job started", "systemctl", "stop", unit)
 
 
-def _unit() -> dict[str, str]:
-    done = child.run(["systemctl", "show", "--property=UnitFileState,ActiveState", job_state.UNIT], _TIMEOUT)
-    return dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-
-
-def _run(command: Sequence[str], change: str, result: Result, check: bool) -> None:
-    result.changes.append(change)
-    if check:
-        return
-    done = child.run(command, 120)
-    if done.rc != 0:
-        raise files.ImexError(
-            f"{' '.join(command)} failed ({(done.stderr.strip() or done.error or 'timed out')[:200]}); see the journal"
-            " of this tray."
-        )
-
-
-def _apply(desired_files: Mapping[str, tuple[str | None, int]], result: Result, check: bool) -> None:
+def _apply(desired_files: Mapping[str, tuple[str | None, int]], host: Host) -> None:
     """Write or remove files atomically. The wrappers, which Slurm runs, are written last and removed first."""
     names = sorted(desired_files, key=lambda name: (os.path.basename(name) == job_files.NAME, name))
     if all(text is None for text, _mode in desired_files.values()):
         names.reverse()
-    reload = False
+    changed = set()
     for name in names:
         text, mode = desired_files[name]
-        before = disk.read_text(name)
-        if text == before and (text is None or os.stat(name).st_mode & 0o7777 == mode):
-            continue
-        result.changes.append(f"{'remove' if text is None else 'write' if before is None else 'change'} {name}")
-        # The program is 200 kB of this collection's code, of which a diff is no use.
-        result.before[name] = _shown(name, before)
-        result.after[name] = _shown(name, text)
-        reload = reload or name == job_files.DROP_IN
-        if check:
-            continue
-        if text is None:
-            os.unlink(name)
-        else:
-            disk.write_text(name, text, mode)
-    if reload and not check:
-        _tidy(os.path.dirname(job_files.DROP_IN))
-        done = child.run(["systemctl", "daemon-reload"], _TIMEOUT)
-        if done.rc != 0:
-            raise files.ImexError(
-                f"systemctl daemon-reload failed ({done.stderr.strip()[:200] or 'timed out'}); see the journal."
-            )
-
-
-def _shown(name: str, text: str | None) -> str:
-    if text is not None and name == job_files.PROGRAM:
-        return f"sha256 {files.digest(text)}\n"
-    return text or ""
-
-
-def _tidy(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)  # only where it is empty
+        if host.file(name, None if text is None else text.encode(), mode=mode):
+            changed.add(name)
+    if job_files.DROP_IN in changed and not host.check:
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(job_files.DROP_IN))  # only where it is empty
+        host.require("systemctl", "daemon-reload")

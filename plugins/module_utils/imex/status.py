@@ -88,10 +88,7 @@ def parse_domain(text: str) -> Domain:
 
 
 def parse_row(text: str, number: int) -> tuple[str | None, dict[int, str]] | None:
-    """State and connections of one node in the output of -N with or without -j; None where it has no row.
-
-    A job's prolog calls this again and again, so it uses no regular expressions for JSON.
-    """
+    """State and connections of one node in the output of -N with or without -j; None where it has no row."""
     if not text.lstrip().startswith("{"):
         node = parse_table(text).nodes.get(number)
         return (node.state, node.connections) if node else None

@@ -18,7 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as gpu_facts
+from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, slurm_conf
 
 UNIT = "nvidia-imex.service"
 DAEMON = "nvidia-imex"
@@ -99,9 +102,7 @@ def _query_ctl(ctl: str, config_path: str, timeout: float) -> dict[str, child.Re
 
 
 def _addresses() -> list[str]:
-    from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import facts as fabric_facts
-
-    return [entry["address"] for entry in fabric_facts.addresses()[0]]
+    return [entry["address"] for entry in gpu_facts.addresses()[0]]
 
 
 def _changed_at(path: str) -> float | None:
@@ -156,9 +157,6 @@ def _driver_version() -> str | None:
     loaded = loaded_driver()
     if loaded:
         return loaded
-    from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-    from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvml
-
     try:
         return nvml.read(_SYSTEM_TIMEOUT).driver_version
     except NvlinkError:
@@ -231,8 +229,6 @@ def _channel_devices() -> list[dict[str, Any]]:
 
 
 def _slurm_gives_channels() -> bool:
-    from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import slurm_conf
-
     return slurm_conf.gives_channels()
 
 

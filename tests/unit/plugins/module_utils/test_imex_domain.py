@@ -94,7 +94,7 @@ def test_tls_files_are_readable_by_root_only() -> None:
 
 @pytest.mark.parametrize("owner", domain.OWNERS)
 def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
-    given = desire(owner=owner, tls=TLS, channels=[0], channel_count=64, job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
+    given = desire(owner=owner, tls=TLS, channels=[0], channel_count=64)
     texts = table(given)
     service = owner in domain.SERVICE_OWNERS
     for path in (domain.PROGRAM, domain.DROP_IN, domain.SOCKET_UNIT, domain.TMPFILES):
@@ -103,7 +103,6 @@ def test_each_owner_removes_the_files_of_the_others(owner: str) -> None:
     assert all((texts[path] is not None) == (service or owner == "job") for path in domain.TLS_FILES.values())
     assert (texts[domain.MODPROBE] is None) == (owner == "none")
     assert (texts[packages.APT_PIN] is not None) == (owner in ("domain", "host_managed", "job"))
-    assert ("/etc/slurm/prolog.d/50-nvlink.sh" in texts) == (owner != "job")
 
 
 @pytest.mark.parametrize(
@@ -195,13 +194,6 @@ def owned(*owners: str) -> dict[str, Any]:
 def test_two_owners_block_a_change(owners: list[str], owner: str, stops: bool) -> None:
     notes = domain.findings_of(desire(owner=owner), owned(*owners), None, "580.173.02")
     assert [note["code"] for note in notes] == (["imex_two_owners"] if stops else [])
-
-
-def test_the_prolog_of_the_role_is_no_second_owner() -> None:
-    facts = owned("prolog")
-    facts["owners"][0]["why"] = "/etc/slurm/prolog.d/50-nvlink.sh mentions nvidia-imex"
-    given = desire(job_files=["/etc/slurm/prolog.d/50-nvlink.sh"])
-    assert domain.findings_of(given, facts, None, "580.173.02") == []
 
 
 def test_without_a_drivers_version_nothing_is_installed() -> None:

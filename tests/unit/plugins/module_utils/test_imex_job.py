@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import marshal
 import os
 import shutil
 import socket
@@ -21,15 +20,14 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import own_source
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     files,
-    job,
-    job_failed,
     job_files,
-    job_state,
-    job_wait,
+    job_host,
     slurm_conf,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import daemon, failure, main, state, wait
 from ansible_collections.rackscale.nvlink.plugins.modules import imex_job
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,16 +74,16 @@ GOOD = {
 def test_shared_and_exclusive_trays_are_read_from_slurms_environment(
     environ: dict[str, str], shares: str | None, whole_blocks: bool
 ) -> None:
-    assert job_state.shares_its_trays(environ) == shares
-    assert job_state.holds_whole_blocks(environ) is whole_blocks
+    assert state.shares_its_trays(environ) == shares
+    assert state.holds_whole_blocks(environ) is whole_blocks
 
 
 @given(
     st.permutations([node for node, _line in TRAYS]).flatmap(lambda names: st.integers(0, 18).map(lambda n: names[:n]))
 )
 def test_every_tray_of_a_job_writes_the_same_list(names: list[str]) -> None:
-    settings = job_state.Settings("r01", TRAYS)
-    members = job_state.members_of(settings, [*names, "r02t01"])
+    settings = state.Settings("r01", TRAYS)
+    members = state.members_of(settings, [*names, "r02t01"])
     assert members == tuple(member for member in TRAYS if member[0] in names)
 
 
@@ -100,7 +98,7 @@ def test_scontrol_expands_a_nodelist_that_hostlist_cannot(
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     own = _job(SLURM_JOB_NODELIST=nodelist)
-    assert job._members(job_state.Settings("r01", TRAYS), own) == (TRAYS[0], TRAYS[1], TRAYS[16])
+    assert main._members(state.Settings("r01", TRAYS), own) == (TRAYS[0], TRAYS[1], TRAYS[16])
     assert (tmp_path / "called").exists() is called
     if called:
         assert (tmp_path / "called").read_text() == f"show hostnames {nodelist}\n"
@@ -108,40 +106,40 @@ def test_scontrol_expands_a_nodelist_that_hostlist_cannot(
 
 @given(
     st.builds(
-        job_state.Settings,
+        state.Settings,
         clique=st.text(max_size=9),
         members=st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), max_size=5).map(tuple),
-        policy=st.sampled_from(job_state.POLICIES),
-        scope=st.sampled_from(job_state.SCOPES),
+        policy=st.sampled_from(state.POLICIES),
+        scope=st.sampled_from(state.SCOPES),
         wait=st.floats(1, 3600),
         stop_wait=st.floats(1, 3600),
         channel0=st.booleans(),
         path=st.text(max_size=9),
     )
 )
-def test_settings_are_parsed_as_they_were_written(settings: job_state.Settings) -> None:
-    assert job_state.settings_of(job_files.render_settings(settings)) == settings
+def test_settings_are_parsed_as_they_were_written(settings: state.Settings) -> None:
+    assert state.settings_of(job_files.render_settings(settings)) == settings
 
 
 @given(st.text(max_size=99) | st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps))
 def test_invalid_settings_fail_with_one_sentence(text: str) -> None:
-    with pytest.raises(job_state.Failure, match="run the role on this tray"):
-        job_state.settings_of(text)
+    with pytest.raises(state.Failure, match="run the role on this tray"):
+        state.settings_of(text)
 
 
 @pytest.mark.parametrize("change", [{"policy": "hold"}, {"scope": "rack"}, {"wait": 0}, {"more": 1}, {"wait": "x"}])
 def test_settings_with_invalid_values_fail(change: dict[str, Any]) -> None:
-    data = {**json.loads(job_files.render_settings(job_state.Settings("r01", TRAYS))), **change}
-    with pytest.raises(job_state.Failure):
-        job_state.settings_of(json.dumps(data))
+    data = {**json.loads(job_files.render_settings(state.Settings("r01", TRAYS))), **change}
+    with pytest.raises(state.Failure):
+        state.settings_of(json.dumps(data))
 
 
 FIELDS = {"WorkDir": "/home/u", "JobName": "train", "BatchHost": "r01t01"}
 
 
-def _job(**environ: str) -> job_state.Job:
+def _job(**environ: str) -> state.Job:
     known = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "r01t01", "SLURM_JOB_NODELIST": "r01t[01-02]"}
-    return job_state.job_of({**known, "SLURM_JOB_USER": "u", **environ})
+    return state.job_of({**known, "SLURM_JOB_USER": "u", **environ})
 
 
 @pytest.mark.parametrize(
@@ -160,7 +158,7 @@ def _job(**environ: str) -> job_state.Job:
 def test_the_output_file_pattern_of_a_batch_job_is_expanded(
     pattern: str, fields: dict[str, str], expected: str | None
 ) -> None:
-    assert job_failed._expanded(pattern, _job(), {**FIELDS, **fields}) == expected
+    assert failure._expanded(pattern, _job(), {**FIELDS, **fields}) == expected
 
 
 def test_a_line_is_written_with_the_rights_of_the_jobs_user(tmp_path: Path) -> None:
@@ -176,14 +174,14 @@ def test_a_line_is_written_with_the_rights_of_the_jobs_user(tmp_path: Path) -> N
 
 
 def _append_through_a_link(folder: Path) -> None:
-    assert job_failed.child.call(job_failed._append, 5.0, str(folder / "own"), "new\n", "65534").value is True
+    assert failure.child.call(failure._append, 5.0, str(folder / "own"), "new\n", "65534").value is True
     assert (folder / "own").read_text() == "new\n"
     assert (folder / "own").stat().st_uid == 65534
     secret = folder / "root's"
     secret.write_text("old\n")
     link = folder / "link"
     link.symlink_to(secret)
-    reply = job_failed.child.call(job_failed._append, 5.0, str(link), "new\n", "65534")
+    reply = failure.child.call(failure._append, 5.0, str(link), "new\n", "65534")
     assert reply.value is None
     assert secret.read_text() == "old\n"
 
@@ -193,7 +191,7 @@ def test_only_listening_addresses_are_found() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        assert job._listening(["127.0.0.1", "127.0.0.2", "::1", "not an address"], port) == {"127.0.0.1"}
+        assert main._listening(["127.0.0.1", "127.0.0.2", "::1", "not an address"], port) == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -201,12 +199,12 @@ def test_a_connection_is_listed_on_the_side_that_made_it(family: socket.AddressF
     """Also with an IPv6 socket, as gRPC uses; the side that accepted lists none."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as link:
         port = server.getsockname()[1]
-        assert job_wait._connected_to(port) == set()
+        assert wait._connected_to(port) == set()
         link.connect(("127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1", port))
-        assert job_wait._connected_to(port) == {b"\x7f\x00\x00\x01"}
-        assert job_wait._connected_to(link.getsockname()[1]) == {b"\x7f\x00\x00\x01"}  # that of the server's own end
+        assert wait._connected_to(port) == {b"\x7f\x00\x00\x01"}
+        assert wait._connected_to(link.getsockname()[1]) == {b"\x7f\x00\x00\x01"}  # that of the server's own end
         before = time.monotonic()
-        job_wait._until_connected(["192.0.2.1"], before + 0.2)
+        wait._until_connected(["192.0.2.1"], before + 0.2)
         assert time.monotonic() - before >= 0.2
 
 
@@ -218,31 +216,31 @@ def test_no_wait_where_the_kernel_does_not_list_connections(
     monkeypatch: pytest.MonkeyPatch, name: str, value: int
 ) -> None:
     """As without its module tcp_diag: it returns an error, or there is no such socket."""
-    monkeypatch.setattr(job_wait, name, value)
-    assert job_wait._connected_to(50000) is None
+    monkeypatch.setattr(wait, name, value)
+    assert wait._connected_to(50000) is None
     before = time.monotonic()
-    job_wait._until_connected(["192.0.2.1"], before + 30)
+    wait._until_connected(["192.0.2.1"], before + 30)
     assert time.monotonic() - before < 10
 
 
 @pytest.mark.parametrize(
     ("full", "before", "hangs"),
     [
-        (30.0, job_wait._Status("ready", {1: "never_connected"}, ""), False),
-        (30.0, job_wait._Status(None, {}, ""), True),
-        (0.3, job_wait._Status("ready", {1: "never_connected"}, ""), True),
+        (30.0, wait._Status("ready", {1: "never_connected"}, ""), False),
+        (30.0, wait._Status(None, {}, ""), True),
+        (0.3, wait._Status("ready", {1: "never_connected"}, ""), True),
     ],
 )
 def test_a_ctl_call_cut_short_by_the_deadline_keeps_the_last_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: float, before: job_wait._Status, hangs: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: float, before: wait._Status, hangs: bool
 ) -> None:
     """The ctl is slow with an unreachable tray; it hangs only if it had its full time, or never answered before."""
     ctl = tmp_path / "nvidia-imex-ctl"
     ctl.write_text("#!/bin/sh\nexec sleep 60\n")
     ctl.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(job_wait, "_CTL_TIMEOUT", full)
-    observed = job_wait._query_ctl(0, 0.3, before)
+    monkeypatch.setattr(wait, "_CTL_TIMEOUT", full)
+    observed = wait._query_ctl(0, 0.3, before)
     assert ("gave no answer" in observed.problem) is hangs
     assert (observed == before) is not hangs
 
@@ -250,159 +248,218 @@ def test_a_ctl_call_cut_short_by_the_deadline_keeps_the_last_status(
 # --- Files.
 
 
-def test_the_program_runs_alone_and_compiles_once(tmp_path: Path) -> None:
-    parts = job_files.sources()
-    text = job_files.program(sys.executable, parts)
-    assert job_files.program(sys.executable, parts) == text
-    assert "import subprocess" not in "".join(parts[name] for name in job_files.first(parts))
-    text = text.replace(repr(job_state.RUN), repr(str(tmp_path / "run")))
-    program = tmp_path / "program"
-    program.write_text(text)
-    for _time in range(2):
-        done = subprocess.run(
-            [sys.executable, "-IS", program, "bogus"], capture_output=True, text=True, check=False, timeout=60
-        )
-        assert (done.returncode, done.stderr[:6]) == (2, "usage:"), done.stderr
-        assert len(list((tmp_path / "run").iterdir())) == 1
-    # By a user without write access, and with a broken cache of an earlier start.
-    next((tmp_path / "run").iterdir()).write_bytes(b"\x00broken")
-    done = subprocess.run(
-        [sys.executable, "-IS", program, "x"], capture_output=True, text=True, check=False, timeout=60
+@pytest.fixture
+def tray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a tray: paths of the installation are below it, systemctl does nothing, and no daemon runs."""
+    monkeypatch.setattr(daemon, "daemons", list)
+    for name in ("PROGRAM", "LIBRARY", "DROP_IN"):
+        monkeypatch.setattr(job_files, name, f"{tmp_path}{getattr(job_files, name)}")
+    for name in ("SETTINGS_FILE", "RUN"):
+        monkeypatch.setattr(state, name, f"{tmp_path}{getattr(state, name)}")
+    (tmp_path / "bin").mkdir()
+    _script(tmp_path / "bin" / "systemctl", "true")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    conf = "PrologFlags=Alloc\nProlog={0}/prolog.d/*\nEpilog={0}/epilog.d/*\n"
+    (tmp_path / "slurm.conf").write_text(conf.format(tmp_path))
+    return tmp_path
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def _present(tray: Path, check: bool = False, **options: Any) -> list[str]:
+    """Install the program; what changed."""
+    folders = {name: str(tray / name) for name in ("slurm.conf", "prolog.d", "epilog.d")}
+    given = dict(zip(("slurm_conf", "prolog_dir", "epilog_dir"), folders.values()))
+    host = Host(check)
+    assert job_host.present({**OPTIONS, "python": sys.executable, **given, **options}, host) == []
+    return host.changes
+
+
+def _absent(tray: Path, check: bool = False) -> list[str]:
+    host = Host(check)
+    folders = {name: str(tray / name.replace("_dir", ".d")) for name in ("prolog_dir", "epilog_dir")}
+    assert job_host.absent({"slurm_conf": str(tray / "none"), "force": False, **folders}, host) == []
+    return host.changes
+
+
+def _start(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [job_files.PROGRAM, *arguments], capture_output=True, text=True, check=False, timeout=60, **how
     )
-    assert done.returncode == 2, done.stderr
 
 
-def test_no_other_user_can_change_the_code_that_root_runs(tmp_path: Path) -> None:
-    """With an umask of 0, and with a cache that others could write or have written (where the test runs as root)."""
-    run_folder = tmp_path / "run"
-    text = job_files.program(sys.executable, job_files.sources())
-    program = tmp_path / "program"
-    program.write_text(text.replace(repr(job_state.RUN), repr(str(run_folder))))
-
-    def start() -> os.stat_result:
-        done = subprocess.run(
-            [sys.executable, "-IS", program, "x"], capture_output=True, text=True, check=False, timeout=60, umask=0
-        )
-        assert (done.returncode, done.stderr[:6], done.stdout) == (2, "usage:", ""), done.stderr
-        (cache,) = run_folder.iterdir()
-        return cache.stat()
-
-    assert (start().st_mode & 0o7777, run_folder.stat().st_mode & 0o7777) == (0o600, 0o755)
-    (cache,) = run_folder.iterdir()
-    hostile = marshal.dumps({name: compile("print('hostile')", name, "exec") for name in job_files.sources()})
-    own, nobody = os.geteuid(), 65534
-    foreign = [(0o644, nobody), (0o600, nobody)] if own == 0 else []
-    for mode, owner in ((0o666, own), (0o620, own), *foreign):
-        cache.write_bytes(hostile)
-        os.chmod(cache, mode)
-        os.chown(cache, owner, -1)
-        assert start().st_uid == own
-        assert cache.read_bytes() != hostile
-    cache.unlink()
-    (tmp_path / "planted").write_bytes(hostile)
-    cache.symlink_to(tmp_path / "planted")
-    start()
-    assert not cache.is_symlink()
+def _all_below(folder: Path) -> list[Path]:
+    return [folder, *folder.rglob("*")]
 
 
-def test_ansible_sends_every_part_with_the_module() -> None:
-    """The program is built on the tray, where only files that the module imports exist."""
+def test_the_program_is_installed_once_and_starts(tray: Path) -> None:
+    changes = _present(tray, check=True)
+    assert not list(tray.rglob("nvlink-imex-job"))
+    assert _present(tray) == changes
+    assert _present(tray) == []
+    assert (_start().returncode, _start().stderr[:6]) == (2, "usage:")
+    done = _start("prolog")
+    # It has read the settings, and gives one sentence without Slurm's environment.
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "'SLURM_JOB_ID' is not set; run this program from Prolog or Epilog of Slurm" in done.stderr
+    # Python has cached its byte code; it is that of the sources.
+    assert list((tray / "usr/local/lib").rglob("*.pyc"))
+    assert _present(tray) == []
+
+
+def test_a_start_imports_exactly_the_installed_modules_and_the_standard_library(tray: Path) -> None:
+    """Nothing is left to import after a failure, when the files may be of another version."""
+    _present(tray)
+    text = Path(job_files.PROGRAM).read_text()
+    assert text.count("sys.exit(main(") == 1
+    text = text[: text.index("sys.exit(main(")]
+    shown = "import json; print(json.dumps([(n, getattr(m, '__file__', None)) for n, m in sys.modules.items()]))"
+    done = subprocess.run(
+        [sys.executable, "-IS", "-c", text + shown], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = {name: file for name, file in json.loads(done.stdout) if file}
+    below = {file for file in loaded.values() if file.startswith(job_files.LIBRARY)}
+    (folder,) = Path(job_files.LIBRARY).iterdir()
+    assert {Path(file) for file in below} == set(folder.rglob("*.py"))
+    assert not [file for file in loaded.values() if "site-packages" in file or "dist-packages" in file]
+    late = [
+        (path.name, node.lineno)
+        for path in folder.rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ansible_collections")
+    ]
+    assert late == []
+
+
+def test_ansible_sends_every_module_of_the_program() -> None:
+    """The program is installed from the files that the module imports; no others exist on the tray."""
     found: set[str] = set()
-    waiting = list(job_files._imported(ast.parse(Path(imex_job.__file__).read_text())))
+    waiting = _imported(Path(imex_job.__file__).read_text())
     while waiting:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting += job_files._imported(ast.parse(own_source.read(name) or ""))
-    assert set(job_files.sources()) <= found
+            waiting += _imported(own_source.read(name) or "")
+    assert {name[: -len(".py")].replace("/", ".") for name in job_files.sources()} <= found
 
 
-def test_every_part_of_the_program_can_be_loaded(tmp_path: Path) -> None:
-    """The parts that only explain failures must be loadable after a failure."""
-    parts = job_files.sources()
-    text = job_files.program(sys.executable, parts).replace(repr(job_state.RUN), repr(str(tmp_path / "run")))
-    ending = "status = sys.modules[ENTRY]"
-    assert ending in text
-    imex = f"{job_files.PACKAGE}.imex"
-    assert f"{imex}.job_failed" not in job_files.first(parts)
-    loaded = f"sys.modules['{imex}.job_failed'].apply_policy; sys.modules['{imex}.job_daemon']._find_cause()"
-    loaded_all = f"{loaded}; print('loaded_all'); sys.exit(0)\n"
-    program = tmp_path / "program"
-    program.write_text(text.replace(ending, loaded_all + ending))
-    done = subprocess.run([sys.executable, "-IS", program], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout == "loaded_all\n", done.stderr
+def _imported(source: str) -> list[str]:
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.module]
+    names = [(str(node.module), f"{node.module}.{alias.name}") for node in nodes for alias in node.names]
+    return [full if full in sys.modules else module for module, full in names if "ansible_collections" in module]
 
 
-_PRINTS = """
-import sys
-PARTS = "PACKAGE.imex."
-job_state, status, files = (sys.modules[PARTS + name] for name in ("job_state", "status", "files"))
-sys.modules[PARTS + "job"].main
-given, answer, job_state.RUN = sys.argv[1:]
-settings = job_state.settings_of(given)
-found = [settings._asdict(), settings == job_state.Settings(*settings), settings._replace(policy="run").policy]
-found += [status.parse_row(answer, 3), status.parse_row(answer, 9)]
-found.append(files.Config("LOG_LEVEL=4\\n SERVER_PORT = 50010\\n").get("SERVER_PORT"))
-job_state.write_state({"job": "7", "clique": "r\\u00e4ck", "trays": ["a", "b"]})
-job_state.remove("/nonexistent/file")
-found.append(job_state.state())
-found.append([name for name in ("collections", "enum", "functools", "json", "re", "typing") if name in sys.modules])
-for wrong in ('{"clique": "x"}', given.replace("wait", "more"), "[1]", "{", "{} {}", "NaN", ""):
+def test_no_other_user_can_change_the_code_that_root_runs(tray: Path) -> None:
+    """Installed and started with an umask of 0, and repaired where others may write."""
+    before = os.umask(0)
     try:
-        job_state.settings_of(wrong)
-    except job_state.Failure:
-        found.append("rejected")
-found.append(sys.modules["PACKAGE.text"].summarize("abcdefg"))
-found.append(files.check_settings({"LOG_LEVEL": 3}))
-import json
-print(json.dumps(found))
-sys.exit(0)
-"""
+        _present(tray)
+        folder = Path(job_files.LIBRARY)
+        for cache in folder.rglob("__pycache__"):
+            shutil.rmtree(cache)
+        assert _start("task", umask=0).returncode == 0
+        assert list(folder.rglob("*.pyc"))
+        places = [*_all_below(folder), Path(job_files.PROGRAM)]
+        assert [place for place in places if place.stat().st_mode & 0o022] == []
+        own, nobody = os.geteuid(), 65534
+        version = next(folder.iterdir())
+        module = next(folder.rglob("main.py"))
+        cached = next(folder.rglob("main.*.pyc"))
+        wrong = [(folder, 0o020, own), (version, 0o002, own), (module, 0o002, own), (cached, 0o020, own)]
+        for place, bit, owner in (*wrong, *([(cached.parent, 0, nobody), (module, 0, nobody)] if own == 0 else [])):
+            place.chmod(place.stat().st_mode | bit)
+            os.chown(place, owner, -1)
+            assert _present(tray) == [f"write {version}"], place
+            assert [found for found in _all_below(folder) if found.stat().st_mode & 0o022] == []
+            assert {found.stat().st_uid for found in _all_below(folder)} == {own}
+    finally:
+        os.umask(before)
 
 
-def test_the_start_imports_little_and_parses_files_alike(tmp_path: Path) -> None:
-    """The program's replacements of typing, json and similar modules return the same, and none of them is imported."""
-    settings = job_state.Settings("r01", TRAYS, policy="requeue", wait=7.5)
-    row = {"status": "READY", "connections": {str(number): {"status": "CONNECTED"} for number in range(18)}}
-    answer = {"nodes": {"3": row, "4": {"status": "INIT_GPU"}}, "status": "UP"}
-    text = job_files.program(sys.executable, job_files.sources())
-    text = text.replace(repr(job_state.RUN), repr(str(tmp_path / "run")))
-    program = tmp_path / "program"
-    ending = "status = sys.modules[ENTRY]"
-    assert text.count(ending) == 1
-    program.write_text(text[: text.index(ending)] + _PRINTS.replace("PACKAGE", job_files.PACKAGE) + _behind(text))
-    given = [job_files.render_settings(settings), json.dumps(answer, indent=1), str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-IS", program, *given], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    known = {"job": "7", "clique": "r\u00e4ck", "trays": ["a", "b"]}
-    assert json.loads(done.stdout) == [
-        json.loads(json.dumps(settings._asdict())),
-        True,
-        "run",
-        ["ready", {str(number): "connected" for number in range(18)}],
-        None,
-        "50010",
-        known,
-        [],
-        *["rejected"] * 7,
-        "a, b, c, d, e and 2 more",
-        {"LOG_LEVEL": "3"},
-    ]
-    assert (tmp_path / "state.json").read_text() == json.dumps(known, sort_keys=True) + "\n"
+def test_the_user_of_a_job_can_run_the_task_prolog_and_changes_nothing(tray: Path) -> None:
+    """Installed with umask 077, and started with the user's own modules in PYTHONPATH and the current folder."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))  # other users cannot enter pytest's own
+    before = os.umask(0o077)
+    try:
+        library, program = Path(job_files.LIBRARY), Path(job_files.PROGRAM)
+        _present(tray, python="/usr/bin/python3")
+        os.umask(before)
+        folder.chmod(0o755)
+        text = program.read_text().replace(str(library), str(folder / "library"))
+        shutil.copytree(library, folder / "library")
+        (folder / "library").chmod(library.stat().st_mode & 0o7777)
+        (folder / "user").mkdir()
+        for name in ("json.py", "signal.py", "sitecustomize.py", "ansible_collections.py"):
+            (folder / "user" / name).write_text("print('hostile')")
+        observed = sorted((str(path), path.stat().st_mtime_ns) for path in _all_below(folder))
+        paths = {"PYTHONPATH": str(folder / "user"), "PYTHONHOME": str(folder / "user"), "HOME": str(folder / "user")}
+        done = subprocess.run(
+            ["/usr/bin/python3", "-IS", "-c", text, "task"],
+            cwd=folder / "user",
+            env={**paths, "SLURM_SCRIPT_CONTEXT": "prolog_task", "SLURM_JOB_ID": "7"},
+            user=65534,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert sorted((str(path), path.stat().st_mtime_ns) for path in _all_below(folder)) == observed
+    finally:
+        os.umask(before)
+        shutil.rmtree(folder)
 
 
-def _behind(program: str) -> str:
-    """The sources that follow the program's own lines."""
-    return program[program.index("\n#@ ") :]
+def test_a_new_version_replaces_the_program_when_it_is_complete(tray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version that a prolog may be starting from stays until the next one; a broken one is not used."""
+    _present(tray)
+    library, used = job_files.sources(), Path(job_files.PROGRAM).read_text()
+    folders = [Path(job_files.folder_of(library))]
+    main_file = next(name for name in library if name.endswith("prolog/main.py"))
+    monkeypatch.setattr(job_files, "sources", lambda: {**library, main_file: "import nothing_of_that_name\n"})
+    with pytest.raises(files.ImexError, match=r"cannot run the program .*nothing_of_that_name.*; set option python"):
+        _present(tray)
+    assert Path(job_files.PROGRAM).read_text() == used
+    assert list(Path(job_files.LIBRARY).iterdir()) == folders
+    for number in (1, 2):
+        version = {**library, main_file: f"{library[main_file]}# {number}\n"}
+        monkeypatch.setattr(job_files, "sources", lambda version=version: version)
+        folders.append(Path(job_files.folder_of(version)))
+        assert _present(tray) == [f"write {folders[-1]}", f"change {job_files.PROGRAM}"]
+        assert set(Path(job_files.LIBRARY).iterdir()) == set(folders[-2:])
+        assert _present(tray) == []
+
+
+@pytest.mark.parametrize("python", ["/nonexistent/python3", "/bin/false"])
+def test_a_python_that_cannot_run_the_program_is_an_error_and_nothing_is_left(tray: Path, python: str) -> None:
+    with pytest.raises(files.ImexError, match=f"^{python} cannot run the program .*; set option python"):
+        _present(tray, python=python)
+    assert not list(tray.rglob("50-nvlink-imex"))
+    assert not os.path.exists(job_files.PROGRAM)
+    assert not list(Path(job_files.LIBRARY).iterdir())
+
+
+def test_absent_leaves_nothing(tray: Path) -> None:
+    _present(tray)
+    expected = _absent(tray, check=True)
+    assert f"remove {job_files.LIBRARY}" in expected
+    assert _absent(tray) == expected
+    assert not [path for path in tray.rglob("*") if "nvlink" in path.name]
+    assert _absent(tray) == []
 
 
 def test_the_settings_file_has_the_trays_own_clique_only() -> None:
     want = job_files.desired_state(OPTIONS, GOOD)
-    made = job_files.files_of(want, {f"{job_files.PACKAGE}.imex.job": ""})
-    assert len(made[job_state.SETTINGS_FILE][0]) < 2500
-    assert job_state.settings_of(made[job_state.SETTINGS_FILE][0]).members == TRAYS
+    made = job_files.files_of(want, {"main.py": ""})
+    assert len(made[state.SETTINGS_FILE][0]) < 2500
+    assert state.settings_of(made[state.SETTINGS_FILE][0]).members == TRAYS
     assert "nvidia-imex" in made["/etc/slurm/prolog.d/50-nvlink-imex"][0]  # by which fabric_facts finds the owner
     assert made["/etc/slurm/epilog.d/50-nvlink-imex"][1] == 0o755
 

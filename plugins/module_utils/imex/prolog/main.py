@@ -3,10 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """IMEX per job: the program that Slurm runs as Prolog, Epilog and TaskProlog on a tray.
 
-The module imex_job packs this file with the files of module_utils that it imports. The prolog forms one IMEX domain of
-the job's trays in this tray's clique. The settings file names the members of the clique, so a prolog that succeeds
-runs two programs only (systemctl, nvidia-imex-ctl) and sends no request to slurmctld. Where the domain is not up in
-time, the policy decides about the job.
+The module imex_job copies this package, and the modules that it imports, to the tray. Each is imported at the top, so a
+program that has started is complete, also where its files are removed while it waits.
+
+The prolog forms one IMEX domain of the job's trays in this tray's clique. The settings file names the members of the
+clique, so a prolog that succeeds runs two programs only (systemctl, nvidia-imex-ctl) and sends no request to slurmctld.
+Where the domain is not up in time, the policy decides about the job.
 
 The state of the job's daemon is in RUN, which is cleared at boot. By it an epilog finds whether the daemon is of its
 own job: it may run twice, without a prolog, or after a prolog that was killed.
@@ -15,14 +17,21 @@ own job: it may run twice, without a prolog, or after a prolog that was killed.
 from __future__ import annotations
 
 import os
+import selectors
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child, hostlist
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_daemon import clear, start_daemon, stop_daemon
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import (
+    clear,
+    start_daemon,
+    stop_daemon,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.failure import apply_policy
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     CLIQUE,
     JOB,
     RUN,
@@ -38,16 +47,16 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state im
     log,
     members_of,
     note_path,
+    read_state,
     read_text,
     reason_of,
     remove,
     settings_of,
     shares_its_trays,
-    state,
     write_state,
     write_text,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_wait import wait_for_peers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.wait import wait_for_peers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 # Slurm runs prologs without PATH.
@@ -65,7 +74,7 @@ def prolog(settings: Settings, environ: Mapping[str, str]) -> None:
     members = _members(settings, job)
     with Lock(deadline):
         if len(members) < settings.min_trays or job.node not in dict(members):
-            if not shared and state() is not None:
+            if not shared and read_state() is not None:
                 clear(settings)  # left by a job whose epilog did not run
             return
         if shared:
@@ -132,9 +141,6 @@ def _check_clique(settings: Settings, members: Sequence[tuple[str, str]]) -> Non
 
 def _listening(addresses: Sequence[str], port: int) -> set[str]:
     """The addresses that accept a connection on the port; all are probed at once."""
-    import selectors
-    import socket
-
     found = set()
     with selectors.DefaultSelector() as selector:
         for address in addresses:
@@ -161,20 +167,18 @@ def _listening(addresses: Sequence[str], port: int) -> set[str]:
 
 def _channel0(settings: Settings) -> None:
     """Create channel0 with the major of this boot, open to every user, because the tray is this job's alone."""
-    from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot
-
     major = boot.major_of_channels(settings.proc_devices)
     if major is None:
         raise Failure("the driver has no IMEX channels; set NVreg_ImexChannelCount above 0 and reboot the tray")
     if boot.make_channels([0], major):
-        write_state({**(state() or {}), "channel0": True})
+        write_state({**(read_state() or {}), "channel0": True})
 
 
 def epilog(settings: Settings, environ: Mapping[str, str]) -> None:
     """Stop the job's daemon and remove its files; does nothing where the daemon is not of this job."""
     job = job_of(environ)
     with Lock(time.monotonic() + settings.stop_wait):
-        started = state()
+        started = read_state()
         if started is not None and started.get("job") == job.id:
             clear(settings)
     remove(note_path(job))
@@ -212,10 +216,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return 0
     try:
         if entry == "prolog":
-            # Imported only now: most prologs do not need it, and imports cost time.
-            from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import job_failed
-
-            return job_failed.apply_policy(settings, environ, failure)
+            return apply_policy(settings, environ, failure)
         log(f"job {environ.get('SLURM_JOB_ID')}: {failure}", warning=True)
     except Exception as error:  # as above; exit 1 drains the tray
         os.write(2, f"nvlink-imex-job: {failure}; and then {type(error).__name__}: {error}\n".encode())

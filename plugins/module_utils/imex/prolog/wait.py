@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -12,14 +13,14 @@ from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files, status
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_daemon import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import (
     cause,
     daemons,
     reconnect_peers,
     start_daemon,
     stop_daemon,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     DAEMON,
     PEER,
     Failure,
@@ -118,8 +119,6 @@ def _connected_to(port: int) -> set[bytes] | None:
 
     gRPC uses IPv6 sockets with mapped IPv4 addresses.
     """
-    import socket
-
     found = set()
     try:
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -135,8 +134,6 @@ def _connected_to(port: int) -> set[bytes] | None:
 
 def _sockets(family: int) -> Iterator[bytes]:
     """struct inet_diag_msg of each established TCP connection; OSError where the kernel does not support this."""
-    import socket
-
     order = sys.byteorder
     # struct inet_diag_req_v2: family, protocol, extensions, padding, states, and any socket.
     request = bytes((family, socket.IPPROTO_TCP, 0, 0)) + (1 << _ESTABLISHED).to_bytes(4, order) + bytes(48)

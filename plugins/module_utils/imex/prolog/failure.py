@@ -1,17 +1,18 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Apply the policy to a job whose IMEX domain failed, and notify its user. Imported only then."""
+"""Apply the policy to a job whose IMEX domain failed, and notify its user."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import time
 from collections.abc import Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_daemon import clear
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.daemon import clear
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     JOB,
     PEER,
     SLURM_TIMEOUT,
@@ -23,7 +24,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state im
     job_of,
     log,
     note_path,
-    state,
+    read_state,
     write_text,
 )
 
@@ -43,7 +44,7 @@ def apply_policy(settings: Settings, environ: Mapping[str, str], failure: Failur
     log(reason, warning=True)
     try:
         with Lock(time.monotonic() + 1):
-            started = state()
+            started = read_state()
             if started is not None and started.get("job") == job.id:
                 clear(settings)
     except Failure as second:
@@ -136,8 +137,6 @@ def _expanded(path: str, job: Job, fields: Mapping[str, str]) -> str | None:
 
 def _append(path: str, text: str, uid: str) -> bool:
     """Append in a child process with the rights of the job's user."""
-    import pwd
-
     user = pwd.getpwuid(int(uid))
     os.initgroups(user.pw_name, user.pw_gid)
     os.setgid(user.pw_gid)

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import syslog
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import child
+from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
 
 SETTINGS_FILE = "/etc/nvidia-imex/nvlink-job.json"
@@ -113,7 +115,7 @@ def members_of(settings: Settings, names: Sequence[str]) -> tuple[tuple[str, str
     return tuple(member for member in settings.members if member[0] in nodes)
 
 
-def state() -> dict[str, Any] | None:
+def read_state() -> dict[str, Any] | None:
     """The job whose daemon this program started: job, clique, trays and channel0; None where it started none."""
     text = read_text(os.path.join(RUN, "state.json"))
     if not text:
@@ -138,12 +140,12 @@ def note_path(job: Job) -> str:
 
 
 def write_text(path: str, text: str) -> None:
-    """Replace a file atomically."""
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        file.write(text)
-        os.fchmod(file.fileno(), 0o644)
-    os.replace(f"{path}.new", path)
+    """Replace a file in one step. It need not survive a power loss, which ends the job."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        atomic.write(path, text.encode(), 0o644, durable=False, follow=False)
+    except OSError as error:
+        raise Failure(f"{path} cannot be written ({error.strerror}); free space, or correct its folder") from None
 
 
 def remove(path: str) -> None:
@@ -166,8 +168,6 @@ class Lock:
         self._deadline = deadline
 
     def __enter__(self) -> None:
-        import fcntl
-
         os.makedirs(RUN, mode=0o755, exist_ok=True)
         self._file = os.open(os.path.join(RUN, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         while True:
@@ -187,8 +187,6 @@ class Lock:
 
 
 def log(text: str, warning: bool = False) -> None:
-    import syslog
-
     syslog.openlog("nvlink-imex-job", syslog.LOG_PID, syslog.LOG_DAEMON)
     syslog.syslog(syslog.LOG_ERR if warning else syslog.LOG_INFO, text)
     if warning:

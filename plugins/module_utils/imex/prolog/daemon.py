@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog.state import (
     DAEMON,
     RUN,
     SLURM_TIMEOUT,
@@ -20,10 +21,10 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.job_state im
     Settings,
     list_path,
     log,
+    read_state,
     read_text,
     reason_of,
     remove,
-    state,
 )
 
 _CAUSE_TIMEOUT = 12.0
@@ -63,7 +64,7 @@ def stop_daemon(settings: Settings, others: bool = True) -> None:
 
 
 def clear(settings: Settings) -> None:
-    started = state() or {}
+    started = read_state() or {}
     stop_daemon(settings, others=False)
     remove(files.PERSIST_FILE)
     remove(list_path())
@@ -98,8 +99,6 @@ def _name_of(pid: str) -> bytes:
 
 
 def reconnect_peers() -> None:
-    import signal
-
     for pid, own in daemons():
         if own:
             with contextlib.suppress(OSError):
@@ -113,8 +112,6 @@ def cause(otherwise: str) -> str:
 
 
 def _find_cause() -> str | None:
-    from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, survey
-
     read = survey.survey(timeout=2.0, prolog_files=())
     errors = [entry for entry in facts.assemble(read)["findings"] if entry["severity"] == "error"]
     general = ("imex_unit_failed", "imex_unit_down", "imex_not_ready", "imex_ctl_failed")
