@@ -3,16 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The time of a job's prolog until its IMEX domain is ready, against the same steps by hand, on the lab's trays (root).
 
-By hand: on every tray at once, write the list, start the unit and poll until the domain is up. Both run concurrently on
-all trays and on the same few CPUs, so the daemons' own start dominates. slurmctld's count of requests is read before
-and after the prologs and epilogs.
+By hand: on every tray at once, write the list, start the unit and poll until the domain is up. One tray has an idle
+processor; of more trays all share the same few, so the daemons' own start dominates. slurmctld's count of requests is
+read before and after the prologs and epilogs.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +29,7 @@ from nvlab import lab, packages, paths
 
 NAME = "imex"
 LAB = Path(__file__).resolve().parents[1] / "lab"
-SIZES = (4, 18)
+SIZES = (1, 4, 18)
 BY_HAND = """
 printf '%b' '{nodes}' > /etc/nvidia-imex/nodes_config.cfg
 systemctl start nvidia-imex
@@ -41,15 +43,17 @@ ALWAYS = {"MESSAGE_NODE_REGISTRATION_STATUS", "REQUEST_PING", "REQUEST_STATS_INF
 def table(rounds: int, sizes: Sequence[int] = SIZES) -> str:
     """The comparison as a Markdown table."""
     lines = [
-        "| trays of the job | by hand s | prolog s | ratio | aim | requests to slurmctld a job | aim |",
+        "| trays of the job | by hand s | prolog s | own s | aim | requests to slurmctld a job | aim |",
         "|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for size in sizes:
         with _trays(size) as (name, trays):
             hand, ours, requests = _measure(name, trays, rounds)
         # The minimum of each: other load can only add time.
-        ratio = min(ours) / min(hand)
-        lines.append(f"| {size} | {min(hand):.2f} | {min(ours):.2f} | {ratio:.2f} | <= 1.3 | {requests} | 0 |")
+        own = min(ours) - min(hand)
+        # More trays than processors share these, which real trays do not.
+        aim = "<= 0.2" if size == 1 else ""
+        lines.append(f"| {size} | {min(hand):.2f} | {min(ours):.2f} | {own:.2f} | {aim} | {requests} | 0 |")
     return "\n".join(lines)
 
 
@@ -57,7 +61,7 @@ def _measure(name: str, trays: dict[str, str], rounds: int) -> tuple[list[float]
     """(seconds by hand, seconds of the prolog, requests of all prologs and epilogs together)."""
     nodes = "".join(f"{address}\\n" for address in trays.values())
     names = list(trays)
-    nodelist = f"{names[0][:-2]}[{names[0][-2:]}-{names[-1][-2:]}]"
+    nodelist = f"{names[0][:-2]}[{names[0][-2:]}-{names[-1][-2:]}]" if len(names) > 1 else names[0]
     hand, ours = [], []
     requests = 0
     for number in range(rounds + 1):
@@ -114,14 +118,19 @@ def _trays(size: int) -> Iterator[tuple[str, dict[str, str]]]:
         packages.add(paths.state_of(name), standin.packages())
         apt = "DEBIAN_FRONTEND=noninteractive apt-get -qq"
         _on(name, list(trays), f"{apt} update && {apt} -y install nvidia-imex={standin.versions()[0]}-1")
-        settings = state.Settings("r01", tuple(trays.items()))
+        settings = state.Settings("r01", tuple(trays.items()), min_trays=1)
         want = job_files.DesiredState(settings, "/etc/slurm/prolog.d", "/etc/slurm/epilog.d", "/usr/bin/python3")
-        for path, (text, mode) in job_files.files_of(want, job_files.sources()).items():
-            for tray in trays:
-                enter = lab.enter(
-                    name, tray, ["sh", "-c", f"mkdir -p $(dirname {path}); cat > {path}; chmod {mode:o} {path}"]
-                )
-                subprocess.run(enter, input=text, text=True, check=True)
+        library = job_files.sources()
+        made = {f"{job_files.folder_of(library)}/{path}": (text, 0o644) for path, text in library.items()}
+        made.update(job_files.files_of(want, library))
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            for path, (text, mode) in made.items():
+                entry = tarfile.TarInfo(path.lstrip("/"))
+                entry.size, entry.mode = len(text.encode()), mode
+                archive.addfile(entry, io.BytesIO(text.encode()))
+        for tray in trays:
+            subprocess.run(lab.enter(name, tray, ["tar", "-xC", "/"]), input=packed.getvalue(), check=True)
         _on(name, list(trays), "systemctl daemon-reload")
         yield name, trays
     finally:
