@@ -219,8 +219,9 @@ class LogCursor:
         self.size = os.path.getsize(log) if log and os.path.exists(log) else 0
 
     def text(self) -> str:
-        with contextlib.suppress(OSError), open(self.log or os.devnull, "rb") as file:
-            file.seek(self.size)
+        with contextlib.suppress(OSError), open(self.log, "rb") as file:
+            # From the beginning where logrotate has put a new file there.
+            file.seek(self.size if os.path.getsize(self.log) >= self.size else 0)
             return file.read(1 << 20).decode("utf-8", "replace")
         return ""
 
@@ -260,7 +261,7 @@ def read(path: str) -> bytes | None:
     try:
         return atomic.read(path)
     except OSError as error:
-        raise HostError(f"{path} cannot be read ({error.strerror}): run as root.") from None
+        raise HostError(f"{path} cannot be read ({error.strerror}): correct its mode, or run as root.") from None
 
 
 def write(path: str, data: bytes, owner: str, mode: int, folder_mode: int = 0o755) -> None:

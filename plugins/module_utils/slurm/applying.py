@@ -9,12 +9,14 @@ Private to this collection; it may change in any release. Python 3.9, standard l
 
 from __future__ import annotations
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import difference
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import PREVIOUS, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import Plan, same_named
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import read_file, refresh
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import refresh
 
 
 def apply(plan: Plan) -> None:
@@ -67,7 +69,7 @@ def _topologies(plan: Plan, suffix: str) -> list[files.Topology]:
     """The topologies of the topology file or its copy; none where it cannot be read."""
     observed = plan.survey
     try:
-        data = read_file(observed.path + suffix)
+        data = host.read(observed.path + suffix)
         return files.parse((data or b"").decode("utf-8", "replace"), observed.style)
-    except SlurmError:
+    except NvlinkError:
         return []

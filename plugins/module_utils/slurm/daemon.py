@@ -38,6 +38,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import LogCursor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
@@ -123,14 +124,14 @@ class Transaction:
 
     def reconfigure(self) -> str:
         """Have slurmctld read its files; why it did not, in a clause."""
-        start = _size(self.log)
+        cursor = LogCursor(self.log)
         result = self.slurm.reconfigure()
         if result.rc == 0 and not result.timed_out:
             return ""
         gave_up = result.timed_out or "timed out" in result.stderr
         if gave_up and not self._wait():
             return f"slurmctld does not answer since scontrol reconfigure ({reason(result)})"
-        fatal = last_fatal(self.log, start)
+        fatal = last_fatal(cursor.text())
         if fatal:
             return f"slurmctld refused {self.what} ({fatal})"
         # Where scontrol gave up, what now runs decides.
@@ -225,22 +226,9 @@ def restart(timeout: float) -> bool:
     return result.rc == 0
 
 
-def _size(log: str) -> int:
-    try:
-        return os.path.getsize(log) if log else 0
-    except OSError:
-        return 0
-
-
-def last_fatal(log: str, start: int) -> str:
-    """The last fatal line since an earlier size of slurmctld's log, without its time; empty where there is none."""
-    try:
-        with open(log, "rb") as file:
-            file.seek(start if _size(log) >= start else 0)
-            text = file.read(1 << 20).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
-    lines = [line.partition("fatal: ")[2] for line in text.splitlines() if "fatal: " in line]
+def last_fatal(log: str) -> str:
+    """The last fatal message in lines of slurmctld's log; empty where there is none."""
+    lines = [line.partition("fatal: ")[2] for line in log.splitlines() if "fatal: " in line]
     # 24.11 may exit after a failed reconfigure; the reason is the line before that.
     lines = [line for line in lines if not line.startswith("assoc_mgr_lock: ")] or lines
     return lines[-1].strip()[:300] if lines else ""

@@ -13,6 +13,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, settings
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import difference
@@ -24,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import same_named
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import from_shown, read_file, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import from_shown, survey
 
 Finding = dict[str, Any]
 
@@ -34,7 +35,7 @@ def report(slurm: Slurm, conf_dir: str, name: str) -> dict[str, Any]:
     observed = survey(slurm, conf_dir, "auto")
     if not observed.running and observed.style == YAML:
         # 25.05 and later also read a topology.conf.
-        data = read_file(os.path.join(conf_dir, FILE_NAMES[CONF]))
+        data = host.read(os.path.join(conf_dir, FILE_NAMES[CONF]))
         observed = (
             replace(observed, style=CONF, file=data, twin=observed.file is not None) if data is not None else observed
         )

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, settings, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import (
@@ -24,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing i
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey, read_file
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 Finding = dict[str, Any]
@@ -318,10 +319,10 @@ def _managed(observed: Survey, needed: Mapping[str, str]) -> dict[str, bytes]:
     writes: dict[str, bytes] = {}
     if not lines and not observed.conf.includes_ours:
         return writes
-    if read_file(path) != text.encode():
+    if host.read(path) != text.encode():
         writes[path] = text.encode()
     if not observed.conf.includes_ours:
-        data = read_file(observed.conf.path) or b""
+        data = host.read(observed.conf.path) or b""
         # A relative name, since only such an include reaches configless nodes.
         writes[observed.conf.path] = (
             data + (b"" if data.endswith(b"\n") or not data else b"\n") + f"Include {INCLUDE_NAME}\n".encode()

@@ -31,6 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rehearsal_conf, rules, settings
@@ -49,7 +50,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox imp
     Timeout,
     run_inside,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey, read_file
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 Finding = dict[str, Any]
@@ -315,7 +316,7 @@ def rehearse(slurm: Slurm, candidate: Candidate, timeout: float) -> Rehearsal:
             accounting = rehearsal_conf.derive(
                 candidate.conf_dir, candidate.writes, blocks, topology, candidate.records, accounting=True
             )
-        saved = {name: read_file(os.path.join(candidate.state_dir, name)) for name in _RECORDS if candidate.users}
+        saved = {name: host.read(os.path.join(candidate.state_dir, name)) for name in _RECORDS if candidate.users}
 
         def work(sandbox: Sandbox) -> dict[str, Any]:
             return _work(sandbox, derived, bare, accounting, saved, candidate)

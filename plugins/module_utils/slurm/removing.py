@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, segments, tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import PREVIOUS, REMOVED, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
@@ -127,10 +128,5 @@ def apply(slurm: Slurm, conf_dir: str, removal: Removal, topology: str) -> None:
 
 
 def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise SlurmError(f"{path} cannot be read ({error.strerror}): correct its owner or mode.") from None
+    data = host.read(path)
+    return None if data is None else data.decode("utf-8", "surrogateescape")

@@ -18,6 +18,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf, read_slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
@@ -115,7 +116,7 @@ def survey(slurm: Slurm, conf_dir: str, requested_style: str) -> Survey:
     # The active controller does not report what a standby reads.
     if not acting and reads and os.path.realpath(reads) != os.path.realpath(conf_dir):
         raise SlurmError(f"slurmctld reads its files from {reads}, not {conf_dir}: set conf_dir to {reads}.")
-    file = read_file(os.path.join(conf_dir, FILE_NAMES[style]))
+    file = host.read(os.path.join(conf_dir, FILE_NAMES[style]))
     twin = os.path.exists(os.path.join(conf_dir, FILE_NAMES[CONF if style == YAML else YAML]))
     running, shown = slurm.topologies(version), slurm.shown()
     return Survey(slurm, conf_dir, version, style, conf, config, file, twin, running, shown, acting, stamps)
@@ -140,14 +141,3 @@ def refresh(observed: Survey) -> Survey:
     """Read again what runs; the files are not read again."""
     slurm = observed.slurm
     return replace(observed, config=slurm.config(), running=slurm.topologies(observed.version), shown=slurm.shown())
-
-
-def read_file(path: str) -> bytes | None:
-    """The bytes of a file, None where there is none; SlurmError where it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise SlurmError(f"{path} cannot be read ({error.strerror}): correct its owner or mode.") from None

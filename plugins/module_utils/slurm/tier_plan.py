@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
@@ -31,7 +32,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting import Records, Sacctmgr, Step
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey, read_file
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import DesiredTiers, Partition, Written
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
@@ -141,7 +142,7 @@ def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
         if pairs and pairs[0][0].lower() == "partitionname":
             foreign.setdefault(pairs[0][1].lower(), name)
         job_submit = lowered.get("jobsubmitplugins", job_submit)
-    file = read_file(os.path.join(conf_dir, tiers.INCLUDE_NAME))
+    file = host.read(os.path.join(conf_dir, tiers.INCLUDE_NAME))
     return TierSurvey(observed, running_partitions(slurm), slurm.nodes(), foreign, ours, job_submit, file)
 
 
@@ -257,7 +258,7 @@ def _files(made: TierPlan, written: Written, policy: Policy) -> None:
         line = f"Include {tiers.INCLUDE_NAME}"
         if policy.manage_conf:
             conf = survey.observed.conf.path
-            data = read_file(conf) or b""
+            data = host.read(conf) or b""
             end = b"" if data.endswith(b"\n") or not data else b"\n"
             made.writes[conf] = data + end + f"{line}\n".encode()
         else:
@@ -293,7 +294,7 @@ def _scripts(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
         )
         made.findings.append(finding("slurm_tier_segment_script", message))
         return {}
-    there = read_file(script)
+    there = host.read(script)
     if there is not None and not there.startswith(segments.HEADER.encode()):
         if segments.POLICY_NAME.encode() not in there:
             message = (
@@ -306,7 +307,7 @@ def _scripts(made: TierPlan, survey: TierSurvey) -> dict[str, str]:
         if there != text:
             made.writes[script] = text
     text = segments.policy_text(made.desired.segments, path).encode()
-    if read_file(path) != text:
+    if host.read(path) != text:
         made.writes[path] = text
     return {} if plugins else {"JobSubmitPlugins": "lua"}
 

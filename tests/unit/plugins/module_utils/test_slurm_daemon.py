@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_fake import FakeSlurm
@@ -46,23 +47,23 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_the_fatal_message_is_read_from_slurmctlds_log(tmp_path: Path) -> None:
     log = tmp_path / "slurmctld.log"
     log.write_text("[x] fatal: of yesterday\n")
-    start = log.stat().st_size
-    assert daemon.last_fatal(str(log), start) == ""
+    cursor = host.LogCursor(str(log))
+    assert daemon.last_fatal(cursor.text()) == ""
     with log.open("a") as file:
         file.write("[y] error: nothing\n[z] fatal: Invalid BlockSizes value: 30\n")
-    assert daemon.last_fatal(str(log), start) == "Invalid BlockSizes value: 30"
+    assert daemon.last_fatal(cursor.text()) == "Invalid BlockSizes value: 30"
     log.write_text("[x] fatal: rotated\n")
-    assert daemon.last_fatal(str(log), start) == "rotated"
-    assert daemon.last_fatal(str(tmp_path / "none"), 0) == ""
+    assert daemon.last_fatal(cursor.text()) == "rotated"
+    for path in ("", str(tmp_path / "none")):
+        assert host.LogCursor(path).text() == ""
 
 
-def test_the_reported_error_is_the_refused_setting_and_not_the_crash(tmp_path: Path) -> None:
-    log = tmp_path / "slurmctld.log"
+def test_the_reported_error_is_the_refused_setting_and_not_the_crash() -> None:
     dying = "[x] fatal: assoc_mgr_lock: pthread_rwlock_rdlock(): Resource deadlock avoided\n"
-    log.write_text(f"[x] fatal: failed to parse tres weights str 'a'\n{dying}")
-    assert daemon.last_fatal(str(log), 0) == "failed to parse tres weights str 'a'"
-    log.write_text(dying)
-    assert daemon.last_fatal(str(log), 0).startswith("assoc_mgr_lock")
+    assert daemon.last_fatal(f"[x] fatal: failed to parse tres weights str 'a'\n{dying}") == (
+        "failed to parse tres weights str 'a'"
+    )
+    assert daemon.last_fatal(dying).startswith("assoc_mgr_lock")
 
 
 @pytest.mark.parametrize(
