@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import Grant, Qos, parse_time
 
 _UNITS = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}  # of memory, in MiB
@@ -257,14 +257,14 @@ class Sacctmgr:
         result = self.slurm.call("sacctmgr", "-nP", "show", *arguments)
         if result.rc != 0 or result.timed_out:
             raise SlurmError(
-                f"slurmdbd does not answer ({_short(reason(result))}): start it and its database; nothing was changed."
+                f"slurmdbd does not answer ({_short(result.reason)}): start it and its database; nothing was changed."
             )
         return [line.split("|") for line in result.stdout.splitlines() if line.strip()]
 
     def run(self, arguments: Sequence[str]) -> str:
         """Run a changing command; its error, empty on success."""
         result = self.slurm.call("sacctmgr", "-i", "-Q", *arguments)
-        return "" if result.rc == 0 and not result.timed_out else _short(reason(result)) or "it failed"
+        return "" if result.rc == 0 and not result.timed_out else _short(result.reason) or "it failed"
 
     def records(self) -> Records:
         columns = ",".join(["Name", *(known.key for known in FIELDS), "Description"])

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 RESERVATION = "nvlink-benchmark-"
 CHANNELS = "/dev/nvidia-caps-imex-channels"
@@ -124,7 +124,7 @@ def run_on_block(
     )
     row: dict[str, Any] = {"block": block, "refused_reason": "", "placement": [], "programs": []}
     if created.rc != 0 or created.timed_out:
-        row["refused_reason"] = reason(created)
+        row["refused_reason"] = created.reason
         return row
     running: list[Job] = []
     try:
@@ -141,7 +141,7 @@ def run_on_block(
         deleted = slurm.call("scontrol", "delete", f"ReservationName={reservation}")
     if deleted.rc != 0:
         raise SlurmError(
-            f"The reservation {reservation} cannot be deleted ({reason(deleted).rstrip('.')}): run scontrol delete"
+            f"The reservation {reservation} cannot be deleted ({deleted.reason.rstrip('.')}): run scontrol delete"
             f" ReservationName={reservation}."
         )
     return row

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon impo
     stamps,
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 CONF, NODES, GRES, CGROUP = "slurm.conf", "nvlink_nodes.conf", "gres.conf", "cgroup.conf"
@@ -205,7 +205,7 @@ def _check_jobs(slurm: Slurm, before: Mapping[str, str], after: Mapping[str, str
     def jobs(option: str, names: set[str]) -> list[str]:
         shown = slurm.call("squeue", "--all", "--noheader", "--format=%A", f"--{option}={','.join(sorted(names))}")
         if shown.rc != 0 or shown.timed_out:
-            raise unanswered(names, reason(shown))
+            raise unanswered(names, shown.reason)
         return sorted(set(shown.stdout.split()))
 
     nodes = set(hardware.parse_nodes(before.get(NODES, ""))) - set(hardware.parse_nodes(after[NODES]))
@@ -265,14 +265,14 @@ def _register(host: Host, slurm: Slurm, cluster: str) -> None:
         time.sleep(0.5)
     if shown.rc != 0 or shown.timed_out:
         raise SlurmError(
-            f"slurmdbd does not answer ({reason(shown).rstrip('.')}): start it, or correct accounting_host."
+            f"slurmdbd does not answer ({shown.reason.rstrip('.')}): start it, or correct accounting_host."
         )
     if cluster.lower() in shown.stdout.lower().split():
         return
     host.changes.append(f"cluster {cluster} added to slurmdbd")
     added = slurm.call("sacctmgr", "--immediate", "add", "cluster", cluster)
     if added.rc != 0:
-        raise SlurmError(f"slurmdbd refuses the cluster {cluster} ({reason(added).rstrip('.')}): read its log.")
+        raise SlurmError(f"slurmdbd refuses the cluster {cluster} ({added.reason.rstrip('.')}): read its log.")
 
 
 def _missing(slurm: Slurm, texts: Mapping[str, str]) -> list[str]:

@@ -40,7 +40,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, ch
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import LogCursor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 UNIT = "slurmctld.service"
@@ -130,12 +130,12 @@ class Transaction:
             return ""
         gave_up = result.timed_out or "timed out" in result.stderr
         if gave_up and not self._wait():
-            return f"slurmctld does not answer since scontrol reconfigure ({reason(result)})"
+            return f"slurmctld does not answer since scontrol reconfigure ({result.reason})"
         fatal = last_fatal(cursor.text())
         if fatal:
             return f"slurmctld refused {self.what} ({fatal})"
         # Where scontrol gave up, what now runs decides.
-        return "" if gave_up else f"scontrol reconfigure failed ({reason(result)})"
+        return "" if gave_up else f"scontrol reconfigure failed ({result.reason})"
 
     def settle(self) -> str:
         """Wait until slurmctld runs what was written; the problem in a clause if it does not in time."""

@@ -23,7 +23,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 # The prefix of every reason that this collection sets; nodes with another reason stay drained.
 OURS = "nvlink: "
@@ -172,7 +172,7 @@ def _test_and_resume(slurm: Slurm, names: Sequence[str], test: Test, known: Mapp
     )
     if made.rc != 0:
         raise SlurmError(
-            f"The reservation for the test of {fold(names)} cannot be created ({reason(made).rstrip('.')}): allow root"
+            f"The reservation for the test of {fold(names)} cannot be created ({made.reason.rstrip('.')}): allow root"
             " to create reservations, or test by hand; the nodes stay drained."
         )
     failed = dict.fromkeys(names, "its test did not end")
@@ -185,7 +185,7 @@ def _test_and_resume(slurm: Slurm, names: Sequence[str], test: Test, known: Mapp
             if ran.rc == 0:
                 del failed[name]
             else:
-                failed[name] = f"its test {test.command[0]} failed ({reason(ran).rstrip('.')})"
+                failed[name] = f"its test {test.command[0]} failed ({ran.reason.rstrip('.')})"
     finally:
         if failed:
             _update(slurm, sorted(failed), "state=drain", f"reason={UNPROVEN}")
@@ -244,6 +244,6 @@ def _update(slurm: Slurm, names: Sequence[str], *settings: str) -> None:
     done = slurm.call("scontrol", "update", f"nodename={fold(names)}", *settings)
     if done.rc != 0 or done.timed_out:
         raise SlurmError(
-            f"scontrol update of {fold(names)} to {settings[0]} failed ({reason(done).rstrip('.')}): check that"
+            f"scontrol update of {fold(names)} to {settings[0]} failed ({done.reason.rstrip('.')}): check that"
             " slurmctld runs and that this user is a Slurm operator."
         )

@@ -86,7 +86,7 @@ class Slurm:
         result = self.call("scontrol", *arguments)
         if result.rc != 0 or result.timed_out:
             raise SlurmError(
-                f"scontrol {' '.join(arguments)} failed ({reason(result)}): check that slurmctld runs and answers."
+                f"scontrol {' '.join(arguments)} failed ({result.reason}): check that slurmctld runs and answers."
             )
         return result.stdout
 
@@ -139,9 +139,7 @@ class Slurm:
         result = self.call("scontrol", "show", "topology")
         # It exits with 0 and prints an error where slurmctld does not answer (24.11, 26.05).
         if result.timed_out or "slurm_load_topo error" in result.stderr:
-            raise SlurmError(
-                f"scontrol show topology failed ({reason(result)}): check that slurmctld runs and answers."
-            )
+            raise SlurmError(f"scontrol show topology failed ({result.reason}): check that slurmctld runs and answers.")
         return files.parse_show_topology(result.stdout) if result.rc == 0 else []
 
     def controllers(self) -> list[tuple[str, bool]]:
@@ -160,7 +158,7 @@ class Slurm:
         """The jobs that have nodes allocated."""
         result = self.call("squeue", "-a", "-h", "-t", "R,S,CF,CG,SI,SO", "-o", "%A|%u|%P|%N")
         if result.rc != 0 or result.timed_out:
-            raise SlurmError(f"squeue failed ({reason(result)}): check that slurmctld runs and answers.")
+            raise SlurmError(f"squeue failed ({result.reason}): check that slurmctld runs and answers.")
         found = []
         for line in result.stdout.splitlines():
             number, _bar, rest = line.strip().partition("|")

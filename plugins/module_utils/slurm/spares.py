@@ -20,7 +20,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import e
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, nodes
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.nodes import Node
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 PREFIX = "nvlink_spare_"
 # A node whose state has one of these flags runs no new job, in a reservation or not.
@@ -132,6 +132,6 @@ def _call(slurm: Slurm, *arguments: str) -> None:
     done = slurm.call("scontrol", *arguments)
     if done.rc != 0 or done.timed_out:
         raise SlurmError(
-            f"scontrol {' '.join(arguments[:2])} failed ({reason(done).rstrip('.')}): check that this user may create"
+            f"scontrol {' '.join(arguments[:2])} failed ({done.reason.rstrip('.')}): check that this user may create"
             " reservations, and that no other reservation contains these trays."
         )

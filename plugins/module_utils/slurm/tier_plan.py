@@ -31,7 +31,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
 )
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting import Records, Sacctmgr, Step
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm, reason
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import DesiredTiers, Partition, Written
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
@@ -533,7 +533,7 @@ def _jobs(made: TierPlan) -> Iterator[Finding]:
         return
     result = made.survey.observed.slurm.call("squeue", "-a", "-h", "-p", ",".join(removed), "-o", "%A %u %P")
     if result.rc != 0 or result.timed_out:
-        raise SlurmError(f"squeue failed ({reason(result)}): start slurmctld, or see why it does not answer.")
+        raise SlurmError(f"squeue failed ({result.reason}): start slurmctld, or see why it does not answer.")
     jobs = [line.split() for line in result.stdout.splitlines() if len(line.split()) == 3]
     if jobs:
         listed = summarize((f"job {job} of {user} in {partition}" for job, user, partition in jobs), limit=3)
