@@ -130,7 +130,7 @@ def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
     job_submit = None
     lines = files.conf_lines(
         os.path.join(conf_dir, "slurm.conf"),
-        lambda path: (read_file(path) or b"").decode("utf-8", "replace"),
+        lambda path: (host.read(path) or b"").decode("utf-8", "replace"),
         skip=(tiers.INCLUDE_NAME,),
     )
     for name, line in lines:
