@@ -31,7 +31,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     signature,
     storage,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.gates import too_old
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import (
     Answer,
     Merged,
@@ -46,15 +45,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Observation,
     State,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
-    Placement,
-    decided,
-    mark_accepted,
-    mark_pending,
-    merge_pending,
-    place,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import merge_pending
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Earlier, Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted, mark_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
@@ -243,7 +237,7 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
     observations = merged.observations
     targets = {observation.tray for observation in observations}
 
-    def place_on(fabric: Fabric) -> Placement:
+    def place_on(fabric: Fabric, earlier: Earlier | None = None) -> Placement:
         placement = place(
             fabric,
             files.state,
@@ -254,6 +248,7 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
             merged.findings,
             merged.blocks,
             merged.unclaimed,
+            earlier,
         )
         if files.differ(placement.fabric):
             # The file that is to be written must be valid.
@@ -267,11 +262,15 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
         result = _accepted_by_gates(files, placement)
     else:
         last = files.last_proposal()
-        placement = _merge_with_pending(files, last, placement, targets, place_on, policy)
+        placement = _merge_with_pending(files, last, placement, targets, place_on)
         differs = files.differ(placement.fabric)
-        result = _left_for_review(files, last, placement, refusals, policy) if differs else _unchanged(files)
+        result = _left_for_review(files, last, placement, refusals) if differs else _unchanged(files)
     is_pending = result["proposal_file"] is not None
-    state = mark_pending(placement, files.fabric) if is_pending else mark_accepted(placement.state, placement.fabric)
+    state = (
+        mark_pending(placement.state, placement.fabric, placement.changes, files.fabric)
+        if is_pending
+        else mark_accepted(placement.state, placement.fabric)
+    )
     result["changed"] |= files.state is None or files.state.fingerprint() != state.fingerprint()
     files.write_state(state)
     summary = _summary(placement.fabric, state, placement.changes)
@@ -297,8 +296,7 @@ def _merge_with_pending(
     last: proposal.Proposal | None,
     placement: Placement,
     targets: Collection[str],
-    place_on: Callable[[Fabric], Placement],
-    policy: Policy,
+    place_on: Callable[[Fabric, Earlier], Placement],
 ) -> Placement:
     """The placement, merged with the changes of the pending proposal for trays that are not targets of this run.
 
@@ -313,19 +311,8 @@ def _merge_with_pending(
             pending = fabric_file.parse(last.data, files.path)
             combined = merge_pending(fabric, pending, targets)
             fabric_file.check(combined.as_dict(), files.path)
-            both = place_on(combined)
-            changes = [*earlier, *both.changes]
-            others = {change["tray"] for change in earlier}
-            # The gates check all pending changes together.
-            step = replace(
-                both.step,
-                previous=fabric,
-                changes=changes,
-                mixed=others.intersection(last.mixed).union(both.step.mixed),
-                old=others.intersection(last.old),
-            )
             overridden = [row for row in pending.overrides if row not in fabric.overrides]
-            return decided(replace(both, changes=changes, step=step), policy, overridden)
+            return place_on(combined, Earlier(fabric, earlier, last.mixed, last.old, overridden))
     return placement
 
 
@@ -358,7 +345,6 @@ def _left_for_review(
     last: proposal.Proposal | None,
     placement: Placement,
     refusals: list[Finding],
-    policy: Policy,
 ) -> Result:
     """Write the proposal, unless the pending one is the same; with accept=gates an objection fails the task."""
     new = proposal.propose(
@@ -367,8 +353,8 @@ def _left_for_review(
         placement.changes,
         placement.objections,
         files.now,
-        placement.step.mixed,
-        too_old(placement.step, policy),
+        placement.mixed,
+        placement.old,
     )
     repeated = last is not None and new.repeats(last)
     if last and repeated:

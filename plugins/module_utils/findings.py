@@ -293,7 +293,7 @@ CATALOGUE: dict[str, Entry] = {
         "a source has observations of fewer trays than min_answer percent, the fabric file is kept",
         "restore the trays or the source, then run the playbook discover",
     ),
-    # Placement: plugin_utils/fabric/placement.py.
+    # Placement: plugin_utils/fabric, the steps of placement.py.
     "acceptance_pending": Entry(
         INFO,
         "a tray is observed in a position that is proposed and not accepted yet",

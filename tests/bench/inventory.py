@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 from measure import Cost, interleaved
 

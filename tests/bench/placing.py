@@ -13,7 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Fabric, Placement, Policy, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover
 
 NAME = "placement"

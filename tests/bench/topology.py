@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.simulation import discover

@@ -13,8 +13,9 @@ import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, mark_accepted, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import GATES, Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex, render, slurm
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts

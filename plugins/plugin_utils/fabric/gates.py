@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Gates that stop a placement from being accepted without review, and findings about domains and cliques.
+"""Last step of a placement: gates that stop its acceptance without review, and findings about domains and cliques.
 
 A gate or a finding is one function and a row in its table. A gate's name is the code of its finding.
 """
@@ -54,29 +54,36 @@ class Step:
         return [change["tray"] for change in self.changes if change["kind"] in kinds]
 
 
-def decide(
-    step: Step, policy: Policy, pending: Collection[Mapping[str, Any]] = ()
-) -> tuple[list[Finding], list[dict[str, Any]]]:
-    """Check all gates: the findings of those that object, and a row for the fabric file for each overridden one.
+@dataclass(frozen=True)
+class Verdict:
+    """The result of all gates.
+
+    objections: findings of those that object. overridden: a row for the fabric file for each gate that would object.
+    old: trays whose place changes by an observation older than max_age. findings: about domains, cliques and clusters.
+    """
+
+    objections: list[Finding]
+    overridden: list[dict[str, Any]]
+    old: list[str]
+    findings: list[Finding]
+
+
+def check(step: Step, trays: TrayStates, policy: Policy, pending: Collection[Mapping[str, Any]] = ()) -> Verdict:
+    """Check all gates, and the next fabric as a whole.
 
     pending: override rows of the pending proposal. Each applies to exactly the same objection; an objection that has
     changed since must be overridden again.
     """
-    rows = [row for gate in _GATES for row in gate(step, policy)]
     accepted = {(row["gate"], row["what"]): dict(row) for row in pending}
     objections, overridden = [], []
-    for row in rows:
+    for row in (row for gate in _GATES for row in gate(step, policy)):
         before = accepted.get((row["code"], row["message"]))
         if before or row["code"] in policy.override:
             overridden.append(before or {"gate": row["code"], "when": step.now, "what": row["message"]})
         else:
             objections.append(row)
-    return objections, overridden
-
-
-def fleet_findings(fabric: Fabric, trays: TrayStates, policy: Policy) -> list[Finding]:
-    """Findings about domains, cliques and clusters as a whole."""
-    return [row for check in _CHECKS for row in check(fabric, trays, policy)]
+    findings = [row for of_fleet in _CHECKS for row in of_fleet(step.fabric, trays, policy)]
+    return Verdict(objections, overridden, _old(step, policy), findings)
 
 
 # --- gates ---
@@ -166,7 +173,7 @@ def _unknown(step: Step, policy: Policy) -> Iterator[Finding]:
 
 
 def _too_old(step: Step, policy: Policy) -> Iterator[Finding]:
-    old = too_old(step, policy)
+    old = _old(step, policy)
     if old:
         message = (
             f"The observations that change the places of {summarize(old)} are older than max_age, {policy.max_age:g} "
@@ -175,7 +182,7 @@ def _too_old(step: Step, policy: Policy) -> Iterator[Finding]:
         yield finding("source_too_old", message)
 
 
-def too_old(step: Step, policy: Policy) -> list[str]:
+def _old(step: Step, policy: Policy) -> list[str]:
     """The trays whose place changes by an observation older than max_age."""
     if policy.max_age is None:
         return []

@@ -21,7 +21,9 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     Tray,
     TrayState,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, mark_pending, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_pending
 
 FORMAT = 4
 """Format of cached answers; to be raised with every change of Observation, Address or Finding."""
@@ -52,7 +54,7 @@ def overlaid(
 ) -> tuple[Fabric, State]:
     """Every tray in its accepted place, with the state that is observed now."""
     placed = place(fabric, state, observations, [row.tray for row in observations], now, Policy())
-    return fabric, _counted(mark_pending(placed, fabric), observations)
+    return fabric, _counted(mark_pending(placed.state, placed.fabric, placed.changes, fabric), observations)
 
 
 def _domain_names(uuids: Collection[str]) -> dict[str, str]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NotRequired, TypedDict
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+
 SCHEMA_VERSION = 1
 
 Identity = tuple[str, int]
@@ -301,6 +303,11 @@ class SourceResult:
     findings: list[Finding] = field(default_factory=list)
     # Name and position of every block of a running Slurm, blocks without nodes included.
     blocks: tuple[tuple[str, int], ...] = ()
+
+
+def tray_finding(tray: str, code: str, what: str, remedy: str) -> Finding:
+    """A finding about a tray: `Tray NAME <what>; <remedy>.`"""
+    return finding(code, f"Tray {tray} {what}; {remedy}.", tray=tray)
 
 
 def natural_key(name: str) -> tuple[list[str | int], str]:

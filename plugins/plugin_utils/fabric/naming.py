@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Assign names and positions to domains, cliques and blocks: once, stable, never reused."""
+"""Second step of a placement: names of domains and cliques, assigned once, stable, never reused. Pure."""
 
 from __future__ import annotations
 
@@ -9,87 +9,124 @@ import itertools
 import string
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import cast
+from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
+    finding,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import (
+    Claims,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
-    Block,
-    Clique,
-    Clusters,
     Domain,
     Fabric,
     Finding,
     Identity,
-    SlurmCluster,
-    Tray,
     natural_sorted,
+    tray_finding,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
+    Policy,
 )
 
 Attached = tuple[Identity, str | None]
 """The clique of an attached tray, and its chassis serial."""
 
-Running = tuple[str, int]
-"""Name and position of a block of a running Slurm."""
+Chassis = set[tuple[str, str]]
+"""(cluster UUID, chassis serial)."""
 
 
-class Register:
-    """All domains and cliques that ever had a name. None is removed, so no name or position is reused."""
+@dataclass(frozen=True)
+class Names:
+    """The names of a run. None is removed, so no name is reused.
+
+    domains: all that ever had a name; new ones without chassis and size. cliques: new clique -> (domain, clique ID).
+    places: claimed tray -> clique. chassis: those that a domain has or gets.
+    """
+
+    domains: dict[str, Domain]
+    cliques: dict[str, tuple[str, int]]
+    places: dict[str, str]
+    chassis: Chassis
+    findings: list[Finding]
+
+
+def assign(previous: Fabric, claims: Claims, policy: Policy) -> Names:
+    """Name the domains and cliques that have no name yet, in the order of the trays."""
+    chassis, findings = _confirmed_chassis(previous, claims)
+    register = _Register(previous, _suggested(previous, claims, policy))
+    attached = ((claims.identity(name), claim.chassis_serial) for name, claim in claims.trays.items())
+    register.name((identity, serial if (identity[0], serial) in chassis else None) for identity, serial in attached)
+    places = {name: register.clique_of[claims.identity(name)] for name in claims.trays}
+    return Names(register.domains, register.cliques, places, chassis, [*findings, *register.findings])
+
+
+def _suggested(previous: Fabric, claims: Claims, policy: Policy) -> dict[str, str]:
+    """Cluster UUID or chassis serial -> name of a new domain: the site's, else that under which it expects the trays.
+
+    A domain whose trays are expected under several names, or under one that is in use, has none of the latter.
+    """
+    racks: dict[str, set[str]] = defaultdict(set)
+    for name in claims.trays.keys() & policy.racks.keys():
+        racks[claims.identity(name)[0]].add(policy.racks[name])
+    names = dict(policy.domain_names)
+    taken = {*_used(previous), *names.values()}
+    for uuid, expected in racks.items():
+        if len(expected) == 1 and taken.isdisjoint(expected):
+            names.setdefault(uuid, *expected)
+    return names
+
+
+def _used(fabric: Fabric) -> set[str]:
+    return {*fabric.domains, *fabric.cliques, *(clique["block"]["name"] for clique in fabric.cliques.values())}
+
+
+def _confirmed_chassis(previous: Fabric, claims: Claims) -> tuple[Chassis, list[Finding]]:
+    """The chassis that a domain has or gets, and findings about the others.
+
+    Two trays must report a chassis that the domain does not have, so that no single tray can add one. A domain without
+    a serial takes those of single trays if no two of them agree, as in a rack of one tray.
+    """
+    known = {(row["cluster_uuid"], serial) for row in previous.domains.values() for serial in row["chassis_serials"]}
+    reported: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, claim in claims.trays.items():
+        if claim.chassis_serial:
+            reported[claims.identity(name)[0]][claim.chassis_serial] += 1
+    confirmed = set(known)
+    for uuid, serials in reported.items():
+        several = {serial for serial, trays in serials.items() if trays > 1}
+        first = not several and not any(domain == uuid for domain, _serial in known)
+        confirmed.update((uuid, serial) for serial in (serials if first else several))
+    findings = []
+    for name, claim in claims.trays.items():
+        if claim.chassis_serial and (claims.identity(name)[0], claim.chassis_serial) not in confirmed:
+            what = f"alone in its NVLink domain reports the chassis {claim.chassis_serial}"
+            remedy = "check its place and its baseboard controller"
+            findings.append(tray_finding(name, "chassis_unconfirmed", what, remedy))
+    return confirmed, findings
+
+
+class _Register:
+    """All domains and cliques that ever had a name."""
 
     def __init__(self, fabric: Fabric, domain_names: Mapping[str, str]) -> None:
         self.domains: dict[str, Domain] = dict(fabric.domains)
-        self.cliques: dict[str, Clique] = dict(fabric.cliques)
-        self.findings: list[Finding] = []
-        self._domain_names = dict(domain_names)
-        self._domain_of = {domain["cluster_uuid"]: name for name, domain in fabric.domains.items()}
-        self._clique_of = {
+        self.cliques: dict[str, tuple[str, int]] = {}
+        self.clique_of = {
             (fabric.domains[clique["domain"]]["cluster_uuid"], clique["clique_id"]): name
             for name, clique in fabric.cliques.items()
         }
-        blocks = [clique["block"] for clique in fabric.cliques.values()]
-        self._used = {*fabric.domains, *fabric.cliques, *(block["name"] for block in blocks)}
-        self._positions_used = {block["position"] for block in blocks}
-        self._block_names = {block["name"] for block in blocks}
-        self._reserved = fabric.reserved_blocks
-        self._block_names.update(self._reserved)
-        self._positions = itertools.count(1 + max((*self._positions_used, *self._reserved.values()), default=-1))
-        self._adopted: dict[Identity, tuple[str, int]] = {}
+        self.findings: list[Finding] = []
+        self._domain_names = domain_names
+        self._domain_of = {domain["cluster_uuid"]: name for name, domain in fabric.domains.items()}
+        self._used = _used(fabric)
 
-    def suggest(self, names: Mapping[str, str]) -> None:
-        """Suggest names by cluster UUID, for domains that the site does not name; a name in use is ignored."""
-        taken = {*self._used, *self._domain_names.values()}
-        for uuid, name in names.items():
-            if name not in taken:
-                self._domain_names.setdefault(uuid, name)
-
-    def adopt(self, blocks: Mapping[Identity, tuple[str, int]], reserved: Iterable[tuple[str, int]]) -> None:
-        """Assign blocks of a running Slurm to new cliques, where the block's name and position are free.
-
-        reserved: all blocks of that Slurm; no other clique gets their names or positions.
-        """
-        self._adopted = dict(blocks)
-        running = list(reserved)
-        self._block_names.update(name for name, _position in running)
-        positions = {*self._positions_used, *self._reserved.values(), *(position for _name, position in running)}
-        self._positions = itertools.count(1 + max(positions, default=-1))
-        own = [clique["block"] for clique in self.cliques.values()]
-        self._adopted = {
-            identity: block for identity, block in self._adopted.items() if _is_free(block, own, self._reserved)
-        }
-
-    def reserve(self, unclaimed: Iterable[Running]) -> dict[str, int]:
-        """The blocks without a clique: those reserved before, and the unclaimed ones of a running Slurm."""
-        return reserved_blocks([clique["block"] for clique in self.cliques.values()], self._reserved, unclaimed)
-
-    def clique_of(self, identity: Identity) -> str:
-        """The name of a registered clique."""
-        return self._clique_of[identity]
-
-    def register(self, trays: Iterable[Attached]) -> None:
+    def name(self, trays: Iterable[Attached]) -> None:
         """Name the domains and cliques that have no name yet, in the order of the trays."""
         cliques: dict[str, dict[Identity, None]] = defaultdict(dict)
         serials: dict[str, set[str]] = defaultdict(set)
         for identity, serial in trays:
-            if identity not in self._clique_of:
+            if identity not in self.clique_of:
                 cliques[identity[0]][identity] = None
                 if serial:
                     serials[identity[0]].add(serial)
@@ -101,7 +138,10 @@ class Register:
             else:
                 names = self._suffixed(domain)
             for identity in identities:
-                self._new_clique(next(names), domain, identity)
+                name = next(names)
+                self._used.add(name)
+                self.clique_of[identity] = name
+                self.cliques[name] = (domain, identity[1])
 
     def _new_domain(self, uuid: str, serials: Collection[str]) -> str:
         names = [self._domain_names[key] for key in (uuid, *serials) if key in self._domain_names]
@@ -120,105 +160,8 @@ class Register:
         self.domains[name] = {"cluster_uuid": uuid, "chassis_serials": [], "expected_trays": 0}
         return name
 
-    def _new_clique(self, name: str, domain: str, identity: Identity) -> None:
-        self._used.add(name)
-        self._clique_of[identity] = name
-        adopted = self._adopted.get(identity)
-        if adopted:
-            block: Block = {"name": adopted[0], "position": adopted[1]}
-        else:
-            numbered = (f"{name}_{number}" for number in itertools.count(2))
-            free = (word for word in itertools.chain([name], numbered) if word not in self._block_names)
-            block = {"name": next(free), "position": next(self._positions)}
-        self._block_names.add(block["name"])
-        self.cliques[name] = {"domain": domain, "clique_id": identity[1], "block": block}
-
     def _suffixed(self, domain: str) -> Iterator[str]:
         """Free clique names of a domain: r01a ... r01z, r01aa ..."""
         words = (itertools.product(string.ascii_lowercase, repeat=size) for size in itertools.count(1))
         names = (f"{domain}{''.join(word)}" for word in itertools.chain.from_iterable(words))
         return (name for name in names if name not in self._used)
-
-
-def cluster_blocks(
-    fabric: Fabric,
-    trays: Mapping[str, Tray],
-    cliques: Mapping[str, Clique],
-    running: Mapping[tuple[str, str], Running],
-    reserved: Mapping[str, Collection[Running]],
-    unclaimed: Mapping[str, Collection[Running]],
-) -> Clusters:
-    """The clusters of the next fabric: those of the previous fabric, and those of the trays.
-
-    A Slurm cluster gets a block for a clique with the first tray there: the block of the running Slurm (running, by
-    cluster and clique) if it is free, else one with the name of the clique's own block at the next position.
-    reserved: Slurm cluster -> all its running blocks; no other clique gets their names or positions.
-    unclaimed: Slurm cluster -> its running blocks without a tray of the fabric, which stay reserved.
-    The first Slurm cluster of a file takes over the blocks that the file had, since they belong to it.
-    """
-    before = fabric.clusters.get("slurm", {})
-    slurm = {name: cast(SlurmCluster, {**row, "blocks": dict(row["blocks"])}) for name, row in before.items()}
-    kubernetes = dict(fabric.clusters.get("kubernetes", {}))
-    sizes: Counter[str] = Counter()
-    places: set[tuple[str, str]] = set()
-    for tray in trays.values():
-        if "slurm_cluster" in tray:
-            sizes[tray["slurm_cluster"]] += 1
-            places.add((tray["slurm_cluster"], tray["clique"]))
-        if "kubernetes_cluster" in tray:
-            kubernetes.setdefault(tray["kubernetes_cluster"], {})
-    if sizes and not slurm:
-        heir = min(sizes, key=lambda name: (-sizes[name], name))
-        slurm[heir] = {"blocks": {name: clique["block"] for name, clique in fabric.cliques.items()}}
-        if fabric.reserved_blocks:
-            slurm[heir]["reserved_blocks"] = dict(fabric.reserved_blocks)
-    # In the order of the cliques' own blocks, so that the result does not depend on the order of the answers.
-    for cluster, clique in sorted(places, key=lambda place: (place[0], cliques[place[1]]["block"]["position"])):
-        row = slurm.setdefault(cluster, {"blocks": {}})
-        if clique not in row["blocks"]:
-            name, adopted = cliques[clique]["block"]["name"], running.get((cluster, clique))
-            row["blocks"][clique] = _cluster_block(name, row, adopted, reserved.get(cluster, ()))
-    for cluster, row in slurm.items():
-        kept = reserved_blocks(row["blocks"].values(), row.pop("reserved_blocks", {}), unclaimed.get(cluster, ()))
-        if kept:
-            row["reserved_blocks"] = kept
-    clusters = Clusters(**fabric.clusters)
-    if slurm:
-        clusters["slurm"] = slurm
-    if kubernetes:
-        clusters["kubernetes"] = kubernetes
-    return clusters
-
-
-def _cluster_block(name: str, row: SlurmCluster, adopted: Running | None, running: Collection[Running]) -> Block:
-    blocks, kept = row["blocks"].values(), row.get("reserved_blocks", {})
-    if adopted and _is_free(adopted, blocks, kept):
-        return {"name": adopted[0], "position": adopted[1]}
-    taken = [*((block["name"], block["position"]) for block in blocks), *kept.items(), *running]
-    names, positions = {name for name, _position in taken}, {position for _name, position in taken}
-    numbered = (f"{name}_{number}" for number in itertools.count(2))
-    free = (word for word in itertools.chain([name], numbered) if word not in names)
-    return {"name": next(free), "position": 1 + max(positions, default=-1)}
-
-
-def _is_free(block: Running, blocks: Collection[Block], reserved: Mapping[str, int]) -> bool:
-    """Whether no clique has the name or position, and the position is not reserved for a block of another name."""
-    return all(block[0] != other["name"] and block[1] != other["position"] for other in blocks) and not any(
-        block[1] == position and block[0] != name for name, position in reserved.items()
-    )
-
-
-def reserved_blocks(
-    blocks: Collection[Block], before: Mapping[str, int], unclaimed: Iterable[Running]
-) -> dict[str, int]:
-    """Name -> position of the reserved blocks: without those that a clique has now, with the unclaimed ones.
-
-    A block whose position is taken (Slurm numbers only the blocks that it has) goes to the end.
-    """
-    names, positions = {block["name"] for block in blocks}, {block["position"] for block in blocks}
-    kept = {name: position for name, position in before.items() if name not in names}
-    for name, position in sorted(unclaimed, key=lambda block: block[1]):
-        if name not in names and name not in kept:
-            taken = positions.union(kept.values())
-            kept[name] = position if position not in taken else 1 + max(taken)
-    return kept

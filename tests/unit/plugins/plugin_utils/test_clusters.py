@@ -14,7 +14,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, live, proposal
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, merge
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import merge_pending
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import merge_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rack_map, render

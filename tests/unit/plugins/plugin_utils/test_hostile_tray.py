@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_placement import Site, codes, kinds
 from hypothesis import given, settings
 from hypothesis import strategies as st

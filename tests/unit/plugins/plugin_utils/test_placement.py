@@ -16,13 +16,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.module_utils.simulation import fleet
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import (
-    Placement,
-    Policy,
-    mark_accepted,
-    mark_pending,
-    place,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Placement, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import mark_accepted, mark_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -663,7 +659,7 @@ def test_an_invalid_policy_is_rejected(policy: dict[str, Any], message: str) -> 
 def test_trays_are_unplaced_until_the_proposal_is_accepted() -> None:
     site = Site()
     placement = site.discover()
-    waiting = mark_pending(placement, None)
+    waiting = mark_pending(placement.state, placement.fabric, placement.changes, None)
     assert {tray["state"] for tray in waiting.trays.values()} == {"unplaced"}
     assert waiting.trays["r01t02"]["tray_index"] == placement.fabric.trays["r01t02"]["tray_index"] == 1
     assert waiting.trays["r01t02"]["gpu_count"] == 4
@@ -674,7 +670,8 @@ def test_a_pending_move_keeps_the_old_place() -> None:
     site = Site()
     before = site.discover().fabric
     site.attach("r01t01", clique_id=9)
-    waiting = mark_pending(site.discover(), before)
+    placement = site.discover()
+    waiting = mark_pending(placement.state, placement.fabric, placement.changes, before)
     assert waiting.trays["r01t01"]["state"] == "present"
     assert [row["code"] for row in waiting.trays["r01t01"]["findings"]] == ["acceptance_pending"]
 

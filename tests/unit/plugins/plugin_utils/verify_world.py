@@ -16,7 +16,8 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import f
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import facts, files
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import Policy, place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.placement import place
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import ansible_facts
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller, Evidence
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import imex_fleet

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Before a placement: the changes that a pending proposal has for trays that are not targets of the run. Pure.
+
+A run on some of the trays, such as a job slice, thus adds to the pending proposal instead of undoing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.blocks import (
+    reserved_blocks,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    Block,
+    Clusters,
+    Fabric,
+    Tray,
+)
+
+
+def merge_pending(fabric: Fabric, pending: Fabric, targets: Collection[str]) -> Fabric:
+    """The fabric with the changes that a pending proposal has for trays that are not targets of this run."""
+    trays = {
+        name: tray for name, tray in pending.trays.items() if name not in targets and tray != fabric.trays.get(name)
+    }
+    cliques = {tray["clique"]: pending.cliques[tray["clique"]] for tray in trays.values()}
+    domains = {clique["domain"]: pending.domains[clique["domain"]] for clique in cliques.values()}
+    return Fabric(
+        {**fabric.domains, **domains},
+        {**fabric.cliques, **cliques},
+        {**fabric.trays, **trays},
+        fabric.overrides,
+        _merged_clusters(fabric, pending, trays),
+        _merged_reserved([row["block"] for row in {**fabric.cliques, **cliques}.values()], fabric, pending, None),
+    )
+
+
+def _merged_reserved(blocks: Collection[Block], fabric: Fabric, pending: Fabric, cluster: str | None) -> dict[str, int]:
+    """The reserved blocks of a fabric and of the pending one in a Slurm cluster; blocks: those with a clique there."""
+    before, later = (source.reserved(cluster) for source in (fabric, pending))
+    return reserved_blocks(blocks, before, later.items())
+
+
+def _merged_clusters(fabric: Fabric, pending: Fabric, trays: Mapping[str, Tray]) -> Clusters:
+    """The clusters of a fabric, extended by those of the pending fabric for these of its trays."""
+    merged = Clusters(**fabric.clusters)
+    places = {(tray.get("slurm_cluster"), tray["clique"]) for tray in trays.values()}
+    slurm = dict(fabric.clusters.get("slurm", {}))
+    for name in {cluster for cluster, _clique in places if cluster}:
+        blocks = dict(slurm[name]["blocks"]) if name in slurm else {}
+        for clique, block in pending.clusters["slurm"][name]["blocks"].items():
+            # The first cluster of the file has taken over the blocks that the file had.
+            if (name, clique) in places or (clique in fabric.cliques and not fabric.slurm_clusters):
+                blocks.setdefault(clique, block)
+        slurm[name] = {"blocks": blocks}
+        reserved = _merged_reserved(blocks.values(), fabric, pending, name)
+        if reserved:
+            slurm[name]["reserved_blocks"] = reserved
+    if slurm:
+        merged["slurm"] = slurm
+    kubernetes = {tray["kubernetes_cluster"] for tray in trays.values() if "kubernetes_cluster" in tray}
+    if kubernetes:
+        merged["kubernetes"] = {**{name: {} for name in kubernetes}, **fabric.clusters.get("kubernetes", {})}
+    return merged
