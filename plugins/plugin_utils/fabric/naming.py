@@ -11,12 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
-    finding,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import (
-    Claims,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import Claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Domain,
     Fabric,
@@ -25,9 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     natural_sorted,
     tray_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
-    Policy,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 
 Attached = tuple[Identity, str | None]
 """The clique of an attached tray, and its chassis serial."""

@@ -39,9 +39,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     State,
     natural_sorted,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
-    Policy,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
 
 
 @dataclass(frozen=True)

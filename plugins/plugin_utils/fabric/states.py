@@ -10,13 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import (
-    INFO,
-    finding,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import (
-    Claims,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import INFO, finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import Claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     CONFLICT,
     PRESENT,

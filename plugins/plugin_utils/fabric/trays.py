@@ -10,12 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import (
-    count,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import (
-    Claims,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.claims import Claims
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Change,
     Domain,
@@ -26,13 +22,8 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model impo
     natural_sorted,
     tray_finding,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.naming import (
-    Names,
-)
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import (
-    PlacementError,
-    Policy,
-)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.naming import Names
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import PlacementError, Policy
 
 
 @dataclass(frozen=True)
