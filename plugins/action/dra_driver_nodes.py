@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     DraError,
     arguments,
@@ -22,7 +23,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import DEADLINE, Cluster
 
 PAUSE = 2.0

@@ -14,10 +14,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import RENDERERS, changes, render, report, tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.context import RenderContext
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rack_map import rack_map
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render.rehearsal import RehearsalError, rehearsed

@@ -394,8 +394,8 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import ROOT, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import ROOT, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown

@@ -35,14 +35,20 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts, slurm_tiers
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import inventory_vars, probe, sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login_child
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import DraError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import values as dra_values
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import addresses, fabric_file, live, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
+    addresses,
+    fabric_file,
+    inventory_vars,
+    live,
+    proposal,
+)
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import FabricFileError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login_child
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rehearsal, running_jobs, verdict
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, waves
@@ -50,6 +56,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import (
     ansible_facts,
     expressions,
     kubernetes,
+    probe,
     rest,
     simulation,
     topograph,

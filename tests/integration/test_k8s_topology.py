@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 import pytest
 import yaml
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, model
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import labels as k8s_labels
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes.api import (
     NODE,
     Cluster,

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
     arguments,
     checks,
@@ -26,7 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import (
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader, api_version
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import mapped
 
 PUBLIC = ("preflight", "checks", "uninstall")

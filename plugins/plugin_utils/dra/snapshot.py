@@ -22,7 +22,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import GROUP, crds
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.values import API_GROUP, API_VERSIONS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import as_list, mapped

@@ -16,14 +16,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     Address,
     Finding,
     Observation,
     SourceResult,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import Collector, tray_name
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import (

@@ -26,13 +26,12 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import fanout, probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fanout import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import Reporter, fanout, probe
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.ansible_facts import from_facts, sentence
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, tray_name
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 

@@ -25,7 +25,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
     load_yaml,
     logical_lines,
 )
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.collector import MAX_TRAYS, Collector, tray_name

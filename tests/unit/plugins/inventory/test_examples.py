@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.rackscale.nvlink.plugins.inventory import fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http, sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 
 FILES: list[dict[str, Any]] = list(yaml.safe_load_all(fabric.EXAMPLES))
 # What these hold is another program's, or names of trays.

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, live, proposal
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Answer, merge
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.pending import merge_pending
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.policy import Policy
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import rack_map, render
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import slurm as slurm_renderer
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.test_fabric_file import complaint

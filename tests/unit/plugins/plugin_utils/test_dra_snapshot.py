@@ -9,7 +9,7 @@ import urllib.parse
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import preflight
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import LISTS, Reader, api_version
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import dra_cluster as world

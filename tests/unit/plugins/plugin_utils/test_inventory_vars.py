@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import UNPLACED_GROUP, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import UNPLACED_GROUP, Plan, plan
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import fabrics
 from hypothesis import given
 from hypothesis import strategies as st

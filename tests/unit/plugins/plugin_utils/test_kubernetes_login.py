@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api, login, login_child
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http, login, login_child
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import api
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options, SourceError
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils.http_servers import (
     Authority,

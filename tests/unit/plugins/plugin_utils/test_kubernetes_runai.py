@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import runai
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import schedulers

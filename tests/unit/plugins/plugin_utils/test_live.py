@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import live
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import Merged
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Fabric, Finding, Observation
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.inventory_vars import plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import simulation
 from hypothesis import given
 from hypothesis import strategies as st

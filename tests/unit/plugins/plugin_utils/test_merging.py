@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging import (
     Answer,
     Merged,
@@ -18,7 +19,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging im
     query,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Address, Observation, SourceResult
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.http import HttpError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError, SourceError
 from hypothesis import given
 from hypothesis import strategies as st

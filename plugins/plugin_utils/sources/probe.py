@@ -21,7 +21,7 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import probe
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.probe import BEGIN, END
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fanout import MAX_OUTPUT
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources.fanout import MAX_OUTPUT
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import json_document
 
 PACKAGE = "ansible_collections.rackscale.nvlink.plugins.module_utils"
