@@ -130,7 +130,6 @@ def _numbers(ranges: str, whole: str) -> Iterator[str]:
     for part in ranges.split(","):
         low_text, dash, high_text = part.partition("-")
         numbers = (low_text, high_text) if dash else (low_text,)
-        # Without regular expressions, because a job's prolog would wait for their import.
         if not all(number.isdecimal() and number.isascii() for number in numbers) or len(part) > 32:
             raise HostlistError(
                 f"The hostlist {_short(whole)} has the range {_short(part)}: write numbers, as [01-18]."

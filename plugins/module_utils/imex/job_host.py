@@ -134,9 +134,8 @@ def _write_library(library: Mapping[str, str], python: str, host: Host) -> None:
             env={},
         )
         if done.rc != 0:
-            why = done.error or (done.stderr.strip() or "timed out").splitlines()[-1]
             raise files.ImexError(
-                f"{python} cannot run the program of IMEX per job ({why[:200]}); set option python to a Python 3.9 or"
+                f"{python} cannot run the program of IMEX per job ({done.reason}); set option python to a Python 3.9 or"
                 " later."
             )
     except NvlinkError:
