@@ -565,7 +565,7 @@ def test_the_name_in_the_servers_certificate_may_be_another(authority: Authority
 
 HUGE = r"""
 import resource, sys, time
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import http
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 http_client = http.Client("rest", http.ClientConfig(timeout=60))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.monotonic()
