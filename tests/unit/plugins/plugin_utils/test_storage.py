@@ -19,7 +19,7 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 PREAMBLE = """
 import json, os, sys, time
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils import tree
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import tree
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress
