@@ -12,8 +12,8 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import processes
-from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 _NO_SLURM = ("configuration source", "Unable to process configuration", "No such file")
 
@@ -25,15 +25,23 @@ def running_on(nodes: Sequence[str], timeout: float = 30.0) -> tuple[list[str], 
     """
     program = shutil.which("squeue", path=f"{os.environ.get('PATH', '')}:/usr/bin:/usr/local/bin:/opt/slurm/bin")
     if program is None or not nodes:
-        return processes.job_steps(), None
+        return job_steps(), None
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SQUEUE_"))}
     command = [program, "--noheader", f"--nodelist={','.join(nodes)}", "--states=R,S,CG,CF", "--format=%i (%u)"]
     done = child.run(command, timeout, env={**environment, "LC_ALL": "C"})
     if done.rc == 0:
         return sorted({line.strip() for line in done.stdout.splitlines() if line.strip()}), None
     if any(text in done.stderr for text in _NO_SLURM):
-        return processes.job_steps(), None
+        return job_steps(), None
     return [], done.stderr.strip().partition("\n")[0] or "squeue timed out"
+
+
+def job_steps() -> list[str]:
+    """The number of Slurm job steps on this tray, as one phrase; empty for none."""
+    # slurmstepd infinity is Slurm's own, of no job.
+    running = survey.processes(lambda name: name == "slurmstepd")
+    steps = [step for step in running if not any("infinity" in word for word in step["argv"])]
+    return [f"{count(len(steps), 'job step')} on this tray"] if steps else []
 
 
 def blocking_finding(jobs: Sequence[str], unknown: str | None, why: Sequence[str]) -> dict[str, Any]:

@@ -66,8 +66,8 @@ def survey(
     config_text = atomic.read_text(config_path)
     config = files.Config(config_text or "")
     nodes_path = config.get("IMEX_NODE_CONFIG_FILE") or files.NODES_FILE
-    processes = _processes()
-    running = any(process["name"] == DAEMON for process in processes)
+    daemons = processes(lambda name: name == DAEMON or name.startswith(DRIVER_DAEMON))
+    running = any(process["name"] == DAEMON for process in daemons)
     hostname = os.uname().nodename
     return {
         "observed_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -83,7 +83,7 @@ def survey(
         "nodes": {"path": nodes_path, "text": atomic.read_text(nodes_path), "changed_at": _changed_at(nodes_path)},
         "record": {"path": record_path, "text": atomic.read_text(record_path)},
         "persist": {"path": files.PERSIST_FILE, "exists": os.path.exists(files.PERSIST_FILE)},
-        "processes": processes,
+        "processes": daemons,
         "answers": _query_ctl(ctl, config_path, timeout) if running else {},
         "channels": channels(proc_devices),
         "prolog_files": _prologs(prolog_files),
@@ -175,16 +175,18 @@ def unit() -> dict[str, Any] | None:
     return found
 
 
-def _processes() -> list[dict[str, Any]]:
-    """The IMEX daemons and the DRA driver's daemons among the processes: pid, name, argv, cgroup, started_at."""
+def processes(wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """The processes of this tray with a wanted name: pid, name, argv, cgroup, started_at."""
     found = []
     boot = _boot_time()
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdecimal():
             continue
         name = (atomic.read_text(f"/proc/{entry}/comm") or "").strip()
+        if not wanted(name):
+            continue
         fields = (atomic.read_text(f"/proc/{entry}/stat") or "").rpartition(")")[2].split()
-        if (name == DAEMON or name.startswith(DRIVER_DAEMON)) and len(fields) > 19 and fields[0] not in "ZX":
+        if len(fields) > 19 and fields[0] not in "ZX":
             argv = (atomic.read_text(f"/proc/{entry}/cmdline") or "").split("\0")[:-1]
             cgroup = (atomic.read_text(f"/proc/{entry}/cgroup") or "").strip().rpartition(":")[2]
             started = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK") if boot else None

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, own_source
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, HostError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     boot,
@@ -28,7 +29,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     firewall,
     installing,
     packages,
-    processes,
     slurm_conf,
     slurm_jobs,
     survey,
@@ -190,7 +190,7 @@ class Tray:
         reboot = domain.reboot_needed(self.desired, atomic.read_text(PARAMS), modprobe_changed)
         findings += [reboot] if reboot else []
         if self.desired.owner == domain.DRIVER and not self.check:
-            findings += processes.unmanaged_daemons()
+            findings += _unmanaged_daemons()
         sha256 = self.desired.sha256 if self.check and self.desired.runs_service else sha256_of(self.desired.nodes_path)
         if self.desired.runs_service and sha256 != self.desired.sha256:
             raise HostError(
@@ -214,9 +214,10 @@ class Tray:
         )
         if not stopped:
             return
-        pids = [entry["pid"] for entry in observed["owners"] if entry["owner"] == "service" and entry["pid"]]
-        if any(os.path.exists(f"/proc/{pid}/exe") and processes.name(pid) == survey.DAEMON for pid in pids):
-            raise HostError(f"{survey.UNIT} was stopped, but its process {pids[0]} still runs; reboot the tray.")
+        pids = {entry["pid"] for entry in observed["owners"] if entry["owner"] == "service"}
+        left = [process["pid"] for process in _daemons() if process["pid"] in pids]
+        if left:
+            raise HostError(f"{survey.UNIT} was stopped, but its process {left[0]} still runs; reboot the tray.")
 
     def _switch_off(self, observed: Mapping[str, Any]) -> None:
         """Stop a unit that is starting or failed, and remove the files that a stopped daemon leaves."""
@@ -315,6 +316,29 @@ def _program() -> str:
     if source is None:
         raise files.ImexError("the source of the check at boot cannot be read; run the role without a module compiler.")
     return f"#!{sys.executable or '/usr/bin/python3'} -I\n{source}"
+
+
+def _daemons() -> list[dict[str, Any]]:
+    return survey.processes(lambda name: name == survey.DAEMON)
+
+
+def _unmanaged_daemons() -> list[dict[str, Any]]:
+    """The finding for an IMEX daemon that the DRA driver did not start."""
+    pids = [
+        process["pid"]
+        for process in _daemons()
+        # Without a cgroup, it has ended meanwhile.
+        if process["cgroup"]
+        and "kubepods" not in process["cgroup"]
+        and not any("/imexd/" in word for word in process["argv"])
+    ]
+    return [
+        finding(
+            "imex_two_owners",
+            f"{survey.UNIT} is masked, but process {pid} is an IMEX daemon that the DRA driver did not start; stop it.",
+        )
+        for pid in pids[:1]
+    ]
 
 
 def _is_unit(path: str) -> bool:

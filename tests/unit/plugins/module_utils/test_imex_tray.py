@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import (
     domain,
-    processes,
     slurm_jobs,
     starting,
+    survey,
     tray,
 )
 
@@ -53,7 +53,7 @@ def test_jobs_are_unknown_where_slurmctld_does_not_answer(tmp_path: Path, monkey
 def test_a_client_without_a_cluster_has_no_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(tmp_path, "echo 'fatal: Could not establish a configuration source' >&2; exit 1", monkeypatch)
     # This machine may run job steps of a lab.
-    monkeypatch.setattr(processes, "pids", list)
+    monkeypatch.setattr(survey, "processes", lambda _wanted: [])
     assert slurm_jobs.running_on(["a"]) == ([], None)
 
 
