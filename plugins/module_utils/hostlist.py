@@ -2,14 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Slurm's hostlist expressions, expanded as ``scontrol show hostnames`` expands them (24.11.5 and 26.05.5).
+"""Slurm's hostlist expressions, folded, and expanded as ``scontrol show hostnames`` does it (24.11.5 and 26.05.5).
 
-Private to this collection; it may change in any release. Python 3.9, standard library only: it runs on the Slurm
-controller, where ClusterShell need not be installed.
+Private to this collection; it may change in any release. Python 3.9, standard library only.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -23,6 +23,7 @@ MAX_NAME = 255
 MAX_TEXT = 64 * MAX_HOSTS
 # Slurm accepts longer numbers too; no tray has one, and a range of them exceeds a machine word.
 MAX_DIGITS = 9
+_LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 
 
 class HostlistError(NvlinkError):
@@ -48,37 +49,47 @@ def expand(text: str) -> list[str]:
 
 
 def fold(names: Iterable[str]) -> str:
-    """Fold names into a hostlist with the numbers at their ends as ranges; expand() restores them, each group sorted.
+    """Fold names into a hostlist with their numbers as ranges; expand() restores them: ``r[01-02]t[01-18],head``.
 
-    Names with the same stem and number of digits share a bracket: ``r01t[01-02],r02t[01-02],head``.
+    Names fold by their last numbers, then what is equal after that by the numbers before.
     """
-    groups: dict[tuple[str, int], list[int]] = {}
-    members = []
-    for name in names:
-        stem = stem_of(name)
-        width = len(name) - len(stem)
-        if 0 < width <= MAX_DIGITS:
-            groups.setdefault((stem, width), []).append(int(name[len(stem) :]))
-        else:
-            members.append(name)
-    members += [_folded(stem, width, sorted(numbers)) for (stem, width), numbers in groups.items()]
-    return ",".join(members)
+    rows = [(name, "") for name in names]
+    for _number in range(MAX_BRACKETS):
+        rows = _fold_last_numbers(rows)
+    return ",".join(head + tail for head, tail in rows)
 
 
-def stem_of(name: str) -> str:
-    """A name without the digits at its end."""
-    return name.rstrip("0123456789")
+def _fold_last_numbers(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Fold rows of (text, hostlist of what follows it) by the last number of the text."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for head, tail in rows:
+        found = _LAST_NUMBER.fullmatch(head)
+        before, number, after = found.groups() if found else ("", "", head)
+        if len(number) > MAX_DIGITS:
+            number, after = "", number + after
+        groups.setdefault((before, after + tail), []).append(number)
+    return [(before, text + tail) for (before, tail), numbers in groups.items() for text in _ranges(numbers)]
 
 
-def _folded(stem: str, width: int, numbers: list[int]) -> str:
-    ranges: list[list[int]] = []
+def _ranges(numbers: Iterable[str]) -> Iterator[str]:
+    """Numbers as hostlists: one for all without padding, one for each width with it; an empty text for an empty one."""
+    numbers = list(numbers)
+    padded = {len(number) for number in numbers if number.startswith("0") and number != "0"}
+    by_width: dict[int, list[int]] = {}
     for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
+        if number:
+            by_width.setdefault(len(number) if len(number) in padded else 0, []).append(int(number))
         else:
-            ranges.append([number, number])
-    parts = [f"{low:0{width}d}" + (f"-{high:0{width}d}" if high > low else "") for low, high in ranges]
-    return stem + (f"[{','.join(parts)}]" if len(numbers) > 1 else parts[0])
+            yield ""
+    for width, values in by_width.items():
+        spans: list[list[int]] = []
+        for value in sorted(values):
+            if spans and value == spans[-1][1] + 1:
+                spans[-1][1] = value
+            else:
+                spans.append([value, value])
+        parts = ["-".join(str(end).zfill(width) for end in dict.fromkeys(span)) for span in spans]
+        yield f"[{','.join(parts)}]" if len(values) > 1 else parts[0]
 
 
 def split(text: str) -> list[str]:

@@ -9,18 +9,13 @@ file alone; a retired clique and a reserved block have no nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
 
-try:
-    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-except ImportError:
-    NodeSet = None
-
-# Characters that ClusterShell's node sets and Slurm's hostlists read differently.
+# Characters that have a meaning in hostlists, or that no NodeName has.
 _ODD = frozenset("[],!&^@%*?:/# \t\n")
 
 
@@ -68,34 +63,9 @@ def switches(name: str, places: Mapping[str, tuple[str, str]]) -> list[dict[str,
 def fold(nodes: Iterable[str]) -> str:
     """A hostlist that Slurm expands to exactly these nodes, such as ``r01t[01-18]``; empty for no node.
 
-    ClusterShell folds; where its syntax differs from Slurm's (steps, groups, special characters) the names are listed
-    one by one. Since it takes 6 times as long as a whole topology.yaml, names that differ only in their last number, as
-    in a rack, are folded here, with the same result.
+    Empty also for duplicates and invalid names, which must reach the linter unchanged.
     """
-    if NodeSet is None:
-        raise SlurmError(
-            "Folding node names needs ClusterShell: install the Python package clustershell on the controller."
-        )
     names = list(nodes)
-    # Duplicates and invalid names must reach the linter unchanged.
     if len(set(names)) != len(names) or "" in names or not _ODD.isdisjoint("".join(names)):
         return ""
-    if _differ_at_the_end(names):
-        return hostlist.fold(names)
-    folded = str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
-    return folded if _reads_back(folded, names) else ",".join(names)
-
-
-def _differ_at_the_end(names: Sequence[str]) -> bool:
-    """Whether all have the same stem, followed by the same number of digits."""
-    if len(set(map(len, names))) != 1:
-        return False
-    stems = set(map(hostlist.stem_of, names))
-    return len(stems) == 1 and 0 < len(names[0]) - len(stems.pop()) <= hostlist.MAX_DIGITS
-
-
-def _reads_back(folded: str, names: Sequence[str]) -> bool:
-    try:
-        return sorted(hostlist.expand(folded)) == sorted(names)
-    except SlurmError:
-        return False
+    return hostlist.fold(names)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The blocks of the fabric and each tier's nodes as one folded hostlist, for the module slurm_tiers. Pure.
 
-Node names are folded on the controller, which has ClusterShell; module_utils/slurm/tiers.py validates the tiers.
+module_utils/slurm/tiers.py validates the tiers.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu.facts import check_options
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
@@ -442,5 +443,5 @@ def _summary(observations: Iterable[Observation]) -> str:
         return ""
     unreachable = sum(map(len, reasons.values()))
     most_first = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
-    listed = "; ".join(f"{reason}: {NodeSet.fromlist(trays)}" for reason, trays in most_first)
+    listed = "; ".join(f"{reason}: {hostlist.fold(trays)}" for reason, trays in most_first)
     return f"{unreachable} of {count(total, 'tray')} returned no facts ({listed})"
