@@ -794,7 +794,7 @@ CATALOGUE: dict[str, Entry] = {
         ERROR, "topology.yaml hides topology.conf", "remove topology.yaml, or set slurm_topology_format: auto"
     ),
     "slurm_topology_file_left": Entry(WARNING, "a topology file of the other format is left", "remove it"),
-    # Tiers: module_utils/slurm/tier_plan.py.
+    # Tiers: module_utils/slurm/tiers/tier_plan.py.
     "slurm_tier_account_missing": Entry(
         ERROR, "slurmdbd lacks an account or user of a tier", "add it, or set slurm_tiers_create_accounts"
     ),

@@ -378,7 +378,7 @@ findings:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
 
 COUNTS = {"type": "dict"}
 NUMBER = {"type": "int"}

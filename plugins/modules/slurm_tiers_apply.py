@@ -71,17 +71,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
-    daemon,
-    programs,
-    rehearsal,
-    removing,
-    tier_apply,
-    tier_plan,
-    tiers,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tier_apply, tier_plan, tiers
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import summarize
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {

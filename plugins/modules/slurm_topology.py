@@ -453,17 +453,11 @@ findings:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
-    applying,
-    daemon,
-    planning,
-    programs,
-    rehearsal,
-    removing,
-    surveying,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import applying, planning, surveying
 
 BLOCK: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},

@@ -181,7 +181,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import info, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import info
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     # The action plugin uses them on the Ansible controller, for job_spans.

@@ -30,10 +30,11 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.gpu import nvidia
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import boot, packages, status
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import files as imex_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.files import ImexError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware, nodes, rules, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware, nodes, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf as slurm_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files as slurm_files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import CONF, YAML, Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import tiers
 from ansible_collections.rackscale.nvlink.plugins.modules import fabric_facts, slurm_tiers
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import sources
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login_child

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, planning, programs, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import planning, surveying
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import Case
 

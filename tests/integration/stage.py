@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import FOLDER
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.sandbox import FOLDER
 
 from .slurmctld import ENTER, Slurmctld
 

@@ -17,10 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, files
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import PREVIOUS, REMOVED, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments, tiers
 
 MAIN = "slurm.conf"
 _HEADERS = (files.HEADER, tiers.HEADER, segments.HEADER)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The blocks of the fabric and each tier's nodes as one folded hostlist, for the module slurm_tiers. Pure.
 
-module_utils/slurm/tiers.py validates the tiers.
+module_utils/slurm/tiers/tiers.py validates the tiers.
 """
 
 from __future__ import annotations

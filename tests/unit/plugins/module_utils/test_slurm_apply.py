@@ -9,18 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
-    comparing,
-    conf,
-    programs,
-    surveying,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import conf, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     Block,
     ShownBlock,
     SlurmError,
     Topology,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import comparing, surveying
 
 
 def topology(sizes: tuple[int, ...] = (2,), **blocks: str) -> Topology:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rehearsal, rehearsal_conf, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal, rehearsal_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal import (
     Candidate,
     Outcome,
     Rehearsal,

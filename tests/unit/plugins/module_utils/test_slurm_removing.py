@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, removing, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, files, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import segments, tiers
 
 SITE = "ClusterName=lab\nNodeName=r01t[01-02]\n"
 BLOCKS = Topology("nvlink", blocks=(Block("r01", ("r01t01", "r01t02")),), block_sizes=(2,))

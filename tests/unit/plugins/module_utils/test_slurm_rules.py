@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, settings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rules import Candidate
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import settings
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import CASES, NEW, OLD, Case
 from hypothesis import given
 from hypothesis import strategies as st

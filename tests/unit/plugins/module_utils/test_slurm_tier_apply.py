@@ -9,18 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import (
     accounting,
-    daemon,
-    programs,
-    surveying,
     tier_apply,
     tier_plan,
     tiers,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting import Step
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Step
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying
 
 STEPS = [Step(f"qos {name}: new", ("add", "qos", name), ("delete", "qos", name)) for name in ("one", "two", "three")]
 

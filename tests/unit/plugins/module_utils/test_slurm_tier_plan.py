@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
-    accounting,
-    programs,
-    segments,
-    surveying,
-    tier_plan,
-    tiers,
-)
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting import Association, Record, Records
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import SlurmConf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, ShownBlock, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tier_plan, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import (
+    Association,
+    Record,
+    Records,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying
 
 OLD, NEW = (24, 11, 5), (26, 5, 5)
 BLOCKS = (Block("a", ("a1", "a2"), "a[1-2]"), Block("b", ("b1", "b2", "b3"), "b[1-3]"))

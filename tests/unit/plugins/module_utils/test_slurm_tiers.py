@@ -9,10 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import accounting, segments, tiers
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting import Association, Record, Records
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import Grant, Partition, Qos, Segment
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import (
+    Association,
+    Record,
+    Records,
+)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Grant, Partition, Qos, Segment
 from hypothesis import given
 from hypothesis import strategies as st
 

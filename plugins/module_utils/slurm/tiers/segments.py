@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import Segment
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import Segment
 
 POLICY_NAME = "nvlink_segments.lua"
 SCRIPT_NAME = "job_submit.lua"

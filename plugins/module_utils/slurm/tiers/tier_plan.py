@@ -21,19 +21,14 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import (
-    accounting,
-    files,
-    rules,
-    segments,
-    surveying,
-    tiers,
-)
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting import Records, Sacctmgr, Step
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import DesiredTiers, Partition, Written
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Records, Sacctmgr, Step
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tiers import DesiredTiers, Partition, Written
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 Finding = dict[str, Any]

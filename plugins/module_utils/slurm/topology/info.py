@@ -15,17 +15,18 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, settings
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import difference
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     CONF,
     FILE_NAMES,
     YAML,
     SlurmError,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import same_named
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import from_shown, survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import settings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import difference
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.planning import same_named
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import from_shown, survey
 
 Finding = dict[str, Any]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 MAX_NEW = 100

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.accounting import Sacctmgr, Step
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import PREVIOUS, REMOVED, Transaction
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tier_plan import TierPlan, running_partitions
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.accounting import Sacctmgr, Step
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers.tier_plan import TierPlan, running_partitions
 
 
 def apply(plan: TierPlan, removal: Mapping[str, bytes | None] | None = None) -> None:

@@ -16,16 +16,17 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, settings, switches
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.comparing import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, switches
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import settings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import (
     describe,
     difference,
     left_over,
     other_difference,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
 Finding = dict[str, Any]

@@ -34,12 +34,12 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rehearsal_conf, rules, settings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.planning import Plan
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal_conf import OPEN_PARTITION
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox import (
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal_conf
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal_conf import OPEN_PARTITION
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.sandbox import (
     ADDRESS,
     DAEMON,
     FOLDER,
@@ -50,7 +50,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.sandbox imp
     Timeout,
     run_inside,
 )
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.surveying import Survey
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import settings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.planning import Plan
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.surveying import Survey
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
 Finding = dict[str, Any]
