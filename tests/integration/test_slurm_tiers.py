@@ -462,7 +462,8 @@ def test_a_slurmctld_that_hangs_is_restarted_with_the_old_files(tiers: Cluster) 
     tiers.shell(HANGING_SCONTROL)
     began = time.monotonic()
     failed = tiers.apply([TIERS[0], {**BRONZE, "max_nodes": 2}], ok=False, bin_dir="/opt/hang", timeout=8)
-    assert time.monotonic() - began < 120
+    # Three times the timeout, and what systemd waits for a daemon that does not stop (90 s).
+    assert time.monotonic() - began < 240
     assert failed["msg"].startswith("slurmctld does not answer since scontrol reconfigure (")
     assert failed["msg"].endswith(
         "; the old files were restored, and slurmctld, which no longer answered and was restarted, runs as before."
