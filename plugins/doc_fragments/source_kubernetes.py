@@ -28,7 +28,7 @@ options:
           - A kubeconfig file, as an absolute path or one that starts with C(~/), or V(in-cluster) for the service
             account of the pod that Ansible runs in.
           - The official Python client C(kubernetes) reads it, with each kind of login that it supports, also C(exec)
-            and C(auth-provider). A login plugin runs without a terminal, at most O(kubernetes.timeout) seconds.
+            and C(auth-provider). A login plugin runs without a terminal, at most O(kubernetes.timeout) seconds, or 10.
           - Impersonation (C(as)) and a C(proxy-url) other than http are not supported.
         type: path
       context:

@@ -37,7 +37,7 @@ CHECK = """
 import json, sys
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra import checks, preflight, values, versions
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.dra.snapshot import Reader
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 snapshot = Reader(*login.of_kubeconfig({"context": "", "timeout": 30, **json.loads(sys.argv[1])}, "")).snapshot()
 plan = preflight.Plan(values.build("compute_domains", {}, "v1"), versions.pinned("0.5.0"), "dra", "dra")
 preflight.preflight(snapshot, {}, plan)

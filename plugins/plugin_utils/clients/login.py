@@ -29,6 +29,8 @@ OPTIONS = ("kubeconfig", "context", "api_url", *http.OPTIONS)
 IN_CLUSTER = "in-cluster"
 """In the option kubeconfig: the service account of the pod."""
 MAX_KUBECONFIG_BYTES = 4 * 1024 * 1024
+MIN_SECONDS = 10
+"""For a login, also with a shorter timeout: a program is started, and it imports the client."""
 
 _LIMITS = ("timeout", "deadline", "max_bytes")
 _CHILD = os.path.join(os.path.dirname(__file__), "login_child.py")
@@ -70,7 +72,7 @@ def client_config(options: Options, seconds: float | None = None) -> Login:
         request["context"] = options.text("context")
     elif "context" in options:
         raise options.wrong("context", f"belongs to a kubeconfig file; leave it out with {IN_CLUSTER}")
-    login = _run_child(request, seconds or min(limits["timeout"], limits["deadline"]))
+    login = _run_child(request, seconds or min(max(limits["timeout"], MIN_SECONDS), limits["deadline"]))
     if "error" in login:
         what, _semicolon, remedy = str(login["error"]).partition("; ")
         remedy = sentence(remedy) or "run kubectl with it as the same user, and correct what kubectl reports"

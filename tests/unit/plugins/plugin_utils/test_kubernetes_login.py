@@ -250,13 +250,13 @@ def test_a_plugin_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) 
     script = f"sleep 600 & echo $! >>{tmp_path}/pids; setsid sleep 600 & echo $! >>{tmp_path}/pids; sleep 600"
     start = time.monotonic()
     message = refused(kubeconfig(tmp_path, plugin(tmp_path, script)), timeout=3)
-    assert 3 <= time.monotonic() - start < 8
+    assert 10 <= time.monotonic() - start < 20
     assert (
-        "plugin of user u, which did not end in 3 seconds and was killed; try it by hand, or raise timeout" in message
+        "plugin of user u, which did not end in 10 seconds and was killed; try it by hand, or raise timeout" in message
     )
     pids = (tmp_path / "pids").read_text().split()
     assert len(pids) == 2
-    assert not any(alive(int(pid)) for pid in pids)
+    until(lambda: not any(alive(int(pid)) for pid in pids))
 
 
 def alive(pid: int) -> bool:
@@ -270,12 +270,12 @@ def alive(pid: int) -> bool:
 def test_a_plugin_that_prints_without_end_is_killed(tmp_path: Path) -> None:
     message = refused(kubeconfig(tmp_path, plugin(tmp_path, f"echo $$ >{tmp_path}/pid; exec yes")), timeout=60)
     assert "plugin of user u, which prints more than 256 MiB of memory hold" in message
-    assert not alive(int((tmp_path / "pid").read_text()))
+    until(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
 PARENT = """
 import sys
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.kubernetes import login
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
 login.of_kubeconfig({"kubeconfig": sys.argv[1], "context": "", "timeout": 600}, "kubernetes")
 """
 
@@ -290,7 +290,7 @@ def test_nothing_is_left_of_a_login_whose_parent_is_killed(tmp_path: Path) -> No
 
 
 def until(done: Any) -> None:
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 60
     while not done():
         assert time.monotonic() < ends
         time.sleep(0.05)
