@@ -134,12 +134,14 @@ class ActionModule(GuardedAction):
             # The tray restarts because of others. They looked for jobs, but a member may be compromised.
             self.plan["slurm_nodes"] = list(clique.slurm_nodes)
         if imex_clique.is_up_to_date(own, decision):
-            # The common case needs no second task on the tray.
+            # The common case needs no second task on the tray, and for a clique that is up as a whole no other phase.
             row = {"sha256": own["sha256"], "running": own["running"], "reload": False, "unchanged": own["approved"]}
             self._store(
                 "stop_and_write", {**row, "outdated": list(decision.outdated), "generation": decision.generation}
             )
             result = _unchanged()
+            if imex_clique.is_settled(clique, inspected, decision):
+                result.update(settled=True, ok=True, clique=clique.name)
         else:
             result = self._run_on_tray("stop_and_write", "stop_and_write")
         self._add_findings(result, decision.findings, clique)
@@ -221,7 +223,7 @@ class ActionModule(GuardedAction):
         imex_run_store.delete_rows(self.folder, self.play, ["preview"], self.tray)
         self._plan_inspection()
         # Jobs block the change itself, not the preview.
-        self.options["allow_jobs"] = True
+        self.options.update(allow_jobs=True, job_files=[])
         result = self._run_on_tray("preview", "inspect")
         # An error on the tray makes the change pending, which then reports it.
         return _unchanged(findings=result.get("findings") or [])
@@ -254,6 +256,9 @@ class ActionModule(GuardedAction):
         if warnings:
             result["warnings"] = _as_warnings(warnings)
         row = dict(result.pop("row", None) or {})
+        if phase == "inspect" and self.options["job_files"] and row.get("job_left"):
+            # Without a row the tray counts as not reached, until it is inspected again.
+            return {**result, "job_left": True}
         if not result.get("failed") and not imex_rows.is_complete(phase, row):
             row = {}
             message = (

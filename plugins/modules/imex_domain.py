@@ -140,6 +140,13 @@ options:
     description: Whether a daemon may be stopped while jobs run on the clique, which breaks them.
     type: bool
     default: false
+  job_files:
+    description: Files of O(owner=job). Where one of them exists under another owner, O(phase=inspect) reads nothing
+      else and returns RV(job_left). Remove them by M(rackscale.nvlink.imex_job), then inspect the tray without this
+      option.
+    type: list
+    elements: path
+    default: []
   timeout:
     description: Seconds for one call to C(nvidia-imex-ctl), from 1 to 600.
     type: float
@@ -206,14 +213,24 @@ blocked:
   returned: when it was
   type: bool
   sample: true
+job_left:
+  description: Whether the tray still has one of O(job_files).
+  returned: with O(phase=inspect), if it has
+  type: bool
+  sample: true
+settled:
+  description: Whether the whole clique is as desired and up, so that no further phase has anything to do.
+  returned: with O(phase=stop_and_write), if it is
+  type: bool
+  sample: true
 ok:
   description: Whether every member is ready and connected to every other.
-  returned: with O(phase=verdict)
+  returned: with O(phase=verdict), and with RV(settled)
   type: bool
   sample: true
 clique:
   description: The clique that was evaluated.
-  returned: with O(phase=verdict)
+  returned: with O(phase=verdict), and with RV(settled)
   type: str
   sample: r01
 pending:
@@ -298,6 +315,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "boot_wait": {"type": "float", "default": 30},
     "boot_unconfirmed": {"type": "str", "choices": ["stay_off", "start"], "default": "stay_off"},
     "allow_jobs": {"type": "bool", "default": False},
+    "job_files": {"type": "list", "elements": "path", "default": []},
     "timeout": {"type": "float", "default": 10},
     "ready_wait": {"type": "float", "default": 60},
     "start_wait": {"type": "float", "default": 15},

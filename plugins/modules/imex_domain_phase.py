@@ -138,6 +138,7 @@ findings:
   sample: []
 """
 
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -205,6 +206,8 @@ def main() -> None:
 
 def _run(local: tray.Tray, phase: str, options: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     if phase == "inspect":
+        if options["owner"] != domain.JOB and any(map(os.path.lexists, options.get("job_files") or ())):
+            return {"job_left": True}
         return local.inspect(plan["outside"], plan["slurm_nodes"], bool(options.get("allow_jobs")))
     if phase == "stop_and_write":
         if not options.get("allow_jobs") and not local.check:

@@ -386,7 +386,7 @@ def findings_of(
         and not findings
         and desired.owner in (*SERVICE_OWNERS, DRIVER)
     ):
-        # The role removes its own files when the owner changes; another prolog would start a second daemon.
+        # The role removes its own files before, when the owner changes; another prolog would start a second daemon.
         why = next(entry["why"] for entry in facts["owners"] if entry["owner"] == "prolog")
         findings.append(
             finding(

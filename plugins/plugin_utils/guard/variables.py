@@ -159,6 +159,7 @@ VARIABLES = frozenset(
         "imex_gss_shutdown_on_failure",
         "imex_gss_timeout_sec",
         "imex_hosts",
+        "imex_inspected",
         "imex_job_channel0",
         "imex_job_epilog_dir",
         "imex_job_max_requeues",

@@ -133,6 +133,19 @@ def is_up_to_date(own: Row, decision: Decision) -> bool:
     )
 
 
+def is_settled(clique: Clique, rows: Mapping[str, Row], decision: Decision) -> bool:
+    """Whether all members are as decided, run with this list since it was approved, and are up: all decide the same."""
+    for tray in clique.trays:
+        row = rows.get(tray)
+        if row is None or row.get("failed") or not (row["running"] and row["approved"]):
+            return False
+        if not is_up_to_date(row, decision):
+            return False
+    facts = {tray: rows[tray].get("facts") for tray in clique.trays}
+    judged = verdict.judge(clique.name, list(zip(clique.trays, clique.entries)), facts)
+    return judged.ok and not judged.findings and not decision.findings
+
+
 def _remaining_changes(own: Row, decision: Decision) -> list[str]:
     """The changes of stop_and_write on a tray, without the update of the record's outdated trays."""
     changes = [*own.get("restart_clique", ()), *own.get("pending", ["be inspected"])]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible import constants
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -26,7 +27,8 @@ from ansible.plugins.shell.sh import ShellModule
 from ansible.template import Templar
 from ansible_collections.rackscale.nvlink.plugins.action import imex_domain
 from ansible_collections.rackscale.nvlink.plugins.action.imex_domain import ActionModule
-from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex import domain, files, job_files, packages
+from ansible_collections.rackscale.nvlink.plugins.module_utils.imex.prolog import state
 from ansible_collections.rackscale.nvlink.plugins.modules import imex_domain_phase
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
@@ -119,6 +121,71 @@ def test_a_tray_without_a_difference_is_visited_once(run: Any, fabric: str) -> N
         inspected(run, tray, restart_clique=[], record=record, pending=[], sha256=sha256, approved=True)
     for phase in ("stop_and_write", "start"):
         assert [run(tray, phase=phase) for tray in TRAYS] == [UNCHANGED, UNCHANGED]
+
+
+def steady(run: Any, fabric: str, **more: Any) -> None:
+    """Rows of `inspect` of a clique that is as desired and up; ``more``: of the last member."""
+    clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
+    assert clique is not None
+    sha256 = files.digest(files.render_nodes(clique.entries))
+    for number, tray in enumerate(TRAYS):
+        observed = member(clique, facts(number, 2), number)
+        observed["nodes"]["sha256"] = sha256
+        row = {
+            "restart_clique": [],
+            "record": {"clique": clique.name, "generation": 3, "sha256": sha256, "outdated": []},
+            "pending": [],
+            "sha256": sha256,
+            "approved": True,
+            "facts": observed,
+        }
+        inspected(run, tray, **(row | more if tray == TRAYS[-1] else row))
+
+
+def test_a_clique_that_is_as_desired_and_up_needs_no_other_phase(run: Any, fabric: str) -> None:
+    steady(run, fabric)
+    settled = {**UNCHANGED, "settled": True, "ok": True, "clique": "r01"}
+    assert [run(tray, phase="stop_and_write") for tray in TRAYS] == [settled, settled]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"running": False},
+        {"approved": False},
+        {"pending": ["change config.cfg"]},
+        {"facts": None},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_one_member_that_is_not_ready_keeps_the_phases_for_all(run: Any, fabric: str, other: dict[str, Any]) -> None:
+    steady(run, fabric, **other)
+    assert "settled" not in run("r01t01", phase="stop_and_write")
+
+
+def test_a_tray_with_files_of_imex_per_job_is_inspected_after_their_removal(run: Any, monkeypatch: Any) -> None:
+    given: list[Any] = []
+
+    def execute(_self: Any, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
+        given.append(module_args["options"]["job_files"])
+        return {"changed": False, "row": {"job_left": True}, "findings": []}
+
+    monkeypatch.setattr(ActionModule, "_execute_module", execute)
+    assert run("r01t01", phase="inspect", job_files=["/run/job"])["job_left"] is True
+    # Until then it has no part in the decision for its clique.
+    folder = str(constants.DEFAULT_LOCAL_TMP)
+    assert imex_run_store.read_rows(folder, run.play, "inspect", ["r01t01"]) == {}
+    # The row of a tray that was asked for no such files is none.
+    assert "returned no valid result" in run("r01t01", phase="inspect")["msg"]
+    assert run("r01t01", phase="preview", job_files=["/run/job"]) == UNCHANGED
+    assert given == [["/run/job"], [], []]
+
+
+def test_the_role_looks_for_all_that_imex_job_leaves() -> None:
+    role = Path(__file__).resolve().parents[4] / "roles" / "imex" / "vars" / "main.yml"
+    left = {job_files.PROGRAM, job_files.LIBRARY, job_files.DROP_IN, state.SETTINGS_FILE, state.RUN}
+    folders = {f"{{{{ imex_job_{name}_dir }}}}/{job_files.NAME}" for name in ("prolog", "epilog")}
+    assert set(yaml.safe_load(role.read_text())["imex_job_files"]) == left | folders
 
 
 # What an unchanged tray returns in any phase, without facts of its own.
