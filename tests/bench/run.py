@@ -23,6 +23,7 @@ import kubernetes_nodes as nodes
 import live
 import placing
 import rehearsal
+import runs
 import topology
 import verify
 from ansible.release import __version__ as core
@@ -50,11 +51,15 @@ def main() -> int:
     parser.add_argument("--kubernetes-labels", action="store_true", help="measure writing node labels only (root)")
     parser.add_argument("--imex", action="store_true", help="measure the IMEX prolog on the lab only (root)")
     parser.add_argument("--verify", action="store_true", help="measure verify on 36 trays of the lab only (root)")
+    runs_help = (
+        "measure whole runs of the playbooks at these numbers of stand-in trays only, such as 36,288,1008 (root)"
+    )
+    parser.add_argument("--runs", metavar="SIZES", help=runs_help)
     options = parser.parse_args()
     # As for users: the warm-up round keeps the byte code.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
-        rounds = 1 if name == inventory.GROWN else options.rounds
+        rounds = 1 if name in (inventory.GROWN, runs.NAME) else options.rounds
         best = options.live or options.rehearsal or options.imex or options.verify
         text = f"{_machine(rounds, 'the best' if best else 'medians')}\n\n{table}"
         print(f"{text}\n", flush=True)
@@ -67,6 +72,8 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
     """Yield name and text of each table as soon as it is measured."""
     if options.live:
         yield live.NAME, live.table(options.live, options.rounds, scratch / live.NAME, options.ssh)
+    elif options.runs:
+        yield runs.NAME, runs.table([int(size) for size in options.runs.split(",")], scratch / runs.NAME)
     elif options.rehearsal:
         yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
     elif options.imex:

@@ -162,6 +162,7 @@ VARIABLES = frozenset(
         "imex_inspected",
         "imex_job_channel0",
         "imex_job_epilog_dir",
+        "imex_job_files",
         "imex_job_max_requeues",
         "imex_job_min_trays",
         "imex_job_options",
