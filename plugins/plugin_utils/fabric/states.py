@@ -84,14 +84,13 @@ def _tray_state(
 ) -> TrayState:
     """The state of an observed tray; tray: its row in the next fabric."""
     name = observation.tray
-    keeps = f"keeps its place in {tray['clique']}" if tray else "gets no place"
     if not observation.reachable:
-        status, what = STALE, f"{keeps}: {observation.problem}"
+        status, what = STALE, f"{_keeps(tray)}: {observation.problem}"
         found.append(tray_finding(name, "tray_unreachable", what, "restore it and discover again"))
     elif observation.inconsistent or name in claims.rivals:
         status = CONFLICT
         if observation.inconsistent:
-            what = f"{keeps}: its GPUs are in different cliques"
+            what = f"{_keeps(tray)}: its GPUs are in different cliques"
             found.append(tray_finding(name, "tray_not_attached", what, "give its GPUs one NVLink partition"))
     elif name in claims.trays:
         status = PRESENT
@@ -99,7 +98,7 @@ def _tray_state(
         # NVLink within one host (HGX) is not attached to an NVLink domain.
         status = UNPLACED
     else:
-        status, what = STALE, f"{keeps}: not all its GPUs are attached to one clique"
+        status, what = STALE, f"{_keeps(tray)}: not all its GPUs are attached to one clique"
         remedy = "resolve its other findings, then discover again"
         found.append(tray_finding(name, "tray_not_attached", what, remedy))
     # For an unreachable tray the last observation is kept.
@@ -159,6 +158,10 @@ def _given_place(tray: TrayState, status: str) -> TrayState:
     placed.pop("tray_index", None)
     placed.pop("gpu_count", None)
     return placed
+
+
+def _keeps(tray: Tray | None) -> str:
+    return f"keeps its place in {tray['clique']}" if tray else "gets no place"
 
 
 def _may_be_a_tray(observation: Observation) -> bool:

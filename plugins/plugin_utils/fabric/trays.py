@@ -54,10 +54,12 @@ def place(
         draft.place(name, clique, imex[name])
     domains = _sized(previous, names, draft.trays, policy)
     for name, observation in observed.items():
-        # Values that the site does not set stay as they were.
-        for kind, changed in (("name", _changed_names), ("cluster", _changed_clusters)):
-            if name in draft.trays and (values := changed(observation, draft.trays[name])):
-                draft.set(name, kind, values)
+        if name in draft.trays:
+            # Values that the site does not set stay as they were.
+            if names_set := _changed_names(observation, draft.trays[name]):
+                draft.set(name, "name", names_set)
+            if clusters_set := _changed_clusters(observation, draft.trays[name]):
+                draft.set(name, "cluster", clusters_set)
     for kind in ("slurm", "kubernetes"):
         _check_unique_nodes(draft.trays, f"{kind}_node", f"{kind}_cluster")
     return Placed(draft.trays, domains, draft.changes, draft.findings)
