@@ -23,13 +23,14 @@ class ActionModule(GuardedAction):
         arguments = dict(self._task.args)
         if task_vars.get("inventory_hostname") in (arguments.pop("controllers", None) or []):
             return {"changed": False, "skipped": True, "skip_reason": "This host is a Slurm controller."}
-        before = task_vars.get(str(arguments.pop("prepared", "")))
+        before = [task_vars.get(str(name)) for name in arguments.pop("after", None) or []]
         controller_failed = boolean(arguments.pop("controller_failed", False), strict=False)
-        if isinstance(before, Mapping) and before.get("unreachable"):
-            raise AnsibleConnectionFailure("The tray was unreachable when it was prepared: run again when it is up.")
-        if isinstance(before, Mapping) and before.get("failed"):
-            raise AnsibleActionFail(f"The tray was not prepared: {before.get('msg')}")
+        for result in before:
+            if isinstance(result, Mapping) and result.get("unreachable"):
+                raise AnsibleConnectionFailure("The tray was unreachable in an earlier step: run again when it is up.")
+            if isinstance(result, Mapping) and result.get("failed"):
+                raise AnsibleActionFail(f"The tray was not prepared: {result.get('msg')}")
         if controller_failed:
             raise AnsibleActionFail("This tray was left as it is, since its Slurm controller failed.")
-        end = ends.tray(arguments, ARGUMENTS["timeout"]["default"], bool(self._task.check_mode))
+        end = ends.tray(arguments, ARGUMENTS["timeout"]["default"])
         return self.run_module("rackscale.nvlink.slurm_tray", arguments, task_vars, SCHEMA, end)

@@ -191,7 +191,6 @@ attributes:
     platforms: linux
 seealso:
   - module: rackscale.nvlink.slurm_tray
-  - module: rackscale.nvlink.slurm_controller
   - module: rackscale.nvlink.slurm_topology
 """
 

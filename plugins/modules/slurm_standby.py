@@ -7,25 +7,47 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_standby
-short_description: "[INTERNAL] Copy the first slurmctld's files to a backup and start it"
+short_description: "[INTERNAL] Prepare a backup slurmctld, copy the first one's files to it and start it"
 version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Runs on the hosts of slurmctld, in two steps. O(state=read) returns the files of the first one. O(state=present)
-    writes them on another one and starts its slurmctld, which waits until it must take over.
+  - Runs on the hosts of slurmctld, in three steps. O(state=prepared) installs the cluster's key on a backup, and fails
+    where its O(state_dir) is not the first one's, because a takeover would then cancel all jobs. O(state=read) returns
+    the files of the first one. O(state=present) writes them on another one and starts its slurmctld, which waits until
+    it must take over.
   - The files are C(slurm.conf), its includes from the same folder, and the other files of that folder that slurmctld
     reads. None of them contains a secret. Files in other folders are the site's to keep equal.
   - The backup slurmctld is restarted where C(slurm.conf) changes. It reads the other files when it takes over.
-  - M(rackscale.nvlink.slurm_controller) has checked before that both share one C(StateSaveLocation).
 notes:
   - Used by the roles of this collection alone; its options may change in any release.
 options:
   state:
     description: The step.
     type: str
-    choices: [read, present]
+    choices: [prepared, read, present]
     default: present
+  auth:
+    description: The authentication of Slurm's daemons (C(AuthType)).
+    type: str
+    choices: [munge, slurm]
+    default: munge
+  key:
+    description: The first controller's key in Base64, for O(state=prepared). It is never shown.
+    type: str
+  state_dir:
+    description: C(StateSaveLocation).
+    type: path
+    default: /var/lib/slurm/slurmctld
+  state_id:
+    description:
+      - Content of the file C(nvlink_state_id) in the first controller's O(state_dir), in Base64, for O(state=prepared).
+    type: str
+    default: ""
+  user:
+    description: C(SlurmUser), which must have the same UID on all controllers.
+    type: str
+    default: slurm
   files:
     description: The files that O(state=read) returned on the first controller, for O(state=present).
     type: dict
@@ -57,7 +79,6 @@ attributes:
     platforms: linux
 seealso:
   - module: rackscale.nvlink.slurm_conf
-  - module: rackscale.nvlink.slurm_controller
 """
 
 EXAMPLES = r"""
@@ -98,11 +119,16 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import standby
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import keys, standby
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "state": {"type": "str", "choices": ["read", "present"], "default": "present"},
+    "state": {"type": "str", "choices": ["prepared", "read", "present"], "default": "present"},
+    "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
+    "key": {"type": "str", "no_log": True},
+    "state_dir": {"type": "path", "default": "/var/lib/slurm/slurmctld"},
+    "state_id": {"type": "str", "default": ""},
+    "user": {"type": "str", "default": "slurm"},
     "files": {"type": "dict", "default": {}},
     "conf_dir": {"type": "path", "default": "/etc/slurm"},
     "log": {"type": "path", "default": "/var/log/slurm/slurmctld.log"},
@@ -116,12 +142,17 @@ def main() -> None:
     changes: list[str] = []
     result: dict[str, Any] = {"changes": changes, "findings": []}
     try:
+        host = Host(module.check_mode, params["timeout"])
+        host.changes = changes
+        if params["state"] == "prepared":
+            if params["key"] or not host.check:
+                keys.install(host, params["auth"], keys.decoded(params["key"]))
+            standby.check_state(host, params["state_dir"], params["state_id"], params["user"])
+            module.exit_json(changed=bool(changes), **result)
         before = standby.gather(params["conf_dir"])
         if params["state"] == "read":
             encoded = {name: base64.b64encode(data).decode("ascii") for name, data in before.items()}
             module.exit_json(changed=False, files=encoded, **result)
-        host = Host(module.check_mode, params["timeout"])
-        host.changes = changes
         desired = standby.DesiredState(_decoded(params["files"]), params["conf_dir"], params["log"])
         changed = standby.bring_up(host, desired)
     except NvlinkError as error:

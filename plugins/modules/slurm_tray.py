@@ -12,8 +12,8 @@ version_added: 0.1.0
 author:
   - rackscale.nvlink contributors (@rackscale)
 description:
-  - Runs on a tray, in two steps. O(state=prepared) installs the packages and the cluster's key and returns the tray's
-    hardware. O(state=started) starts slurmd, which fetches its configuration from slurmctld.
+  - Runs on a tray that has Slurm's packages, in two steps. O(state=prepared) installs the cluster's key and returns the
+    tray's hardware. O(state=started) starts slurmd, which fetches its configuration from slurmctld.
   - Between the two, M(rackscale.nvlink.slurm_conf) writes the hardware into slurmctld's files.
   - Each step is one task, because a task costs the controller about 10 ms a tray even if it is skipped.
   - A slurmd that runs with the right options is not restarted. Jobs continue where it is.
@@ -25,11 +25,6 @@ options:
     type: str
     choices: [prepared, started]
     required: true
-  packages:
-    description: The packages to install.
-    type: list
-    elements: str
-    default: []
   auth:
     description: The authentication of Slurm's daemons (C(AuthType)).
     type: str
@@ -76,13 +71,15 @@ options:
     description: Whether the Slurm controller failed in this run, so that this fails too. The action plugin reads it.
     type: bool
     default: false
-  prepared:
+  after:
     description:
-      - The variable in which the result of O(state=prepared) is registered, for O(state=started). Where that failed, or
-        the tray was unreachable, so is this. The action plugin reads it.
-    type: str
+      - The variables in which the results of earlier steps are registered. Where one of them failed, or the tray was
+        unreachable, so is this. The action plugin reads it.
+    type: list
+    elements: str
+    default: []
   timeout:
-    description: Seconds that one call of a tool, or the start of a unit, may take. Installing packages may take longer.
+    description: Seconds that one call of a tool, or the start of a unit, may take.
     type: float
     default: 120
 extends_documentation_fragment:
@@ -104,14 +101,12 @@ attributes:
     platforms: linux
 seealso:
   - module: rackscale.nvlink.slurm_conf
-  - module: rackscale.nvlink.slurm_controller
 """
 
 EXAMPLES = r"""
-- name: Install slurmd and measure the tray
+- name: Configure slurmd and measure the tray
   rackscale.nvlink.slurm_tray:
     state: prepared
-    packages: [munge, slurmd, slurm-client]
     key: "{{ munge_key.content }}"
     conf_servers: ["ctl:6817"]
   register: slurm_tray_result
@@ -138,7 +133,7 @@ changes:
   returned: always
   type: list
   elements: str
-  sample: ["packages installed: munge, slurmd"]
+  sample: ["/etc/default/slurmd written"]
 findings:
   description: Always empty.
   returned: always
@@ -151,11 +146,10 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import keys, tray
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["prepared", "started"], "required": True},
-    "packages": {"type": "list", "elements": "str", "default": []},
     "auth": {"type": "str", "choices": ["munge", "slurm"], "default": "munge"},
     "key": {"type": "str", "no_log": True},
     "conf_servers": {"type": "list", "elements": "str", "required": True},
@@ -167,7 +161,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     # The action plugin reads these on the Ansible controller.
     "controllers": {"type": "list", "elements": "str", "default": []},
     "controller_failed": {"type": "bool", "default": False},
-    "prepared": {"type": "str"},
+    "after": {"type": "list", "elements": "str", "default": []},
     "timeout": {"type": "float", "default": 120},
 }
 
@@ -192,7 +186,6 @@ def main() -> None:
 
 def _desired(params: dict[str, Any]) -> tray.DesiredState:
     return tray.DesiredState(
-        packages=params["packages"],
         auth=params["auth"],
         key=keys.decoded(params["key"]),
         conf_servers=params["conf_servers"],

@@ -106,9 +106,9 @@ def test_a_failed_phase_prints_its_arguments_without_the_private_key(run: Run) -
 
 
 def test_the_keys_of_slurm_are_not_among_the_printed_arguments(run: Run) -> None:
-    arguments = {"key": CANARY, "database_password": f"{CANARY}-2", "slurm_conf": "no such option"}
-    printed = run.task("rackscale.nvlink.slurm_controller", arguments)
-    assert "slurm_conf" in printed
+    for module, state in (("slurm_standby", "prepared"), ("slurm_tray", "prepared")):
+        arguments = {"state": state, "key": CANARY, "slurm_conf": "no such option"}
+        assert "slurm_conf" in run.task(f"rackscale.nvlink.{module}", arguments)
     assert run.holds(CANARY) == []
 
 

@@ -33,7 +33,7 @@ UV_SHA256 = (
 PYTHONS = ("3.13", "3.12", "3.11")
 ANSIBLE_WHEEL = "ansible==14.5.0"
 ANSIBLE_SHA256 = ("245623ccc2d31d0f6f4bdb63168d550cad305fb032cc43d96e8f61ce8ab0ba84",)
-COLLECTIONS = ("ansible.posix", "community.crypto", "kubernetes.core")
+COLLECTIONS = ("ansible.mariadb", "ansible.posix", "community.crypto", "kubernetes.core")
 
 
 def run(command: list[str | Path], **kwargs: object) -> str:
@@ -99,7 +99,7 @@ def find_python(uv: Path, wanted: str | None) -> str:
 
 def dependencies(python: Path) -> Path:
     """The needed collections, unpacked once into the cache from the pinned `ansible` wheel."""
-    home = CACHE / f"collections-{ANSIBLE_WHEEL.replace('==', '-')}"
+    home = CACHE / "-".join(["collections", ANSIBLE_WHEEL.replace("==", "-"), *COLLECTIONS])
     if home.exists():
         return home
     CACHE.mkdir(parents=True, exist_ok=True)

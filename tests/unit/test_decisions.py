@@ -27,7 +27,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 ON_TRAYS = [
     *(CHECKOUT / "roles/imex/tasks").glob("*.yml"),
     *(path for path in (CHECKOUT / "roles/rollout/tasks").glob("*.yml") if path.stem != "plan"),
-    *(CHECKOUT / "roles" / name for name in ("slurm/tasks/tray.yml", "slurm/tasks/start.yml", "verify/tasks/tray.yml")),
+    *(CHECKOUT / "roles/slurm/tasks" / name for name in ("tray.yml", "packages.yml", "start.yml")),
+    CHECKOUT / "roles/verify/tasks/tray.yml",
     CHECKOUT / "roles/dra_driver/tasks/tray.yml",
     CHECKOUT / "roles/fabric/tasks/main.yml",
 ]

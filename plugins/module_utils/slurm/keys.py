@@ -6,7 +6,8 @@
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-It is created once, on the Slurm controller's host, and never replaced. No message, log or diff contains it.
+The role creates it once, on the first Slurm controller's host; here the other hosts get it. No message, log or diff
+contains it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,11 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import secrets
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 
 MUNGE_UNIT = "munge.service"
-# munge accepts 32 to 1024 bytes; slurm.key must not be guessable either.
-LENGTH = 128
 LOCATIONS = {
     # auth -> path, owner of file and folder, mode of the file, owner and mode of the folder
     "munge": ("/etc/munge/munge.key", "munge:munge", 0o400, "munge:munge", 0o700),
@@ -41,16 +39,9 @@ def decoded(text: str | None) -> bytes:
         raise SlurmError("The option key is not Base64: use the content that slurp returns.") from None
 
 
-def create(host: Host, auth: str) -> None:
-    """Create a key on the controller's host; an existing one stays, whoever created it."""
-    if len(read(path(auth)) or b"") < 32:
-        install(host, auth, secrets.token_bytes(LENGTH))
-    else:
-        install(host, auth, read(path(auth)) or b"")
-
-
 def install(host: Host, auth: str, key: bytes) -> None:
     """Install exactly this key, readable by its owner alone, and restart a running munged to use it."""
+    # The bounds of munge; slurm.key must not be guessable either.
     if not 32 <= len(key) <= 1024:
         raise SlurmError(
             f"The key for auth/{auth} has {len(key)} bytes, not 32 to 1024: check {path(auth)} on the controller."

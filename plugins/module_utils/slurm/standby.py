@@ -6,16 +6,14 @@
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-A slurmctld that starts without the other's state cancels all jobs, so that is checked first: the first controller
-writes a random ID into StateSaveLocation, and a backup must find the same ID there.
+A slurmctld that starts without the other's state cancels all jobs, so that is checked first: the role writes a random
+ID into StateSaveLocation on the first controller, and a backup must find the same ID there.
 """
 
 from __future__ import annotations
 
 import base64
 import os
-import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -59,13 +57,6 @@ class DesiredState:
 
 
 # ------------------------------------------------------------------------------------------- shared StateSaveLocation
-
-
-def write_state_id(host: Host, state_dir: str, owner: str) -> None:
-    """Write a random ID into the first controller's StateSaveLocation, once."""
-    path = os.path.join(state_dir, ID_FILE)
-    if not re.fullmatch(rb"[0-9a-f]{32}\n", read(path) or b""):
-        host.file(path, f"{secrets.token_hex(16)}\n".encode(), owner, 0o600)
 
 
 def check_state(host: Host, state_dir: str, expected: str, user: str) -> None:

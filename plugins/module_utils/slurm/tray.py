@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Make a tray a node of a configless Slurm: packages, the cluster's key, slurmd.
+"""Make a tray a node of a configless Slurm: the cluster's key, slurmd's options, its health check, slurmd itself.
 
 Private to this collection; it may change in any release. Python 3.9, standard library only.
 
-Two steps, because slurmctld must have the node's hardware before slurmd starts: ``prepare`` installs and measures,
+Two steps, because slurmctld must have the node's hardware before slurmd starts: ``prepare`` configures and measures,
 ``start`` starts slurmd. No configuration file of Slurm is written on a tray; slurmd fetches all from slurmctld.
 """
 
@@ -21,7 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, keys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 UNIT = "slurmd.service"
@@ -32,6 +32,23 @@ PLACEHOLDER_TEXT = """\
 # Written by rackscale.nvlink (slurm). Slurm runs every program of this folder. It fails all jobs and drains the tray
 # where there is none, so this placeholder must stay.
 exit 0
+"""
+# As templates/logrotate.j2 of the role slurm. systemctl, since Debian's slurmctld has another process name after a
+# reconfigure; the old spelling of the option, which all versions of systemd accept.
+LOGROTATE = """\
+{log} {{
+  compress
+  missingok
+  nocreate
+  delaycompress
+  notifempty
+  rotate 12
+  size 5M
+  sharedscripts
+  postrotate
+    systemctl kill --kill-who=main --signal=SIGUSR2 {unit} || true
+  endscript
+}}
 """
 # The parameters with which the kernel modules (open or proprietary) were loaded.
 DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
@@ -76,7 +93,6 @@ exit 0
 class DesiredState:
     """The settings of a tray. ``key``: the cluster's key as bytes; if empty, the tray keeps the one that it has."""
 
-    packages: Sequence[str]
     auth: str
     key: bytes
     conf_servers: Sequence[str]
@@ -102,7 +118,6 @@ def prepare(host: Host, desired: DesiredState) -> Measurement:
             "This tray has no authentication key, and no Slurm controller of this run has given it one: run"
             " slurm_bringup with the Slurm controllers in --limit."
         )
-    host.install(desired.packages, masked=(UNIT, keys.MUNGE_UNIT))
     if desired.key:
         keys.install(host, desired.auth, desired.key)
     if desired.auth == "munge":
@@ -114,8 +129,18 @@ def prepare(host: Host, desired: DesiredState) -> Measurement:
         host.file(os.path.join(folder, PLACEHOLDER), PLACEHOLDER_TEXT.encode(), mode=0o755)
     if not os.path.isdir(os.path.dirname(desired.log)):
         host.folder(os.path.dirname(desired.log), "root:root", 0o755)
-    host.logrotate("slurm-nvlink", [desired.log], UNIT)
+    rotate(host, desired.log)
     return Measurement(measure(host), channel_count())
+
+
+def rotate(host: Host, log: str, folder: str = "/etc/logrotate.d") -> None:
+    """Rotate slurmd's log where no other rule does; logrotate fails on two rules for one log."""
+    ours = os.path.join(folder, "slurm-nvlink")
+    if not os.path.isdir(folder):
+        return
+    others = [entry.path for entry in os.scandir(folder) if entry.path != ours]
+    if not any(log.encode() in (read(path) or b"") for path in others):
+        host.file(ours, LOGROTATE.format(log=log, unit=UNIT).encode())
 
 
 def options_text(desired: DesiredState) -> str:

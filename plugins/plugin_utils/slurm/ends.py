@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import INSTALL_SECONDS
 
 # Seconds to connect, to copy the module and to start Python.
 _CONNECT = 60.0
@@ -19,15 +18,14 @@ _SLOW_CALLS = 4
 _CONTROLLER = 3600.0
 
 
-def tray(arguments: Mapping[str, Any], default: float, is_check: bool = False) -> float:
-    """The end of a module on a tray, from its option timeout or that option's default; is_check: in check mode."""
-    installs = INSTALL_SECONDS if arguments.get("packages") and not is_check else 0.0
-    return _CONNECT + installs + _SLOW_CALLS * seconds(arguments, "timeout", default)
+def tray(arguments: Mapping[str, Any], default: float) -> float:
+    """The end of a module on a tray, from its option timeout or that option's default."""
+    return _CONNECT + _SLOW_CALLS * seconds(arguments, "timeout", default)
 
 
 def controller(arguments: Mapping[str, Any], default: float, more: float = 0.0) -> float:
     """The end of a module on a Slurm controller; more: what it may wait for besides, such as its jobs."""
-    return _CONNECT + INSTALL_SECONDS + _CONTROLLER + 20 * seconds(arguments, "timeout", default) + more
+    return _CONNECT + _CONTROLLER + 20 * seconds(arguments, "timeout", default) + more
 
 
 def seconds(arguments: Mapping[str, Any], option: str, default: float) -> float:

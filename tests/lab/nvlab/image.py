@@ -39,7 +39,9 @@ SLURM_PACKAGES = (
     "mariadb-server",
 )
 # Next to what they depend on, an empty host's repository has what a site would install with them.
-EMPTY_EXTRA = ("logrotate",)
+EMPTY_EXTRA = ("logrotate", "python3-pymysql")
+# ansible.builtin.apt needs it; an installation of Debian or Ubuntu that is not minimal has it.
+EMPTY_PACKAGES = ("python3-apt",)
 # Newer ansible-core needs a newer Python than the machine may have: it is tested inside the trixie tree.
 EXTRA_PACKAGES = {
     "trixie": ("python3-venv", "python3-pip", "openssh-client", "git", "ca-certificates", "make"),
@@ -211,7 +213,7 @@ def _build(suite: str, empty: bool, tree: Path, lock: int) -> None:
     command = ["mmdebstrap", "--quiet", "--variant=minbase"]
     command += [f"--aptopt={option}" for option in APT_OPTIONS[suite]]
     # What only the tests of other ansible-cores want is in the full tree alone.
-    included = PACKAGES if empty else (*PACKAGES, *SLURM_PACKAGES, *EXTRA_PACKAGES[suite])
+    included = (*PACKAGES, *(EMPTY_PACKAGES if empty else (*SLURM_PACKAGES, *EXTRA_PACKAGES[suite])))
     command += [f"--customize-hook={hook}" for hook in (_download_hooks() if empty else ())]
     command += [f"--include={','.join(included)}", suite, str(building)]
     try:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import base64
 import os
 import pwd
-import stat
 from pathlib import Path
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import standby
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+def write_state_id(folder: Path, state_id: str) -> None:
+    (folder / standby.ID_FILE).write_text(f"{state_id}\n")
 
 
 def state_id(folder: Path) -> str:
@@ -49,28 +52,18 @@ def test_nothing_is_gathered_where_there_is_no_slurm(tmp_path: Path) -> None:
         standby.bring_up(Host(check=False), standby.DesiredState({}, str(tmp_path), str(tmp_path / "log")))
 
 
-def test_the_state_id_is_written_once_for_slurm_user_alone(tmp_path: Path) -> None:
-    host = Host(check=False)
-    standby.write_state_id(host, str(tmp_path), ME)
-    first = (tmp_path / standby.ID_FILE).read_text()
-    standby.write_state_id(host, str(tmp_path), ME)
-    assert (tmp_path / standby.ID_FILE).read_text() == first
-    assert host.changes == [f"write {tmp_path / standby.ID_FILE}"]
-    assert stat.S_IMODE((tmp_path / standby.ID_FILE).stat().st_mode) == 0o600
-
-
 def test_only_the_first_controllers_state_folder_is_accepted(tmp_path: Path) -> None:
     first, other = tmp_path / "first", tmp_path / "other"
     for folder in (first, other):
         folder.mkdir()
     host = Host(check=False)
-    standby.write_state_id(host, str(first), ME)
+    write_state_id(first, "1" * 32)
     standby.check_state(host, str(first), state_id(first), ME)
     refused = "is not the same folder as on the first controller, so a takeover would cancel all jobs"
     for here in (other, tmp_path / "missing"):
         with pytest.raises(SlurmError, match=refused):
             standby.check_state(host, str(here), state_id(first), ME)
-    standby.write_state_id(host, str(other), ME)
+    write_state_id(other, "2" * 32)
     with pytest.raises(SlurmError, match=refused):
         standby.check_state(host, str(other), state_id(first), ME)
     with pytest.raises(SlurmError, match=refused):
@@ -80,7 +73,7 @@ def test_only_the_first_controllers_state_folder_is_accepted(tmp_path: Path) -> 
 
 def test_slurm_user_must_be_the_same_on_all_controllers(tmp_path: Path) -> None:
     host = Host(check=False)
-    standby.write_state_id(host, str(tmp_path), ME)
+    write_state_id(tmp_path, "1" * 32)
     other = next(entry.pw_name for entry in pwd.getpwall() if entry.pw_uid != os.geteuid())
     with pytest.raises(SlurmError, match=f"belongs to UID {os.geteuid()} and {other} has UID"):
         standby.check_state(host, str(tmp_path), state_id(tmp_path), other)

@@ -1,0 +1,37 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The key and the log rotation of a host of Slurm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import keys, tray
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
+
+
+@pytest.mark.parametrize("length", [0, 31, 1025])
+def test_a_key_of_another_length_is_refused_and_not_shown(length: int) -> None:
+    with pytest.raises(SlurmError, match=f"has {length} bytes, not 32 to 1024: check /etc/munge/munge.key"):
+        keys.install(Host(check=True), "munge", b"k" * length)
+
+
+def test_a_log_gets_one_rule_for_its_rotation(tmp_path: Path) -> None:
+    """logrotate fails on two rules for one log."""
+    host = Host(check=False)
+    log = "/var/log/slurm/slurmd.log"
+    tray.rotate(host, log, str(tmp_path / "missing"))
+    (tmp_path / "slurmd").write_text(f"{log} {{\n}}\n")
+    tray.rotate(host, log, str(tmp_path))
+    assert host.changes == []
+    (tmp_path / "slurmd").write_text("/var/log/other.log {\n}\n")
+    tray.rotate(host, log, str(tmp_path))
+    tray.rotate(host, log, str(tmp_path))
+    assert host.changes == [f"write {tmp_path}/slurm-nvlink"]
+    template = (Path(__file__).parents[4] / "roles/slurm/templates/logrotate.j2").read_text()
+    rule = template.replace("{{ slurm_log_dir }}/{{ item.item }}.log", log).replace("{{ item.item }}", "slurmd")
+    assert (tmp_path / "slurm-nvlink").read_text() == rule
