@@ -14,10 +14,8 @@ import contextlib
 import grp
 import os
 import pwd
-import socket
 import stat
 import time
-from collections.abc import Iterator
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
@@ -175,21 +173,6 @@ class Host:
             raise HostError(f"{unit} does not start ({error}): correct that first.")
         return True
 
-    @contextlib.contextmanager
-    def restoring(self, path: str, unit: str) -> Iterator[None]:
-        """Restore a changed file where its unit does not start with it, and restart the unit with the old file."""
-        before = read(path)
-        status = os.stat(path) if before is not None else None
-        try:
-            yield
-        except NvlinkError as error:
-            if self.check or before is None or status is None or read(path) == before:
-                raise
-            write(path, before, pwd.getpwuid(status.st_uid).pw_name, stat.S_IMODE(status.st_mode))
-            self.call("systemctl", "reset-failed", unit)
-            self.call("systemctl", "restart", unit)
-            raise HostError(f"{str(error).rstrip('.')}; the old {os.path.basename(path)} was restored.") from None
-
     def last_error(self, unit: str, cursor: LogCursor, otherwise: str) -> str:
         """The last error that a daemon has written to its log or to the journal since the cursor."""
         text = cursor.text()
@@ -197,17 +180,6 @@ class Host:
             lines = ("--lines=200", "--no-pager", "--output=cat", f"--since=@{cursor.time}")
             text = self.call("journalctl", "--unit", unit, *lines).stdout
         return (_errors(text) or [otherwise])[-1][:300].rstrip(".")
-
-    def wait_for_port(self, port: int, unit: str, seconds: float) -> bool:
-        """Wait until a TCP port on this host is listened on, at most ``seconds`` and while its unit runs."""
-        deadline = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                return True
-            if time.monotonic() > deadline or not self.is_active(unit):
-                return False
-            time.sleep(0.2)
 
 
 class LogCursor:

@@ -145,8 +145,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import keys, tray
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import keys, tray
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["prepared", "started"], "required": True},

@@ -63,7 +63,8 @@ class Site:
                     "fabric_file": str(self.folder / "fabric.json"),
                     "slurm_conf_dir": str(self.conf_dir),
                     "slurm_tray_packages": ["base-files"],
-                    "slurm_controller_packages": ["base-files"],
+                    # The other tasks of the controllers need systemd and what this package would create.
+                    "slurm_controller_packages": ["no-such-package"],
                     "slurm_accounting": False,
                 },
                 "children": {
@@ -125,7 +126,7 @@ INJECTED = {
     "slurm_conf_dir": "/tmp/elsewhere",  # never made, in check mode
     "slurm_controllers": [ODD],
     "slurm_settings": {"SlurmdUser": "hostile", "Prolog": "/tmp/hostile"},
-    "slurm_os_family": "../../../../etc/hostile",
+    "slurm_tray_packages": ["hostile"],
     "slurm_start_drained": list(OTHERS),
     "slurm_fabric_file": "/tmp/hostile.json",
 }
@@ -172,7 +173,7 @@ def test_impossible_hardware_of_a_tray_changes_no_other_line(
 def test_a_limit_without_the_controller_fails_before_anything_is_touched(site: Site, limit: str) -> None:
     output = site.run("--limit", limit)
     assert f"ctl of slurm_controllers is not in this run: use --limit {limit},ctl." in output
-    assert "Install slurmd" not in output
+    assert "Read the distribution" not in output
     assert output.count("fatal: [") == 1
 
 
@@ -202,11 +203,11 @@ def test_one_play_of_the_role_does_the_same(site: Site, expected: dict[str, str]
 
 
 def test_trays_are_left_as_they_are_where_the_controller_fails(site: Site) -> None:
-    broken = hostile.write_python(site.folder / "broken", {"failed": True, "msg": "no space left"}, "slurm_controller")
+    broken = hostile.write_python(site.folder / "broken", {"failed": True, "msg": "no space left"}, "modules.setup")
     site.hosts["ctl"] = {"ansible_python_interpreter": str(broken)}
     output = site.run()
     assert output.count("no space left") > 0
-    assert "Install slurmd" not in output
+    assert "Read the distribution of the tray" not in output
     play = {"hosts": "nvlink:slurm_controller", "gather_facts": False, "roles": ["rackscale.nvlink.slurm"]}
     output = site.run(plays=[play])
     assert failed(output) == {"ctl": 1, **dict.fromkeys(TRAYS, 1)}

@@ -16,7 +16,7 @@ import base64
 import binascii
 import os
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 
 MUNGE_UNIT = "munge.service"

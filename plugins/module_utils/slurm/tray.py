@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host import read
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, read
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, keys
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 UNIT = "slurmd.service"

@@ -12,9 +12,9 @@ import pwd
 from pathlib import Path
 
 import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import standby
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 
