@@ -30,7 +30,7 @@ _PARTS = """
     gpu.constants gpu.facts gpu.nvidia_smi gpu.nvml gpu.readings
     imex.boot imex.facts imex.files imex.slurm_conf imex.status imex.survey
     imex.prolog.daemon imex.prolog.failure imex.prolog.main imex.prolog.state imex.prolog.wait
-    slurm.files
+    slurm.syntax
 """
 PROGRAM = "/usr/local/libexec/nvlink-imex-job"
 LIBRARY = "/usr/local/lib/nvlink-imex-job"

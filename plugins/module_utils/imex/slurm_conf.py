@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import conf_lines, key_values
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import conf_lines, key_values
 
 # Where slurmd finds slurm.conf: its own file, or the one fetched in a configless cluster.
 PLACES = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.host import Host, LogCursor, read
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, hardware
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import hardware, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.daemon import (
     UNIT,
     Outdated,
@@ -153,15 +153,15 @@ def keep_includes(new: str, old: str) -> str:
 
 def included(text: str) -> list[str]:
     """The paths in the Include lines of a slurm.conf, in their order."""
-    words = [line.split(None, 1) for line in files.logical_lines(text)]
+    words = [line.split(None, 1) for line in syntax.logical_lines(text)]
     return [pair[1].strip() for pair in words if len(pair) == 2 and pair[0].lower() == "include"]
 
 
 def settings(text: str) -> dict[str, str]:
     """Key in lower case -> value of all lines but nodes and partitions."""
     found: dict[str, str] = {}
-    for line in files.logical_lines(text):
-        pairs = files.key_values(line)
+    for line in syntax.logical_lines(text):
+        pairs = syntax.key_values(line)
         if pairs and pairs[0][0].lower() not in ("nodename", "partitionname", "nodeset"):
             found.update((key.lower(), value) for key, value in pairs)
     return found
@@ -169,7 +169,7 @@ def settings(text: str) -> dict[str, str]:
 
 def partitions(text: str) -> set[str]:
     """The names of the partitions in a slurm.conf, without those in its includes."""
-    firsts = [files.key_values(line)[:1] for line in files.logical_lines(text)]
+    firsts = [syntax.key_values(line)[:1] for line in syntax.logical_lines(text)]
     return {value for pairs in firsts for key, value in pairs if key.lower() == "partitionname"}
 
 

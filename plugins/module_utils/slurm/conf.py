@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 
 # The file with the settings of this collection, with manage_conf.
@@ -57,11 +57,11 @@ def read_slurm_conf(conf_dir: str) -> SlurmConf:
                 f"{name} cannot be read ({error.strerror}): set conf_dir to the folder of slurm.conf."
             ) from None
 
-    for _file, line in files.conf_lines(path, read, (INCLUDE_NAME,)):
-        if os.path.basename(files.include_of(line)) == INCLUDE_NAME:
+    for _file, line in syntax.conf_lines(path, read, (INCLUDE_NAME,)):
+        if os.path.basename(syntax.include_of(line)) == INCLUDE_NAME:
             ours = True
             continue
-        pairs = files.key_values(line)
+        pairs = syntax.key_values(line)
         lowered = {key.lower(): value for key, value in pairs}
         settings.update((key, lowered[key]) for key in _KEYS if key in lowered)
         if pairs and pairs[0][0].lower() == "nodename" and lowered.get("topology"):

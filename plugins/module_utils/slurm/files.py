@@ -14,20 +14,19 @@ what people write by hand. It keeps every scalar as text, since Slurm prints a b
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, logical_lines
 
 YAML = "yaml"
 CONF = "conf"
 FILE_NAMES = {YAML: "topology.yaml", CONF: "topology.conf"}
 HEADER = "# Written by rackscale.nvlink (slurm_topology) from the fabric file: changes by hand are overwritten."
-MAX_INCLUDES = 10
 _OWN = "# Other topologies of rackscale.nvlink: "
 
 
@@ -207,57 +206,6 @@ def parse_conf(text: str) -> Topology:
     if other:
         return Topology(kind="tree", blocks=tuple(blocks), block_sizes=sizes, body=other)
     return Topology(blocks=tuple(blocks), block_sizes=sizes)
-
-
-def logical_lines(text: str) -> Iterable[str]:
-    """Lines without comments and blank ones, continuation lines (a backslash at the end) joined."""
-    pending = ""
-    for raw in text.splitlines():
-        line = re.sub(r"(?<!\\)#.*", "", raw).rstrip()
-        if line.endswith("\\"):
-            pending += line[:-1]
-            continue
-        line, pending = (pending + line).strip(), ""
-        if line:
-            yield line
-    if pending.strip():
-        yield pending.strip()
-
-
-def conf_lines(path: str, read: Callable[[str], str], skip: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """(file, logical line) of slurm.conf with those of the files that it includes, where it includes them, as in Slurm.
-
-    read: the text of a file. An Include line that is not followed is yielded itself: of a file with a name in ``skip``,
-    or nested more than MAX_INCLUDES deep.
-    """
-    cluster = ""
-
-    def walk(file: str, depth: int) -> Iterator[tuple[str, str]]:
-        nonlocal cluster
-        for line in logical_lines(read(file)):
-            target = include_of(line).replace("%c", cluster.lower())
-            if target and "\0" not in target and os.path.basename(target) not in skip and depth < MAX_INCLUDES:
-                yield from walk(os.path.join(os.path.dirname(path), target), depth + 1)
-                continue
-            cluster = next((value for key, value in key_values(line) if key.lower() == "clustername"), cluster)
-            yield file, line
-
-    yield from walk(path, 0)
-
-
-def include_of(line: str) -> str:
-    """The path of an Include line of slurm.conf; empty for another line."""
-    words = line.split(None, 1)
-    return words[1].strip().strip("\"'") if len(words) == 2 and words[0].lower() == "include" else ""
-
-
-def key_values(line: str) -> list[tuple[str, str]]:
-    """The ``Key=Value`` pairs of one line of a Slurm configuration file, without quotes."""
-    found = re.findall(r"""([A-Za-z_]\w*)\s*=\s*("[^"]*"|'[^']*'|\S*)""", line)
-    return [
-        (key, value[1:-1] if value[:1] in "\"'" and value[-1:] == value[:1] and len(value) > 1 else value)
-        for key, value in found
-    ]
 
 
 def parse_yaml(text: str) -> list[Topology]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 
 Record = dict[str, int]
 """KEYS -> number; RealMemory in MiB."""
@@ -26,7 +26,7 @@ _BY_LOWER = {**{key.lower(): key for key in KEYS}, **_ALIASES}
 def parse_slurmd(text: str) -> Record | None:
     """The record in the output of ``slurmd -C``; None where there is none."""
     for line in text.splitlines():
-        pairs = files.key_values(line)
+        pairs = syntax.key_values(line)
         if pairs and pairs[0][0].lower() == "nodename":
             return _record(dict(pairs))
     return None
@@ -44,8 +44,8 @@ def _record(pairs: Mapping[str, str]) -> Record | None:
 def parse_nodes(text: str) -> dict[str, Record]:
     """Node -> record of the NodeName lines of a file; a line without a record is left out."""
     records: dict[str, Record] = {}
-    for line in files.logical_lines(text):
-        pairs = dict(files.key_values(line))
+    for line in syntax.logical_lines(text):
+        pairs = dict(syntax.key_values(line))
         names = next((value for key, value in pairs.items() if key.lower() == "nodename"), "")
         record = _record(pairs)
         if not names or names.upper() == "DEFAULT" or record is None:

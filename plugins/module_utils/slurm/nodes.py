@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
@@ -82,7 +82,7 @@ def parse(text: str) -> dict[str, Node]:
     """Parse ``scontrol -o show nodes``: node -> its state. A reason may contain white space."""
     found = {}
     for line in text.splitlines():
-        keys = dict(files.key_values(line))
+        keys = dict(syntax.key_values(line))
         if "NodeName" in keys:
             why = _REASON.search(line)
             words = frozenset(keys.get("State", "").upper().split("+"))

@@ -19,12 +19,8 @@ from typing import Any, NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
-    SlurmError,
-    key_values,
-    load_yaml,
-    logical_lines,
-)
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError, load_yaml
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.syntax import key_values, logical_lines
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import http
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Finding, Observation, SourceResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import Options

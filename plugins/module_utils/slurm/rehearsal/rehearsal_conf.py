@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import FILE_NAMES, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 
@@ -192,9 +192,9 @@ def _lines(conf_dir: str, changed: Mapping[str, bytes], problems: list[str]) -> 
             problems.append(str(error))
             return ""
 
-    for _file, line in files.conf_lines(main, read):
-        if files.include_of(line):
-            problems.append(f"{line} is nested in more than {files.MAX_INCLUDES} Includes and was left out.")
+    for _file, line in syntax.conf_lines(main, read):
+        if syntax.include_of(line):
+            problems.append(f"{line} is nested in more than {syntax.MAX_INCLUDES} Includes and was left out.")
         else:
             yield line
 
@@ -212,7 +212,7 @@ def _text(path: str, changed: Mapping[str, bytes]) -> str:
 
 
 def _take(line: str, read: _Reading, bare: bool) -> None:
-    pairs = files.key_values(line)
+    pairs = syntax.key_values(line)
     first = pairs[0][0].lower() if pairs else ""
     if first == "nodename":
         read.nodes.append(_node(pairs, read, bare))

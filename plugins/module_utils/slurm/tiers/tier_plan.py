@@ -21,7 +21,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tiers import accounting, segments, tiers
@@ -123,16 +123,16 @@ def inspect(slurm: Slurm, conf_dir: str) -> TierSurvey:
     foreign: dict[str, str] = {}
     ours = False
     job_submit = None
-    lines = files.conf_lines(
+    lines = syntax.conf_lines(
         os.path.join(conf_dir, "slurm.conf"),
         lambda path: (host.read(path) or b"").decode("utf-8", "replace"),
         skip=(tiers.INCLUDE_NAME,),
     )
     for name, line in lines:
-        if os.path.basename(files.include_of(line)) == tiers.INCLUDE_NAME:
+        if os.path.basename(syntax.include_of(line)) == tiers.INCLUDE_NAME:
             ours = True
             continue
-        pairs = files.key_values(line)
+        pairs = syntax.key_values(line)
         lowered = {key.lower(): value for key, value in pairs}
         if pairs and pairs[0][0].lower() == "partitionname":
             foreign.setdefault(pairs[0][1].lower(), name)

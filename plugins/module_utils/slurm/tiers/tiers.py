@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 
 # No folder in the name: only such an Include is shipped to configless nodes.
@@ -412,8 +412,8 @@ def parse(text: str) -> Written:
         except (ValueError, KeyError, TypeError):
             qos, grants = set(), set()
     partitions = []
-    for line in files.logical_lines(body):
-        pairs = files.key_values(line)
+    for line in syntax.logical_lines(body):
+        pairs = syntax.key_values(line)
         if not pairs or pairs[0][0].lower() != "partitionname":
             continue
         settings = tuple(pairs[1:])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal, rehearsal_conf
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal.rehearsal import (
@@ -128,7 +128,7 @@ def test_any_text_of_slurm_conf_is_accepted(tmp_path_factory: pytest.TempPathFac
     folder.mkdir(exist_ok=True)
     made = derive(folder, text)
     # A value may hold the text "QOS=", as that of "PartitionName=aQOS=b" does: check the parsed settings.
-    lines = [files.key_values(line) for line in files.logical_lines(made.text)]
+    lines = [syntax.key_values(line) for line in syntax.logical_lines(made.text)]
     assert [key for line in lines for key, _value in line if key.upper() == "QOS"] == []
 
 
