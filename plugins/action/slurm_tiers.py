@@ -13,9 +13,11 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_tiers import ARGUMENT_SPEC, REQUIRED_IF, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file, tiers
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import blocks as slurm_blocks
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, rehearsal_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 SCHEMA = schemas.of_return(RETURN)
@@ -37,7 +39,7 @@ class ActionModule(GuardedAction):
                 warning = f"{path}: does not exist yet, so no tier can be shown; discover and accept it first."
                 return {"changed": False, "changes": [], "findings": [], "warnings": [warning]}
             try:
-                request["clusters"] = _clusters(path, request["cluster"], request["tiers"])
+                request["clusters"] = _clusters(path, request["cluster"])
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
         arguments = {key: self._task.args[key] for key in ON_HOST if key in self._task.args}
@@ -50,11 +52,19 @@ class ActionModule(GuardedAction):
         return result
 
 
-def _clusters(path: str, cluster: str | None, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _clusters(path: str, cluster: str | None) -> list[dict[str, Any]]:
     """The blocks of the given Slurm cluster, else of each: which of several it is, only slurmctld's host knows."""
     fabric = fabric_file.load(path)
     names = fabric.slurm_clusters
     if cluster and cluster not in names:
         raise fabric_file.FabricFileError(f"{path}: has no Slurm cluster {shown(cluster)}{nearest(cluster, names)}")
     chosen: Sequence[str | None] = [cluster] if cluster else names
-    return [tiers.for_cluster(fabric, name, given) for name in (chosen or [None])]
+    return [{"name": name or "", "blocks": _blocks(fabric, name)} for name in (chosen or [None])]
+
+
+def _blocks(fabric: Fabric, cluster: str | None) -> list[dict[str, Any]]:
+    cliques = {view.name: view.clique for view in fabric.slurm_blocks(cluster)}
+    return [
+        {"name": block.name, "clique": cliques[block.name], "nodes": list(block.nodes)}
+        for block in slurm_blocks.blocks(fabric, cluster)
+    ]

@@ -23,6 +23,8 @@ MAX_NAME = 255
 MAX_TEXT = 64 * MAX_HOSTS
 # Slurm accepts longer numbers too; no tray has one, and a range of them exceeds a machine word.
 MAX_DIGITS = 9
+# Characters that have a meaning in hostlists, or that no NodeName has.
+_ODD = frozenset("[],!&^@%*?:/# \t\n")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)([^0-9]*)", re.DOTALL)
 
 
@@ -51,8 +53,12 @@ def expand(text: str) -> list[str]:
 def fold(names: Iterable[str]) -> str:
     """Fold names into a hostlist with their numbers as ranges; expand() restores them: ``r[01-02]t[01-18],head``.
 
-    Names fold by their last numbers, then what is equal after that by the numbers before.
+    Names fold by their last numbers, then what is equal after that by the numbers before. Names of which one is
+    given twice or is no host name are listed as they are, so that who checks them sees them.
     """
+    names = list(names)
+    if len(set(names)) != len(names) or "" in names or not _ODD.isdisjoint("".join(names)):
+        return ",".join(names)
     rows = [(name, "") for name in names]
     for _number in range(MAX_BRACKETS):
         rows = _fold_last_numbers(rows)

@@ -21,8 +21,7 @@ options:
     description:
       - The other options of M(rackscale.nvlink.slurm_tiers), and C(clusters), a list with the blocks of each Slurm
         cluster in the fabric file. Each entry has C(name) (empty for whichever cluster runs here), C(blocks) (each with
-        C(name), C(clique), C(nodes) and C(folded), the same nodes as one hostlist) and C(hostlists) (tier to the
-        hostlist of its nodes).
+        C(name), C(clique) and C(nodes)).
     type: dict
     required: true
   timeout:
@@ -71,6 +70,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
@@ -175,12 +175,12 @@ def _segment_jobs(desired: tiers.DesiredTiers) -> list[dict[str, Any]]:
 def _plan(params: Mapping[str, Any], slurm: programs.Slurm) -> tier_plan.TierPlan:
     survey = tier_plan.inspect(slurm, params["conf_dir"])
     given = _cluster(params["clusters"], survey.cluster)
-    blocks = tuple(Block(block["name"], tuple(block["nodes"]), block["folded"]) for block in given["blocks"])
+    blocks = tuple(Block(block["name"], tuple(block["nodes"]), fold(block["nodes"])) for block in given["blocks"])
     cliques = {block["clique"] or block["name"]: block["name"] for block in given["blocks"]}
     running = {topology.name for topology in survey.observed.running}
     # A cluster with one topology needs no name for it.
     topology = params["topology_name"] if params["topology_name"] in running and len(running) > 1 else ""
-    desired = tiers.build(params["tiers"], blocks, cliques, given["hostlists"], survey.observed.version, topology)
+    desired = tiers.build(params["tiers"], blocks, cliques, survey.observed.version, topology)
     policy = tier_plan.Policy(params["manage_conf"], params["create_accounts"], params["segment_script"])
     return tier_plan.plan(survey, desired, blocks, policy)
 

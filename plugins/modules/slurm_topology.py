@@ -55,10 +55,6 @@ options:
         type: list
         elements: str
         default: []
-      folded:
-        description: The same nodes as one hostlist for the file. If empty, the file lists them one by one.
-        type: str
-        default: ""
   clusters:
     description:
       - The blocks of several Slurm clusters, instead of O(fabric_file). The module applies those of the cluster whose
@@ -85,10 +81,6 @@ options:
             type: list
             elements: str
             default: []
-          folded:
-            description: The same nodes as one hostlist.
-            type: str
-            default: ""
   block_sizes:
     description:
       - The block sizes in nodes. The first is the base block size, every other one is the base times a power of two.
@@ -453,6 +445,7 @@ findings:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daemon, programs, removing
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
@@ -462,7 +455,6 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology im
 BLOCK: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
     "nodes": {"type": "list", "elements": "str", "default": []},
-    "folded": {"type": "str", "default": ""},
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -551,7 +543,9 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
     params = module.params
     slurm = programs.Slurm(params["bin_dir"] or "", params["timeout"], params["conf_dir"])
     desired = planning.DesiredState(
-        blocks=tuple(Block(block["name"], tuple(block["nodes"]), block["folded"]) for block in _blocks(params, slurm)),
+        blocks=tuple(
+            Block(block["name"], tuple(block["nodes"]), fold(block["nodes"])) for block in _blocks(params, slurm)
+        ),
         block_sizes=tuple(params["block_sizes"]),
         name=params["topology_name"],
         manage_conf=params["manage_conf"],

@@ -289,7 +289,7 @@ def read_tiers_option(rows: Any) -> None:
     if not checked.error_messages:
         rows = checked.validated_parameters["tiers"] or []
         blocks = [Block("r01", ("r01t01", "r01t02"), "r01t[01-02]"), Block("r02", ("r02t01",), "r02t01")]
-        tiers.build(rows, blocks, {"r01": "r01", "r02": "r02"}, {}, (25, 11, 0))
+        tiers.build(rows, blocks, {"r01": "r01", "r02": "r02"}, (25, 11, 0))
 
 
 def read_bandwidth(text: str) -> None:

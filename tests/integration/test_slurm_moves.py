@@ -401,7 +401,7 @@ CODE = (
 def module(slurmctld: Slurmctld, blocks: tuple[Block, ...], *before: str, **options: Any) -> subprocess.Popen[str]:
     """The module as a process, with a command prefix."""
     arguments = {
-        "blocks": [{"name": block.name, "nodes": list(block.nodes), "folded": block.folded} for block in blocks],
+        "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in blocks],
         "conf_dir": str(slurmctld.conf_dir),
         "bin_dir": str(slurmctld.bin_dir),
         **options,

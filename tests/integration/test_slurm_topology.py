@@ -754,7 +754,7 @@ def test_a_terminated_module_restores_the_old_file(slurmctld: Slurmctld, tmp_pat
         f'exec {slurmctld.real("scontrol")} "$@"',
     )
     arguments = {
-        "blocks": [{"name": block.name, "nodes": list(block.nodes), "folded": block.folded} for block in SPLIT],
+        "blocks": [{"name": block.name, "nodes": list(block.nodes)} for block in SPLIT],
         "block_sizes": [9],
         "conf_dir": str(slurmctld.conf_dir),
         "bin_dir": str(slurmctld.bin_dir),

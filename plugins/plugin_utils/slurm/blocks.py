@@ -9,14 +9,11 @@ file alone; a retired clique and a reserved block have no nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import model
-
-# Characters that have a meaning in hostlists, or that no NodeName has.
-_ODD = frozenset("[],!&^@%*?:/# \t\n")
 
 
 def blocks(fabric: model.Fabric, cluster: str | None = None) -> tuple[Block, ...]:
@@ -58,14 +55,3 @@ def switches(name: str, places: Mapping[str, tuple[str, str]]) -> list[dict[str,
         *({"switch": spine, "children": fold(model.natural_sorted(leaves))} for spine, leaves in below.items()),
         *({"switch": leaf, "nodes": fold(nodes[leaf])} for leaf in model.natural_sorted(nodes)),
     ]
-
-
-def fold(nodes: Iterable[str]) -> str:
-    """A hostlist that Slurm expands to exactly these nodes, such as ``r01t[01-18]``; empty for no node.
-
-    Empty also for duplicates and invalid names, which must reach the linter unchanged.
-    """
-    names = list(nodes)
-    if len(set(names)) != len(names) or "" in names or not _ODD.isdisjoint("".join(names)):
-        return ""
-    return hostlist.fold(names)

@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import text
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import cluster, hardware
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.hardware import Record
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.tray import DRIVER_PARAMETERS
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Finding, natural_sorted
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import fold
 
 HEADER = "# Written by rackscale.nvlink (slurm) from the fabric file: the next run overwrites changes made here.\n"
 # The driver's number of channels unless NVreg_ImexChannelCount is set.
@@ -418,8 +418,7 @@ def _groups(members: list[Node]) -> list[list[Node]]:
 
 
 def _folded(members: Sequence[Node]) -> str:
-    names = natural_sorted(node.name for node in members)
-    return fold(names) or ",".join(names)
+    return fold(natural_sorted(node.name for node in members))
 
 
 def _gres_name(site: Site) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import rules, syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError
 
@@ -120,14 +120,12 @@ def build(
     tiers: Sequence[Mapping[str, Any]],
     blocks: Sequence[Block],
     cliques: Mapping[str, str],
-    hostlists: Mapping[str, str],
     version: rules.Version,
     topology: str = "",
 ) -> DesiredTiers:
     """Build the partitions, QoS and grants of the option ``tiers``; SlurmError names the tier and the wrong field.
 
-    cliques: clique -> its block; hostlists: tier -> the folded hostlist of all its nodes, where the action plugin made
-    one. topology: Topology= of a partition whose tier names none, from 25.05 on.
+    cliques: clique -> its block. topology: Topology= of a partition whose tier names none, from 25.05 on.
     """
     qos = _all_qos(tiers)
     partitions: list[Partition] = []
@@ -139,7 +137,7 @@ def build(
         if name.lower() == "default":
             raise SlurmError(f"tiers[].name: Slurm reserves the name {name}, choose another one.")
         chosen = _blocks(tier, name, blocks, cliques)
-        made = list(_partitions(tier, name, chosen, hostlists.get(name, ""), version, topology, qos))
+        made = list(_partitions(tier, name, chosen, version, topology, qos))
         for partition in made:
             if any(known.name.lower() == partition.name.lower() for known in partitions):
                 raise SlurmError(f"tiers: two partitions are named {partition.name}, rename one of the tiers.")
@@ -185,7 +183,6 @@ def _partitions(
     tier: Mapping[str, Any],
     name: str,
     blocks: Sequence[Block],
-    folded: str,
     version: rules.Version,
     topology: str,
     qos: Mapping[str, Qos],
@@ -206,8 +203,7 @@ def _partitions(
     nodes = tuple(node for block in blocks for node in block.nodes)
     if not nodes:
         raise SlurmError(f"tiers[{name}]: it has no tray, which Slurm refuses; leave it out until it has one.")
-    hostlist = folded or ",".join(block.hostlist() for block in blocks)
-    yield Partition(name, (("Nodes", hostlist), *settings), nodes, name, tuple(block.name for block in blocks))
+    yield Partition(name, (("Nodes", fold(nodes)), *settings), nodes, name, tuple(block.name for block in blocks))
 
 
 def _settings(

@@ -12,8 +12,7 @@ import sys
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
-from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm.blocks import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand, fold
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,11 +141,11 @@ def test_names_that_differ_at_their_end_fold_as_with_clustershell(stem: str, end
         ([f"r01t{n:02d}" for n in range(1, 19)], "r01t[01-18]"),
         ([f"r{r}t{t}" for r in (1, 2) for t in (1, 2)], "r[1-2]t[1-2]"),
         (["a1", "a3", "b"], "a[1,3],b"),
-        # Left to the linter: listed one by one, or not folded at all.
-        (["n1", "n1"], ""),
-        (["n1", "n[2]"], ""),
-        (["n1", "@all"], ""),
-        (["n1", ""], ""),
+        # Left to the linter: not folded.
+        (["n1", "n1"], "n1,n1"),
+        (["n1", "n[2]"], "n1,n[2]"),
+        (["n1", "@all"], "n1,@all"),
+        (["n1", ""], "n1,"),
     ],
 )
 def test_consecutive_names_are_folded(nodes: list[str], text: str) -> None:

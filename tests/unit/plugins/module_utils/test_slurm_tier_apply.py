@@ -57,7 +57,7 @@ def plan(tmp_path: Path, *steps: Step, file: str | None = "old\n", reconfigure: 
         shown=[],
     )
     survey = tier_plan.TierSurvey(observed, [], frozenset(), {}, True, None, None if file is None else file.encode())
-    desired = tiers.build([{"name": "gold", "blocks": ["a"]}], [Block("a", ("a1",), "a1")], {}, {}, (24, 11, 5))
+    desired = tiers.build([{"name": "gold", "blocks": ["a"]}], [Block("a", ("a1",), "a1")], {}, (24, 11, 5))
     made = tier_plan.TierPlan(survey, desired, [], list(steps), {survey.path: b"new\n"}, reconfigure)
     return made
 

@@ -64,7 +64,7 @@ def survey(
 
 
 def desired(*given: dict[str, Any], version: tuple[int, int, int] = NEW) -> tiers.DesiredTiers:
-    return tiers.build(given, BLOCKS, {}, {}, version)
+    return tiers.build(given, BLOCKS, {}, version)
 
 
 GOLD = {"name": "gold", "blocks": ["a"]}

@@ -30,7 +30,7 @@ CLIQUES = {"c1": "r01a", "c2": "r01b", "gone": "gone"}
 
 
 def build(*given_tiers: dict[str, Any], version: tuple[int, int, int] = NEW, topology: str = "") -> tiers.DesiredTiers:
-    return tiers.build(given_tiers, BLOCKS, CLIQUES, {}, version, topology)
+    return tiers.build(given_tiers, BLOCKS, CLIQUES, version, topology)
 
 
 # ------------------------------------------------------------------------------------------------- partitions
@@ -89,7 +89,7 @@ def test_any_text_is_parsed_without_an_error(text: str) -> None:
 def test_one_tier_over_blocks_or_one_partition_a_block() -> None:
     one = build({"name": "gold", "blocks": ["r01b", "r01a"]}).partitions
     assert [(known.name, known.get("Nodes"), known.blocks) for known in one] == [
-        ("gold", "r01t[01-02],r01t[03-05]", ("r01a", "r01b"))
+        ("gold", "r01t[01-05]", ("r01a", "r01b"))
     ]
     each = build({"name": "lease", "all": True, "per_block": True}).partitions
     assert [(known.name, known.get("Nodes")) for known in each] == [
