@@ -384,7 +384,7 @@ def test_a_host_that_does_not_permit_a_sandbox_is_a_finding(
 
 PROBE = """
 import glob, json, os, signal, socket, sys
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import sandbox
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import sandbox
 
 if sys.argv[1] == "old":
     sandbox._SYS_MOUNT_SETATTR = -1  # as before Linux 5.12
