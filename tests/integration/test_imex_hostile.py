@@ -9,6 +9,7 @@ It is the first of the play, on the local connection; test_imex_role.py has it o
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,14 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     def run(plays: list[dict[str, Any]], facts: dict[str, Any], *options: str, **variables: Any) -> str:
         python = hostile.write_python(tmp_path / "python3", {"ansible_facts": facts}, real=sys.executable)
         hosts = {HOSTILE: {"ansible_python_interpreter": str(python)}, HONEST: {}}
+        # This machine may run trays of the lab, whose daemons are no daemons of this tray.
+        alone = tmp_path / "python-alone"
+        user = "" if os.geteuid() == 0 else "--user --map-root-user "
+        alone.write_text(f'#!/bin/sh\nexec unshare {user}--pid --fork --mount-proc {sys.executable} "$@"\n')
+        alone.chmod(0o755)
         every = {
             "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": str(alone),
             "fabric_file": str(fabric),
             **variables,
         }
