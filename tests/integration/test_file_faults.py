@@ -15,6 +15,9 @@ from ansible_collections.rackscale.nvlink.tests.unit.plugins.plugin_utils import
 from .commands import ansible, environment
 from .test_discover import Site, sha256_of
 
+# What a full disk or a dead process leaves is the work of this collection, on each release of ansible-core alike.
+pytestmark = pytest.mark.any_core
+
 # Copies a folder into a small file system, fills it, and prints what a command leaves there.
 IN_A_FULL_FOLDER = """
 set -e
