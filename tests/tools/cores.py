@@ -76,7 +76,8 @@ def libraries_for(core: str) -> Path:
     export = ["export", "--frozen", "--no-hashes", "--no-header", "--no-annotate", "--no-dev", "--group", "test"]
     locked = run([uv, *export], cwd=CHECKOUT)
     wanted = [line for line in locked.splitlines() if not line.startswith("ansible-core==")] + [f"ansible-core=={core}"]
-    key = hashlib.sha256("\n".join([TREE_PYTHON, *wanted]).encode()).hexdigest()[:16]
+    collections = dependencies(Path(sys.executable))
+    key = hashlib.sha256("\n".join([TREE_PYTHON, collections.name, *wanted]).encode()).hexdigest()[:16]
     home = CACHE / f"libraries-{core}-{key}"
     if home.exists():
         return home
@@ -87,7 +88,7 @@ def libraries_for(core: str) -> Path:
         target = Path(scratch) / "libraries"
         run([uv, "pip", "install", "-q", "--target", target, "--python-version", TREE_PYTHON, "--only-binary", ":all:",
              "--prerelease", "allow", "-r", listing])  # fmt: skip
-        shutil.copytree(dependencies(Path(sys.executable)) / "ansible_collections", target / "ansible_collections")
+        shutil.copytree(collections / "ansible_collections", target / "ansible_collections")
         target.rename(home)
     return home
 
