@@ -123,6 +123,7 @@ def change(slurm: FakeSlurm, data: bytes | None = NEW, **more: object) -> daemon
         **more,
     }
     client = programs.Slurm(str(slurm.bin_dir), 1.0, str(slurm.conf_dir))
+    # The options of a test replace some of these by others of the same types, which mypy cannot see in a dict.
     return daemon.Transaction(client, str(slurm.conf_dir), {str(slurm.file): data}, **options)  # type: ignore[arg-type]
 
 
