@@ -199,10 +199,9 @@ class LogCursor:
 
 
 def _errors(text: str) -> list[str]:
-    """The messages of the highest severity in a log of Slurm or MariaDB."""
-    for word in ("fatal: ", "[ERROR] ", "error: "):
+    """The messages of the highest severity in a log of Slurm."""
+    for word in ("fatal: ", "error: "):
         messages = [line.partition(word)[2].strip() for line in text.splitlines() if word in line]
-        messages = [message for message in messages if message != "Aborting"]
         if messages:
             return messages
     return []
