@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
@@ -30,15 +31,14 @@ def clique_of(folder: str, path: str, tray: str) -> Clique | None:
     Raises FabricFileError, also for a clique that cannot have a node list.
     """
     cache = _cliques(folder, path)
-    with open(os.path.join(cache, "trays.json"), encoding="utf-8") as file:
-        name = json.load(file).get(tray)
-    if name is None:
+    try:
+        with open(os.path.join(cache, f"tray-{_file(tray)}"), encoding="utf-8") as file:
+            data = json.load(file)
+    except FileNotFoundError:
         return None
-    with open(os.path.join(cache, _file(name)), encoding="utf-8") as file:
-        data = json.load(file)
     if data.get("wrong"):
         raise fabric_file.FabricFileError(f"{path}: {data['wrong']}")
-    return Clique(name, tuple(data["trays"]), tuple(data["entries"]), tuple(data["slurm_nodes"]))
+    return Clique(data["name"], tuple(data["trays"]), tuple(data["entries"]), tuple(data["slurm_nodes"]))
 
 
 def _cliques(folder: str, path: str) -> str:
@@ -62,17 +62,22 @@ def _cliques(folder: str, path: str) -> str:
             return cache
         fabric = fabric_file.load(path)
         unfinished = f"{cache}.new"
-        os.makedirs(unfinished, exist_ok=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        os.mkdir(unfinished)
         wrong = {note["clique"]: note["message"] for note in rendering.problems(fabric)}
         for name, trays in fabric.members.items():
             data = {
+                "name": name,
                 "trays": trays,
                 "entries": [fabric.trays[tray]["imex_address"] for tray in trays],
                 "slurm_nodes": [fabric.trays[tray]["slurm_node"] for tray in trays],
                 "wrong": wrong.get(name),
             }
-            _write(os.path.join(unfinished, _file(name)), data)
-        _write(os.path.join(unfinished, "trays.json"), {name: tray["clique"] for name, tray in fabric.trays.items()})
+            target = f"clique-{_file(name)}"
+            _write(os.path.join(unfinished, target), data)
+            # A fork reads the clique of its tray alone, however many trays there are.
+            for tray in trays:
+                os.symlink(target, os.path.join(unfinished, f"tray-{_file(tray)}"))
         os.rename(unfinished, cache)
     return cache
 
