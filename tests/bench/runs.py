@@ -161,7 +161,8 @@ class Site:
         simulation = {"plugin": "rackscale.nvlink.fabric", "sources": ["simulation"], "simulation": self.simulation}
         self._json("simulation.nvlink.yml", simulation)
         self._json("cluster.nvlink.yml", {**simulation, "sources": ["fabric_file"], "fabric_file": "fabric.json"})
-        self._json("hosts.yml", {"slurm_controller": {"hosts": {"ctl": {"ansible_connection": "local"}}}})
+        controller = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        self._json("hosts.yml", {"slurm_controller": {"hosts": {"ctl": controller}}})
         (self.folder / "group_vars").mkdir()
         tray = f"{self.trays}/{{{{ inventory_hostname }}}}"
         self._json(
@@ -253,10 +254,7 @@ class Site:
         if self.size <= SMALL:
             slurm = json.dumps({"slurm_accounting": False, "slurm_conf_dir": str(self.folder / "slurm")})
             found["slurm_bringup --check"] = self._play("slurm_bringup", "--check", "-e", slurm)
-            found["slurm --check"] = self._play("slurm", "--check", "-e", slurm)
-            site = json.dumps(
-                {"site_slurm": "managed", "site_phases": ["discover", "slurm", "imex", "verify", "report"]}
-            )
+            site = json.dumps({"site_phases": ["discover", "verify", "report"]})
             found["site --check"] = self._play("site", "--check", "-e", slurm, "-e", site)
         return found
 
