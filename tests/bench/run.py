@@ -55,7 +55,11 @@ def main() -> int:
         "measure whole runs of the playbooks at these numbers of stand-in trays only, such as 36,288,1008 (root)"
     )
     parser.add_argument("--runs", metavar="SIZES", help=runs_help)
+    only_help = "measure only these runs of --runs, such as 'imex,site --check', with their pings"
+    parser.add_argument("--only", metavar="RUNS", help=only_help)
     options = parser.parse_args()
+    if options.only and (options.write or not options.runs):
+        parser.error("--only needs --runs, and its table is not complete enough for --write")
     # As for users: the warm-up round keeps the byte code.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for name, table in _tables(options, CHECKOUT / "build" / "bench"):
@@ -73,7 +77,9 @@ def _tables(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, s
     if options.live:
         yield live.NAME, live.table(options.live, options.rounds, scratch / live.NAME, options.ssh)
     elif options.runs:
-        yield runs.NAME, runs.table([int(size) for size in options.runs.split(",")], scratch / runs.NAME)
+        sizes = [int(size) for size in options.runs.split(",")]
+        only = [name.strip() for name in (options.only or "").split(",") if name.strip()]
+        yield runs.NAME, runs.table(sizes, scratch / runs.NAME, only)
     elif options.rehearsal:
         yield rehearsal.NAME, rehearsal.table(options.rounds, scratch / rehearsal.NAME)
     elif options.imex:

@@ -31,8 +31,9 @@ VERSION = "580.173.02"
 PING, IMEX_PING = "ansible -m ping", "ansible -m ping, of the same overlays"
 AIMS = {"discover": "1.4", "discover, source ssh": "", "verify": "1.4", "imex": "1.5"}
 MAX_MEMORY = 0.1
-# The largest size for the runs in check mode: a ping of 1,008 stand-ins alone takes minutes of CPU.
+# Above this size the other runs, of which some cost many times a ping, are left out.
 SMALL = 300
+LARGE = (PING, "discover", "verify", IMEX_PING, "imex")
 
 # $1.. is the command; of `ssh OPTIONS HOST COMMAND` the host is the first word that is a tray.
 SSH = """\
@@ -79,18 +80,26 @@ esac
 }
 
 
-def table(sizes: Sequence[int], scratch: Path) -> str:
-    """The costs of each playbook at each number of trays, and what they give for TARGET trays."""
-    measured = {size: _measure(Site(size, scratch / str(size))) for size in sizes}
+def table(sizes: Sequence[int], scratch: Path, only: Sequence[str] = ()) -> str:
+    """The costs of each playbook at each number of trays, and what they give for TARGET trays.
+
+    only: the runs to measure, with the pings that they are compared with; all where it is empty.
+    """
+    measured = {size: _measure(Site(size, scratch / str(size)), only) for size in sizes}
     return "\n".join([*_rows(measured), "", *_growth(measured)])
 
 
-def _measure(site: Site) -> dict[str, Cost]:
+def _measure(site: Site, only: Sequence[str]) -> dict[str, Cost]:
     """name -> cost; a ping runs before and after the others, so that other load affects both."""
-    site.prepare()
     commands = site.commands()
+    unknown = [name for name in only if name not in commands]
+    if unknown:
+        raise SystemExit(f"no run {unknown[0]!r} of {site.size} trays; name any of: {', '.join(commands)}")
+    chosen = {*only, *map(_ping_of, only)} if only else set(commands)
+    site.prepare()
     costs: dict[str, list[Cost]] = {}
-    for name in (*commands, PING):
+    names = [name for name in commands if name in chosen]
+    for name in (*names, *(name for name in (PING, IMEX_PING) if name in chosen)):
         cost = once(commands[name], site.environment(), site.folder / "output")
         print(f"{site.size} {name}: {cost}", file=sys.stderr, flush=True)
         costs.setdefault(name, []).append(cost)
@@ -251,12 +260,11 @@ class Site:
         if os.geteuid() == 0:
             found[IMEX_PING] = self._adhoc("nvlink", "ping", *self._overlay())
             found["imex"] = self._imex()
-        if self.size <= SMALL:
-            slurm = json.dumps({"slurm_accounting": False, "slurm_conf_dir": str(self.folder / "slurm")})
-            found["slurm_bringup --check"] = self._play("slurm_bringup", "--check", "-e", slurm)
-            site = json.dumps({"site_phases": ["discover", "verify", "report"]})
-            found["site --check"] = self._play("site", "--check", "-e", slurm, "-e", site)
-        return found
+        slurm = json.dumps({"slurm_accounting": False, "slurm_conf_dir": str(self.folder / "slurm")})
+        found["slurm_bringup --check"] = self._play("slurm_bringup", "--check", "-e", slurm)
+        site = json.dumps({"site_phases": ["discover", "verify", "report"]})
+        found["site --check"] = self._play("site", "--check", "-e", slurm, "-e", site)
+        return {name: found[name] for name in found if self.size <= SMALL or name in LARGE}
 
     def _imex(self, *arguments: str) -> list[str]:
         given = {"imex_start_wait": 1, "imex_ready_wait": 1, "imex_proc_devices": "/etc/bench-devices"}
