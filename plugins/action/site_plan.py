@@ -28,13 +28,11 @@ class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         path = options["fabric_file"]
-        if not os.path.isabs(path):
-            raise AnsibleActionFail(
-                f"fabric_file: {path!r} is not an absolute path; use one, such as -e fabric_file=/srv/site/fabric.json"
-            )
         hostvars, controllers = task_vars["hostvars"], options["controllers"]
         run, skip = (task_vars.get(f"ansible_{which}_tags") or () for which in ("run", "skip"))
         trays, misplaced = _read_trays(options["trays"], hostvars)
+        if not os.path.isabs(path):
+            raise AnsibleActionFail(site.wrong_path(path, misplaced))
         inventory = Inventory(
             trays,
             controllers,
@@ -44,6 +42,8 @@ class ActionModule(GuardedAction):
             options["limit"],
             run,
             misplaced,
+            options["pattern"],
+            list(task_vars["groups"]),
         )
         phases = site.select_by_tags(options["phases"] or site.default_phases(inventory), run, skip)
         try:
@@ -51,20 +51,20 @@ class ActionModule(GuardedAction):
         except NvlinkError as error:
             raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
         problems = site.problems(inventory, phases, fabric)
-        result = {
+        if problems:
+            # One string alone: Ansible prints every value of a failed result.
+            ended = (text if text.endswith("?") else f"{text}." for text in problems)
+            raise AnsibleActionFail(" ".join(ended))
+        return {
             "changed": False,
             "changes": [],
             "findings": [],
             "phases": phases,
             "slurm": inventory.slurm,
             "dra_driver": "kubernetes" in phases and site.installs_dra_driver(inventory),
-            "problems": problems,
             "warnings": site.warnings(inventory, phases, fabric),
+            "msg": f"{count(len(trays), 'tray')}; phases: {', '.join(phases) or 'none'}.",
         }
-        if problems:
-            more = f" The list problems has {count(len(problems) - 1, 'more problem')}." if len(problems) > 1 else ""
-            return {**result, "failed": True, "msg": f"{problems[0]}.{more}"}
-        return {**result, "msg": f"{count(len(trays), 'tray')}; phases: {', '.join(phases) or 'none'}."}
 
 
 def _read_trays(names: Sequence[str], hostvars: Any) -> tuple[dict[str, str], set[str]]:

@@ -29,6 +29,9 @@ options:
     type: list
     elements: str
     required: true
+  pattern:
+    description: The site's own pattern of O(trays); leave it out for the groups C(trays) and C(nvlink).
+    type: str
   controllers:
     description: Hosts that run slurmctld.
     type: list
@@ -97,12 +100,6 @@ dra_driver:
   returned: always
   type: bool
   sample: false
-problems:
-  description: Errors that would stop a later phase, each with its remedy.
-  returned: always
-  type: list
-  elements: str
-  sample: []
 """
 
 from typing import Any
@@ -112,6 +109,7 @@ from ansible.module_utils.basic import AnsibleModule
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "fabric_file": {"type": "path", "required": True},
     "trays": {"type": "list", "elements": "str", "required": True},
+    "pattern": {"type": "str"},
     "controllers": {"type": "list", "elements": "str", "default": []},
     "limit": {"type": "list", "elements": "str"},
     "phases": {"type": "list", "elements": "str", "default": []},

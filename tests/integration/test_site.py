@@ -44,7 +44,8 @@ def folder(tmp_path: Path) -> Path:
 
 def site(folder: Path, *phases: str, arguments: Sequence[str] = (), **more: object) -> str:
     """The output of a run of these phases."""
-    variables = {"fabric_file": str(folder / "fabric.json"), "site_phases": phases, "site_tray_hosts": "nvlink", **more}
+    given = {"fabric_file": str(folder / "fabric.json"), "site_phases": phases, **more}
+    variables = {name: value for name, value in given.items() if value is not None}
     done = ansible(
         "ansible-playbook",
         *("-i", folder / "cluster.nvlink.yml", "-i", folder / "hosts.yml", "rackscale.nvlink.site"),
@@ -62,6 +63,26 @@ def plays(output: str) -> dict[str, list[str]]:
         for name, rest in found
         if "skipping: no hosts matched" not in rest
     }
+
+
+def test_only_trays_are_asked_and_the_fabric_file_of_the_inventory_is_enough(folder: Path) -> None:
+    """The groups trays and nvlink: a new tray is asked, and a login host is not; each phase knows the file."""
+    (folder / "hosts.yml").write_text("trays: {hosts: {new: {}}}\nlogin: {hosts: {front: {}}}\n")
+    output = site(folder, "discover", "verify", "report", fabric_file=None)
+    asked = set(re.findall(r"fatal: \[(\w+)\]: UNREACHABLE", output))
+    assert asked == {"new", "r01t01", "r01t02"}, output
+    assert "Report the racks of a fabric file" in plays(output)
+    assert "is not set" not in output
+    assert "Print the rack map" in output or "r01" in output.rpartition("TASK [Write the report")[2]
+
+
+def test_the_pattern_of_the_trays_may_be_a_variable_of_the_group_all(folder: Path) -> None:
+    """Ansible evaluates the hosts of a play without such variables."""
+    variables = folder / "group_vars" / "all.json"
+    variables.write_text(json.dumps({**json.loads(variables.read_text()), "site_tray_hosts": "compute"}))
+    (folder / "hosts.yml").write_text("compute: {hosts: {new: {}}}\n")
+    output = site(folder, "discover")
+    assert set(re.findall(r"fatal: \[(\w+)\]: UNREACHABLE", output)) == {"new"}, output
 
 
 def test_a_phase_that_is_not_in_the_run_has_no_tasks(folder: Path) -> None:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.minutes]
 def test_it_installs_slurm_on_empty_hosts(tmp_path: Path) -> None:
     with running_lab(tmp_path, "empty.yml") as racks:
         site = Site(racks, tmp_path, "trixie", "munge")
-        site.set(site_slurm="managed", site_tray_hosts="trays", imex_owner="none")
+        site.set(site_slurm="managed", imex_owner="none")
         site.prepare("r01t01", "r01t02", "r01t03", "r01t04")
         phases = ("-e", json.dumps({"site_phases": ["discover", "slurm", "verify", "report"]}))
         site.playbook("site", *phases, "--check", "--diff")
@@ -50,15 +50,12 @@ def test_it_installs_the_dra_driver_and_verifies_what_it_published(tmp_path: Pat
         racks.fabric.unlink()
         given: dict[str, Any] = {
             **racks.variables(),
-            "site_tray_hosts": "trays",
             # The controller of this lab has no Slurm.
             "site_phases": ["discover", "kubernetes", "verify"],
             "slurm_controller_hosts": "nobody",
             "dra_driver_shape": "compute_domains",
             "verify_kubeconfig": racks.variables()["dra_driver_kubeconfig"],
             "verdict_file": str(tmp_path / "verdict.json"),
-            # The groups of the fabric file do not exist before the file does.
-            "verify_hosts": "trays",
         }
         first = racks._ansible("rackscale.nvlink.site", given)
         assert (racks.units(), racks.mode()) == DRIVERS

@@ -24,6 +24,7 @@ PARTS = {
 }
 # Variables of localhost that decide what a run does; on trays alone they would have no effect.
 OF_LOCALHOST = (
+    "fabric_file",
     "site_phases",
     "site_accept",
     "imex_owner",
@@ -42,6 +43,7 @@ class Inventory:
     trays: tray -> its address (its name without ansible_host). controllers: the hosts of slurmctld. variables: those
     of localhost. slurm: site_slurm of the controller. kubeconfig: whether the kubeconfig file exists. limit: the hosts
     of --limit, None without one. tags: those of --tags. misplaced: names of OF_LOCALHOST that only trays have.
+    pattern: site_tray_hosts, None where it is not set. groups: the groups of the inventory.
     """
 
     trays: Mapping[str, str]
@@ -52,6 +54,8 @@ class Inventory:
     limit: Collection[str] | None = None
     tags: Collection[str] = ()
     misplaced: Collection[str] = ()
+    pattern: str | None = None
+    groups: Collection[str] = ()
 
 
 def default_phases(inventory: Inventory) -> list[str]:
@@ -87,6 +91,16 @@ def installs_dra_driver(inventory: Inventory) -> bool:
     return bool(variables.get("dra_driver_shape") or not variables.get("k8s_topology_schedulers"))
 
 
+def wrong_path(path: str, misplaced: Collection[str]) -> str:
+    """Why there is no absolute path of the fabric file."""
+    if path:
+        return f"fabric_file: {shown(path)} is not an absolute path; use one, such as /srv/site/fabric.json."
+    if "fabric_file" in misplaced:
+        return "fabric_file: set for trays and not for localhost, where it is read; set it for the group all."
+    example = "-e fabric_file=/srv/site/fabric.json"
+    return f"fabric_file: is not set; set its absolute path for the group all, or with {example}."
+
+
 def problems(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> list[str]:
     """One sentence for each error that would stop a later phase on some host."""
     return [sentence for check in _CHECKS for sentence in check(inventory, phases, fabric)]
@@ -110,7 +124,7 @@ def _phases(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) 
 
 def _trays(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:
     if not inventory.trays:
-        yield "site_tray_hosts: matches no host; set it to the pattern of the trays"
+        yield _no_trays(inventory)
     both = sorted(inventory.trays.keys() & set(inventory.controllers))
     if both:
         yield f"site_tray_hosts: {summarize(both)} of group slurm_controller would be a tray too; exclude that group"
@@ -120,6 +134,18 @@ def _trays(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -
     for address, names in by_address.items():
         if len(names) > 1:
             yield f"ansible_host: {summarize(sorted(names))} have the same address {address}; give each tray its own"
+
+
+def _no_trays(inventory: Inventory) -> str:
+    if inventory.pattern is None:
+        return (
+            "site_tray_hosts: is not set, and the groups trays and nvlink have no host; put the trays into the group"
+            " trays, or set site_tray_hosts to their pattern"
+        )
+    hint = nearest(inventory.pattern, inventory.groups)
+    # In place of a list of all groups, which may be one a clique.
+    remedy = hint if "did you mean" in hint else "; set it to the pattern of the trays"
+    return f"site_tray_hosts: {shown(inventory.pattern)} matches no host{remedy}"
 
 
 def _places(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None) -> Iterator[str]:

@@ -65,7 +65,20 @@ def test_only_one_phase_configures_imex() -> None:
 def test_a_controller_is_no_tray_and_trays_are_required() -> None:
     both = replace(WELL, trays={**WELL.trays, "ctl": "10.0.0.9"})
     assert "ctl of group slurm_controller would be a tray too" in site.problems(both, ["slurm"], None)[0]
-    assert "matches no host" in site.problems(replace(WELL, trays={}), ["discover"], None)[0]
+    none = replace(WELL, trays={}, groups=["all", "trays"])
+    demand = "put the trays into the group trays, or set site_tray_hosts to their pattern"
+    assert demand in site.problems(none, ["discover"], None)[0]
+    wrong = replace(none, pattern="tryas")
+    assert site.problems(wrong, [], None) == ["site_tray_hosts: 'tryas' matches no host; did you mean trays?"]
+    assert "set it to the pattern" in site.problems(replace(none, pattern="gpu0"), [], None)[0]
+
+
+def test_a_fabric_file_that_is_not_set_or_not_for_localhost_is_one_sentence() -> None:
+    assert "is not set; set its absolute path for the group all" in site.wrong_path("", ())
+    assert "set for trays and not for localhost" in site.wrong_path("", {"fabric_file"})
+    assert site.wrong_path("f.json", ()) == (
+        "fabric_file: 'f.json' is not an absolute path; use one, such as /srv/site/fabric.json."
+    )
 
 
 def test_a_tray_without_an_imex_address_is_a_problem_of_the_service_alone() -> None:

@@ -1,0 +1,95 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbook site: its trays, its fabric file, its phases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import Mistake
+
+HOSTS = ("hosts.yml",)
+
+
+def hosts(text: str) -> Callable[[Path], object]:
+    """Another hosts.yml."""
+    return lambda site: (site / "hosts.yml").write_text(text)
+
+
+def variables(group: str, **given: Any) -> Callable[[Path], object]:
+    """More variables of a group; None removes one."""
+
+    def write(site: Path) -> None:
+        path = site / "group_vars" / f"{group}.json"
+        merged = {**(json.loads(path.read_text()) if path.exists() else {}), **given}
+        path.write_text(json.dumps({name: value for name, value in merged.items() if value is not None}))
+
+    return write
+
+
+def both(*steps: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda site: [step(site) for step in steps]
+
+
+COMPUTE = hosts("compute: {hosts: {new: {}}}\nlogin: {hosts: {front: {}}}\n")
+SITE = "rackscale.nvlink.site"
+MISTAKES = [
+    Mistake(
+        SITE,
+        "site_tray_hosts: is not set, and the groups trays and nvlink have no host; put the trays into the group trays,"
+        " or set site_tray_hosts to their pattern.",
+        prepare=COMPUTE,
+        inventory=HOSTS,
+    ),
+    Mistake(
+        f"{SITE} -e site_tray_hosts=compte",
+        "site_tray_hosts: 'compte' matches no host; did you mean compute?",
+        prepare=COMPUTE,
+        inventory=HOSTS,
+    ),
+    Mistake(
+        f"{SITE} -e site_tray_hosts=gpu",
+        "site_tray_hosts: 'gpu' matches no host; set it to the pattern of the trays.",
+    ),
+    Mistake(
+        f"{SITE} -e site_tray_hosts=all",
+        "site_tray_hosts: ctl of group slurm_controller would be a tray too; exclude that group.",
+    ),
+    Mistake(
+        f"{SITE} --check",
+        "fabric_file: is not set; set its absolute path for the group all, or with"
+        " -e fabric_file=/srv/site/fabric.json.",
+        prepare=both(variables("all", fabric_file=None), hosts("trays: {hosts: {new: {}}}\n")),
+        inventory=HOSTS,
+    ),
+    Mistake(
+        SITE,
+        "fabric_file: set for trays and not for localhost, where it is read; set it for the group all.",
+        prepare=both(
+            variables("all", fabric_file=None),
+            variables("trays", fabric_file="/srv/fabric.json"),
+            hosts("trays: {hosts: {new: {}}}\n"),
+        ),
+        inventory=HOSTS,
+    ),
+    Mistake(
+        f"{SITE} -e fabric_file=fabric.json",
+        "fabric_file: 'fabric.json' is not an absolute path; use one, such as /srv/site/fabric.json.",
+    ),
+    Mistake(
+        f"{SITE} -e site_phases=discovr",
+        "site_phases: 'discovr' is not a phase; did you mean discover?",
+    ),
+    Mistake(
+        f"{SITE} -e site_slurm=manage",
+        "site_slurm: 'manage' must be existing or managed.",
+    ),
+    Mistake(
+        f"{SITE} -e imex_owner=domian",
+        "imex_owner: 'domian' is not an owner; did you mean domain?",
+    ),
+]
