@@ -26,6 +26,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_s
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress import Unfinished, WaveResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
 display = Display()
 PHASE = "rollout"
@@ -80,15 +81,19 @@ class ActionModule(GuardedAction):
         path = self._loader.path_dwim(options["fabric_file"] or "")
         steps = settings.get("steps")
         if not steps:
-            raise RolloutError(
-                f"rollout_steps: is empty, and {rollout} has no steps of its own; set it, or another rollout_name"
-            )
+            hint = nearest(rollout, options["known"])
+            raise RolloutError(f"rollout_name: {shown(rollout)} has no steps of its own{hint}, or set rollout_steps")
         if "hook" in steps and not settings.get("hook"):
             raise RolloutError("rollout_hook is empty; set it to the path of a file with tasks for one tray")
         if {"drain", "resume"} & set(steps):
             # In check mode there may be no fabric file yet.
             fabric = fabric_file.load(path) if os.path.exists(path) else Fabric()
             check_controller(str(settings.get("slurm_controller") or ""), (*fabric.trays, *groups.get("nvlink", ())))
+        if not options["waves"] and not options["allow_empty"]:
+            raise RolloutError(
+                f"rollout {rollout}: no tray that the fabric file places is in this run, so there is nothing to change;"
+                " check --limit, the inventory and the fabric file"
+            )
         given = options["progress_file"]
         return {
             "rollout": rollout,

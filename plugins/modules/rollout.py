@@ -54,6 +54,15 @@ options:
         the rollout too.
     type: int
     default: 3
+  known:
+    description: With O(state=planned), the names of rollouts that have steps of their own.
+    type: list
+    elements: str
+    default: []
+  allow_empty:
+    description: With O(state=planned), whether a rollout without any tray is no error.
+    type: bool
+    default: false
   waves:
     description: With O(state=planned), the waves as the lookup P(rackscale.nvlink.waves#lookup) returns them.
     type: list
@@ -208,6 +217,8 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "fabric_file": {"type": "path"},
     "progress_file": {"type": "path"},
     "stop_after": {"type": "int", "default": 3},
+    "known": {"type": "list", "elements": "str", "default": []},
+    "allow_empty": {"type": "bool", "default": False},
     "waves": {"type": "list", "elements": "dict", "default": []},
     "settings": {"type": "dict", "default": {}},
     "unreachable": {"type": "bool", "default": False},

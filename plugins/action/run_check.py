@@ -1,0 +1,154 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fail where a person names what does not exist; the module of the same name documents it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible import context
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.inventory.manager import InventoryManager, split_host_pattern
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.modules.run_check import ARGUMENT_SPEC
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import targets
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
+
+PLAYBOOKS = str(Path(__file__).resolve().parents[2] / "playbooks")
+INVENTORY_PLUGIN, SUFFIXES = "rackscale.nvlink.fabric", (".nvlink.yml", ".nvlink.yaml")
+
+
+class ActionModule(GuardedAction):
+    """Runs once, on whichever host is first: it reads variables of localhost alone, and connects to no host."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        result: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
+        playbooks = targets.own_playbooks(context.CLIARGS.get("args") or (), PLAYBOOKS)
+        tags = {f"--{which}": _words(task_vars.get(f"ansible_{name}_tags")) for which, name in _TAG_OPTIONS}
+        wrong = list(targets.wrong_tags(playbooks, tags))
+        if wrong and playbooks is None:
+            result["warnings"], wrong = [f"{sentence}." for sentence in wrong], []
+        try:
+            problem = next(filter(None, itertools.chain(wrong, self._problems(options, task_vars))), "")
+        except NvlinkError as error:
+            problem = str(error)
+        if problem:
+            raise AnsibleActionFail(problem if problem.endswith(("?", ".")) else f"{problem}.")
+        return result
+
+    def _problems(self, options: Mapping[str, Any], task_vars: Mapping[str, Any]) -> Iterator[str]:
+        # Variables of the play rank above those of a host.
+        of_play = self._task.play.vars
+
+        def value(name: str) -> Any:
+            if name in of_play:
+                return self._templar.template(task_vars.get(name))
+            return trust.controller_value(task_vars, name)
+
+        limit = str(task_vars.get("ansible_limit") or "")
+        manager: list[InventoryManager] = []
+
+        def match(pattern: str) -> Sequence[str]:
+            if pattern in groups:
+                return list(groups[pattern])
+            # Ansible would warn of an unknown name.
+            if not set(pattern) & _OF_PATTERNS:
+                return [pattern] if pattern in known else []
+            if not manager:
+                manager.append(self._manager(groups))
+            return [host.name for host in manager[0].get_hosts(pattern) if host.name in known]
+
+        def unread() -> str:
+            return self._unread(task_vars.get("ansible_inventory_sources") or ())
+
+        groups = task_vars.get("groups") or {}
+        known = set(groups.get("all", ()))
+        run = Run(groups, task_vars.get("ansible_play_hosts_all") or (), limit, match, unread)
+        yield from targets.wrong_limit(run, split_host_pattern(limit) if limit else [])
+        for name in options["required"]:
+            yield targets.wrong_value(name, value(name))
+        for name in options["seconds"]:
+            yield targets.wrong_number(name, value(name), whole=False)
+        for name in options["numbers"]:
+            yield targets.wrong_number(name, value(name), whole=True)
+        for name in options["patterns"]:
+            yield targets.wrong_pattern(run, name, value(name), in_run=True)
+        for name in options["inventory_patterns"]:
+            yield targets.wrong_pattern(run, name, value(name), in_run=False)
+        for name in options["optional_patterns"]:
+            if value(name):
+                yield targets.wrong_pattern(run, name, value(name), in_run=False)
+        names = [name for name in (*options["trays"], *options["placed"]) if value(name)]
+        if names:
+            fabric = self._fabric(value("fabric_file") or value("nvlink_fabric_file"))
+            for name in names:
+                yield targets.wrong_trays(run, fabric, name, value(name), name in options["placed"])
+
+    def _manager(self, groups: Mapping[str, Sequence[str]]) -> InventoryManager:
+        """The inventory itself is not a variable; this is the way of the lookup inventory_hostnames."""
+        manager = InventoryManager(self._loader, parse=False)
+        for group, hosts in groups.items():
+            manager.add_group(group)
+            for host in hosts:
+                manager.add_host(host, group=group)
+        return manager
+
+    def _fabric(self, given: object) -> Fabric:
+        """An empty fabric before the first file exists: the first trays are named by the inventory."""
+        if not given:
+            raise NvlinkError("fabric_file: is not set; add -e fabric_file=PATH, the file that discover wrote")
+        path = self._loader.path_dwim(str(given))
+        return fabric_file.load(path) if os.path.exists(path) else Fabric()
+
+    def _unread(self, sources: Sequence[str]) -> str:
+        """Why the fabric plugin has read no tray from these inventory sources; Ansible itself only warns."""
+        for source in _files(sources):
+            try:
+                config = self._loader.load_from_file(source, cache="none")
+            except AnsibleError:
+                if source.endswith(SUFFIXES):
+                    return f"{source} is not valid YAML; correct it"
+                continue
+            if not isinstance(config, Mapping) or config.get("plugin") != INVENTORY_PLUGIN:
+                continue
+            if not source.endswith(SUFFIXES):
+                return f"{source} is not read by {INVENTORY_PLUGIN}; rename it so that it ends in .nvlink.yml"
+            path = config.get("fabric_file")
+            if isinstance(path, str) and "{" not in path:
+                path = os.path.join(os.path.dirname(os.path.abspath(source)), os.path.expanduser(path))
+                try:
+                    fabric_file.load(os.path.normpath(path))
+                except NvlinkError as error:
+                    return str(error)
+            return f"{source} gave no tray; see the warnings above, or run ansible-inventory -i {source} --graph"
+        return ""
+
+
+_OF_PATTERNS = frozenset("*?[]~!&:,")
+_TAG_OPTIONS = (("tags", "run"), ("skip-tags", "skip"))
+
+
+def _words(value: Any) -> list[str]:
+    return [str(word) for word in value or ()]
+
+
+def _files(sources: Sequence[str]) -> Iterator[str]:
+    """The files of inventory sources: those of a folder too, and no list of hosts."""
+    for source in map(str, sources):
+        if os.path.isdir(source):
+            yield from (os.path.join(source, name) for name in sorted(os.listdir(source)) if name.endswith(SUFFIXES))
+        elif os.path.isfile(source):
+            yield source

@@ -1,0 +1,130 @@
+#!/usr/bin/python
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name, which runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: run_check
+short_description: "[INTERNAL] Fail where a person names what does not exist"
+version_added: 0.1.0
+author: rackscale.nvlink contributors (@rackscale)
+description:
+  - Checks the tags and the limit of the command line, and variables that name hosts or trays, before anything is done.
+    Ansible itself ends with exit status 0 where a pattern matches no host, or where no task has a tag.
+  - Each list holds names of variables. Their values are read as localhost has them.
+  - Where a playbook of the site imports the one with this task, a tag that is similar to one of this collection is only
+    a warning.
+notes:
+  - Run it once, in a play over all hosts, so that it knows which hosts C(--limit) leaves. It connects to no host.
+  - Used by the playbooks of this collection alone; its options may change in any release.
+options:
+  required:
+    description: Variables that must be set.
+    type: list
+    elements: str
+    default: []
+  patterns:
+    description: Patterns that must match a host of this run. A variable that is not set has its default.
+    type: list
+    elements: str
+    default: []
+  inventory_patterns:
+    description: Patterns that must match a host of the inventory, in this run or not.
+    type: list
+    elements: str
+    default: []
+  optional_patterns:
+    description: Patterns that must match a host of the inventory where they are set.
+    type: list
+    elements: str
+    default: []
+  trays:
+    description: Hostlists of trays, cliques and domains of the fabric file, or of hosts of the inventory.
+    type: list
+    elements: str
+    default: []
+  placed:
+    description: Hostlists of trays, cliques and domains of the fabric file.
+    type: list
+    elements: str
+    default: []
+  numbers:
+    description: Whole numbers from 0.
+    type: list
+    elements: str
+    default: []
+  seconds:
+    description: Numbers of seconds.
+    type: list
+    elements: str
+    default: []
+extends_documentation_fragment:
+  - rackscale.nvlink.attributes
+  - rackscale.nvlink.attributes.action
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+    details:
+      - It changes nothing.
+  idempotent:
+    support: full
+  platform:
+    support: full
+    platforms: linux
+"""
+
+EXAMPLES = r"""
+- name: Check what this run names
+  rackscale.nvlink.run_check:
+    required: [drain_trays]
+    inventory_patterns: [slurm_controller_hosts]
+    trays: [drain_trays]
+    seconds: [drain_wait]
+  run_once: true
+"""
+
+RETURN = r"""
+changes:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: str
+findings:
+  description: Always empty.
+  returned: always
+  type: list
+  elements: dict
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+_NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
+ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
+    "required": _NAMES,
+    "patterns": _NAMES,
+    "inventory_patterns": _NAMES,
+    "optional_patterns": _NAMES,
+    "trays": _NAMES,
+    "placed": _NAMES,
+    "numbers": _NAMES,
+    "seconds": _NAMES,
+}
+
+
+def main() -> None:
+    """Fail: the action plugin of the same name does the work."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.fail_json(
+        msg="rackscale.nvlink.run_check runs on the controller in its action plugin; run it from a playbook"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a person names for a run and does not exist: tags, hosts of --limit, patterns, trays. Pure functions.
+
+Ansible ends with exit status 0 where a play has no host, and runs nothing for a tag that no task has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import site
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
+
+TAGS: dict[str, tuple[str, ...]] = {
+    "site": (*site.PHASES, *(part for parts in site.PARTS.values() for part in parts)),
+    "kubernetes": ("imex", *site.PARTS["kubernetes"]),
+    "slurm": site.PARTS["slurm"],
+    "verify": site.PARTS["verify"],
+}
+"""The tags of each playbook that has any."""
+
+DEFAULTS = {
+    "dra_driver_tray_hosts": "nvlink",
+    "fabric_hosts": "all",
+    "imex_hosts": "nvlink",
+    "slurm_controller_hosts": "slurm_controller",
+    "slurm_tray_hosts": "nvlink",
+    "verify_hosts": "nvlink",
+}
+"""The pattern that each variable has by default."""
+
+EXAMPLES = {"drain_trays": "r01t04", "resume_trays": "r01t04", "spares_active": "16", "rollout_name": "imex"}
+"""An example of each variable that a playbook needs."""
+
+_OF_ANSIBLE = ("all", "always", "untagged")
+_COLLECTION = "rackscale.nvlink."
+
+
+@dataclass(frozen=True)
+class Run:
+    """The inventory and the limit of a run.
+
+    groups: group -> its hosts. selected: the hosts that --limit leaves, or all. limit: the text of --limit, empty
+    without one. match: the hosts of the inventory for a pattern. unread: returns why an inventory source with a fabric
+    file was not read, empty if none is known.
+    """
+
+    groups: Mapping[str, Sequence[str]]
+    selected: Collection[str]
+    limit: str
+    match: Callable[[str], Sequence[str]]
+    unread: Callable[[], str] = str
+
+    @property
+    def hosts(self) -> list[str]:
+        return [name for name in self.groups.get("all", ()) if name != "localhost"]
+
+
+def own_playbooks(arguments: Sequence[str], folder: str) -> list[str] | None:
+    """The names of this collection's playbooks on the command line; None if any is not of this collection.
+
+    folder: the folder of this collection's playbooks.
+    """
+    names = []
+    for argument in arguments:
+        if argument.startswith(_COLLECTION):
+            names.append(argument.removeprefix(_COLLECTION))
+        elif os.path.realpath(os.path.dirname(argument) or ".") == os.path.realpath(folder):
+            names.append(os.path.splitext(os.path.basename(argument))[0])
+        else:
+            return None
+    return names or None
+
+
+def wrong_tags(playbooks: Sequence[str] | None, given: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """One sentence for each tag that no task of the run has. given: option (--tags, --skip-tags) -> tags.
+
+    playbooks: those of this collection, None for a playbook of the site: its tags are unknown, so only a tag that is
+    similar to one of this collection is named.
+    """
+    known = list(dict.fromkeys(tag for name in playbooks or TAGS for tag in TAGS.get(name, ())))
+    allowed = {*known, *_OF_ANSIBLE, *(("tagged",) if known else ())}
+    for option, tags in given.items():
+        for tag in tags:
+            if tag in allowed or (option == "--skip-tags" and tag in ("never", "tagged")):
+                continue
+            hint = nearest(tag, known)
+            if playbooks is None:
+                if "did you mean" in hint:
+                    yield f"{option}: {shown(tag)} is no tag of rackscale.nvlink{hint}"
+            elif known:
+                yield f"{option}: {shown(tag)} is no tag of the playbook {' and '.join(playbooks)}{hint}"
+            else:
+                yield f"{option}: the playbook {' and '.join(playbooks)} has no tags; leave {option} out"
+
+
+def wrong_limit(run: Run, parts: Sequence[str]) -> Iterator[str]:
+    """One sentence for each part of --limit that selects no host. parts: the limit, split as Ansible does.
+
+    An empty group is left to the patterns: no tray may be unhealthy just now.
+    """
+    for part in parts:
+        if part[:1] in "!&@" or part in run.groups or part == "localhost" or run.match(part):
+            continue
+        yield f"--limit: {shown(part)} matches no host of the inventory{suggestion(part, (*run.groups, *run.hosts))}"
+
+
+def wrong_pattern(run: Run, name: str, value: object, in_run: bool) -> str:
+    """One sentence about a pattern that matches no host, or none of this run; empty if it matches.
+
+    value: what the variable `name` holds, None where it is not set. in_run: whether a host of this run must match.
+    """
+    pattern = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value or DEFAULTS[name])
+    matched = run.match(pattern)
+    if matched and (not in_run or set(matched) & set(run.selected)):
+        return ""
+    if matched:
+        where = pattern if pattern == DEFAULTS[name] else f"{name} ({pattern})"
+        return f"--limit {run.limit}: leaves no host of {where}; add one: --limit {run.limit},{matched[0]}"
+    if value:
+        hint = suggestion(pattern, (*run.groups, *run.hosts), "; set it to a group or a host that the inventory has")
+        return f"{name}: {shown(pattern)} matches no host of the inventory{hint}"
+    if pattern == "slurm_controller":
+        return (
+            "group slurm_controller: the inventory has no host in it; put the host of slurmctld into it, or name its"
+            " group with -e slurm_controller_hosts=GROUP"
+        )
+    if pattern == "nvlink":
+        unread = run.unread()
+        if unread:
+            return f"group nvlink: the inventory has no host in it, since {unread}"
+        return (
+            "group nvlink: the inventory has no host in it; add an inventory source that reads the fabric file, such as"
+            f" -i cluster.nvlink.yml, or name the trays with -e {name}=PATTERN"
+        )
+    return "inventory: it has no host; name its file with -i, such as -i hosts.yml"
+
+
+def wrong_trays(run: Run, fabric: Fabric, name: str, value: object, placed: bool) -> str:
+    """One sentence about the first name of a hostlist that is no tray, clique or domain; empty if all are.
+
+    placed: whether the fabric file must have it; else a host of the inventory does too, such as a new tray.
+    """
+    if value is None or value == "":
+        return ""
+    try:
+        names = expand(_text(value))
+    except NvlinkError as error:
+        return f"{name}: {str(error).rstrip('.')}"
+    if not names:
+        return f"{name}: {shown(value)} names no tray; write such as r01t04 or r01t[01-04]"
+    own = {*fabric.trays, *fabric.cliques, *fabric.domains}
+    known = own if placed else own.union(run.hosts)
+    for tray in names:
+        if tray not in known:
+            ordered = (*fabric.domains, *fabric.cliques, *fabric.trays, *(() if placed else run.hosts))
+            where = "of the fabric file" if placed else "of the fabric file, and no host of the inventory"
+            hint = suggestion(tray, ordered)
+            return f"{name}: {shown(tray)} is no tray, clique or domain {where}{hint}"
+    return ""
+
+
+def wrong_value(name: str, value: object) -> str:
+    """One sentence about a variable that must be set; empty if it is."""
+    if value is None or value in ("", [], {}):
+        return f"{name}: is not set; add -e {name}={EXAMPLES[name]}"
+    return ""
+
+
+def wrong_number(name: str, value: object, whole: bool) -> str:
+    """One sentence about a variable that must be a number from 0; empty for a number."""
+    text = str(value).strip()
+    if value is None or (text.isascii() and (text.isdecimal() or (not whole and _is_decimal(text)))):
+        return ""
+    what = "a whole number from 0" if whole else "a number of seconds"
+    return f"{name}: {shown(value)} is not {what}; write it as digits"
+
+
+def _is_decimal(text: str) -> bool:
+    before, _dot, after = text.partition(".")
+    return (before + after).isdecimal()
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def suggestion(name: str, known: Sequence[str], otherwise: str = "") -> str:
+    """A hint at the most similar name; a list of thousands of names would not help."""
+    hint = nearest(name, known)
+    return hint if "did you mean" in hint else otherwise or "; check the name"

@@ -1,0 +1,141 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Trays, cliques, rollouts, hosts, groups and tags that do not exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import Mistake
+
+NO_CONTROLLER = (
+    "group slurm_controller: the inventory has no host in it; put the host of slurmctld into it, or name its group with"
+    " -e slurm_controller_hosts=GROUP."
+)
+NO_TRAYS = (
+    "group nvlink: the inventory has no host in it; add an inventory source that reads the fabric file, such as"
+    " -i cluster.nvlink.yml, or name the trays with -e imex_hosts=PATTERN."
+)
+
+
+def _broken(site: Path) -> None:
+    (site / "fabric.json").write_text("{")
+
+
+def _other_suffix(site: Path) -> None:
+    (site / "cluster.nvlink.yml").rename(site / "cluster.yml")
+
+
+def _no_controller(site: Path) -> None:
+    (site / "hosts.yml").write_text("others: {hosts: {login: {}}}\n")
+
+
+MISTAKES = [
+    Mistake(
+        "rackscale.nvlink.drain -e drain_trays=r99t01",
+        "drain_trays: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
+        " mean r0",
+    ),
+    Mistake("rackscale.nvlink.drain", "drain_trays: is not set; add -e drain_trays=r01t04."),
+    Mistake("rackscale.nvlink.drain -e drain_trays=", "drain_trays: is not set; add -e drain_trays=r01t04."),
+    Mistake("rackscale.nvlink.drain -e drain_trays=,", "drain_trays: ',' names no tray; write such as r01t04"),
+    Mistake("rackscale.nvlink.drain -e drain_trays=r01t[01", "drain_trays: The hostlist 'r01t[01' has a bracket"),
+    Mistake(
+        "rackscale.nvlink.drain -e drain_trays=r01t01 -e drain_wait=abc",
+        "drain_wait: 'abc' is not a number of seconds; write it as digits.",
+    ),
+    Mistake("rackscale.nvlink.drain -e drain_trays=r01t01", NO_CONTROLLER, prepare=_no_controller),
+    Mistake(
+        "rackscale.nvlink.resume -e resume_trays=r99t01",
+        "resume_trays: 'r99t01' is no tray, clique or domain of the fabric file, and no host of the inventory; did you"
+        " mean r0",
+    ),
+    Mistake("rackscale.nvlink.resume", "resume_trays: is not set; add -e resume_trays=r01t04."),
+    Mistake(
+        "rackscale.nvlink.edit -e edit_remove=r99t01",
+        "edit_remove: 'r99t01' is no tray, clique or domain of the fabric file; did you mean r0",
+    ),
+    Mistake("rackscale.nvlink.spares", "spares_active: is not set; add -e spares_active=16."),
+    Mistake(
+        "rackscale.nvlink.spares -e spares_active=most",
+        "spares_active: 'most' is not a whole number from 0; write it as digits.",
+    ),
+    Mistake(
+        "rackscale.nvlink.spares -e spares_active=1 -e spares_promote=r02t09",
+        "spares_promote: 'r02t09' is no tray, clique or domain of the fabric file; did you mean",
+    ),
+    Mistake("rackscale.nvlink.spares -e spares_active=1", NO_CONTROLLER, prepare=_no_controller),
+    Mistake("rackscale.nvlink.rollout", "rollout_name: is not set; add -e rollout_name=imex."),
+    Mistake(
+        "rackscale.nvlink.rollout -e rollout_name=imexx",
+        "rollout_name: 'imexx' has no steps of its own; did you mean imex?",
+    ),
+    Mistake(
+        "rackscale.nvlink.rollout -e rollout_name=imex -e rollout_trays=r09",
+        "rollout_trays: 'r09' is no tray, clique or domain of the fabric file; did you mean r0",
+    ),
+    Mistake("rackscale.nvlink.slurm", NO_CONTROLLER, prepare=_no_controller),
+    Mistake("rackscale.nvlink.slurm_bringup", NO_CONTROLLER, prepare=_no_controller),
+    Mistake("rackscale.nvlink.benchmark", NO_CONTROLLER, prepare=_no_controller),
+    Mistake(
+        "rackscale.nvlink.slurm -e slurm_controller_hosts=slurm_controler",
+        "slurm_controller_hosts: 'slurm_controler' matches no host of the inventory; did you mean slurm_controller?",
+    ),
+    Mistake(
+        "rackscale.nvlink.slurm --limit nvlink",
+        "--limit nvlink: leaves no host of slurm_controller; add one: --limit nvlink,ctl.",
+    ),
+    Mistake(
+        "rackscale.nvlink.benchmark --limit r01t01",
+        "--limit r01t01: leaves no host of slurm_controller; add one: --limit r01t01,ctl.",
+    ),
+    Mistake("rackscale.nvlink.imex", NO_TRAYS, inventory=("hosts.yml",)),
+    Mistake("rackscale.nvlink.imex", "group nvlink: the inventory has no host in it, since /", prepare=_broken),
+    Mistake(
+        "rackscale.nvlink.imex",
+        "cluster.yml is not read by rackscale.nvlink.fabric; rename it so that it ends in .nvlink.yml.",
+        prepare=_other_suffix,
+        inventory=("cluster.yml", "hosts.yml"),
+    ),
+    Mistake(
+        "rackscale.nvlink.imex -e imex_hosts=nvlnk",
+        "imex_hosts: 'nvlnk' matches no host of the inventory; did you mean nvlink?",
+    ),
+    Mistake("rackscale.nvlink.imex --limit ctl", "--limit ctl: leaves no host of nvlink; add one: --limit ctl,r01t01."),
+    Mistake(
+        "rackscale.nvlink.imex --limit r99t01,r01t01",
+        "--limit: 'r99t01' matches no host of the inventory; did you mean r0",
+    ),
+    Mistake(
+        "rackscale.nvlink.verify --limit r99t01,r01t01,localhost",
+        "--limit: 'r99t01' matches no host of the inventory; did you mean r0",
+    ),
+    Mistake(
+        "rackscale.nvlink.verify -e verify_hosts=nvlnk",
+        "verify_hosts: 'nvlnk' matches no host of the inventory; did you mean nvlink?",
+    ),
+    Mistake(
+        "rackscale.nvlink.discover -e fabric_hosts=trays",
+        "fabric_hosts: 'trays' matches no host of the inventory",
+    ),
+    Mistake("rackscale.nvlink.discover", "inventory: it has no host; name its file with -i", inventory=()),
+    Mistake(
+        "rackscale.nvlink.site --tags discovr",
+        "--tags: 'discovr' is no tag of the playbook site; did you mean discover?",
+    ),
+    Mistake(
+        "rackscale.nvlink.site --skip-tags imx",
+        "--skip-tags: 'imx' is no tag of the playbook site; did you mean imex?",
+    ),
+    Mistake(
+        "rackscale.nvlink.verify --tags quik", "--tags: 'quik' is no tag of the playbook verify; did you mean quick?"
+    ),
+    Mistake(
+        "rackscale.nvlink.drain -e drain_trays=r01t01 --tags trays",
+        "--tags: the playbook drain has no tags; leave --tags out.",
+    ),
+    Mistake(
+        "rackscale.nvlink.slurm --tags tier", "--tags: 'tier' is no tag of the playbook slurm; did you mean tiers?"
+    ),
+]
