@@ -24,7 +24,8 @@ $(VENV)/.made: uv.lock pyproject.toml tests/tools/make_venv.py
 venv: $(VENV)/.made ## Make ./.venv from uv.lock, with this checkout as the installed collection
 
 demo: venv ## Two simulated NVL72 racks, discovered twice, rendered to build/demo (no root, no GPU)
-	@PATH="$(RUN):$$PATH" $(RUN)/ansible-playbook -i playbooks/files/demo.nvlink.yml rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo"
+	@PATH="$(RUN):$$PATH" ANSIBLE_STDOUT_CALLBACK=$${ANSIBLE_STDOUT_CALLBACK:-rackscale.nvlink.progress} \
+	$(RUN)/ansible-playbook -i playbooks/files/demo.nvlink.yml rackscale.nvlink.demo -e demo_dir="$(CURDIR)/build/demo"
 
 unit: venv ## The unit tests alone
 	@$(RUN)/python tests/tools/gates.py unit

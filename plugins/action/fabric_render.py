@@ -28,6 +28,8 @@ T = TypeVar("T")
 MANIFEST = ".fabric_render.json"
 # A log file or a pager has no width; this one shows two racks next to each other.
 WIDTH_WITHOUT_TERMINAL = 120
+# The callback default indents each line and prints it in quotes.
+MARGIN = 12
 # Larger files, such as the report, are not useful in a diff.
 LONGEST_DIFF = 100_000
 
@@ -81,8 +83,7 @@ class ActionModule(GuardedAction):
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from error
         if options["rack_map"]:
-            result["rack_map"] = rack_map(fabric, state, context.jobs, width=WIDTH_WITHOUT_TERMINAL)
-            _show(fabric, state, context)
+            result["rack_map"] = rack_map(fabric, state, context.jobs, width=_width())
         return result
 
     def _render(
@@ -168,14 +169,9 @@ def _difference(root: str, change: tree.Change) -> dict[str, str]:
     }
 
 
-def _show(fabric: model.Fabric, state: model.State, context: RenderContext) -> None:
-    """Print the map as lines; Ansible would show the result as one string with escapes."""
+def _width() -> int:
+    """The columns that a callback has for a line of the map."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal():
-        width = int(columns)
-    else:
-        width = display.columns if ANSIBLE_COLOR or display.columns > 79 else WIDTH_WITHOUT_TERMINAL
-    display.display(
-        "\n".join(rack_map(fabric, state, context.jobs, width=width, colour=ANSIBLE_COLOR)), screen_only=True
-    )
-    display.display("\n".join(rack_map(fabric, state, context.jobs, width=width)), log_only=True)
+        return int(columns) - MARGIN
+    return display.columns - MARGIN if ANSIBLE_COLOR or display.columns > 79 else WIDTH_WITHOUT_TERMINAL

@@ -13,7 +13,6 @@ from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail
-from ansible.utils.display import Display
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
 from ansible_collections.rackscale.nvlink.plugins.modules.rollout import ARGUMENT_SPEC
@@ -28,7 +27,6 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress 
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
-display = Display()
 PHASE = "rollout"
 # A tray whose facts set variables of the collection fails in these states. It must be able to fail, and the states of
 # the wave take nothing from the tray that they happen to run on.
@@ -151,22 +149,17 @@ class ActionModule(GuardedAction):
         if progress.must_stop(record["failed"], record["canary_failed"], self.plan["stop_after"]):
             self._write_record(record)
             failed = "the canary" if record["canary_failed"] else count(record["failed"], "clique")
-            return {**outcome, "stop": True, **self._announced(f"No further wave starts: {failed} failed.")}
+            message = f"No further wave starts: {failed} failed."
+            return {**outcome, "stop": True, "msg": message, "warnings": [*warnings, message]}
         for tray in self.wave:
             run_store.delete_rows(self.folder, self.rollout, [PHASE], tray)
         for name in cliques:
             record["cliques"][name] = {"state": progress.STARTED, "trays": {}}
         record.update(wave=self.wave, is_canary=first, selected=[])
         self._write_record(record)
-        return {**outcome, **self._announced(f"Wave of {summarize(cliques)} with {count(len(self.wave), 'tray')}.")}
-
-    def _announced(self, message: str) -> Result:
-        """A message that is printed too.
-
-        Not by a task debug with run_once: ansible-core 2.21 then gives all hosts of the play one dictionary of facts.
-        """
-        display.display(message)
-        return {"msg": message}
+        # The callback progress prints it. Not by a task debug with run_once: ansible-core 2.21 then gives all hosts of
+        # the play one dictionary of facts.
+        return {**outcome, "announcement": f"Wave of {summarize(cliques)} with {count(len(self.wave), 'tray')}."}
 
     def _selected(self) -> Result:
         fabric, rows, record = fabric_file.load(self.path), self._rows(self.wave), self._read_record()

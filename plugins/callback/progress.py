@@ -8,32 +8,24 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: progress
 type: stdout
-short_description: Print one line for each play and rack instead of one for each host
+short_description: Print one line for each play instead of one for each host and task
 version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
-  - Prints, at the end of a play, one line for each rack with the number of its hosts that are ok, changed, failed or
-    unreachable. Ten thousand trays are 576 lines a play, not ten thousand a task.
+  - Prints, at the end of a play, one line with the worst result and the number of its hosts that are ok, changed,
+    failed or unreachable. Each rack with a failed or unreachable host has a line of its own. A line of a play without
+    a change is printed once in a run, and plays without a host print nothing.
   - A rack is a group of hosts whose name starts with O(group_prefix). The inventory plugin
-    P(rackscale.nvlink.fabric#inventory) makes one for each NVLink domain. Hosts of no such group share one line.
+    P(rackscale.nvlink.fabric#inventory) makes one for each NVLink domain.
   - Failures are printed at the end of their task. Hosts with equal messages share a line, folded as a Slurm hostlist.
-    The same holds for the output of P(ansible.builtin.debug#module) and for differences with C(--diff). With C(-v) each
-    task has a line too.
+    The same holds for the output of P(ansible.builtin.debug#module), one entry of a list a line, and for differences
+    with C(--diff). With C(-v) each task has a line too.
+  - The last line has the result of the run, the hosts by their worst result, and the first cause of a failure.
   - To enable it, set E(ANSIBLE_STDOUT_CALLBACK) to C(rackscale.nvlink.progress), or C(stdout_callback) in the section
     C(defaults) of C(ansible.cfg).
 requirements:
   - Enabled as the stdout callback.
 options:
-  fold_racks:
-    description:
-      - Whether racks with equal results share a line, such as C(r[001-576]).
-    type: bool
-    default: false
-    env:
-      - name: NVLINK_PROGRESS_FOLD_RACKS
-    ini:
-      - section: callback_nvlink_progress
-        key: fold_racks
   group_prefix:
     description:
       - Prefix of the groups that are racks. The rest of the name is the name of the rack.
@@ -46,7 +38,8 @@ options:
         key: group_prefix
   interval:
     description:
-      - Seconds between lines that print how many hosts have finished a running task. V(0) prints none.
+      - Seconds without a line after which the running task has one, with the number of hosts that have finished it.
+        V(0) prints none.
     type: int
     default: 10
     env:
@@ -63,15 +56,30 @@ from ansible import constants as C
 from ansible import context
 from ansible.playbook.block import Block
 from ansible.plugins.callback import CallbackBase
+from ansible.utils.color import ANSIBLE_COLOR
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import progress
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 
 # The names of the action debug.
 _DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
+# Their failures are ignored on trays, and the play that follows reports each with its cause.
+_REPORTED = ("rackscale.nvlink.fabric_facts",)
+_COLLECTION = "rackscale.nvlink."
+# The names of the controller.
+_CONTROLLER = ("localhost", "127.0.0.1", "::1")
+_COLOURS = {
+    progress.OK: C.COLOR_OK,
+    progress.CHANGED: C.COLOR_CHANGED,
+    progress.RESCUED: C.COLOR_WARN,
+    progress.FAILED: C.COLOR_ERROR,
+    progress.UNREACHABLE: C.COLOR_UNREACHABLE,
+}
 
 
 class CallbackModule(CallbackBase):
-    """Prints one line for each play and rack."""
+    """Prints one line for each play, and one for each rack with a problem."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -82,37 +90,42 @@ class CallbackModule(CallbackBase):
         super().__init__(*arguments, **more)
         self._started = self._phase_started = self._printed_at = time.monotonic()
         self._phase: progress.Phase | None = None
-        self._task = ""
+        self._play = self._task = ""
         self._messages = progress.Messages()
         self._items: dict[str, str] = {}
+        # Text of a difference -> its hosts.
+        self._differences: dict[str, list[str]] = {}
+        self._causes: list[str] = []
         self._results = 0
         self._racks: dict[str, str] = {}
+        self._unchanged: set[tuple[str, frozenset[str]]] = set()
 
     def set_options(self, *arguments: Any, **more: Any) -> None:
         super().set_options(*arguments, **more)
-        self._fold = self.get_option("fold_racks")
         self._prefix = self.get_option("group_prefix")
         self._interval = self.get_option("interval")
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         self._end_phase()
         self._phase, self._phase_started = progress.Phase(), time.monotonic()
-        check = " (check mode)" if play.check_mode else ""
-        self._display.display(f"PHASE {play.get_name().strip()}{check}", color=C.COLOR_HIGHLIGHT)
+        self._play = play.get_name().strip()
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self._end_task()
         self._task = task.get_name().strip()
-        self._printed_at = time.monotonic()
+        if self._is_due():
+            self._print(f"  {self._play}: {self._task}", C.COLOR_VERBOSE)
 
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
         self.v2_playbook_on_task_start(task, False)
 
     def v2_runner_on_ok(self, result: Any) -> None:
         self._count(result, progress.CHANGED if result.is_changed() else progress.OK)
-        # Results of debug tasks alone: reading each of ten thousand results would take seconds.
-        if result.task.action in _DEBUG and (text := _printed(result.result)):
-            self._messages.add("", result.host.get_name(), text)
+        # Results of few tasks alone: reading each of ten thousand results would take seconds.
+        if result.task.action in _DEBUG:
+            self._messages.add("", result.host.get_name(), *_printed(result.result))
+        elif result.task.run_once and result.task.action.startswith(_COLLECTION):
+            self._messages.add("", _CONTROLLER[0], *_texts(result.result.get("announcement")))
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         self._count(result, progress.OK)
@@ -131,16 +144,18 @@ class CallbackModule(CallbackBase):
 
     def v2_on_file_diff(self, result: Any) -> None:
         rows = result.result["results"] if result.task.loop and "results" in result.result else [result.result]
-        for row in rows:
-            if row.get("diff") and row.get("changed") and (text := self._get_diff(row["diff"])):
-                self._display.display(f"  {self._task}: {result.host.get_name()}\n{text}")
+        texts = [self._get_diff(row["diff"]) for row in rows if row.get("diff") and row.get("changed")]
+        if text := "".join(texts):
+            self._differences.setdefault(text, []).append(result.host.get_name())
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
-        self._display.display("  no hosts matched", color=C.COLOR_SKIP)
+        if self._display.verbosity:
+            self._print(f"{progress.Line(progress.OK, self._play)}: no host", C.COLOR_SKIP)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        self._end_phase()
-        whole = progress.Phase()
+        # The last line has the cause: printed here too, it would stand there twice.
+        self._end_phase(is_last=True)
+        hosts = {}
         for host in stats.processed:
             sums = stats.summarize(host)
             words = {
@@ -149,11 +164,18 @@ class CallbackModule(CallbackBase):
                 progress.RESCUED: sums["rescued"] + sums["ignored"],
                 progress.CHANGED: sums["changed"],
             }
-            outcome = next((word for word, number in words.items() if number), progress.OK)
-            whole.add(progress.NO_RACK, host, outcome)
-        check = " (check mode)" if context.CLIARGS.get("check") else ""
-        rows = [line.removeprefix(progress.NO_RACK_LABEL).strip() for line in whole.lines()]
-        self._display.display(f"DONE in {_seconds(self._started)}{check}: {''.join(rows) or 'no host'}")
+            hosts[host] = next((word for word, number in words.items() if number), progress.OK)
+        check_mode = bool(context.CLIARGS.get("check"))
+        outcome, text = progress.verdict(hosts, self._causes, time.monotonic() - self._started, check_mode)
+        self._print(text, _COLOURS[outcome])
+
+    def _print(self, text: str, colour: str | None = None) -> None:
+        self._printed_at = time.monotonic()
+        self._display.display(text, color=colour)
+
+    def _is_due(self) -> bool:
+        """Whether nothing was printed for so long that a person wonders what runs."""
+        return bool(self._interval) and time.monotonic() - self._printed_at > self._interval
 
     def _count(self, result: Any, outcome: str) -> None:
         host = result.host
@@ -166,9 +188,8 @@ class CallbackModule(CallbackBase):
         self._results += 1
         if result.warnings or result.deprecations:
             self._handle_warnings(result.result)
-        if self._interval and time.monotonic() - self._printed_at > self._interval:
-            self._printed_at = time.monotonic()
-            self._display.display(f"  {self._task}: {count(self._results, 'host')} so far", color=C.COLOR_VERBOSE)
+        if self._is_due():
+            self._print(f"  {self._play}: {self._task}: {count(self._results, 'host')} so far", C.COLOR_VERBOSE)
 
     def _rack(self, host: Any) -> str:
         names = (group.name for group in host.get_groups() if group.name.startswith(self._prefix))
@@ -177,36 +198,47 @@ class CallbackModule(CallbackBase):
     def _problem(self, result: Any, outcome: str) -> None:
         self._count(result, outcome)
         name = result.host.get_name()
-        self._messages.add(outcome, name, self._items.get(name) or _failure_reason(result.result))
+        reason = self._items.get(name) or _failure_reason(result.result)
+        is_reported = outcome == progress.RESCUED and result.task.action in _REPORTED and not self._display.verbosity
+        self._messages.add(outcome, name, "" if is_reported else reason)
 
-    def _end_task(self) -> None:
+    def _end_task(self, is_last: bool = False) -> None:
         """Print the messages of the task once all hosts have finished it."""
-        colour = C.COLOR_ERROR if any(kind for kind, _text in self._messages.hosts_of) else None
-        for line in self._messages.lines():
-            self._display.display(f"  {self._task}: {line}", color=colour)
+        for text, hosts in self._differences.items():
+            self._print(f"  {self._task}: {hostlist.fold(natural_sorted(hosts))}\n{text}")
+        errors = [f"{self._task}: {cause}" for cause in self._messages.errors()]
+        is_held = is_last and len(errors) == 1 and not self._causes
+        self._causes += errors
+        for line in self._messages.lines(self._task, _CONTROLLER):
+            if is_held and line.outcome in progress.ERRORS:
+                continue
+            text = f"  {line}".rstrip()
+            self._print(progress.painted(text) if ANSIBLE_COLOR else text, _COLOURS.get(line.outcome))
         if self._task and self._display.verbosity:
-            self._display.display(f"  {self._task}: {count(self._results, 'host')}", color=C.COLOR_VERBOSE)
+            self._print(f"  {self._task}: {count(self._results, 'host')}", C.COLOR_VERBOSE)
         self._task, self._messages, self._items, self._results = "", progress.Messages(), {}, 0
+        self._differences = {}
 
-    def _end_phase(self) -> None:
-        self._end_task()
+    def _end_phase(self, is_last: bool = False) -> None:
+        self._end_task(is_last)
         if self._phase is None:
             return
-        for line in self._phase.lines(self._fold):
-            self._display.display(f"  {line}")
-        self._display.display(f"  took {_seconds(self._phase_started)}", color=C.COLOR_VERBOSE)
+        seconds = time.monotonic() - self._phase_started
+        for line in self._phase.lines():
+            key = self._play, line.hosts
+            if line.outcome == progress.OK and key in self._unchanged and not self._display.verbosity:
+                continue
+            self._unchanged.add(key)
+            row = line._replace(text=f"{self._play}: {line.text} ({seconds:.1f} s)")
+            self._print(str(row), _COLOURS[line.outcome])
         self._phase = None
 
 
-def _seconds(since: float) -> str:
-    return f"{time.monotonic() - since:.1f} s"
-
-
-def _printed(result: Any) -> str:
-    """The output of a debug task; a variable with its name."""
+def _printed(result: Any) -> list[str]:
+    """The output of a debug task, one entry of a list a line; a variable with its name."""
     if "msg" in result:
-        return _text(result["msg"])
-    return "; ".join(f"{key}: {_text(value)}" for key, value in result.items() if _is_own(key))
+        return _texts(result["msg"])
+    return [f"{key}: {_text(value)}" for key, value in result.items() if _is_own(key)]
 
 
 def _is_own(key: str) -> bool:
@@ -215,11 +247,18 @@ def _is_own(key: str) -> bool:
 
 def _failure_reason(result: Any) -> str:
     """The reason of a failure: the first of msg, stderr and reason."""
-    return next((_text(result[key]) for key in ("msg", "stderr", "reason") if result.get(key)), "no reason was given")
+    reasons = ("; ".join(_texts(result[key])) for key in ("msg", "stderr", "reason") if result.get(key))
+    return next(reasons, "no reason was given")
+
+
+def _texts(value: Any) -> list[str]:
+    if value is None:
+        return []
+    return [_text(entry) for entry in value] if isinstance(value, list) else [str(value)]
 
 
 def _text(value: Any) -> str:
-    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _has_rescue(task: Any) -> bool:

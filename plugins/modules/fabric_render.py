@@ -61,8 +61,8 @@ options:
     elements: str
   rack_map:
     description:
-      - Whether to print a map of the racks, one row for each tray, and to return it as RV(rack_map).
-      - The environment variable E(COLUMNS) sets the width without a terminal.
+      - Whether to return a map of the racks as RV(rack_map), one row for each tray.
+      - It fits the terminal, or the columns that the environment variable E(COLUMNS) sets; without both it fits 120.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -94,10 +94,15 @@ EXAMPLES = r"""
     fabric_file: /srv/cluster/fabric.json
     render_dir: /srv/cluster/rendered
 
-- name: Show the racks in the terminal
+- name: Draw the racks
   rackscale.nvlink.fabric_render:
     fabric_file: /srv/cluster/fabric.json
     rack_map: true
+  register: rendered
+
+- name: Print the rack map
+  ansible.builtin.debug:
+    msg: "{{ rendered.rack_map }}"
 
 - name: Write metrics for node_exporter, with the failures of verify
   rackscale.nvlink.fabric_render:
@@ -145,7 +150,7 @@ findings:
         The IMEX node list of clique r01 is not written, because imex_address is missing for r01t03; widen imex_network,
         or set the address in the fabric file.
 rack_map:
-  description: The lines of the rack map, 120 columns wide and without colour.
+  description: The lines of the rack map.
   returned: when O(rack_map) is true
   type: list
   elements: str

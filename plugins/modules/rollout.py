@@ -136,6 +136,11 @@ stop:
   returned: with O(state=started)
   type: bool
   sample: false
+announcement:
+  description: The cliques of the wave in a sentence, which the callback P(rackscale.nvlink.progress#callback) prints.
+  returned: with O(state=started), where the wave starts
+  type: str
+  sample: Wave of r01a with 2 trays.
 cliques:
   description: The cliques of the wave; with O(state=planned) those of each wave.
   returned: with O(state=planned) and O(state=started)

@@ -1,27 +1,61 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Count the results of many hosts by rack as they arrive. Pure functions; the callback prints the lines."""
+"""Count the results of many hosts by rack as they arrive. Pure functions; the callback prints the lines.
+
+A line begins with the worst result of its hosts: ``failed  Read the trays: r01: 18 hosts: 17 ok, 1 failed (r01t03)``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_key, natural_sorted
 
 OK, CHANGED, RESCUED, FAILED, UNREACHABLE = "ok", "changed", "rescued", "failed", "unreachable"
 # A host's worst result in a phase is its outcome.
 OUTCOMES = (OK, CHANGED, RESCUED, FAILED, UNREACHABLE)
 PROBLEMS = (RESCUED, FAILED, UNREACHABLE)
+# What ends a run with an error.
+ERRORS = (FAILED, UNREACHABLE)
 NO_RACK = ""
 NO_RACK_LABEL = "(no rack)"
-# Lines of one task; the rest is counted.
+# Different messages of one task; the hosts of further ones are counted.
 MAX_MESSAGES = 20
-MAX_MESSAGE_LENGTH = 400
+MAX_MESSAGE_LENGTH = 1000
+# Hosts of a line without problems are named where their hostlist is not longer.
+MAX_HOSTS_LENGTH = 30
+_WIDTH = max(map(len, OUTCOMES))
+# Words of the rack map, of a verdict and of a list of findings, and the SGR codes that they are painted with. Red and
+# yellow are reserved for problems.
+_WORDS = {
+    "error": "1;31",
+    "✗ unhealthy": "1;31",
+    "conflict": "1;31",
+    "warning": "33",
+    "▲ degraded": "33",
+    "stale": "33",
+    "unplaced": "33",
+    "? unknown": "2",
+}
+_PAINTED = re.compile(rf"^(?:error|warning)\b|(?<= )(?:{'|'.join(map(re.escape, _WORDS))})(?=  |$)")
+
+
+class Line(NamedTuple):
+    """A line with the outcome that it is coloured by, and the hosts that it counts."""
+
+    outcome: str
+    text: str
+    hosts: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.outcome:{_WIDTH}}  {self.text}" if self.outcome else self.text
 
 
 @dataclass
@@ -37,56 +71,109 @@ class Phase:
         if known is None or OUTCOMES.index(outcome) > OUTCOMES.index(known):
             hosts[host] = outcome
 
-    def lines(self, fold: bool = False) -> list[str]:
-        """A line for each rack, hosts without one last; with fold one line for racks with equal results."""
-        texts = {rack: _counted(hosts) for rack, hosts in self.outcomes.items()}
-        racks = natural_sorted(rack for rack in texts if rack != NO_RACK)
-        labels = [[rack] for rack in racks]
-        if fold:
-            equal: dict[str, list[str]] = {}
-            for rack in racks:
-                equal.setdefault(texts[rack], []).append(rack)
-            labels = list(equal.values())
-        rows = [(hostlist.fold(names), texts[names[0]]) for names in labels]
-        if NO_RACK in texts:
-            rows.append((NO_RACK_LABEL, texts[NO_RACK]))
-        width = max((len(label) for label, _text in rows), default=0)
-        return [f"{label:{width}}  {text}" for label, text in rows]
+    def lines(self) -> list[Line]:
+        """One line, or a line for each rack with a problem and one for all other hosts; none without a host."""
+        if not self.outcomes:
+            return []
+        problems = {
+            rack: hosts for rack, hosts in self.outcomes.items() if any(word in PROBLEMS for word in hosts.values())
+        }
+        rest: dict[str, str] = {}
+        for rack, hosts in self.outcomes.items():
+            if rack not in problems:
+                rest.update(hosts)
+        rows = []
+        for rack in sorted(problems, key=lambda name: (name == NO_RACK, natural_key(name))):
+            label = rack or (NO_RACK_LABEL if len(self.outcomes) > 1 else "")
+            rows.append(_line(label, problems[rack]))
+        if rest:
+            rows.append(_line("all others" if problems else "", rest))
+        return rows
 
 
-def _counted(hosts: dict[str, str]) -> str:
-    """``18 hosts: 16 ok, 2 unreachable (r01t[03,07])``: hosts with problems are named."""
+def _line(label: str, hosts: dict[str, str]) -> Line:
+    text = counted(hosts)
+    return Line(_worst(hosts), f"{label}: {text}" if label else text, frozenset(hosts))
+
+
+def counted(hosts: dict[str, str]) -> str:
+    """``18 hosts: 16 ok, 2 unreachable (r01t[03,07])``: hosts with problems are named, others where they are few."""
+    numbers = Counter(hosts.values())
+    every = hostlist.fold(natural_sorted(hosts))
+    label = every if len(every) <= MAX_HOSTS_LENGTH else count(len(hosts), "host")
+    if set(numbers) <= {OK} or len(hosts) == 1:
+        return label
     parts = []
-    for outcome, number in _counts(hosts.values()):
+    for outcome in (word for word in OUTCOMES if numbers[word]):
         affected = [host for host, word in hosts.items() if word == outcome]
-        parts.append(
-            f"{number} {outcome}" + (f" ({hostlist.fold(natural_sorted(affected))})" if outcome in PROBLEMS else "")
-        )
+        named = f" ({hostlist.fold(natural_sorted(affected))})" if outcome in PROBLEMS else ""
+        parts.append(f"{numbers[outcome]} {outcome}{named}")
     return f"{count(len(hosts), 'host')}: {', '.join(parts)}"
 
 
-def _counts(outcomes: Iterable[str]) -> list[tuple[str, int]]:
-    counted = Counter(outcomes)
-    return [(word, counted[word]) for word in OUTCOMES if counted[word]]
+def verdict(hosts: dict[str, str], causes: Sequence[str], seconds: float, check_mode: bool) -> tuple[str, str]:
+    """Outcome and text of the last line: whether the run failed, the results of all hosts, the first cause."""
+    mode = " (check mode)" if check_mode else ""
+    worst = _worst(hosts) if hosts else OK
+    outcome = FAILED if worst in ERRORS else CHANGED if CHANGED in hosts.values() else OK
+    head = f"{outcome.upper()} in {seconds:.1f} s{mode}: {counted(hosts) if hosts else 'no play had a host'}"
+    more = f" ({count(len(causes) - 1, 'more cause')} above)" if len(causes) > 1 else ""
+    return outcome, head + "".join(f": {cause}{more}" for cause in causes[:1])
+
+
+def painted(line: str) -> str:
+    """A line for a terminal with colours."""
+    return _PAINTED.sub(lambda found: f"\033[{_WORDS[found[0]]}m{found[0]}\033[0m", line)
+
+
+def _worst(hosts: dict[str, str]) -> str:
+    return max(hosts.values(), key=OUTCOMES.index)
+
+
+class Message(NamedTuple):
+    """What a task prints for some hosts: an outcome, empty for the output of a debug task, and its lines."""
+
+    outcome: str
+    lines: tuple[str, ...]
 
 
 @dataclass
 class Messages:
-    """Messages of the hosts in one task; equal messages are one line."""
+    """Messages of the hosts in one task; equal messages are printed once."""
 
-    hosts_of: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    hosts_of: dict[Message, list[str]] = field(default_factory=dict)
 
-    def add(self, kind: str, host: str, text: str) -> None:
-        """kind: an outcome; empty for the output of a debug task."""
-        line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-        line = line if len(line) <= MAX_MESSAGE_LENGTH else line[: MAX_MESSAGE_LENGTH - 1] + "…"
-        self.hosts_of.setdefault((kind, line), []).append(host)
+    def add(self, outcome: str, host: str, *texts: str) -> None:
+        """Add what a host prints: a failure is one line, the output of a debug task has as many as its texts have."""
+        if outcome:
+            line = " ".join(_printable("; ".join(texts)).split())
+            lines = [line if len(line) <= MAX_MESSAGE_LENGTH else f"{line[: MAX_MESSAGE_LENGTH - 1]}…"]
+        else:
+            lines = [_printable(line).rstrip() for text in texts for line in text.splitlines() or [""]]
+        if lines:
+            self.hosts_of.setdefault(Message(outcome, tuple(lines)), []).append(host)
 
-    def lines(self) -> list[str]:
-        """The first lines, then the number of hosts with further messages."""
-        rows = [
-            ": ".join(part for part in (kind, hostlist.fold(natural_sorted(hosts)), text) if part)
-            for (kind, text), hosts in self.hosts_of.items()
-        ]
+    def errors(self) -> list[str]:
+        """The different causes that end a run with an error."""
+        return [message.lines[0] for message in self.hosts_of if message.outcome in ERRORS]
+
+    def lines(self, task: str, controller: Iterable[str] = ()) -> list[Line]:
+        """The messages, then the number of hosts with further ones; controller: hosts that need no name."""
+        rows: list[Line] = []
+        for message, hosts in list(self.hosts_of.items())[:MAX_MESSAGES]:
+            names = hostlist.fold(natural_sorted(hosts))
+            if message.outcome:
+                rows.append(Line(message.outcome, f"{task}: {names}: {message.lines[0]}".removesuffix(": ")))
+            elif set(hosts) <= set(controller):
+                rows += [Line("", line) for line in message.lines]
+            elif len(message.lines) == 1:
+                rows.append(Line("", f"{names}: {message.lines[0]}"))
+            else:
+                rows += [Line("", f"{names}:"), *(Line("", f"  {line}") for line in message.lines)]
         more = sum(len(hosts) for hosts in list(self.hosts_of.values())[MAX_MESSAGES:])
-        return [*rows[:MAX_MESSAGES], *([f"and {count(more, 'more host')}"] if more else [])]
+        return [*rows, *([Line("", f"{task}: and {count(more, 'more host')}")] if more else [])]
+
+
+def _printable(text: str) -> str:
+    """The text without control characters, which would move the cursor of the terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -37,14 +37,17 @@ class Demo:
         return (self.directory / name).read_text()
 
 
-def playbook(*arguments: str, check: bool = True) -> str:
+def playbook(*arguments: str, check: bool = True, **more: str) -> str:
     """What a run of ansible-playbook printed."""
-    done = ansible("ansible-playbook", *arguments, check=check, COLUMNS="120")
+    done = ansible("ansible-playbook", *arguments, check=check, COLUMNS="120", **more)
     return done.stdout + done.stderr
 
 
 def run_demo(directory: Path) -> Demo:
-    return Demo(directory, playbook("-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={directory}"))
+    """As `make demo` does."""
+    callback = {"ANSIBLE_STDOUT_CALLBACK": "rackscale.nvlink.progress"}
+    given = ("-i", str(INVENTORY), "rackscale.nvlink.demo", "-e", f"demo_dir={directory}")
+    return Demo(directory, playbook(*given, **callback))
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +144,14 @@ def test_the_map_has_a_row_a_tray(demo: Demo) -> None:
     assert re.search(r"r02\w* @[12]$", sick)
 
 
+def test_the_map_and_the_paths_are_followed_by_the_result_alone(demo: Demo) -> None:
+    lines = demo.output.splitlines()
+    assert re.fullmatch(r"  Report: .*/report/index\.html \(open it in a browser\)", lines[-3])
+    assert re.fullmatch(r"ok           Show the results: localhost \([0-9.]+ s\)", lines[-2])
+    assert re.fullmatch(rf"CHANGED in [0-9.]+ s: 37 hosts: 35 ok, 1 changed, 1 rescued \({DOWN}\)", lines[-1])
+    assert len(lines) < 70
+
+
 def test_a_second_render_changes_nothing(demo: Demo) -> None:
     arguments = ["rackscale.nvlink.render", "-e", f"fabric_file={demo.directory / 'fabric.json'}"]
     assert changed(playbook("-i", "localhost,", *arguments, "-e", f"render_dir={demo.directory}")) == 0
@@ -159,6 +170,7 @@ def test_report_prints_the_map_and_writes_only_the_page(demo: Demo, tmp_path: Pa
     arguments = ["rackscale.nvlink.report", "-e", f"fabric_file={demo.directory / 'fabric.json'}"]
     output = playbook("-i", "localhost,", *arguments, "-e", f"render_dir={tmp_path}")
     assert f"{DOWN}  A r01   ? unknown    stale" in output
+    assert f"Report: {tmp_path}/report/index.html" in output
     written = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
     assert written == [".fabric_render.json", "index.html", "report.json"]
 

@@ -73,54 +73,85 @@ def whole(site: Path) -> list[str]:
     return run(site, "--diff", "--forks", "10")
 
 
-def test_one_line_for_each_phase_and_rack(whole: list[str]) -> None:
-    assert [line for line in whole if line.startswith(("PHASE", "  r01 ", "  r02 ", "  (no rack)"))] == [
-        "PHASE Read the trays",
-        "  r01  18 hosts: 14 ok, 2 changed, 2 failed (r01t[03-04])",
-        "  r02  18 hosts: 14 ok, 1 rescued (r02t07), 2 failed (r02t[05,08]), 1 unreachable (r02t18)",
-        "PHASE Write",
-        "  (no rack)  1 host: 1 changed",
+def verdicts(lines: list[str]) -> list[str]:
+    """The lines of the plays, without their duration."""
+    found = [re.fullmatch(r"((?:ok|changed|rescued|failed|unreachable) .*) \([0-9.]+ s\)", line) for line in lines]
+    return [match[1] for match in found if match]
+
+
+def test_one_line_for_each_phase_and_for_each_rack_with_problems(whole: list[str]) -> None:
+    assert verdicts(whole) == [
+        "failed       Read the trays: r01: 18 hosts: 14 ok, 2 changed, 2 failed (r01t[03-04])",
+        "unreachable  Read the trays: r02: 18 hosts: 14 ok, 1 rescued (r02t07), 2 failed (r02t[05,08]),"
+        " 1 unreachable (r02t18)",
+        "changed      Write: localhost",
     ]
-    # Two plays with header, racks and duration, the failures, one diff: far fewer than 36 lines a task.
-    assert len(whole) < 30
+    # With the failures and one diff: far fewer than 36 lines a task.
+    assert len(whole) < 20
 
 
 def test_a_failure_is_printed_once_with_all_its_hosts(whole: list[str]) -> None:
-    assert "  Refuse three: failed: r01t[03-04],r02t05: The GPU is gone: reset it." in whole
-    assert "  Fail inside: rescued: r02t07: Not yet." in whole
-    assert "  Ignore: r02t07: Ignored." in whole
-    assert "  Repair: r02t07: progress_rescued | length: 1" in whole
-    assert "  Fail first: rescued: r02t08: First." in whole
-    assert "  Fail again: failed: r02t08: Again." in whole
-    assert any(line.startswith(f"  Change two: unreachable: {UNREACHABLE}: ") for line in whole)
+    assert "  failed       Refuse three: r01t[03-04],r02t05: The GPU is gone: reset it." in whole
+    assert "  rescued      Fail inside: r02t07: Not yet." in whole
+    assert "  r02t07: Ignored." in whole
+    assert "  r02t07: progress_rescued | length: 1" in whole
+    assert "  rescued      Fail first: r02t08: First." in whole
+    assert "  failed       Fail again: r02t08: Again." in whole
+    assert any(line.startswith(f"  unreachable  Change two: {UNREACHABLE}: ") for line in whole)
 
 
-def test_the_summary_and_differences_are_printed(whole: list[str]) -> None:
-    assert whole[-1].startswith("DONE in ")
-    assert whole[-1].endswith(
-        " 37 hosts: 28 ok, 3 changed, 1 rescued (r02t07), 4 failed (r01t[03-04],r02t[05,08]), 1 unreachable (r02t18)"
+def test_the_last_line_has_the_result_and_the_first_cause(whole: list[str]) -> None:
+    head, _, cause = whole[-1].partition(" unreachable (r02t18): ")
+    assert re.sub("[0-9.]+ s", "1 s", head) == (
+        "FAILED in 1 s: 37 hosts: 28 ok, 3 changed, 1 rescued (r02t07), 4 failed (r01t[03-04],r02t[05,08]), 1"
     )
-    assert {"-old", "+new"} <= set(whole)
+    assert cause.startswith("Change two: ")
+    assert cause.endswith("(2 more causes above)")
 
 
-def test_check_mode_is_printed(site: Path) -> None:
+def test_equal_differences_are_printed_once(site: Path, whole: list[str]) -> None:
+    lines = run(site, "--diff", "--check", "--limit", "r01t09,r01t10,r01t11", "-e", "progress_diff=true")
+    start = lines.index("  Write on each: r01t[09-11]")
+    assert lines[start + 3 : start + 6] == ["@@ -1 +1,2 @@", " new", "+newer"]
+    assert lines.count("+newer") == 1
+
+
+def test_a_single_failure_is_printed_in_the_last_line_alone(site: Path) -> None:
+    lines = run(site, "--limit", "r01t03,r01t04")
+    assert verdicts(lines) == ["failed       Read the trays: r01: 2 hosts: 2 failed (r01t[03-04])"]
+    assert lines[-1].endswith(": 2 hosts: 2 failed (r01t[03-04]): Refuse three: The GPU is gone: reset it.")
+    assert sum("The GPU is gone" in line for line in lines) == 1
+
+
+def test_check_mode_is_printed_and_plays_without_hosts_are_not(site: Path) -> None:
     lines = run(site, "--check", "--limit", "r01t09")
-    assert lines[0] == "PHASE Read the trays (check mode)"
-    assert "  no hosts matched" in lines
-    assert re.fullmatch(r"DONE in [0-9.]+ s \(check mode\): 1 host: 1 ok", lines[-1])
+    assert verdicts(lines) == ["ok           Read the trays: r01t09"]
+    assert re.fullmatch(r"OK in [0-9.]+ s \(check mode\): r01t09", lines[-1])
+    assert len(lines) == 2
 
 
-def test_racks_are_folded_and_grouped_by_option(site: Path) -> None:
-    limit = ("--limit", "r01t09:r02t09")
-    assert "  r[01-02]  1 host: 1 ok" in run(site, *limit, NVLINK_PROGRESS_FOLD_RACKS="true")
-    lines = run(site, *limit, NVLINK_PROGRESS_GROUP_PREFIX="nvlink_clique_")
-    assert "  r02a  1 host: 1 ok" in lines
+def test_racks_are_grouped_by_option(site: Path) -> None:
+    lines = run(site, "--limit", "r01t03:r02t05", NVLINK_PROGRESS_GROUP_PREFIX="nvlink_clique_")
+    assert verdicts(lines)[1] == "failed       Read the trays: r02a: r02t05"
+
+
+@pytest.mark.parametrize("callback", ["ansible.posix.json", "ansible.posix.jsonl"])
+def test_output_of_callbacks_that_print_json_can_be_read(site: Path, callback: str) -> None:
+    """Nothing of the collection prints outside callbacks."""
+    done = ansible(
+        "ansible-playbook",
+        *("-i", str(site / "cluster.nvlink.yml"), "rackscale.nvlink.report"),
+        *("-e", f"fabric_file={site / 'fabric.json'}", "-e", f"render_dir={site / 'page'}"),
+        ANSIBLE_STDOUT_CALLBACK=callback,
+    )
+    rows = [json.loads(text) for text in ([done.stdout] if callback.endswith("json") else done.stdout.splitlines())]
+    assert "r01t18" in json.dumps(rows)
 
 
 def test_with_v_tasks_have_a_line_and_long_tasks_print_their_progress(site: Path) -> None:
     slow = ("-v", "--limit", "r01t09:r02t09", "--forks", "1", "-e", "progress_pause=2")
     lines = run(site, *slow, NVLINK_PROGRESS_INTERVAL="1")
-    assert lines[lines.index("  Take time: 1 host so far") :][1:3] == [
-        "  Take time: 2 hosts so far",
+    assert lines[lines.index("  Read the trays: Take time: 1 host so far") :][1:3] == [
+        "  Read the trays: Take time: 2 hosts so far",
         "  Take time: 2 hosts",
     ]

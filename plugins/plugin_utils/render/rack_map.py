@@ -3,13 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The rack map: the racks in columns as plain text for a terminal, one row per tray, the highest slot on top.
 
-Pure: what the terminal can show (width, colour, Unicode) is decided by the caller.
+Pure: what the terminal can show (width, Unicode) is decided by the caller. The callback progress adds the colours.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -26,42 +26,16 @@ MARKS = {
     True: {"healthy": "●", "degraded": "▲", "unhealthy": "✗", "unknown": "?", "rule": "─", "cut": "…"},
     False: {"healthy": ".", "degraded": "!", "unhealthy": "X", "unknown": "?", "rule": "-", "cut": "~"},
 }
-# Red and yellow are reserved for problems.
-CLIQUE_COLOURS = ("36", "35", "34", "32", "96", "95", "94", "92")
-WORD_COLOURS = {
-    "degraded": "33",
-    "unhealthy": "1;31",
-    "unknown": "2",
-    "stale": "33",
-    "conflict": "1;31",
-    "unplaced": "33",
-    "error": "1;31",
-    "warning": "33",
-}
 
 
-class Cell(NamedTuple):
-    """A piece of text and the SGR code that it is painted with, if any."""
-
-    text: str
-    colour: str = ""
-
-
-Column = tuple[str, Callable[[view.Tray, "Style"], Cell]]
+Column = tuple[str, Callable[[view.Tray, "Style"], str]]
 
 
 class Style(NamedTuple):
-    """Width of the terminal, whether it has colours, and its marks."""
+    """Width of the terminal and its marks."""
 
     width: int
-    colour: bool
     marks: dict[str, str]
-
-    def paint(self, cell: Cell, width: int = 0) -> str:
-        """The cell padded to a width, painted where the terminal takes colour; the padding stays unpainted."""
-        text = _plain(cell.text)
-        padding = " " * (width - len(text))
-        return f"\033[{cell.colour}m{text}\033[0m{padding}" if self.colour and cell.colour and text else text + padding
 
 
 def _plain(text: str) -> str:
@@ -69,43 +43,41 @@ def _plain(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _slot(tray: view.Tray, style: Style) -> Cell:
-    return Cell(f"{'-' if tray.tray_index is None else tray.tray_index:>2}")
+def _slot(tray: view.Tray, style: Style) -> str:
+    return f"{'-' if tray.tray_index is None else tray.tray_index:>2}"
 
 
-def _name(tray: view.Tray, style: Style) -> Cell:
-    return Cell(tray.name)
+def _name(tray: view.Tray, style: Style) -> str:
+    return _plain(tray.name)
 
 
-def _clique(tray: view.Tray, style: Style) -> Cell:
-    if tray.clique is None:
-        return Cell("-")
-    return Cell(f"{tray.clique.letter} {tray.clique.name}", CLIQUE_COLOURS[tray.clique.hue % len(CLIQUE_COLOURS)])
+def _clique(tray: view.Tray, style: Style) -> str:
+    return _plain(f"{tray.clique.letter} {tray.clique.name}") if tray.clique else "-"
 
 
-def _letter(tray: view.Tray, style: Style) -> Cell:
-    return _clique(tray, style)._replace(text=tray.clique.letter if tray.clique else "-")
+def _letter(tray: view.Tray, style: Style) -> str:
+    return tray.clique.letter if tray.clique else "-"
 
 
-def _health(tray: view.Tray, style: Style) -> Cell:
-    return Cell(f"{style.marks[tray.health]} {tray.health}", WORD_COLOURS.get(tray.health, ""))
+def _health(tray: view.Tray, style: Style) -> str:
+    return f"{style.marks[tray.health]} {tray.health}"
 
 
-def _health_mark(tray: view.Tray, style: Style) -> Cell:
-    return Cell(style.marks[tray.health], WORD_COLOURS.get(tray.health, ""))
+def _health_mark(tray: view.Tray, style: Style) -> str:
+    return style.marks[tray.health]
 
 
-def _state(tray: view.Tray, style: Style) -> Cell:
-    return Cell(tray.state, WORD_COLOURS.get(tray.state, ""))
+def _state(tray: view.Tray, style: Style) -> str:
+    return _plain(tray.state)
 
 
-def _slurm(tray: view.Tray, style: Style) -> Cell:
-    return Cell(tray.slurm)
+def _slurm(tray: view.Tray, style: Style) -> str:
+    return _plain(tray.slurm)
 
 
-def _jobs(tray: view.Tray, style: Style) -> Cell:
-    text = " ".join(tray.jobs)
-    return Cell(text if len(text) <= WIDEST_JOBS else text[: WIDEST_JOBS - 1] + style.marks["cut"])
+def _jobs(tray: view.Tray, style: Style) -> str:
+    text = _plain(" ".join(tray.jobs))
+    return text if len(text) <= WIDEST_JOBS else text[: WIDEST_JOBS - 1] + style.marks["cut"]
 
 
 SLOT: Column = (" #", _slot)
@@ -130,14 +102,13 @@ def rack_map(
     jobs: Mapping[str, tuple[str, ...]] | None = None,
     *,
     width: int = 120,
-    colour: bool = False,
     unicode: bool = True,
 ) -> list[str]:
     """The lines of the map: as many racks in a row as fit ``width``, then unplaced trays, sums and findings.
 
     jobs: Slurm node name -> job IDs; they have a column where Slurm was queried.
     """
-    style = Style(width, colour, MARKS[unicode])
+    style = Style(width, MARKS[unicode])
     shown = view.picture(fabric, state, jobs)
     blocks = _racks(shown, style)
     cell = max((_width(block) for block in blocks), default=0)
@@ -146,18 +117,18 @@ def rack_map(
     for start in range(0, len(blocks), across):
         if lines:
             lines.append("")
-        for row in zip_longest(*blocks[start : start + across], fillvalue=("", 0)):
-            lines.append((" " * GAP).join(text + " " * (cell - length) for text, length in row).rstrip())
+        for row in zip_longest(*blocks[start : start + across], fillvalue=""):
+            lines.append((" " * GAP).join(text.ljust(cell) for text in row).rstrip())
     if shown.unplaced:
         lines += ["", "Unplaced: " + ", ".join(_plain(tray.name) for tray in shown.unplaced)]
-    return [*lines, "", *_sums(shown), *_findings(shown, style)]
+    return [*lines, "", *_sums(shown), *_findings(shown)]
 
 
-Block = list[tuple[str, int]]
+Block = list[str]
 
 
 def _width(block: Block) -> int:
-    return max(length for text, length in block)
+    return max(map(len, block))
 
 
 def _racks(shown: view.Picture, style: Style) -> list[Block]:
@@ -166,10 +137,7 @@ def _racks(shown: view.Picture, style: Style) -> list[Block]:
         layout = (*columns, JOBS) if shown.has_jobs else columns
         every = [layout[i][1](tray, style) for tray in shown.trays for i in range(len(layout))]
         # All racks share their column widths, so that rows align across racks.
-        widths = [
-            max([len(title), *(len(_plain(cell.text)) for cell in every[i :: len(layout)])])
-            for i, (title, _cell) in enumerate(layout)
-        ]
+        widths = [max([len(title), *map(len, every[i :: len(layout)])]) for i, (title, _cell) in enumerate(layout)]
         blocks = [_rack(rack, layout, widths, style) for rack in shown.racks]
         if all(_width(block) <= style.width for block in blocks):
             break
@@ -179,24 +147,20 @@ def _racks(shown: view.Picture, style: Style) -> list[Block]:
 def _rack(rack: view.Rack, layout: tuple[Column, ...], widths: list[int], style: Style) -> Block:
     total = sum(widths) + 2 * (len(widths) - 1)
 
-    def row(cells: list[Cell]) -> tuple[str, int]:
-        return "  ".join(style.paint(cell, width) for cell, width in zip(cells, widths, strict=True)), total
+    def row(cells: Iterable[str]) -> str:
+        return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
 
     title = _cut(f"{rack.name}  {rack.cluster_uuid[:8]}  {len(rack.trays)} of {len(rack.slots)} trays", total, style)
-    block = [
-        (style.paint(Cell(title, "1"), total), total),
-        row([Cell(title, "2") for title, _cell in layout]),
-        (style.marks["rule"] * total, total),
-    ]
+    block = [title.ljust(total), row(title for title, _cell in layout), style.marks["rule"] * total]
     for slot in reversed(range(len(rack.slots))):
         tray = rack.slots[slot]
         if tray is None:
-            block.append(row([Cell(EMPTY if title == NAME[0] else "", "2") for title, _cell in layout]))
+            block.append(row(EMPTY if title == NAME[0] else "" for title, _cell in layout))
         else:
-            block.append(row([cell(tray, style) for _title, cell in layout]))
+            block.append(row(cell(tray, style) for _title, cell in layout))
         if rack.switches and slot == rack.below:
             label = f" {rack.switches} switch trays "
-            block.append((style.paint(Cell(_cut(label.center(total, style.marks["rule"]), total, style), "2")), total))
+            block.append(_cut(label.center(total, style.marks["rule"]), total, style).ljust(total))
     return block
 
 
@@ -222,12 +186,12 @@ def _sums(shown: view.Picture) -> list[str]:
     return ["; ".join(part for part in numbers if part)]
 
 
-def _findings(shown: view.Picture, style: Style) -> list[str]:
+def _findings(shown: view.Picture) -> list[str]:
     lines = []
     for finding in shown.findings[:MAX_FINDINGS]:
         severity = str(finding.get("severity"))
         text = ": ".join(part for part in (view.subject(finding), str(finding.get("message"))) if part)
-        lines.append(f"{style.paint(Cell(severity, WORD_COLOURS.get(severity, '')), 7)}  {_plain(text)}")
+        lines.append(f"{severity:7}  {_plain(text)}")
     if len(shown.findings) > MAX_FINDINGS:
         lines.append(f"and {count(len(shown.findings) - MAX_FINDINGS, 'more finding')}, all of them in the report")
     return lines

@@ -177,7 +177,8 @@ def test_the_rack_map_is_returned_without_writing_anything(bench: Bench, capsys:
     result = bench.render(render_dir=None, rack_map=True)
     assert not result["changed"]
     assert any("r01t18" in line and "r02t18" in line for line in result["rack_map"])
-    assert "r01t18" in capsys.readouterr().out
+    # Only callbacks print, so that the output of those that print JSON can be read.
+    assert capsys.readouterr().out == ""
     assert not bench.out.exists()
 
 

@@ -56,14 +56,6 @@ def test_without_colour_no_escape_is_printed_and_without_unicode_only_ascii() ->
     assert text.isascii()
 
 
-def test_colour_changes_no_column() -> None:
-    fabric = fabrics.fabric()
-    state = fabrics.state(fabric, r02t12={"health": "unhealthy"}, r01t01={"state": "conflict"})
-    painted = rack_map(fabric, state, colour=True)
-    assert any("\033[" in line for line in painted)
-    assert [re.sub(r"\033\[[0-9;]*m", "", line).rstrip() for line in painted] == rack_map(fabric, state)
-
-
 def test_switch_trays_and_empty_slots_are_drawn() -> None:
     fabric = fabrics.fabric(racks=1)
     del fabric.trays["r01t03"]
