@@ -665,6 +665,21 @@ CATALOGUE: dict[str, Entry] = {
         "a tray reports impossible hardware or IMEX channels, so its line in slurm.conf stays",
         "run slurmd -C on the tray, and check its root",
     ),
+    "block_shrinks": Entry(
+        ERROR,
+        "gate: a running block would keep fewer nodes",
+        "check the fabric file, name the gate in slurm_topology_override if it is intended",
+    ),
+    "block_vanishes": Entry(
+        ERROR,
+        "gate: a running block would keep no node",
+        "check the fabric file, name the gate in slurm_topology_override if it is intended",
+    ),
+    "nodes_lose_block": Entry(
+        ERROR,
+        "gate: nodes of running blocks would be in no block",
+        "check the fabric file, name the gate in slurm_topology_override if it is intended",
+    ),
     "slurm_aggregates_shift": Entry(WARNING, "blocks above the base size get other members", "keep retired blocks"),
     "slurm_block_duplicate": Entry(
         ERROR, "two blocks have the same name", "give each clique its own block name in the fabric file"
@@ -710,6 +725,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "slurm_conf_inconsistent": Entry(ERROR, "a line of slurm.conf contradicts a managed setting", "correct that line"),
     "slurm_format": Entry(ERROR, "this Slurm does not read that topology file", "set slurm_topology_format: auto"),
+    "slurm_gate_overridden": Entry(WARNING, "a gate that would stop the apply is overridden", "none"),
     "slurm_hostlist": Entry(ERROR, "the hostlist of a block does not expand to its nodes", "report it as a bug"),
     "slurm_jobs_move": Entry(WARNING, "jobs run on trays that change their block", "none, the jobs continue"),
     "slurm_jobs_on_moving_trays": Entry(

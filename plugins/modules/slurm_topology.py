@@ -160,6 +160,16 @@ options:
       - If V(false), such jobs fail the module.
     type: bool
     default: false
+  override:
+    description:
+      - Names of gates that do not object in this run, each then a warning.
+      - V(block_vanishes), when a running block keeps no node. V(block_shrinks), when it keeps fewer, other than by one
+        node that moves to another block. V(nodes_lose_block), when nodes of another block would be in no block.
+      - Where no blocks run yet, no gate objects. In check mode they do as in a run.
+    type: list
+    elements: str
+    choices: [block_vanishes, block_shrinks, nodes_lose_block]
+    default: []
   live_update:
     description:
       - Whether to move a single tray between two blocks with C(scontrol update) (Slurm 25.05 and later) rather than
@@ -450,7 +460,12 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import daem
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, SlurmError, Topology
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.module_exit import Findings, run_and_exit
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.rehearsal import rehearsal
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import applying, planning, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import (
+    applying,
+    gates,
+    planning,
+    surveying,
+)
 
 BLOCK: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
@@ -497,6 +512,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "cluster_default": {"type": "str", "default": ""},
     "allow_moving_jobs": {"type": "bool", "default": False},
+    "override": {"type": "list", "elements": "str", "choices": list(gates.GATES), "default": []},
     "live_update": {"type": "bool", "default": True},
     "standby": {"type": "str", "choices": ["write", "skip"], "default": "write"},
     "manage_conf": {"type": "bool", "default": False},
@@ -554,6 +570,7 @@ def run(module: AnsibleModule, findings: Findings) -> dict[str, Any]:
         cluster_default=params["cluster_default"],
         allow_moving_jobs=params["allow_moving_jobs"],
         live_update=params["live_update"],
+        override=tuple(params["override"]),
     )
     with daemon.locked(params["conf_dir"], params["timeout"], module.check_mode):
         plan = planning.plan(surveying.survey(slurm, params["conf_dir"], params["format"]), desired)

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, programs
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import planning, surveying
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, planning, surveying
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils import slurm_corpus
 from ansible_collections.rackscale.nvlink.tests.unit.plugins.module_utils.slurm_corpus import Case
 
@@ -62,6 +62,8 @@ def survey(slurmctld: Slurmctld) -> surveying.Survey:
 
 
 def plan(slurmctld: Slurmctld, blocks: tuple[Block, ...], **desired: Any) -> planning.Plan:
+    """A plan with all gates overridden, since most tests are about what follows them."""
+    desired.setdefault("override", tuple(gates.GATES))
     return planning.plan(survey(slurmctld), planning.DesiredState(blocks=blocks, **desired))
 
 
@@ -108,7 +110,7 @@ def fabric(blocks: dict[str, str]) -> dict[str, Any]:
             made["trays"][tray] = {
                 "clique": name,
                 "tray_index": index,
-                "gpu_uuids": [f"GPU-{tray}-{gpu}" for gpu in range(4)],
+                "gpu_uuids": [f"GPU-{tray.partition('.')[0]}-{gpu}" for gpu in range(4)],
                 "imex_address": None,
                 "slurm_node": tray,
                 "kubernetes_node": tray,

@@ -501,19 +501,45 @@ def test_the_playbook_shows_and_applies_moves_and_is_idempotent(site: Site) -> N
     # r02 is cut into two NVLink partitions, and its tray 1 is swapped into the first rack.
     site.write({"r01": "r01t[01-18],r02t01", "r02": "r02t[02-09]", "r02b": "r02t[10-18]"})
     before = state(site.slurmctld)
-    shown = site.play("--check", "--diff")
+    for arguments in ((), ("--check",)):
+        stopped = site.play(*arguments)
+        assert stopped.returncode != 0
+        assert "Block r02 would shrink from 18 to 8 nodes: check the fabric file, or override with -e" in stopped.stdout
+        assert state(site.slurmctld) == before
+    split = {"slurm_topology_override": "block_shrinks"}
+    shown = site.play("--check", "--diff", **split)
     assert shown.returncode == 0, shown.stdout + shown.stderr
     for line in ("r02t01: r02 -> r01", "r02t18: r02 -> r02b", "block r02b: new at position 2, 9 trays: r02t[10-18]"):
         assert line in shown.stdout.splitlines()
     assert "changed=1" in shown.stdout
     assert state(site.slurmctld) == before
-    applied = site.play()
+    applied = site.play(**split)
     assert "changed=1" in applied.stdout, applied.stdout + applied.stderr
     assert "Nodes=r01t[01-18],r02t01 " in site.slurmctld.run("scontrol", "show", "topology").stdout
     after = state(site.slurmctld)
     assert "changed=0" in site.play().stdout
     assert "changed=0" in site.play("--check", "--diff").stdout
     assert state(site.slurmctld) == after
+
+
+def test_a_fabric_file_of_some_trays_stops_before_the_blocks(site: Site) -> None:
+    site.write({"r01": "r01t[01-04]", "r02": "r02t[01-18]"})
+    before = state(site.slurmctld)
+    stopped = site.play()
+    sentence = (
+        "Block r01 would shrink from 18 to 4 nodes, and r01t[05-18] would be in no block: check the fabric file, or"
+    )
+    assert stopped.returncode != 0
+    assert f"{sentence} override with -e slurm_topology_override=block_shrinks if" in stopped.stdout, stopped.stdout
+    assert state(site.slurmctld) == before
+    # Names of the inventory that Slurm does not have are no reason to change a block, but to set a variable.
+    site.write({"r01": "r01t[01-18].example.com", "r02": "r02t[01-18].example.com"})
+    stopped = site.play()
+    sentence = "slurmctld calls r01t01.example.com r01t01 (and 35 more alike): set fabric_slurm_node: "
+    assert stopped.returncode != 0
+    assert f'{sentence}"{{{{ inventory_hostname_short }}}}" for the group nvlink' in stopped.stdout, stopped.stdout
+    assert "25.05" not in stopped.stdout
+    assert state(site.slurmctld) == before
 
 
 def test_state_absent_removes_the_topology_or_restores_it(site: Site) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import names as node_names
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import syntax
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import SlurmError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
@@ -90,8 +91,14 @@ def parse(text: str) -> dict[str, Node]:
     return found
 
 
-def survey(slurm: Slurm) -> dict[str, Node]:
-    return parse(slurm.scontrol("-a", "-o", "show", "nodes"))
+def survey(slurm: Slurm, wanted: Iterable[str] = ()) -> dict[str, Node]:
+    """The nodes that slurmctld has; SlurmError where it has a wanted one under another name."""
+    text = slurm.scontrol("-a", "-o", "show", "nodes")
+    known = parse(text)
+    if any(name not in known for name in wanted):
+        records = (dict(syntax.key_values(line)) for line in text.splitlines())
+        node_names.check(wanted, [node_names.node_names(record) for record in records if "NodeName" in record])
+    return known
 
 
 def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool, unless_up: bool = False) -> Outcome:
@@ -100,7 +107,7 @@ def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool
     A node that is drained for another reason keeps it: whoever drained it decides when it is resumed. ``unless_up``:
     skip nodes that answer slurmctld.
     """
-    known = survey(slurm)
+    known = survey(slurm, names)
     outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
     here = [name for name in names if name in known]
     drained = {name: known[name] for name in here if known[name].drained}
@@ -118,7 +125,7 @@ def drain(slurm: Slurm, names: Sequence[str], why: str, wait: float, check: bool
 
 def adopt(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
     """Give this reason to nodes that are drained for another reason of this collection; others keep their state."""
-    known = survey(slurm)
+    known = survey(slurm, names)
     drained = {name: known[name].cause for name in names if name in known and known[name].drained}
     others = [name for name, old in drained.items() if old.startswith(OURS) and old != why]
     if others and not check:
@@ -132,7 +139,7 @@ def adopt(slurm: Slurm, names: Sequence[str], why: str, check: bool) -> Outcome:
 
 def resume(slurm: Slurm, names: Sequence[str], why: str, test: Test, check: bool) -> Outcome:
     """Resume nodes that were drained for this reason or after a failed test, each once its test has passed."""
-    known = survey(slurm)
+    known = survey(slurm, names)
     outcome = Outcome(unknown_nodes=[name for name in names if name not in known])
     drained = {name: known[name] for name in names if name in known and known[name].drained}
     mine = [name for name, node in drained.items() if node.cause in (why, UNPROVEN)]

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import HostlistError, expand
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, names, rules
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import (
     ShownBlock,
     SlurmError,
     Topology,
 )
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.names import NodeNames
 
 # The folders of Slurm's programs outside PATH.
 BIN_DIRS = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/opt/slurm/sbin", "/opt/slurm/bin")
@@ -106,9 +107,12 @@ class Slurm:
     def config(self) -> dict[str, str]:
         return files.parse_config(self.scontrol("show", "config"))
 
-    def nodes(self) -> frozenset[str]:
+    def node_names(self) -> tuple[NodeNames, ...]:
         records = files.parse_records(self.scontrol("-a", "-o", "show", "nodes"))
-        return frozenset(record["NodeName"] for record in records if "NodeName" in record)
+        return tuple(names.node_names(record) for record in records if "NodeName" in record)
+
+    def nodes(self) -> frozenset[str]:
+        return frozenset(node.name for node in self.node_names())
 
     def partitions(self) -> tuple[rules.Partition, ...]:
         found = []
@@ -118,10 +122,10 @@ class Slurm:
             nodes = record.get("Nodes", "")
             topology = record.get("Topology", "")
             try:
-                names = tuple(expand("" if nodes == "(null)" else nodes))
+                members = tuple(expand("" if nodes == "(null)" else nodes))
             except HostlistError:
-                names = ()
-            found.append(rules.Partition(record["PartitionName"], names, "" if topology == "(null)" else topology))
+                members = ()
+            found.append(rules.Partition(record["PartitionName"], members, "" if topology == "(null)" else topology))
         return tuple(found)
 
     def topologies(self, version: rules.Version) -> list[Topology]:

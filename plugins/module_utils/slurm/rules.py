@@ -618,6 +618,8 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_no_nodes", _has_a_base, "fatal", OBSERVED, since=YAML_SINCE),
     Rule("slurm_block_name", _block_names, "ours", OBSERVED),
     Rule("slurm_topology_name", _topology_name, "ours", OBSERVED),
+    # Before the sizes: a block of unknown nodes is too small as well, and no release of Slurm helps.
+    Rule("slurm_block_unknown", _unknown_blocks, "ours", OBSERVED),
     Rule("slurm_block_duplicate", _duplicate_blocks, "fatal", OBSERVED),
     Rule("slurm_block_empty", _empty_blocks, "fatal", OBSERVED, before=YAML_SINCE),
     Rule("slurm_block_short", _short_blocks, "fatal", OBSERVED, before=YAML_SINCE),
@@ -639,7 +641,6 @@ RULES: tuple[Rule, ...] = (
     Rule("slurm_clique_above_base", _larger_cliques, "ours", OBSERVED),
     Rule("slurm_block_overlap", _overlaps, "silent", OBSERVED),
     Rule("slurm_node_unknown", _unknown_nodes, "warning", OBSERVED),
-    Rule("slurm_block_unknown", _unknown_blocks, "ours", OBSERVED),
     Rule("slurm_node_uncovered", _uncovered_nodes, "warning", OBSERVED),
     Rule("slurm_partition_topology", _partition_topologies, "fatal", OBSERVED, since=YAML_SINCE),
     Rule("slurm_node_topology", _node_lines_name_blocks, "fatal", OBSERVED, since=YAML_SINCE),

@@ -24,6 +24,9 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files impor
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.programs import Slurm
 
 UNIT = "slurmd.service"
+CONF = "/etc/slurm/slurm.conf"
+# The first line of the options file starts with it.
+MARK = "# Written by rackscale.nvlink (slurm)"
 # Prolog= and Epilog= name a folder's programs by a pattern, which must match a file.
 PLACEHOLDER = "00-nvlink"
 PLACEHOLDER_TEXT = """\
@@ -112,6 +115,7 @@ class Measurement:
 
 def prepare(host: Host, desired: DesiredState) -> Measurement:
     """Do everything but start slurmd."""
+    check_owner(desired.options_file)
     if not desired.key and not host.check and read(keys.path(desired.auth)) is None:
         raise SlurmError(
             "This tray has no authentication key, and no Slurm controller of this run has given it one: run"
@@ -132,6 +136,16 @@ def prepare(host: Host, desired: DesiredState) -> Measurement:
     return Measurement(measure(host), channel_count())
 
 
+def check_owner(options_file: str, conf: str = CONF) -> None:
+    """Raise SlurmError for a slurmd that another Slurm has configured: it would get this cluster's key and options."""
+    given, options = (read(path) or b"" for path in (conf, options_file))
+    if given and not any(text.startswith(MARK.encode()) for text in (given, options)):
+        raise SlurmError(
+            f"{conf} of this tray is of a Slurm that slurm_bringup has not configured: run the playbook slurm on the"
+            " controller of that Slurm, or remove the tray from it and then this file; nothing was changed."
+        )
+
+
 def rotate(host: Host, log: str, folder: str = "/etc/logrotate.d") -> None:
     """Rotate slurmd's log where no other rule does; logrotate fails on two rules for one log."""
     ours = os.path.join(folder, "slurm-nvlink")
@@ -144,10 +158,7 @@ def rotate(host: Host, log: str, folder: str = "/etc/logrotate.d") -> None:
 
 def options_text(desired: DesiredState) -> str:
     servers = ",".join(desired.conf_servers)
-    return (
-        "# Written by rackscale.nvlink (slurm): slurmd fetches its configuration from slurmctld.\n"
-        f"SLURMD_OPTIONS='--conf-server {servers}'\n"
-    )
+    return f"{MARK}: slurmd fetches its configuration from slurmctld.\nSLURMD_OPTIONS='--conf-server {servers}'\n"
 
 
 def measure(host: Host) -> hardware.Record | None:

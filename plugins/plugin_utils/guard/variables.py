@@ -394,6 +394,7 @@ VARIABLES = frozenset(
         "slurm_topology_manage_conf",
         "slurm_topology_name",
         "slurm_topology_other_topologies",
+        "slurm_topology_override",
         "slurm_topology_rehearsal_file",
         "slurm_topology_rehearse",
         "slurm_topology_rehearse_jobs",

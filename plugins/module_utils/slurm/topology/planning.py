@@ -16,10 +16,10 @@ from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import host
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, rules, switches
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm import files, names, rules, switches
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.conf import INCLUDE_NAME
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import YAML, Block, Topology
-from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import settings
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates, settings
 from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology.comparing import (
     describe,
     difference,
@@ -38,7 +38,8 @@ class DesiredState:
 
     others: other topologies of kind flat or tree that this collection writes; cluster_default: the name of the topology
     that partitions without Topology= use, empty for the block topology; allow_moving_jobs: whether trays may change
-    their block under a running job; live_update: whether one tray may move without a reconfigure.
+    their block under a running job; live_update: whether one tray may move without a reconfigure; override: the gates
+    of gates.GATES that do not object.
     """
 
     blocks: tuple[Block, ...]
@@ -50,6 +51,7 @@ class DesiredState:
     cluster_default: str = ""
     allow_moving_jobs: bool = False
     live_update: bool = True
+    override: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,12 +122,17 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
         else {}
     )
     ranked = "TopologyParam" in needed and "topologyparam" not in observed.conf.settings
-    findings += rules.lint(
+    nodes = observed.slurm.node_names()
+    # Every other finding would name a symptom of this.
+    names.check([node for block in blocks for node in block.nodes], nodes)
+    known = frozenset(node.name for node in nodes)
+    runs = before if before is not None else same_named(written, name)
+    linted = rules.lint(
         rules.Candidate(
             version=observed.version,
             style=observed.style,
             topology=topology,
-            known_nodes=observed.slurm.nodes(),
+            known_nodes=known,
             partitions=observed.slurm.partitions(),
             previous=before,
             others=tuple(others),
@@ -136,6 +143,10 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
             node_rank=ranked or settings.satisfies("TopologyParam", observed.config.get("topologyparam", "")),
         )
     )
+    # A standby only writes what the active controller runs. Nodes that Slurm does not have are no reason to shrink.
+    if not observed.acting and not any(found["code"] == "slurm_block_unknown" for found in linted):
+        findings += gates.check(runs, topology, known, desired.override)
+    findings += linted
     findings += settings.twin_findings(observed.style, observed.version, observed.twin)
     findings += settings.settings_findings(observed.style, observed.config, observed.conf.settings, desired.manage_conf)
     # It keeps its position in the file, so that a file written by hand is adopted unchanged.
@@ -156,7 +167,7 @@ def plan(observed: Survey, desired: DesiredState) -> Plan:
     # A change of the header alone needs no reconfigure.
     loads = not same or bool(set(writes) - {observed.path})
     made_plan.reconfigure = (loaded or desired.manage_conf) and bool(loads or differs)
-    made_plan.moves, lines = describe(before if before is not None else same_named(written, name), topology)
+    made_plan.moves, lines = describe(runs, topology)
     if observed.acting:
         # A standby only writes what the active controller runs, so that a takeover never loads a refused file.
         made_plan.reconfigure, made_plan.waits_for = False, differs
@@ -246,8 +257,8 @@ def _live(plan: Plan, before: Topology | None) -> LiveMove | None:
     # The move must be the only difference, in the settings and in the other topologies too.
     others = [other for other in plan.topologies if other is not after]
     # slurmctld lists the default first, whatever its position in the file.
-    names = [sorted(known.name for known in topologies) for topologies in (observed.running, plan.topologies)]
-    if other_difference(others, observed.running) or names[0] != names[1]:
+    listed = [sorted(known.name for known in topologies) for topologies in (observed.running, plan.topologies)]
+    if other_difference(others, observed.running) or listed[0] != listed[1]:
         return None
     if any(not settings.satisfies(key, observed.config.get(key.lower(), "")) for key in plan.settings):
         return None

@@ -35,3 +35,28 @@ def test_a_log_gets_one_rule_for_its_rotation(tmp_path: Path) -> None:
     template = (Path(__file__).parents[4] / "roles/slurm/templates/logrotate.j2").read_text()
     rule = template.replace("{{ slurm_log_dir }}/{{ item.item }}.log", log).replace("{{ item.item }}", "slurmd")
     assert (tmp_path / "slurm-nvlink").read_text() == rule
+
+
+@pytest.mark.parametrize(
+    ("conf", "options", "refused"),
+    [
+        (None, None, False),
+        (None, "SLURMD_OPTIONS='--conf-server other'\n", False),
+        ("ClusterName=other\n", None, True),
+        ("ClusterName=other\n", "SLURMD_OPTIONS=''\n", True),
+        ("ClusterName=other\n", f"{tray.MARK}: slurmd fetches its configuration\n", False),
+        (f"{tray.MARK} from the fabric file\n", None, False),
+    ],
+)
+def test_a_slurmd_of_another_slurm_is_left_as_it_is(
+    tmp_path: Path, conf: str | None, options: str | None, refused: bool
+) -> None:
+    paths = [tmp_path / "slurm.conf", tmp_path / "slurmd"]
+    for path, text in zip(paths, (conf, options), strict=True):
+        if text is not None:
+            path.write_text(text)
+    if not refused:
+        tray.check_owner(str(paths[1]), str(paths[0]))
+        return
+    with pytest.raises(SlurmError, match=f"^{paths[0]} of this tray is of a Slurm that slurm_bringup has not "):
+        tray.check_owner(str(paths[1]), str(paths[0]))

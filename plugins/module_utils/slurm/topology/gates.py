@@ -1,0 +1,111 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Gates that stop an apply which takes nodes out of running blocks, unless the site overrides them by name. Pure.
+
+Private to this collection; it may change in any release. Python 3.9, standard library only.
+
+A gate is one function and a row of the table; its name is the code of its finding, as in plugin_utils/fabric/gates.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+
+Finding = dict[str, Any]
+# A folded list up to this length is shown; names that do not fold are summarized.
+MAX_HOSTLIST = 120
+
+
+@dataclass(frozen=True)
+class Step:
+    """The nodes of each block that runs now and that is planned; only nodes that slurmctld knows count as running."""
+
+    live: dict[str, frozenset[str]]
+    planned: dict[str, frozenset[str]]
+    placed: frozenset[str] = field(default=frozenset())
+
+    def lost(self, block: str) -> list[str]:
+        """The nodes of a running block that would be in no block."""
+        return sorted(self.live[block] - self.placed)
+
+    def vanishes(self, block: str) -> bool:
+        return bool(self.live[block]) and not self.planned.get(block)
+
+    def shrinks(self, block: str) -> bool:
+        """Whether a block loses nodes for good. One node that moves to another block is an ordinary replacement."""
+        before, after = self.live[block], self.planned.get(block, frozenset())
+        return bool(after) and len(after) < len(before) and (bool(self.lost(block)) or len(before) - len(after) > 1)
+
+
+def check(
+    live: Topology | None, planned: Topology, known_nodes: Collection[str], override: Collection[str]
+) -> list[Finding]:
+    """The findings of all gates: errors that stop the apply, and a warning for each one that is overridden.
+
+    live: what runs now, None where no blocks do: then no gate objects. known_nodes: those that slurmctld has.
+    """
+    if live is None:
+        return []
+    known = frozenset(known_nodes)
+    after = {block.name: frozenset(block.nodes) for block in planned.blocks}
+    step = Step(
+        {block.name: known.intersection(block.nodes) for block in live.blocks},
+        after,
+        frozenset().union(*after.values()),
+    )
+    found = {name: what for name, gate in GATES.items() if (what := "; ".join(gate(step)))}
+    names = ",".join(sorted({*found, *override} & set(GATES)))
+    remedy = f"check the fabric file, or override with -e slurm_topology_override={names} if this is intended."
+    return [
+        finding("slurm_gate_overridden", f"The gate {name} is overridden: {what}.")
+        if name in override
+        else finding(name, f"{what}: {remedy}")
+        for name, what in found.items()
+    ]
+
+
+# --- gates ---
+
+
+def _vanishes(step: Step) -> Iterator[str]:
+    gone = [name for name in step.live if step.vanishes(name)]
+    if gone:
+        nodes = [node for name in gone for node in sorted(step.live[name])]
+        lost = [node for name in gone for node in step.lost(name)]
+        yield f"Block {summarize(gone)} would have no node left of {_hostlist(nodes)}{_unplaced(lost)}"
+
+
+def _shrinks(step: Step) -> Iterator[str]:
+    smaller = [name for name in step.live if step.shrinks(name)]
+    if smaller:
+        sizes = (f"{name} would shrink from {len(step.live[name])} to {len(step.planned[name])}" for name in smaller)
+        lost = [node for name in smaller for node in step.lost(name)]
+        yield f"Block {summarize(sizes, 3)} nodes{_unplaced(lost)}"
+
+
+def _lose_block(step: Step) -> Iterator[str]:
+    # The nodes of a block that vanishes or shrinks are in the sentence of that gate.
+    lost = [node for name in step.live if not (step.vanishes(name) or step.shrinks(name)) for node in step.lost(name)]
+    if lost:
+        yield f"{count(len(lost), 'node')} would lose {'its' if len(lost) == 1 else 'their'} block ({_hostlist(lost)})"
+
+
+def _unplaced(nodes: list[str]) -> str:
+    return f", and {_hostlist(nodes)} would be in no block" if nodes else ""
+
+
+def _hostlist(nodes: list[str]) -> str:
+    folded = fold(nodes)
+    return folded if len(folded) <= MAX_HOSTLIST else summarize(nodes)
+
+
+GATES = {"block_vanishes": _vanishes, "block_shrinks": _shrinks, "nodes_lose_block": _lose_block}

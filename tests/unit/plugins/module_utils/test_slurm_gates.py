@@ -1,0 +1,122 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gates of an apply: which changes of running blocks stop it, and how a site overrides them."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import expand
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.files import Block, Topology
+from ansible_collections.rackscale.nvlink.plugins.module_utils.slurm.topology import gates
+from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology import DOCUMENTATION
+
+RACKS = {"r01": "r01t[01-18]", "r02": "r02t[01-18]"}
+NODES = expand("r[01-04]t[01-20]")
+
+
+def topology(**blocks: str) -> Topology:
+    made = tuple(Block(name, tuple(expand(nodes)), nodes) for name, nodes in blocks.items())
+    return Topology(name="nvlink", blocks=made, block_sizes=(18,))
+
+
+def objections(planned: dict[str, str], *override: str, live: dict[str, str] | None = None) -> dict[str, str]:
+    found = gates.check(topology(**(RACKS if live is None else live)), topology(**planned), NODES, override)
+    return {row["code"]: row["message"] for row in found}
+
+
+@pytest.mark.parametrize(
+    ("planned", "expected"),
+    [
+        pytest.param(RACKS, {}, id="the same"),
+        pytest.param({**RACKS, "r03": "r03t[01-18]"}, {}, id="a new block"),
+        pytest.param({**RACKS, "r01": "r01t[01-19]"}, {}, id="a block that grows"),
+        pytest.param({"r01": "r01t[02-18]", "r02": "r02t[01-18],r01t01"}, {}, id="one node that moves"),
+        pytest.param({"r01": "r01t[02-18],r02t01", "r02": "r02t[02-18],r01t01"}, {}, id="two nodes that swap"),
+        pytest.param({"r02": "r02t[01-18]", "r01": "r01t[01-18]"}, {}, id="another order"),
+        pytest.param(
+            {**RACKS, "r01": "r01t[01-04]"},
+            {
+                "block_shrinks": "Block r01 would shrink from 18 to 4 nodes, and r01t[05-18] would be in no block: "
+                "check the fabric file, or override with -e slurm_topology_override=block_shrinks if this is intended."
+            },
+            id="4 of 18 nodes",
+        ),
+        pytest.param(
+            {**RACKS, "r01": "r01t[01-17]"},
+            {"block_shrinks": "Block r01 would shrink from 18 to 17 nodes, and r01t18 would be in no block: "},
+            id="one node less",
+        ),
+        pytest.param(
+            {"r01": "r01t[01-16]", "r02": "r02t[01-18],r01t[17-18]"},
+            {"block_shrinks": "Block r01 would shrink from 18 to 16 nodes: "},
+            id="two nodes that move",
+        ),
+        pytest.param(
+            {"r01": "r01t[01-18]"},
+            {
+                "block_vanishes": "Block r02 would have no node left of r02t[01-18], and r02t[01-18] would be in no"
+                " block: "
+            },
+            id="a block that vanishes",
+        ),
+        pytest.param(
+            {"r01": "r01t[01-18]", "r02": "", "r02a": "r02t[01-18]"},
+            {"block_vanishes": "Block r02 would have no node left of r02t[01-18]: "},
+            id="a block that becomes a placeholder",
+        ),
+        pytest.param(
+            {**RACKS, "r01": "r01t[02-19]"},
+            {"nodes_lose_block": "1 node would lose its block (r01t01): "},
+            id="another node of the same block",
+        ),
+        pytest.param(
+            {"r01": "r01t[01-04]"},
+            {
+                "block_vanishes": "Block r02 would have no node left of r02t[01-18], and ",
+                "block_shrinks": "Block r01 would shrink from 18 to 4 nodes, and r01t[05-18] would be in no block: ",
+            },
+            id="the file of another site",
+        ),
+    ],
+)
+def test_nodes_that_leave_running_blocks_stop_the_apply(planned: dict[str, str], expected: dict[str, str]) -> None:
+    found = objections(planned)
+    assert list(found) == list(expected)
+    for name, message in expected.items():
+        assert found[name].startswith(message)
+        # One option overrides all gates that object.
+        assert f" -e slurm_topology_override={','.join(sorted(expected))} " in found[name]
+
+
+def test_a_gate_is_overridden_by_its_name_alone() -> None:
+    planned = {"r01": "r01t[01-04]"}
+    found = objections(planned, "block_shrinks")
+    assert list(found) == ["block_vanishes", "slurm_gate_overridden"]
+    assert "=block_shrinks,block_vanishes " in found["block_vanishes"]
+    assert found["slurm_gate_overridden"].startswith(
+        "The gate block_shrinks is overridden: Block r01 would shrink from"
+    )
+    found = objections(planned, *gates.GATES)
+    assert list(found) == ["slurm_gate_overridden"]
+
+
+def test_a_first_configuration_and_nodes_that_slurm_no_longer_has_pass() -> None:
+    assert gates.check(None, topology(r01="r01t01"), NODES, ()) == []
+    assert objections({"r01": "r01t01"}, live={}) == {}
+    kept = expand("r01t[01-17],r02t[01-18]")
+    planned = topology(**{**RACKS, "r01": "r01t[01-17]"})
+    assert gates.check(topology(**RACKS), planned, kept, ()) == []
+
+
+def test_many_blocks_are_one_sentence() -> None:
+    live = {f"r{rack:03}": f"r{rack:03}t[01-18]" for rack in range(1, 577)}
+    planned = {name: nodes.replace("-18]", "-17]") for name, nodes in live.items()}
+    known = [node for nodes in live.values() for node in expand(nodes)]
+    (found,) = gates.check(topology(**live), topology(**planned), known, ())
+    assert "r003 would shrink from 18 to 17 and 573 more nodes, and r[001-576]t18 would be in no" in found["message"]
+    assert len(found["message"]) < 400
+
+
+def test_the_module_documents_the_gates() -> None:
+    assert f"choices: [{', '.join(gates.GATES)}]" in DOCUMENTATION
