@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import math
 import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import (
     editing,
     fabric_file,
     proposal,
+    review,
     signature,
     storage,
 )
@@ -37,8 +39,12 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.merging im
     merge,
     percent,
     query,
+    too_few,
 )
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    CONFLICT,
+    STALE,
+    UNPLACED,
     Change,
     Fabric,
     Finding,
@@ -81,7 +87,14 @@ class ActionModule(GuardedAction):
     _requires_connection = False
 
     def act(self, task_vars: dict[str, Any]) -> Result:
+        try:
+            return self._act(task_vars)
+        except NvlinkError as error:
+            raise AnsibleActionFail(_with_variable(str(error), task_vars)) from error
+
+    def _act(self, task_vars: dict[str, Any]) -> Result:
         _check_required(self._task.args)
+        _check_values(self._task.args)
         uses_hosts = ansible_facts.SOURCE in map(str, _as_list(self._task.args.get("sources", [ansible_facts.SOURCE])))
         required_if = REQUIRED_IF if uses_hosts else [row for row in REQUIRED_IF if row[1] != "proposed"]
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC, required_if=required_if)
@@ -93,8 +106,8 @@ class ActionModule(GuardedAction):
                     f"fabric_file: {path!r} is not an absolute path; set one, such as /srv/site/fabric.json"
                 )
             awx = (trust.controller_value(task_vars, name) for name in ("awx_user_name", "awx_job_id"))
-            files = _Files(path, now, self._task.check_mode, audit.who(*awx))
-            with files.locked() if options["state"] != "checked" else contextlib.nullcontext():
+            files = _Files(path, options["state_dir"], now, self._task.check_mode, audit.who(*awx))
+            with files.locked(options) if options["state"] != "checked" else contextlib.nullcontext():
                 observe = functools.partial(_observe, self, options, task_vars, now)
                 done = _STATES[options["state"]](files, options, observe)
         except ImportError as error:
@@ -102,12 +115,53 @@ class ActionModule(GuardedAction):
                 f"sources: the Python library {error.name} is missing on the controller; "
                 "install the collection's requirements.txt"
             ) from error
-        except NvlinkError as error:
-            raise AnsibleActionFail(str(error)) from error
-        lines = done.pop("diff")
-        if self._task.diff and lines:
-            done["diff"] = {"prepared": "".join(f"{line}\n" for line in lines)}
+        differences = done.pop("diff")
+        if self._task.diff and differences:
+            done["diff"] = {"prepared": "".join(f"{line}\n" for line in differences)}
+            # Ansible shows the difference of a task that changes something, but not where the same proposal lies there.
+            if not done["changed"] and "lines" in done:
+                done["lines"] = [*differences, *done["lines"]]
         return {"fabric_file": path, **done}
+
+
+def _with_variable(message: str, task_vars: Mapping[str, Any]) -> str:
+    """The message about an option, under the name of the variable by which the playbook discover was given it."""
+    option = message.partition(":")[0]
+    variable = f"fabric_{option}"
+    if variable in _VARIABLES and trust.controller_value(task_vars, variable) is not None:
+        return f"fabric_{message}"
+    return message
+
+
+# Ansible's own messages about these name a Python class, or only what is allowed: option -> an example.
+_NUMBERS = {
+    "min_answer": "a percentage, such as 80",
+    "moved_percent": "a percentage, such as 10",
+    "max_age": "seconds, such as 3600",
+    "expected_trays": "a number of trays, such as 18",
+}
+
+
+def _check_values(arguments: Mapping[str, Any]) -> None:
+    """Raise an error with a remedy for a value of a wrong type."""
+    for option, example in _NUMBERS.items():
+        value = arguments.get(option)
+        try:
+            wrong = isinstance(value, bool) or (value is not None and not math.isfinite(float(value)))
+        except (TypeError, ValueError):
+            wrong = True
+        if wrong:
+            raise PlacementError(f"{option}: {shown(value)} is not a number; write {example}")
+    accept = arguments.get("accept")
+    if accept not in (None, "gates"):
+        raise PlacementError(
+            f"accept: {shown(accept)} is not known; write gates to accept a proposal to which no gate objects, or "
+            "leave it out to write a proposal for review"
+        )
+    for option in ("domain_names", "expected", "rename"):
+        value = arguments.get(option)
+        if value is not None and not isinstance(value, (Mapping, str)):
+            raise PlacementError(f"{option}: {shown(value)} is not a mapping; write NAME: VALUE lines below it")
 
 
 def _check_required(arguments: Mapping[str, Any]) -> None:
@@ -121,23 +175,39 @@ def _check_required(arguments: Mapping[str, Any]) -> None:
 class _Files:
     """The fabric file with its state file and proposal. Writes nothing if dry."""
 
-    def __init__(self, path: str, now: str, dry: bool, who: Mapping[str, str]) -> None:
+    def __init__(self, path: str, state_dir: str | None, now: str, dry: bool, who: Mapping[str, str]) -> None:
+        if state_dir and not os.path.isabs(state_dir):
+            raise fabric_file.FabricFileError(
+                f"state_dir: {state_dir!r} is not an absolute path; set one, such as /var/lib/nvlink"
+            )
         # All files stay next to each other, and two runs lock the same one, also by a symbolic link.
-        self.path, self.now, self._dry = os.path.realpath(path), now, dry
+        self.path, self.state_dir, self.now, self.dry = os.path.realpath(path), state_dir or None, now, dry
+        self.proposal = proposal.proposal_path(path, self.state_dir)
+        self.markdown = f"{self.proposal.removesuffix('.json')}.md"
         self._who = who
         self.base: bytes | None = None
         self.fabric: Fabric | None = None
         self.state: State | None = None
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """The lock against other writers; a dry run needs none."""
-        return contextlib.nullcontext() if self._dry else storage.locked(self.path, self.now)
+    @contextlib.contextmanager
+    def locked(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """The locks against other writers of the files that a run may write; a dry run needs none.
+
+        With state_dir a run that only proposes takes the lock there, as the folder of the fabric file may be read-only.
+        """
+        proposes = options["state"] == "proposed" and options["accept"] is None
+        own = [] if self.state_dir and proposes else [self.path]
+        state = [fabric_file.companion(self.path, "json", self.state_dir)] if self.state_dir else []
+        with contextlib.ExitStack() as stack:
+            for path in () if self.dry else dict.fromkeys([*own, *state]):
+                stack.enter_context(storage.locked(path, self.now))
+            yield
 
     def read(self) -> None:
         """Read the files; the bytes of the fabric file are kept, since a proposal is made from exactly these."""
         self.base = fabric_file.read_signed(self.path) if os.path.exists(self.path) else None
         self.fabric = None if self.base is None else fabric_file.parse(self.base, self.path)
-        self.state = fabric_file.load_state(self.path)
+        self.state = fabric_file.load_state(self.path, self.state_dir)
 
     @property
     def sha256(self) -> str | None:
@@ -153,7 +223,7 @@ class _Files:
 
         data: the bytes of the fabric. what: the word for the audit log.
         """
-        if not self._dry:
+        if not self.dry:
             known = self.fabric.overrides if self.fabric else []
             overrides = [row for row in fabric.overrides if row not in known]
             audit.record(self.path, self._who, self.now, what, self.sha256, fabric_file.digest(data), overrides)
@@ -165,26 +235,39 @@ class _Files:
                 storage.remove(signature.signature_path(self.path))
 
     def write_state(self, state: State) -> None:
-        if not self._dry:
-            storage.write_atomic(fabric_file.state_path(self.path), fabric_file.serialise(state))
+        if not self.dry:
+            storage.write_atomic(fabric_file.state_path(self.path, self.state_dir), fabric_file.serialise(state))
 
     def write_proposal(self, proposed: proposal.Proposal) -> None:
-        if not self._dry:
-            storage.write_atomic(proposal.proposal_path(self.path), proposed.encode())
+        if not self.dry:
+            storage.write_atomic(self.proposal, proposed.encode())
+
+    def write_markdown(self, text: str) -> None:
+        """Write the proposal's Markdown, unless it is there."""
+        if not self.dry and not _has(self.markdown, text.encode()):
+            storage.write_atomic(self.markdown, text.encode())
 
     def drop_proposal(self) -> bool:
-        """Remove the proposal, if there is one; whether there was one."""
-        file = proposal.proposal_path(self.path)
-        exists = os.path.exists(file)
-        if exists and not self._dry:
-            storage.remove(file)
+        """Remove the proposal and its Markdown, if there is one; whether there was one."""
+        exists = os.path.exists(self.proposal)
+        for file in (self.proposal, self.markdown):
+            if os.path.exists(file) and not self.dry:
+                storage.remove(file)
         return exists
 
     def last_proposal(self) -> proposal.Proposal | None:
         """The pending proposal; None also for an invalid one, which is replaced."""
         with contextlib.suppress(fabric_file.FabricFileError):
-            return proposal.load_proposal(self.path)
+            return proposal.load_proposal(self.proposal)
         return None
+
+
+def _has(path: str, data: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read() == data
+    except OSError:
+        return False
 
 
 def _checked(files: _Files, options: Mapping[str, Any], observe: Callable[..., Any]) -> Result:
@@ -208,7 +291,7 @@ def _accepted(files: _Files, options: Mapping[str, Any], observe: Callable[..., 
     }
     if files.sha256 == sha256:
         return {**outcome, "changed": False, "msg": f"{files.path} is already the proposal with sha256 {sha256}"}
-    accepted = proposal.accept(files.path, sha256, files.base)
+    accepted = proposal.accept(files.path, sha256, files.base, options["proposal_file"] or files.proposal)
     fabric = fabric_file.parse(accepted.data, files.path)
     files.write_fabric(accepted.data, fabric, "accepted")
     if files.state:
@@ -230,10 +313,12 @@ def _to_sign(path: str) -> str:
     return f"; sign it before the next run: {signature.command(path)}" if signature.required() else ""
 
 
-def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabric | None], Merged]) -> Result:
+def _proposed(
+    files: _Files, options: Mapping[str, Any], observe: Callable[[Fabric | None], tuple[Merged, str]]
+) -> Result:
     policy = _policy(options)
     files.read()
-    merged = observe(files.fabric)
+    merged, failure = observe(files.fabric)
     observations = merged.observations
     targets = {observation.tray for observation in observations}
 
@@ -256,6 +341,10 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
         return placement
 
     placement = place_on(files.fabric or Fabric())
+    if failure:
+        _keep_places(files, placement)
+        # Without the findings of all trays: Ansible prints the whole result of a task that fails.
+        raise PlacementError(f"{failure}; correct this and discover again: no place has changed")
     use_gates = options["accept"] == "gates"
     refusals = placement.objections if use_gates else []
     if use_gates and not refusals and files.differ(placement.fabric):
@@ -264,31 +353,61 @@ def _proposed(files: _Files, options: Mapping[str, Any], observe: Callable[[Fabr
         last = files.last_proposal()
         placement = _merge_with_pending(files, last, placement, targets, place_on)
         differs = files.differ(placement.fabric)
-        result = _left_for_review(files, last, placement, refusals) if differs else _unchanged(files)
-    is_pending = result["proposal_file"] is not None
+        result = _left_for_review(files, last, placement, refusals, policy) if differs else _unchanged(files)
     state = (
         mark_pending(placement.state, placement.fabric, placement.changes, files.fabric)
-        if is_pending
+        if result.pop("is_pending", False)
         else mark_accepted(placement.state, placement.fabric)
     )
     result["changed"] |= files.state is None or files.state.fingerprint() != state.fingerprint()
     files.write_state(state)
     summary = _summary(placement.fabric, state, placement.changes)
-    lines = [
+    differences = [
         *proposal.diff_text(files.fabric, placement.fabric, placement.changes),
         *result.pop("diff"),
         *proposal.state_diff_text(files.state, state),
     ]
+    msg = f"{_counts(summary)}: {result['msg']}"
+    rows = _rows(files, placement, placement.objections, policy, placement.old)
+    if result.setdefault("is_refused", False) and options["on_objection"] == "fail":
+        result["failed"] = True
     return {
         **result,
+        "lines": [
+            *review.table(rows, files.markdown if result["proposal_file"] else "the result of this task"),
+            *(f"gate {row['code']} objects: {row['message']}" for row in placement.objections),
+            *review.state_lines(placement.fabric, state, targets),
+            msg,
+        ],
         "changes": placement.changes,
         "objections": placement.objections,
         "findings": placement.findings,
         "warnings": [row["message"] for row in merged.findings],
         "summary": summary,
-        "diff": lines,
-        "msg": f"{_counts(summary)}: {result['msg']}",
+        "diff": differences,
+        "msg": msg,
     }
+
+
+def _keep_places(files: _Files, placement: Placement) -> None:
+    """Where too few trays answered, what is placed and proposed stays as it is, and the state is written.
+
+    Without a fabric file there is nothing to keep, and nothing is written.
+    """
+    if files.fabric is None:
+        return
+    state, last = placement.state, files.last_proposal()
+    with contextlib.suppress(fabric_file.FabricFileError):
+        if last is not None:
+            state = mark_pending(state, fabric_file.parse(last.data, files.path), last.changes, files.fabric)
+    files.write_state(state)
+
+
+def _rows(
+    files: _Files, placement: Placement, objections: Sequence[Finding], policy: Policy, old: Collection[str]
+) -> list[review.Row]:
+    fabrics = (files.fabric or Fabric(), placement.fabric)
+    return review.rows(placement.changes, objections, fabrics, policy.racks, old)
 
 
 def _merge_with_pending(
@@ -321,6 +440,7 @@ def _unchanged(files: _Files) -> Result:
         "changed": files.drop_proposal(),
         "sha256": files.sha256,
         "proposal_file": None,
+        "review_file": None,
         "diff": [],
         "msg": f"no change of places in {files.path}" if files.base else "no tray has a place yet",
     }
@@ -335,6 +455,7 @@ def _accepted_by_gates(files: _Files, placement: Placement) -> Result:
         "changed": True,
         "sha256": sha256,
         "proposal_file": None,
+        "review_file": None,
         "diff": [_header(files, sha256)],
         "msg": f"accepted into {files.path} with sha256 {sha256}{_to_sign(files.path)}",
     }
@@ -345,6 +466,7 @@ def _left_for_review(
     last: proposal.Proposal | None,
     placement: Placement,
     refusals: list[Finding],
+    policy: Policy,
 ) -> Result:
     """Write the proposal, unless the pending one is the same; with accept=gates an objection fails the task."""
     new = proposal.propose(
@@ -361,17 +483,26 @@ def _left_for_review(
         new = last
     else:
         files.write_proposal(new)
+    command = _accept_command(files, new.sha256)
+    rows = _rows(files, placement, new.objections, policy, new.old)
+    before = files.fabric or Fabric()
+    files.write_markdown(review.markdown(new, before, fabric_file.parse(new.data, files.path), rows, command))
+    is_written = repeated or not files.dry
     result: Result = {
         "changed": not repeated,
+        "is_pending": True,
         "sha256": new.sha256,
-        "proposal_file": proposal.proposal_path(files.path),
+        "proposal_file": files.proposal if is_written else None,
+        "review_file": files.markdown if is_written else None,
         "diff": [_header(files, new.sha256)],
-        "msg": f"accept it with: {_accept_command(files.path, new.sha256)}",
+        "msg": f"review {files.markdown}, accept it with: {command}"
+        if is_written
+        else "check mode writes no proposal; run discover without --check to write one",
     }
     if refusals:
         names = sorted({row["code"] for row in refusals})
         reasons = "; ".join(row["message"].rstrip(".") for row in refusals)
-        result["failed"] = True
+        result["is_refused"] = True
         result["msg"] = (
             f"not accepted: {'gate' if len(names) == 1 else 'gates'} {', '.join(names)} ({reasons}); {result['msg']}"
         )
@@ -472,22 +603,20 @@ def _header(files: _Files, sha256: str) -> str:
     return f"{files.path}: sha256 {files.sha256 or 'none'} -> {sha256}"
 
 
-def _accept_command(path: str, sha256: str) -> str:
-    words = [
-        "ansible-playbook",
-        "rackscale.nvlink.accept",
-        "-e",
-        f"fabric_file={path}",
-        "-e",
-        f"fabric_proposal={sha256}",
-    ]
-    return shlex.join(words)
+def _accept_command(files: _Files, sha256: str) -> str:
+    words = ["ansible-playbook", "rackscale.nvlink.accept", "-e", f"fabric_file={files.path}"]
+    if files.state_dir:
+        words += ["-e", f"fabric_state_dir={files.state_dir}"]
+    return shlex.join([*words, "-e", f"fabric_proposal={sha256}"])
 
 
 def _summary(fabric: Fabric, state: State, changes: list[Any]) -> dict[str, int]:
     kinds = Counter(change["kind"] for change in changes)
-    states = Counter(tray["state"] for tray in state.trays.values())
-    counted = {word: states[word] for word in ("stale", "conflict", "unplaced")}
+    # A tray of a pending proposal is unplaced until it is accepted, and is counted as placed here.
+    states = Counter(
+        tray["state"] for name, tray in state.trays.items() if tray["state"] != UNPLACED or name not in fabric.trays
+    )
+    counted = {word: states[word] for word in (STALE, CONFLICT, UNPLACED)}
     return {"trays": len(fabric.trays), "placed": kinds["placed"], "moved": kinds["moved"], **counted}
 
 
@@ -501,17 +630,21 @@ def _counts(summary: Mapping[str, int]) -> str:
 
 def _observe(
     action: GuardedAction, options: Mapping[str, Any], task_vars: Mapping[str, Any], now: str, fabric: Fabric | None
-) -> Merged:
-    """Query the sources and merge their answers. An outage is an error only without a fabric file."""
+) -> tuple[Merged, str]:
+    """Query the sources and merge their answers; why they are too few for a discovery, empty if they are enough.
+
+    An outage of a source among others is an error only without a fabric file.
+    """
     known = {name: tray.get("ansible_host") or name for name, tray in (fabric or Fabric()).trays.items()}
     min_answer = None if options["min_answer"] is None else percent("min_answer", options["min_answer"])
     hosts = _Hosts(action, task_vars)
     answers = []
     for name, own in _sources(options):
         if name == ansible_facts.SOURCE:
-            # The play may include hosts that are always off, so min_answer applies only if it is set.
+            # The play may include hosts that are always off, so min_answer applies only if it is set. Where this is the
+            # only source, too_few() applies it, with and without a fabric file.
             rows = hosts.registered(options["trays"], options["observations"])
-            answer = Answer(name, rows, measured=min_answer is not None)
+            answer = Answer(name, rows, measured=min_answer is not None and len(options["sources"]) > 1)
         else:
             expected = None if name in sources.TRAY_SOURCES else known
             answer = query(name, functools.partial(sources.observe, name, own, now, known, display), expected)
@@ -522,7 +655,10 @@ def _observe(
     current = fabric or Fabric()
     nodes = {name: tray["slurm_node"] for name, tray in current.trays.items()}
     blocks = {block.name for cluster in (None, *current.slurm_clusters) for block in current.blocks(cluster)}
-    return merge(answers, _MIN_LIVE_ANSWER if min_answer is None else min_answer, fabric is not None, nodes, blocks)
+    limit = _MIN_LIVE_ANSWER if min_answer is None else min_answer
+    merged = merge(answers, limit, fabric is not None, nodes, blocks)
+    by_hosts = any(answer.source == ansible_facts.SOURCE for answer in answers)
+    return merged, too_few(answers, merged, current.trays, min_answer if by_hosts else limit)
 
 
 class _Hosts:

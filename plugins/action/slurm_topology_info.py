@@ -13,7 +13,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.modules.slurm_topology_info import ARGUMENTS, RETURN
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, State
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import ends, spans
 
@@ -32,7 +32,7 @@ class ActionModule(GuardedAction):
         elif isinstance(path, str):
             try:
                 path = self._loader.path_dwim(path)
-                fabric, state = fabric_file.load(path), fabric_file.load_state(path) or State()
+                fabric, state = fabric_file.load(path), _state(path, task_vars)
             except NvlinkError as error:
                 raise AnsibleActionFail(str(error)) from None
         else:
@@ -44,6 +44,10 @@ class ActionModule(GuardedAction):
         if fabric is not None and result.get("topology"):
             result["job_spans"] = job_spans(result["topology"], fabric, state, [int(size) for size in sizes])
         return result
+
+
+def _state(path: str, task_vars: dict[str, Any]) -> State:
+    return fabric_file.load_state(path, trust.state_dir(task_vars)) or State()
 
 
 def job_spans(topology: dict[str, Any], fabric: Fabric, state: State, sizes: list[int]) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ version_added: 0.1.0
 author: rackscale.nvlink contributors (@rackscale)
 description:
   - Reads the fabric file, or queries live sources, and groups the trays by NVLink domain, clique, health and state.
-  - An inventory file for this plugin ends in C(.nvlink.yml) or C(.nvlink.yaml).
+  - An inventory file for this plugin ends in C(.nvlink.yml) or C(.nvlink.yaml), or is another C(.yml) or C(.yaml) file
+    with the line C(plugin) of the example.
   - Every tray has the host vars C(nvlink_tray_index), C(nvlink_gpu_count), C(nvlink_health) (healthy, degraded,
     unhealthy or unknown), C(nvlink_state) (present, stale, conflict or unplaced), C(nvlink_imex_address),
     C(nvlink_slurm_node) and C(nvlink_kubernetes_node), and C(ansible_host) where the fabric file holds it.
@@ -21,7 +22,8 @@ description:
     C(nvlink_domain_name), C(nvlink_clique_name) and C(nvlink_block). They are null for trays without a place.
   - Where several clusters share the fabric, every tray has C(nvlink_slurm_cluster) and C(nvlink_kubernetes_cluster),
     null in none, and C(nvlink_block) is its block in its Slurm cluster, null in none.
-  - Where O(fabric_file) is set, every host has its absolute path as C(nvlink_fabric_file).
+  - Where O(fabric_file) is set, every host has its absolute path as C(nvlink_fabric_file), and O(state_dir) as
+    C(nvlink_fabric_state_dir).
   - The groups are C(nvlink) (every tray), C(nvlink_domain_<name>), below it C(nvlink_clique_<name>), and
     C(nvlink_unhealthy), C(nvlink_degraded), C(nvlink_stale) and C(nvlink_unplaced), which exist even while empty;
     where several clusters share the fabric also C(nvlink_slurm_<cluster>) and C(nvlink_kubernetes_<cluster>).
@@ -81,6 +83,11 @@ options:
     description:
       - The fabric file. Required by the source V(fabric_file).
       - A relative path starts at the inventory file's directory. A template may be used.
+    type: str
+  state_dir:
+    description:
+      - The folder of the state file, where it is not that of the fabric file, as the variable C(fabric_state_dir) of
+        the playbooks. A relative path starts at the inventory file's directory. A template may be used.
     type: str
   simulation:
     description:
@@ -362,6 +369,13 @@ ssh:
   command_timeout: 150
 
 ---
+# readonly.nvlink.yml: the fabric file in a read-only project, its state in a folder of this machine
+plugin: rackscale.nvlink.fabric
+sources: [fabric_file]
+fabric_file: fabric.json
+state_dir: /var/lib/nvlink
+
+---
 # grouped.nvlink.yml: more groups and variables by expressions
 plugin: rackscale.nvlink.fabric
 sources: [fabric_file]
@@ -397,10 +411,10 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_fil
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.inventory_vars import ROOT, Plan, plan
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric, Observation, State
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import SourceError
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import fabric_file, inventory_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
 
-SUFFIXES = (".nvlink.yml", ".nvlink.yaml")
+STATE_DIR = "state_dir"
 
 # No braces and no number sign: such a text is not a template and cannot change the delimiters of templates.
 _PLAIN = re.compile(r"[A-Za-z0-9._:%/ -]+")
@@ -430,11 +444,11 @@ def plain(text: str) -> str:
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     """Fill the inventory from the fabric file and live sources."""
 
-    NAME = "rackscale.nvlink.fabric"
+    NAME = inventory_file.PLUGIN
 
     def verify_file(self, path: str) -> bool:
-        """Whether the file name has a suffix of this plugin."""
-        return bool(super().verify_file(path)) and path.endswith(SUFFIXES)
+        """Whether the file has a suffix of this plugin, or is YAML that names it."""
+        return bool(super().verify_file(path)) and inventory_file.is_source(path)
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         """Fill the inventory; after an error it stays empty."""
@@ -445,8 +459,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self._read_config_data(path)
             names = sources.check_names(self._option("sources"))
             file = self._fabric_file(names, path)
+            folder = self._option(STATE_DIR)
+            state_dir = folder and fabric_file.path_of(folder, os.path.dirname(path), STATE_DIR)
             # Only the plan is kept: a large fabric would double the memory.
-            planned = plan(*self._discover(names, file, path, cache))
+            planned = plan(*self._discover(names, file, state_dir, path, cache))
             self._check_names(planned)
         except FabricFileError as error:
             raise AnsibleParserError(str(error)) from None
@@ -463,8 +479,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self.display.warning(
                 f"{file or path}: its state holds {shown(name)}, which is not a valid tray name; left out"
             )
-        self._fill(planned, file)
-        self._construct(planned, file)
+        everywhere = {"nvlink_fabric_file": file, "nvlink_fabric_state_dir": state_dir}
+        shared = {name: value for name, value in everywhere.items() if value}
+        self._fill(planned, shared)
+        self._construct(planned, shared)
 
     def _load_config(self, path: str) -> Mapping[str, Any]:
         """Load the inventory file; the errors of Ansible's own check name neither the file nor an unknown key."""
@@ -514,9 +532,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             )
         return None
 
-    def _discover(self, names: list[str], file: str | None, path: str, cache: bool) -> tuple[Fabric, State | None]:
+    def _discover(
+        self, names: list[str], file: str | None, state_dir: str | None, path: str, cache: bool
+    ) -> tuple[Fabric, State | None]:
         live_options = {name: self._option(name) for name in names if name != sources.FABRIC_FILE}
-        known = fabric_file.read(file) if file and sources.FABRIC_FILE in names else None
+        known = fabric_file.read(file, state_dir) if file and sources.FABRIC_FILE in names else None
         if known and not live_options:
             return known
         # Imported here, since a fabric file alone needs neither placement nor its libraries.
@@ -588,14 +608,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         observations: list[Observation] = merged.observations
         return observations
 
-    def _fill(self, planned: Plan, file: str | None) -> None:
+    def _fill(self, planned: Plan, everywhere: Mapping[str, Any]) -> None:
         """Add hosts first and link groups last, from the leaves up: the ancestors of a host are then computed once.
 
         Every host is in ROOT directly too, since Ansible does not keep the order of hosts of nested groups.
         """
         self.inventory.add_group(ROOT)
         self._set_variables(ROOT, planned.vars)
-        self._set_variables("all", {"nvlink_fabric_file": file} if file else {})
+        self._set_variables("all", everywhere)
         for name, own in planned.hosts.items():
             self.inventory.add_host(name, ROOT)
             self._set_variables(name, own)
@@ -612,7 +632,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         for key, value in variables.items():
             self.inventory.set_variable(entity, key, plain(value) if isinstance(value, str) else value)
 
-    def _construct(self, planned: Plan, file: str | None) -> None:
+    def _construct(self, planned: Plan, everywhere: Mapping[str, Any]) -> None:
         compose, groups, keyed = (self.get_option(name) for name in ("compose", "groups", "keyed_groups"))
         if not (compose or groups or keyed):
             return
@@ -621,9 +641,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         for group in planned.groups.values():
             for host in group.hosts if group.vars else ():
                 shared[host] = {**shared[host], **group.vars} if host in shared else group.vars
-        everywhere = {**planned.vars, **({"nvlink_fabric_file": file} if file else {})}
         for name, own in planned.hosts.items():
-            variables = {**everywhere, **shared[name], **own, "inventory_hostname": name}
+            variables = {**planned.vars, **everywhere, **shared[name], **own, "inventory_hostname": name}
             self._set_composite_vars(compose, variables, name, strict=strict)
             self._add_host_to_composed_groups(groups, variables, name, strict=strict)
             self._add_host_to_keyed_groups(keyed, variables, name, strict=strict)

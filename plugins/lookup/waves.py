@@ -29,6 +29,11 @@ options:
   fabric_file:
     description: The fabric file. The variables C(fabric_file) or C(nvlink_fabric_file) by default.
     type: path
+  fabric_state_dir:
+    description:
+      - The folder of the state file, where it is not that of the fabric file. The variables C(fabric_state_dir) or
+        C(nvlink_fabric_state_dir) by default.
+    type: path
   rollout_trays:
     description: Trays whose cliques are changed, as hostlists and names of cliques and domains. All by default.
     type: str
@@ -153,7 +158,7 @@ class LookupModule(LookupBase):
             chosen = set(waves.cliques_of(fabric, named(fabric, str(trays))))
             selected = {tray for tray in selected if tray in fabric.trays and fabric.trays[tray]["clique"] in chosen}
         only = waves.known_cliques(fabric, list(progress.read(str(resume))), str(resume)) if resume else None
-        state = fabric_file.load_state(path)
+        state = fabric_file.load_state(path, option("fabric_state_dir") or option("nvlink_fabric_state_dir") or None)
         return waves.plan(fabric, selected, _racks(racks), str(canary or ""), only, state)
 
     def _hosts(self, variables: Mapping[str, Any]) -> list[str]:

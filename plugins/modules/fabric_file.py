@@ -18,8 +18,11 @@ description:
   - A run on some of the trays, such as a job slice, adds to the pending proposal; its changes of other trays stay in
     it. O(accept=gates) accepts changes of trays of this run only.
   - Names of domains, cliques and blocks and the positions of blocks are assigned once, never changed and never reused.
-  - Next to the fabric file (C(fabric.json)) are the state file (C(fabric.state.json), health and findings, not
-    reviewed), the proposal (C(fabric.proposed.json)) and the previous version (C(fabric.json.previous)).
+  - Next to the fabric file (C(fabric.json)), or in O(state_dir), are the state file (C(fabric.state.json), health and
+    findings, not reviewed), the proposal (C(fabric.proposed.json), and C(fabric.proposed.md) for its review). The
+    previous version (C(fabric.json.previous)) is next to the fabric file.
+  - A discovery in which no tray answers, or fewer than O(min_answer), fails with the causes. It changes no place and
+    no proposal; trays of the fabric file become stale.
   - Run it on localhost, as the playbooks C(rackscale.nvlink.discover), C(rackscale.nvlink.accept) and
     C(rackscale.nvlink.edit) do. On a tray the variables of that tray, which it can change by the facts that it returns,
     would decide which file is written and which sources are queried.
@@ -70,8 +73,8 @@ options:
   min_answer:
     description:
       - The smallest share of its trays, in percent, for which a source must answer. Less is an error without a fabric
-        file, else a finding.
-      - The default is 50 for live sources, and no limit for V(ansible_facts).
+        file, else a finding. If all sources together have fewer of their hosts, the task fails in any case.
+      - The default is 50 for live sources, and one tray for V(ansible_facts).
     type: float
   accept:
     description:
@@ -79,11 +82,29 @@ options:
         task fails.
     type: str
     choices: [gates]
+  on_objection:
+    description:
+      - Whether the task fails with O(accept=gates) where a gate objects. V(report) returns RV(is_refused) instead, for
+        a playbook that shows RV(lines) before it fails.
+    type: str
+    choices: [fail, report]
+    default: fail
   proposal:
     description:
       - The sha256 of the proposal to accept, as O(state=proposed) returned it in RV(sha256), or of the proposal file.
       - Required with O(state=accepted).
     type: str
+  proposal_file:
+    description:
+      - The proposal to accept, where it does not lie where O(state=proposed) writes it, such as an artifact of another
+        job. Neither state file nor lock of that job is needed.
+    type: path
+  state_dir:
+    description:
+      - The folder of state file, proposal and lock, where that of the fabric file is read-only or another job's. It
+        must exist, and serves one fabric file. The default is the folder of the fabric file.
+      - A run that writes the fabric file writes its previous version and its audit log next to it.
+    type: path
   rename:
     description:
       - Trays to rename, old name to new name. A renamed tray keeps its place and its names in Slurm and Kubernetes.
@@ -249,6 +270,23 @@ proposal_file:
   returned: with O(state=proposed) and O(state=accepted)
   type: str
   sample: /srv/site/fabric.proposed.json
+review_file:
+  description: The path of the proposal in Markdown, for a pull request; null without a pending proposal.
+  returned: with O(state=proposed)
+  type: str
+  sample: /srv/site/fabric.proposed.md
+is_refused:
+  description: Whether O(accept=gates) is set and a gate objects.
+  returned: with O(state=proposed), unless too few trays answer
+  type: bool
+lines:
+  description:
+    - "For a person: a table of the changes (tray, from, to, why, gate) of at most 40 rows, the objections, trays that
+      are stale, in conflict or without a place by cause, hosts that are no trays, and RV(msg)."
+    - With C(--diff) first the difference, where the same proposal is already there.
+  returned: with O(state=proposed), unless too few trays answer
+  type: list
+  elements: str
 changes:
   description: The changed trays, or those that would change in check mode. Empty with O(state=checked).
   returned: always
@@ -322,7 +360,10 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "observations": {"type": "str"},
     "trays": {"type": "list", "elements": "str"},
     "accept": {"type": "str", "choices": ["gates"]},
+    "on_objection": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
     "proposal": {"type": "str"},
+    "proposal_file": {"type": "path"},
+    "state_dir": {"type": "path"},
     "rename": {"type": "dict"},
     "remove": {"type": "list", "elements": "str"},
     "imex_network": {"type": "list", "elements": "str", "default": []},

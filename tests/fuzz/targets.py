@@ -126,7 +126,7 @@ def read_state(content: bytes) -> None:
 def read_proposal(content: bytes) -> None:
     _file("p.proposed.json", content)
     path = str(FOLDER / "p.json")
-    found = proposal.load_proposal(path)
+    found = proposal.load_proposal(proposal.proposal_path(path))
     assert found is not None
     accepted = proposal.accept(path, found.sha256, None)
     proposal.diff_text(None, fabric_file.parse(accepted.data, path), accepted.changes)

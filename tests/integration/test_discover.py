@@ -118,9 +118,15 @@ def discovered(site: Site) -> Site:
     return site
 
 
+def shown(output: str) -> list[str]:
+    """The lines that discover shows at its end, its summary last."""
+    found: list[str] = json.loads(re.findall(r'"msg": (\[.*?\n    \])', output, re.DOTALL)[-1])
+    return found
+
+
 def message(output: str) -> str:
-    """The last message of discover or accept."""
-    return re.findall(r'"msg": "(.*)"', output)[-1]
+    """The summary of discover."""
+    return shown(output)[-1]
 
 
 def changed(output: str) -> int:
@@ -133,9 +139,19 @@ def sha256_of(output: str) -> str:
 
 def test_a_proposal_from_discovery_to_acceptance(site: Site) -> None:
     proposed = site.discover("--diff")
-    assert "4 trays, 4 placed, 0 moved, 0 stale, 0 conflict, 4 unplaced: accept it with: " in message(proposed)
+    assert "4 trays, 4 placed, 0 moved, 0 stale, 0 conflict, 0 unplaced: review " in message(proposed)
+    assert [line.split()[:4] for line in shown(proposed)[:2]] == [
+        ["tray", "from", "to", "why"],
+        ["r01t01", "none", "r01", "placed"],
+    ]
     assert "\nr01t01: none -> r01 (placed " in proposed
+    review = site.path.with_name("fabric.proposed.md").read_text()
+    assert "| r01t01 | none | r01 | placed " in review
     assert not site.path.exists()
+    # Ansible shows no difference of a task that changes nothing.
+    repeated = site.discover("--diff")
+    assert changed(repeated) == 0
+    assert "r01t01: none -> r01 (" in shown(repeated)[0]
 
     refused = site.accept("-e", f"fabric_proposal={'0' * 64}", check=False)
     assert f"fabric.proposed.json: sha256 is {sha256_of(proposed)}, not the 0000" in refused
@@ -160,6 +176,7 @@ def test_a_move_is_checked_proposed_tampered_with_and_accepted(discovered: Site)
     site.move("r02t02", 5)
     result = site.discover("--check", "--diff")
     assert "\nr02t02: r02 -> r02a (moved " in result
+    assert message(result).endswith(": check mode writes no proposal; run discover without --check to write one")
     assert site.files() == before
 
     sha256 = sha256_of(site.discover())
@@ -201,16 +218,22 @@ def test_trays_that_are_down_or_broken_keep_their_places(discovered: Site) -> No
     output = discovered.discover("-e", "fabric_accept=gates")
     assert discovered.path.read_bytes() == before
     assert discovered.states() == {"r01t01": "stale", "r01t02": "stale", "r02t01": "stale", "r02t02": "present"}
-    assert "4 trays, 0 placed, 0 moved, 3 stale, 0 conflict, 0 unplaced" in message(output)
+    assert shown(output) == [
+        "stale: 1 tray (r01t01): connect to host: No route to host",
+        "stale: 1 tray (r01t02): its Python interpreter returned no result",
+        "stale: 1 tray (r02t01): not all its GPUs are attached to one clique",
+        f"4 trays, 0 placed, 0 moved, 3 stale, 0 conflict, 0 unplaced: no change of places in {discovered.path}",
+    ]
     assert changed(discovered.discover("-e", "fabric_accept=gates")) == 0
 
 
 def test_a_run_changes_only_its_targets(discovered: Site) -> None:
     before = discovered.path.read_bytes()
     discovered.cut_off(*discovered.hosts)
-    discovered.discover("--limit", "r01t02,localhost")
+    nobody = discovered.discover("--limit", "r01t02,localhost", check=False)
+    assert "no tray answered: 1 tray (r01t02): connect to host: No route to host; correct this " in nobody
     assert discovered.states() == {"r01t01": "present", "r01t02": "stale", "r02t01": "present", "r02t02": "present"}
-    discovered.discover("-e", "fabric_hosts=r02*", "-e", "fabric_serial=1")
+    discovered.discover("-e", "fabric_hosts=r02*", "-e", "fabric_serial=1", check=False)
     assert discovered.states() == {"r01t01": "present", "r01t02": "stale", "r02t01": "stale", "r02t02": "stale"}
     assert discovered.path.read_bytes() == before
 
@@ -225,9 +248,8 @@ def test_facts_of_an_earlier_run_are_never_used(site: Site, tmp_path: Path) -> N
     for child in site.path.parent.iterdir():
         child.unlink()
     site.cut_off(*site.hosts)
-    output = site.discover(**cache)
-    assert "0 trays, 0 placed, 0 moved, 0 stale, 0 conflict, 4 unplaced: no tray has a place yet" in message(output)
-    assert list(site.files()) == ["fabric.state.json"]
+    assert "no tray answered: 4 trays (r[01-02]t[01-02]): " in site.discover(check=False, **cache)
+    assert site.files() == {}
 
 
 def test_hostile_text_is_never_evaluated(site: Site) -> None:

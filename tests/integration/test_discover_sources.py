@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import simulation
 
@@ -30,7 +31,7 @@ esac
 
 def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_path: Path) -> None:
     path = tmp_path / "fabric.json"
-    options = {
+    options: dict[str, Any] = {
         "fabric_file": str(path),
         "fabric_accept": "gates",
         "fabric_sources": [{"simulation": {"racks": 2, "trays_per_rack": 3}}],
@@ -48,7 +49,8 @@ def test_a_site_without_an_inventory_is_discovered_and_survives_an_outage(tmp_pa
     assert "6 placed" in discover()
     before = path.read_bytes()
     assert sorted(json.loads(before)["domains"]) == ["hall_a", "hall_b"]
-    assert "no change of places" in discover(fabric_sources=[DOWN])
+    assert "no tray answered: " in discover(check=False, fabric_sources=[DOWN])
+    assert "no change of places" in discover(fabric_sources=[DOWN, *options["fabric_sources"]])
     assert path.read_bytes() == before
     state = json.loads((tmp_path / "fabric.state.json").read_text())
     assert "source_failed" in {row["code"] for row in state["findings"]}

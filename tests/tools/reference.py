@@ -83,7 +83,7 @@ def variable_names() -> set[str]:
 
 
 def _set_by(data: Any) -> Iterator[str]:
-    """The variables that plays and tasks set: by vars, register, set_fact and loop_var."""
+    """The variables that plays and tasks set: by vars, register, set_fact, set_stats and loop_var."""
     if isinstance(data, list):
         for entry in data:
             yield from _set_by(entry)
@@ -93,6 +93,9 @@ def _set_by(data: Any) -> Iterator[str]:
                 yield value
             elif key in ("vars", "ansible.builtin.set_fact") and isinstance(value, dict):
                 yield from (name for name in value if not name.startswith("ansible_"))
+            elif key == "ansible.builtin.set_stats" and isinstance(value, dict):
+                # AWX makes them extra variables of the next job of a workflow.
+                yield from value["data"]
             yield from _set_by(value)
 
 

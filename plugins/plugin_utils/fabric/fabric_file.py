@@ -38,9 +38,22 @@ class FabricFileError(NvlinkError):
     """The fabric file, its state file or its proposal is invalid or cannot be used."""
 
 
-def state_path(path: str) -> str:
-    """fabric.json -> fabric.state.json, in the folder of the file itself where fabric.json is a symbolic link."""
-    return f"{os.path.realpath(path).removesuffix('.json')}.state.json"
+def companion(path: str, suffix: str, folder: str | None = None) -> str:
+    """fabric.json -> fabric.<suffix>, in the folder of the file itself where fabric.json is a symbolic link.
+
+    folder: where the site keeps state, proposal and lock (state_dir), instead of that folder.
+    """
+    file = f"{os.path.realpath(path).removesuffix('.json')}.{suffix}"
+    if not folder:
+        return file
+    if not os.path.isdir(folder):
+        raise FabricFileError(f"state_dir: {folder} is not a directory; create it, or name another one")
+    return os.path.join(os.path.realpath(folder), os.path.basename(file))
+
+
+def state_path(path: str, folder: str | None = None) -> str:
+    """The path of the state file; folder: see companion()."""
+    return companion(path, "state.json", folder)
 
 
 def load(path: str) -> Fabric:
@@ -48,9 +61,9 @@ def load(path: str) -> Fabric:
     return parse(read_signed(path), path)
 
 
-def load_state(path: str) -> State | None:
-    """Read the state file of the fabric file at path; None where there is none yet."""
-    file = state_path(path)
+def load_state(path: str, folder: str | None = None) -> State | None:
+    """Read the state file of the fabric file at path; None where there is none yet. folder: see companion()."""
+    file = state_path(path, folder)
     if not os.path.exists(file):
         return None
     document = decode(read(file), file)
@@ -118,6 +131,11 @@ def check(document: Any, path: str, checked: Fabric | None = None) -> None:
 
 def decode(data: bytes, path: str) -> Any:
     """Decode JSON; FabricFileError for invalid JSON, a duplicate key, a fraction and a text that is no Unicode."""
+    if data.lstrip()[:14] == b"$ANSIBLE_VAULT":
+        raise FabricFileError(
+            f"{path}: is encrypted with ansible-vault; run ansible-vault decrypt {path}: it holds names and places "
+            "and no secret, and it is reviewed as text"
+        )
     try:
         # Not left to json, which accepts encoded halves of surrogate pairs.
         text = data.decode("utf-8-sig")

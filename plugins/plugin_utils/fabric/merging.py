@@ -12,12 +12,14 @@ from typing import Any
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import finding
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
     UNKNOWN,
     Finding,
     Observation,
     SourceResult,
 )
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.states import may_be_a_tray
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.options import OutageError
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
@@ -198,12 +200,40 @@ def _outage(answer: Answer, min_answer: float) -> tuple[str, str] | None:
     targets = {row.tray for row in answer.observations}.union(answer.targets or ())
     # A source without any tray has not answered: many outages look like an empty list.
     if answer.measured and not answer.hints and min_answer and len(reached) * 100 < min_answer * max(1, len(targets)):
+        silent = ((row.tray, row.problem or "no answer") for row in answer.observations if not row.reachable)
+        # A source with findings of its own has grouped the causes in them.
+        why = "" if answer.findings else "".join(f"; {text}" for text in causes.grouped(silent))
         limit = f"min_answer is {min_answer:g} percent"
         return (
             "too_few_answers",
-            f"{answer.source}: answers for {len(reached)} of {count(len(targets), 'tray')}, {limit}",
+            f"{answer.source}: answers for {len(reached)} of {count(len(targets), 'tray')}, {limit}{why}",
         )
     return None
+
+
+def too_few(answers: Sequence[Answer], merged: Merged, placed: Collection[str], min_answer: float | None) -> str:
+    """Why a discovery observed too little to be one: no tray answered, or too few; empty if enough did.
+
+    placed: the trays of the fabric file; any other host without a GPU is no tray. min_answer: the share of the hosts
+    that must answer, in percent; None for at least one.
+    """
+    if all(answer.hints and not answer.failure for answer in answers):
+        return ""
+    rows = merged.observations
+    reached = [row for row in rows if row.reachable]
+    no_trays = [row.tray for row in reached if row.tray not in placed and not may_be_a_tray(row)]
+    hosts = {row.tray for row in rows}.union(*(answer.targets or () for answer in answers if not answer.hints))
+    if len(no_trays) == len(reached):
+        what = "no tray answered"
+    elif min_answer and len(reached) * 100 < min_answer * len(hosts):
+        what = f"{len(reached)} of {count(len(hosts), 'tray')} answered, and min_answer is {min_answer:g} percent"
+    else:
+        return ""
+    why = [answer.failure for answer in answers if answer.failure]
+    why += causes.grouped((row.tray, row.problem or "no answer") for row in rows if not row.reachable)
+    if no_trays:
+        why.append(f"{causes.folded(no_trays, 'host')}: no GPU found")
+    return f"{what}: {'; '.join(why)}" if why else what
 
 
 def _one(several: Sequence[Observation]) -> Observation:

@@ -14,6 +14,7 @@ from typing import Any, cast
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.fabric_file import (
     FabricFileError,
     check_version,
+    companion,
     decode,
     digest,
     encode,
@@ -86,9 +87,9 @@ class Proposal:
         return same_base and _DATE_OF_WHY.sub(rb"\1", self.data) == _DATE_OF_WHY.sub(rb"\1", other.data)
 
 
-def proposal_path(path: str) -> str:
-    """fabric.json -> fabric.proposed.json, in the folder of the file itself where fabric.json is a symbolic link."""
-    return f"{os.path.realpath(path).removesuffix('.json')}.proposed.json"
+def proposal_path(path: str, folder: str | None = None) -> str:
+    """The path of the proposal for a fabric file; folder: see fabric_file.companion()."""
+    return companion(path, "proposed.json", folder)
 
 
 def propose(
@@ -105,12 +106,11 @@ def propose(
     return Proposal(now, None if base is None else digest(base), serialise(fabric), changes, objections, *names)
 
 
-def load_proposal(path: str) -> Proposal | None:
-    """Load the proposal for the fabric file at path, None where there is none.
+def load_proposal(file: str) -> Proposal | None:
+    """Load a proposal, None where there is no such file.
 
     FabricFileError if it was changed since discover wrote it: its fabric must have the recorded sha256.
     """
-    file = proposal_path(path)
     if not os.path.exists(file):
         return None
     document = decode(read(file), file)
@@ -118,8 +118,10 @@ def load_proposal(path: str) -> Proposal | None:
     for key, kind in _FIELDS.items():
         if key not in document or not isinstance(document[key], kind):
             raise FabricFileError(f"{file}: {key} is missing or has a wrong type; discover again to write a valid one")
-    if not all(isinstance(row, dict) and row.keys() == Change.__annotations__.keys() for row in document["changes"]):
+    if not all(_is_change(row) for row in document["changes"]):
         raise FabricFileError(f"{file}: changes has an entry that is not a change; discover again")
+    if not all(isinstance(row, dict) and {"code", "message"} <= row.keys() for row in document["objections"]):
+        raise FabricFileError(f"{file}: objections has an entry that is not a finding; discover again")
     optional = [document.get(key, []) for key in ("mixed", "old")]
     if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in optional):
         raise FabricFileError(f"{file}: mixed or old has an entry that is not a tray name; discover again")
@@ -136,18 +138,29 @@ def load_proposal(path: str) -> Proposal | None:
     )
 
 
-def accept(path: str, sha256: str, base: bytes | None) -> Proposal:
+def _is_change(row: Any) -> bool:
+    if not isinstance(row, dict) or row.keys() != Change.__annotations__.keys():
+        return False
+    texts = (row[key] for key in ("tray", "kind", "why"))
+    return all(isinstance(text, str) for text in texts) and all(
+        isinstance(row[key], (str, type(None))) for key in ("from", "to")
+    )
+
+
+def accept(path: str, sha256: str, base: bytes | None, file: str | None = None) -> Proposal:
     """The proposal with this sha256 for the fabric file at path; base: the current bytes of that file.
+
+    file: the proposal's, where it is not next to the fabric file.
 
     sha256 is that of the proposed fabric file, as discover prints it, or that of the proposal file itself.
     FabricFileError if there is no such proposal, or if the fabric file has changed since it was made.
     """
-    file = proposal_path(path)
+    file = file or proposal_path(path)
     if not _SHA256.fullmatch(sha256):
         raise FabricFileError(
             f"proposal: {sha256[:80]!r} is not a sha256; give the 64 hex digits that discover printed"
         )
-    proposal = load_proposal(path)
+    proposal = load_proposal(file)
     if proposal is None:
         raise FabricFileError(f"{file}: there is no proposal to accept; run discover first")
     if sha256 not in (proposal.sha256, digest(read(file))):
@@ -164,9 +177,12 @@ def accept(path: str, sha256: str, base: bytes | None) -> Proposal:
 
 def diff_text(before: Fabric | None, after: Fabric, changes: list[Change]) -> list[str]:
     """The differences as lines: each changed tray and why, then new and changed domains, cliques and blocks."""
-    before = before or Fabric()
-    lines = [_tray_line(change) for change in changes]
-    lines.extend(_rows("domain", before.domains, after.domains))
+    return [*map(_tray_line, changes), *structure_diff(before or Fabric(), after)]
+
+
+def structure_diff(before: Fabric, after: Fabric) -> list[str]:
+    """The new and changed domains, cliques and blocks as lines."""
+    lines = list(_rows("domain", before.domains, after.domains))
     lines.extend(_rows("clique", before.cliques, after.cliques))
     lines.extend(_rows("reserved block", _positions(before, None), _positions(after, None)))
     known = before.clusters.get("slurm", {})

@@ -71,7 +71,7 @@ def observe(
         elif name in trays or tray["state"] == UNPLACED:
             states[name] = tray
     for name, observation in observed.items():
-        if name in trays or _may_be_a_tray(observation):
+        if name in trays or may_be_a_tray(observation):
             states[name] = _tray_state(observation, claims, trays.get(name), before.get(name), of_tray[name])
         else:
             message = f"Host {name} reports no GPU and has no place; leave it out of fabric_hosts if it is not a tray."
@@ -164,7 +164,7 @@ def _keeps(tray: Tray | None) -> str:
     return f"keeps its place in {tray['clique']}" if tray else "gets no place"
 
 
-def _may_be_a_tray(observation: Observation) -> bool:
+def may_be_a_tray(observation: Observation) -> bool:
     """Whether a host without a place may be a tray: it has GPUs, or a finding that a host without GPUs cannot have."""
     problems = (row for row in observation.findings if row["severity"] != INFO and row["code"] not in _NO_GPU_CODES)
     return bool(observation.gpu_count or observation.identity or any(problems)) or not observation.reachable

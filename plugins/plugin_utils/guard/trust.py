@@ -74,6 +74,12 @@ def controller_value(task_vars: Mapping[str, Any], name: str, default: Any = Non
     return hostvars["localhost"].get(name, default) if "localhost" in hostvars else default
 
 
+def state_dir(task_vars: Mapping[str, Any]) -> str | None:
+    """The folder of the state file as localhost has it; None where that is the folder of the fabric file."""
+    names = ("fabric_state_dir", "nvlink_fabric_state_dir")
+    return next((str(value) for name in names if (value := controller_value(task_vars, name))), None)
+
+
 def accepted(host: str, answer: Mapping[str, Any], schema: Mapping[str, Check]) -> dict[str, Any]:
     """What a module's answer may hold: its documented keys, each of which matches its schema.
 

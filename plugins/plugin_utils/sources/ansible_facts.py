@@ -43,6 +43,8 @@ SOURCE = "ansible_facts"
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SEVERITIES = ("error", "warning", "info")
+# Ansible's messages where a module did not even start.
+_NO_RESULT = ("MODULE FAILURE", "Module result deserialization failed", "The module failed to execute correctly")
 _OF_CONTROLLER = ("tray_facts_foreign", "tray_answer_invalid")
 
 T = TypeVar("T")
@@ -60,10 +62,20 @@ def observe(tray: str, result: Any) -> Observation:
         return _nothing(tray, "the task that reads its facts was skipped", findings=found)
     facts = mapped(result.get("ansible_facts")).get("nvlink_fabric")
     if result.get("failed") or not isinstance(facts, Mapping):
-        problem = sentence(result.get("msg")) or "the task that reads its facts returned none"
-        return _nothing(tray, problem, findings=found)
+        return _nothing(tray, _failure(result), findings=found)
     observation = from_facts(tray, facts)
     return replace(observation, findings=(*observation.findings, *found)) if found else observation
+
+
+def _failure(result: Mapping[str, Any]) -> str:
+    """Why a result has no facts."""
+    problem = sentence(result.get("msg")) or "the task that reads its facts returned none"
+    if not problem.startswith(_NO_RESULT):
+        return problem
+    # Ansible's message is about its own protocol; what the host printed instead is the cause.
+    printed = str(result.get("module_stderr") or result.get("module_stdout") or "").split("\n")
+    last = next(filter(None, (sentence(line) for line in reversed(printed[-20:]))), "")
+    return f"its Python interpreter returned no result{f' ({last})' if last else ''}"
 
 
 def refuse(tray: str, source: str, names: list[str]) -> Observation:

@@ -15,13 +15,17 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.sources import FA
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
 
-def path_of(option: Any, directory: str) -> str:
-    """Resolve the option to an absolute path; a relative path starts at directory."""
+def path_of(option: Any, directory: str, name: str = FABRIC_FILE) -> str:
+    """Resolve the option of this name to an absolute path; a relative path starts at directory."""
     if not isinstance(option, str) or not option.strip():
-        raise SourceError(f"{FABRIC_FILE}: must be the path of a fabric file, not {shown(option)}")
+        what = "a fabric file" if name == FABRIC_FILE else "a folder"
+        raise SourceError(f"{name}: must be the path of {what}, not {shown(option)}")
     return os.path.normpath(os.path.join(os.path.abspath(directory), os.path.expanduser(str(option))))
 
 
-def read(path: str) -> tuple[Fabric, State | None]:
-    """Read the fabric and its state; the state is None without a state file. FabricFileError for invalid files."""
-    return fabric_file.load(path), fabric_file.load_state(path)
+def read(path: str, state_dir: str | None = None) -> tuple[Fabric, State | None]:
+    """Read the fabric and its state; the state is None without a state file. FabricFileError for invalid files.
+
+    state_dir: the folder of the state file, where it is not that of the fabric file.
+    """
+    return fabric_file.load(path), fabric_file.load_state(path, state_dir)

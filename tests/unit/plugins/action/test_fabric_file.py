@@ -89,6 +89,7 @@ def test_a_first_discovery_is_proposed_accepted_and_then_unchanged(site: Site) -
     proposed = site.discover()
     assert (proposed["changed"], proposed["summary"]["placed"], site.path.exists()) == (True, 4, False)
     assert proposed["proposal_file"] == str(site.sibling("proposed.json"))
+    assert proposed["review_file"] == str(site.sibling("proposed.md"))
     assert f"-e fabric_file={site.path} -e fabric_proposal={proposed['sha256']}" in proposed["msg"]
     assert site.state("r01t01")["state"] == "unplaced"
     assert site.discover()["changed"] is False
@@ -264,15 +265,12 @@ def test_cached_facts_are_never_read(site: Site) -> None:
     for name, result in site.results.items():
         site.variables[name] = {"ansible_facts": result["ansible_facts"], **result["ansible_facts"]}
         site.results[name] = {"unreachable": True, "msg": "down"}
-    assert site.discover()["summary"] == {
-        "trays": 0,
-        "placed": 0,
-        "moved": 0,
-        "stale": 0,
-        "conflict": 0,
-        "unplaced": 4,
-    }
-    assert not site.sibling("proposed.json").exists()
+    with pytest.raises(AnsibleActionFail) as error:
+        site.discover()
+    assert str(error.value) == (
+        "no tray answered: 4 trays (r[01-02]t[01-02]): down; correct this and discover again: no place has changed"
+    )
+    assert site.files() == {}
 
 
 def test_only_a_change_of_health_is_a_change(site: Site) -> None:
@@ -470,9 +468,43 @@ def test_an_outage_is_an_error_only_without_a_fabric_file(site: Site) -> None:
     assert site.files() == {}
     site.discover(accept="gates")
     before = site.path.read_bytes()
-    found = site.run(sources=[DEAD])
+    found = site.run(sources=[DEAD, SIMULATED])
     assert [row["code"] for row in found["findings"]] == ["source_failed"]
     assert (site.path.read_bytes(), site.state("r01t01")["state"]) == (before, "present")
+
+
+def test_a_discovery_without_any_answer_fails_and_changes_no_place(site: Site) -> None:
+    site.discover(accept="gates")
+    site.move("r01t01")
+    pending = site.discover()
+    before = site.files()
+    with pytest.raises(AnsibleActionFail, match=r"^no tray answered: rest: http://127\.0\.0\.1:9/ "):
+        site.run(sources=[DEAD])
+    site.results = {
+        "r01t01": {
+            "unreachable": True,
+            "msg": "Failed to connect to the host via ssh: root@10.0.0.1: Permission denied.",
+        },
+        "r01t02": {
+            "unreachable": True,
+            "msg": "Failed to connect to the host via ssh: root@10.0.0.2: Permission denied.",
+        },
+        "r02t01": {"failed": True, "msg": "MODULE FAILURE", "module_stderr": "Traceback\nSyntaxError: bad\n"},
+        "login": {"changed": False, "ansible_facts": {"nvlink_fabric": {"observed_at": "2026-11-21T05:00:00Z"}}},
+    }
+    site.variables["login"] = {}
+    with pytest.raises(AnsibleActionFail) as error:
+        site.discover()
+    assert str(error.value).split("; ") == [
+        "no tray answered: 2 trays (r01t[01-02]): Permission denied",
+        "1 tray (r02t01): its Python interpreter returned no result (SyntaxError: bad)",
+        "1 host (login): no GPU found",
+        "correct this and discover again: no place has changed",
+    ]
+    after = site.files()
+    assert {name for name in after if after[name] != before.get(name)} == {"fabric.state.json"}
+    assert site.state("r01t02")["state"] == "stale"
+    assert site.accept(pending["sha256"])["changed"]
 
 
 def test_a_finding_about_a_source_is_kept_and_reported(site: Site, tmp_path: Path) -> None:
@@ -491,9 +523,16 @@ def test_a_finding_about_a_source_is_kept_and_reported(site: Site, tmp_path: Pat
 
 def test_min_answer_applies_to_the_play_only_if_it_is_set(site: Site) -> None:
     site.results["r01t01"] = {"unreachable": True, "msg": "down"}
-    with pytest.raises(AnsibleActionFail, match=r"^ansible_facts: answers for 3 of 4 trays, min_answer is 80 percent"):
+    reason = r"^3 of 4 trays answered, and min_answer is 80 percent: 1 tray \(r01t01\): down; correct this "
+    with pytest.raises(AnsibleActionFail, match=reason):
         site.discover(min_answer=80)
-    assert site.discover()["summary"]["placed"] == 3
+    assert site.files() == {}
+    assert site.discover(accept="gates")["summary"]["placed"] == 3
+    before = site.path.read_bytes()
+    site.move("r01t02")
+    with pytest.raises(AnsibleActionFail, match=reason):
+        site.discover(min_answer=80)
+    assert (site.path.read_bytes(), site.sibling("proposed.json").exists()) == (before, False)
 
 
 def test_an_override_is_proposed_with_its_objection_and_kept_on_another_day(site: Site) -> None:
@@ -575,11 +614,18 @@ def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site
         ({"state": "lost"}, r"value of state must be one of: proposed, accepted, edited, checked"),
         ({"observations": None}, r"state is proposed but all of the following are missing: observations"),
         ({"observations": "sene"}, r"^observations: no tray has a result registered as 'sene'; "),
-        ({"accept": "all"}, r"value of accept must be one of: gates"),
+        ({"accept": "all"}, r"^accept: 'all' is not known; write gates to accept "),
+        ({"accept": True}, r"^accept: True is not known; write gates to accept "),
+        ({"min_answer": "abc"}, r"^min_answer: 'abc' is not a number; write a percentage, such as 80$"),
+        ({"moved_percent": "abc"}, r"^moved_percent: 'abc' is not a number; write a percentage, such as 10$"),
+        ({"max_age": "nan"}, r"^max_age: 'nan' is not a number; write seconds, such as 3600$"),
+        ({"expected": ["r01"]}, r"^expected: \['r01'\] is not a mapping; "),
+        ({"state_dir": "here"}, r"^state_dir: .*here' is not an absolute path|^state_dir: .*/here is not a directory"),
+        ({"state_dir": "/nowhere"}, r"^state_dir: /nowhere is not a directory; create it"),
         ({"imex_network": ["10.0.0.0/99"]}, r"^imex_network: '10.0.0.0/99' is not a network; "),
         ({"domain_names": {"x": "a b"}}, r"^domain_names: 'a b' of 'x' is not valid in a group name; "),
         ({"domain_names": "x"}, r"domain_names"),
-        ({"expected_trays": "many"}, r"expected_trays"),
+        ({"expected_trays": "many"}, r"^expected_trays: 'many' is not a number; write a number of trays, such as 18$"),
         ({"expected_trays": 0}, r"^expected_trays: 0 must be at least 1"),
         ({"moved_percent": 101}, r"^moved_percent: 101(\.0)? must be "),
         ({"sources": ["shh"]}, r"^sources: 'shh' is not a known source; did you mean ssh\?"),

@@ -75,6 +75,34 @@ def test_files_are_selected_by_their_name(
     assert new_plugin().verify_file(str(path)) is expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plugin: rackscale.nvlink.fabric\nsources: [simulation]\n", True),
+        ("---\n# A comment\nsources: [simulation]\nplugin: 'rackscale.nvlink.fabric'  # ours\n", True),
+        ("plugin: rackscale.nvlink.fabrics\n", False),
+        ("plugin: amazon.aws.aws_ec2\n", False),
+        ("all:\n  vars:\n    plugin: rackscale.nvlink.fabric\n", False),
+    ],
+)
+def test_any_yaml_file_that_names_the_plugin_is_one_of_its_sources(
+    tmp_path: Path, new_plugin: Callable[[], InventoryModule], text: str, expected: bool
+) -> None:
+    path = tmp_path / "cluster.yml"
+    path.write_text(text)
+    assert new_plugin().verify_file(str(path)) is expected
+
+
+def test_the_state_may_lie_in_a_folder_of_its_own(site: Path, parse: Parse, tmp_path: Path) -> None:
+    (site / "fabric.state.json").rename((tmp_path / "state").mkdir() or tmp_path / "state" / "fabric.state.json")
+    assert hosts(parse(FROM_FILE), "nvlink_unhealthy") == []
+    found = parse(FROM_FILE + "state_dir: state\n")
+    assert hosts(found, "nvlink_unhealthy") == ["r01t02"]
+    assert found.groups["all"].vars["nvlink_fabric_state_dir"] == str(tmp_path / "state")
+    with pytest.raises(AnsibleParserError, match=r"^state_dir: .*/lost is not a directory; create it"):
+        parse(FROM_FILE + "state_dir: lost\n")
+
+
 def test_trays_are_in_the_groups_of_their_clique_and_domain(site: Path, parse: Parse) -> None:
     inventory = parse(FROM_FILE)
     assert hosts(inventory, "nvlink_domain_r02") == ["r02t01", "r02t02", "r02t03", "r02t04"]

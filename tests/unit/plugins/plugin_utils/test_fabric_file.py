@@ -404,7 +404,7 @@ def test_a_proposal_has_the_sha256_of_the_file_to_write(path: str) -> None:
         "fabric",
     }
     assert content["sha256"] == fabric_file.digest(fabric_file.serialise(fabrics.fabric())) == planned.sha256
-    assert proposal.load_proposal(path) == planned
+    assert proposal.load_proposal(proposal.proposal_path(path)) == planned
 
 
 def test_both_sha256_are_accepted(path: str) -> None:

@@ -1,0 +1,56 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why hosts do not answer, equal causes as one: `18 trays (r01t[01-18]): Permission denied (publickey)`. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
+
+# Hosts with further causes are counted: each host that answers something else would add a line.
+MAX_CAUSES = 6
+MAX_LENGTH = 160
+
+# What Ansible and ssh write around a cause, and what of it differs from host to host.
+_FRAME = (
+    (re.compile(r"Warning: Permanently added \S+ \(\S+\) to the list of known hosts\.? *"), ""),
+    (re.compile(r"^(Task failed|Action failed|Failed to connect to the host via ssh|ssh): *"), ""),
+    (re.compile(r"^connect to (host )?\S+ port ([0-9]+): "), r"port \2: "),
+    (re.compile(r"^Could not resolve hostname \S+: "), "its address cannot be resolved: "),
+    (re.compile(r"^[^\s:@]+@[^\s:]+: "), ""),
+    (re.compile(r"\.? *>>> Standard Error *"), ": "),
+)
+
+
+def cause(problem: str) -> str:
+    """The cause alone in the message of a task or of ssh."""
+    text, before = problem, None
+    # One message may stand in several frames: `Task failed: Failed to connect ...: ssh: ...`.
+    while text != before:
+        before = text
+        for form, with_what in _FRAME:
+            text = form.sub(with_what, text)
+    text = text.strip().rstrip(".") or problem
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."
+
+
+def grouped(problems: Iterable[tuple[str, str]], noun: str = "tray") -> list[str]:
+    """A text for each cause, that of most hosts first; problems: host, message."""
+    hosts_of: dict[str, list[str]] = {}
+    for host, problem in problems:
+        hosts_of.setdefault(cause(problem), []).append(host)
+    rows = sorted(hosts_of.items(), key=lambda row: -len(row[1]))
+    texts = [f"{folded(hosts, noun)}: {text}" for text, hosts in rows[:MAX_CAUSES]]
+    more = sum(len(hosts) for _text, hosts in rows[MAX_CAUSES:])
+    return [*texts, *([f"{count(more, noun)} with other causes"] if more else [])]
+
+
+def folded(hosts: Iterable[str], noun: str = "tray") -> str:
+    """Hosts with their number and names: `18 trays (r01t[01-18])`."""
+    names = natural_sorted(hosts)
+    return f"{count(len(names), noun)} ({hostlist.fold(names)})"

@@ -1,0 +1,190 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A discovery for a person: a table of the changes, Markdown for a pull request, lines of trays. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import (
+    CONFLICT,
+    STALE,
+    UNPLACED,
+    Change,
+    Fabric,
+    Finding,
+    State,
+)
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.proposal import Proposal, structure_diff
+
+# A person reads a screen or two; the Markdown has all rows.
+MAX_ROWS = 40
+HEADER = ("tray", "from", "to", "why", "gate")
+NONE = "none"
+
+_KEEPS = re.compile(r"^Tray \S+ (keeps its place in \S+|gets no place): ")
+_TRAY = re.compile(r"^Tray \S+ ")
+
+
+class Row(NamedTuple):
+    """One change; gate: the gates that object to it."""
+
+    tray: str
+    before: str
+    after: str
+    why: str
+    gate: str
+
+
+class _Objection(NamedTuple):
+    """What decides whether an objection concerns a change; domains: clique -> its domain."""
+
+    finding: Finding
+    domains: Mapping[str, str]
+    declared: Collection[str]
+    old: Collection[str]
+
+    def is_of_domain(self, *cliques: str | None) -> bool:
+        """Whether one of these cliques is in the domain of the finding."""
+        return self.finding.get("domain") in [self.domains.get(clique or "") for clique in cliques]
+
+
+# The changes that each gate objects to.
+_CONCERNS: dict[str, Callable[[_Objection, Change], bool]] = {
+    "moved_percent": lambda of, change: change["kind"] in ("moved", "cluster"),
+    "domain_merged": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"], change["to"]),
+    "domain_split": lambda of, change: change["kind"] == "moved" and of.is_of_domain(change["from"], change["to"]),
+    "clique_shrank": lambda of, change: (
+        change["kind"] == "moved" and (of.finding.get("clique") == change["from"] or of.is_of_domain(change["from"]))
+    ),
+    "unknown_trays": lambda of, change: change["kind"] == "placed" and change["tray"] not in of.declared,
+    "source_too_old": lambda of, change: change["tray"] in of.old,
+    "mixed_cliques": lambda of, change: of.finding.get("tray") == change["tray"],
+    "chassis_added": lambda of, change: of.is_of_domain(change["to"]),
+}
+
+
+def rows(
+    changes: Iterable[Change],
+    objections: Sequence[Finding],
+    fabrics: Iterable[Fabric],
+    declared: Collection[str] = (),
+    old: Collection[str] = (),
+) -> list[Row]:
+    """The changes as rows of a table.
+
+    fabrics: the accepted and the proposed one. declared: the trays that the site expects. old: see Proposal.
+    """
+    domains = {name: clique["domain"] for fabric in fabrics for name, clique in fabric.cliques.items()}
+    given = [_Objection(finding, domains, declared, old) for finding in objections]
+
+    def gates(change: Change) -> str:
+        codes = (of.finding["code"] for of in given if _CONCERNS[of.finding["code"]](of, change))
+        return ", ".join(dict.fromkeys(codes)) or "-"
+
+    return [
+        Row(change["tray"], change["from"] or NONE, change["to"] or NONE, change["why"], gates(change))
+        for change in changes
+    ]
+
+
+def table(found: Sequence[Row], more_in: str, limit: int = MAX_ROWS) -> list[str]:
+    """The first rows with a header, in columns, and a count of the others; more_in: where those are."""
+    if not found:
+        return []
+    shown = [HEADER, *found[:limit]]
+    # The two last columns are free text.
+    widths = [max(len(row[at]) for row in shown) for at in range(len(HEADER))]
+    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
+    if len(found) > limit:
+        lines.append(f"and {count(len(found) - limit, 'more change')}, all of them in {more_in}")
+    return lines
+
+
+def markdown(proposed: Proposal, before: Fabric, after: Fabric, found: Sequence[Row], accept: str) -> str:
+    """The proposal as Markdown for a pull request; the same proposal gives the same text.
+
+    before: the accepted fabric, after: the proposed one. accept: the command that accepts it.
+    """
+    kinds = Counter(change["kind"] for change in proposed.changes)
+    lines = [
+        "# Proposal of the next fabric file",
+        "",
+        f"- sha256: `{proposed.sha256}`",
+        f"- made from: {f'`{proposed.base_sha256}`' if proposed.base_sha256 else 'no fabric file'}",
+        f"- proposed at: {proposed.proposed_at}",
+        f"- changes: {', '.join(f'{number} {kind}' for kind, number in sorted(kinds.items())) or 'none of a tray'}",
+        "",
+        "Accept exactly this proposal with:",
+        "",
+        f"    {accept}",
+        "",
+        "## Gates that object",
+        "",
+        *(_markdown_table(("gate", "objection"), [(row["code"], row["message"]) for row in proposed.objections])),
+        "",
+        "## Trays",
+        "",
+        *_markdown_table(HEADER, found),
+        "",
+        "## Domains, cliques and blocks",
+        "",
+        *([f"- {_escaped(line)}" for line in structure_diff(before, after)] or ["No change."]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    if not cells:
+        return ["None."]
+    return [
+        f"| {' | '.join(header)} |",
+        "|" + "---|" * len(header),
+        *(f"| {' | '.join(map(_escaped, row))} |" for row in cells),
+    ]
+
+
+def _escaped(text: str) -> str:
+    """A text that Markdown shows as it is, in one cell."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", line)
+
+
+def state_lines(fabric: Fabric, state: State, targets: Collection[str]) -> list[str]:
+    """A line for each state and cause that somebody should look at, with the trays; the next fabric and its state.
+
+    targets: the hosts of this run; hosts that are no trays are named for these alone.
+    """
+    lines: list[str] = []
+    for word in (STALE, CONFLICT, UNPLACED):
+        trays = {
+            name: row
+            for name, row in state.trays.items()
+            if row["state"] == word and not (word == UNPLACED and name in fabric.trays)
+        }
+        reasons = ((name, _reason(row["findings"])) for name, row in trays.items())
+        lines.extend(f"{word}: {text}" for text in causes.grouped(reasons))
+    no_trays = [row["tray"] for row in state.findings if row["code"] == "not_a_tray" and row["tray"] in targets]
+    if no_trays:
+        lines.append(f"not a tray: {causes.folded(no_trays, 'host')}: no GPU found; leave them out of fabric_hosts")
+    return lines
+
+
+def _reason(findings: Iterable[Finding]) -> str:
+    """Why a tray is stale, in conflict or without a place: of its findings the one about its place."""
+    messages = list(_of_place(findings))
+    if not messages:
+        return "not observed there yet"
+    frame = next((message for message in messages if _KEEPS.match(message)), messages[0])
+    text = _TRAY.sub("", _KEEPS.sub("", frame))
+    return text.rpartition("; ")[0] or text
+
+
+def _of_place(findings: Iterable[Finding]) -> Iterator[str]:
+    return (row["message"] for row in findings if row.get("severity") != "info" and row["code"] != "acceptance_pending")

@@ -1,0 +1,47 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import causes
+
+SSH = "Task failed: Failed to connect to the host via ssh: "
+
+
+@pytest.mark.parametrize(
+    ("problem", "cause"),
+    [
+        (f"{SSH}root@r01t01: Permission denied (publickey).", "Permission denied (publickey)"),
+        (
+            f"{SSH}Warning: Permanently added '10.0.0.1' (ED25519) to the list of known hosts. root@r01t01: "
+            "Permission denied (publickey,password)",
+            "Permission denied (publickey,password)",
+        ),
+        (f"{SSH}ssh: connect to host 10.0.0.1 port 22: Connection refused", "port 22: Connection refused"),
+        (
+            f"{SSH}ssh: Could not resolve hostname r01t01: Name or service not known",
+            "its address cannot be resolved: Name or service not known",
+        ),
+        (
+            "Task failed: Premature end of stream waiting for become success. >>> Standard Error sudo: no password",
+            "Premature end of stream waiting for become success: sudo: no password",
+        ),
+        ("Missing sudo password", "Missing sudo password"),
+        ("ssh:", "ssh:"),
+    ],
+)
+def test_the_cause_has_neither_ansibles_frame_nor_the_host(problem: str, cause: str) -> None:
+    assert causes.cause(problem) == cause
+
+
+def test_equal_causes_are_one_with_the_hosts_folded_and_most_hosts_first() -> None:
+    problems = [("r01t03", "timed out"), *((f"r01t{n:02}", f"root@r01t{n:02}: denied") for n in (2, 1))]
+    assert causes.grouped(problems) == ["2 trays (r01t[01-02]): denied", "1 tray (r01t03): timed out"]
+
+
+def test_the_causes_of_hostile_hosts_are_bounded() -> None:
+    found = causes.grouped((f"t{n}", f"{n} " + "x" * 1000) for n in range(10368))
+    assert len(found) == causes.MAX_CAUSES + 1
+    assert found[-1] == "10362 trays with other causes"
+    assert all(len(text) < causes.MAX_LENGTH + 40 for text in found)
