@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decides each phase of an IMEX change on the controller, once per clique, and runs imex_domain_phase on the trays."""
+"""Decides each phase of an IMEX change on the controller, clique by clique, and runs imex_domain_phase on the trays."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import rows as imex_rows
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store as imex_run_store
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import variables as role_variables
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import shown
 
@@ -32,7 +33,9 @@ PENDING_PHASES = ("preview", "evaluate")
 # Strategies under which a task begins when all hosts have ended the one before, which the phases rely on.
 BARRIERS = ("linear", "debug", "ansible.builtin.linear", "ansible.builtin.debug")
 # Options that the tray has no use for.
-_CONTROLLER_OPTIONS = ("phase", "fabric_file", "tray", "allow_outdated", "tls_files", "extra_changes")
+_CONTROLLER_OPTIONS = (
+    *("phase", "fabric_file", "tray", "allow_outdated", "tls_files", "await_certificates", "extra_changes"),
+)
 # Seconds to connect, to copy the module, to read the tray and to write its files.
 _REST = 300.0
 
@@ -40,6 +43,11 @@ _REST = 300.0
 class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> Result:
         variables = task_vars
+        if self._task.args.get("phase") == "inspect":
+            # First, since the modules do not know all variables of the role, nor their names.
+            wrong = role_variables.problems(variables, self._templar.template)
+            if wrong:
+                raise AnsibleActionFail(f"Validation of arguments failed: {'; '.join(wrong)}")
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         self.options: dict[str, Any] = options
         phase, owner = options["phase"], options["owner"]
@@ -55,6 +63,13 @@ class ActionModule(GuardedAction):
         hosts = variables.get("ansible_play_hosts_all") or [self.tray]
         self.hosts = set(imex_clique.batch(hosts, play.serial or [], variables["inventory_hostname"]))
         self.variables = variables
+        if phase == "settle":
+            return _unchanged(settled_hosts=self._settled())
+        if phase == "inspect":
+            # Of an earlier run of the role in this play.
+            imex_run_store.delete_rows(self.folder, self.play, CHANGE_PHASES, self.tray)
+            if options["await_certificates"]:
+                return _unchanged()
         if self._task.check_mode and options["fabric_file"] and owner in domain.SERVICE_OWNERS:
             path = self._loader.path_dwim(options["fabric_file"])
             if not os.path.exists(path):
@@ -95,7 +110,6 @@ class ActionModule(GuardedAction):
     # --- The phases of a change.
 
     def _inspect(self) -> Result:
-        imex_run_store.delete_rows(self.folder, self.play, CHANGE_PHASES, self.tray)
         self._plan_inspection()
         return self._run_on_tray("inspect", "inspect")
 
@@ -106,6 +120,31 @@ class ActionModule(GuardedAction):
             self.plan.update(outside=outside, slurm_nodes=list(clique.slurm_nodes))
         else:
             self.plan["slurm_nodes"] = [str(self.variables.get("nvlink_slurm_node") or self.tray)]
+
+    def _settled(self) -> str:
+        """The hosts whose clique is as desired and up, each between commas.
+
+        Each clique is decided by its members' rows alone. A text, since the condition of each tray searches it, and
+        Ansible templates all entries of a list for that.
+        """
+        hosts: list[str] = []
+        seen: set[str] = set()
+        for tray in imex_run_store.trays(self.folder, self.play, "inspect"):
+            if tray in seen:
+                continue
+            rows = self._rows("inspect", [tray])
+            path = rows[tray].get("fabric_file") if tray in rows else None
+            if path:
+                # A fabric file that changed since is reported by the next phase of each tray.
+                with contextlib.suppress(NvlinkError):
+                    clique = imex_run_store.clique_of(self.folder, path, tray)
+                    if clique:
+                        seen.update(clique.trays)
+                        rows = self._rows("inspect", clique.trays)
+                        hosts += _settled_hosts(clique, rows, path)
+            elif tray in rows and _is_settled_alone(rows[tray]):
+                hosts.append(rows[tray]["host"])
+        return f",{','.join(sorted(hosts))},"
 
     def _write_without_list(self) -> Result:
         own = self._rows("inspect", [self.tray]).get(self.tray, {})
@@ -267,6 +306,10 @@ class ActionModule(GuardedAction):
             result.update(failed=True, msg=message)
         row.update(failed=bool(result.get("failed")), msg=str(result.get("msg", "")))
         row.update({name: self.plan[name] for name in ("outdated", "generation") if name in self.plan})
+        if phase == "inspect":
+            # Of the controller, for `settle`.
+            path = self._loader.path_dwim(self.options["fabric_file"]) if self.clique else None
+            row.update(host=self.variables["inventory_hostname"], owner=self.options["owner"], fabric_file=path)
         self._store(store_as, row)
         return result
 
@@ -338,6 +381,21 @@ def _unchanged(**more: Any) -> Result:
 
 def _as_warnings(findings: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{entry['code']}: {entry['message']}" for entry in findings]
+
+
+def _settled_hosts(clique: Clique, rows: Mapping[str, Mapping[str, Any]], path: str) -> list[str]:
+    """The hosts of a clique that is as desired and up, as its members see it by this fabric file."""
+    if any(row.get("fabric_file") != path for row in rows.values()):
+        return []
+    sha256 = files.digest(files.render_nodes(clique.entries))
+    decision = imex_clique.decide(clique, sha256, rows, clique.trays, ())
+    settled = decision.blocked is None and imex_clique.is_settled(clique, rows, decision)
+    return [str(rows[tray]["host"]) for tray in clique.trays] if settled else []
+
+
+def _is_settled_alone(row: Mapping[str, Any]) -> bool:
+    """Whether a tray whose owner needs no node list is as desired; IMEX per job has a module of its own."""
+    return not row.get("failed") and row.get("owner") != domain.JOB and not row.get("pending", True)
 
 
 def _reporting_host(clique: Clique, rows: dict[str, dict[str, Any]]) -> str | None:

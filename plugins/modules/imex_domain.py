@@ -40,6 +40,8 @@ options:
     description:
       - V(inspect) changes nothing. It finds the package of the driver's version, the changes to make, other owners of
         IMEX and running jobs.
+      - V(settle) runs on the controller only, once for all trays, and returns RV(settled_hosts) from the
+        results of V(inspect). It reads no other option, so that no variable of a tray decides.
       - V(stop_and_write) decides for the clique from the results of V(inspect) on all its trays, stops daemons where
         that is needed and writes every file. Nothing starts.
       - V(start) compares the hash of the node list with that of the fabric file's list, and starts the daemon.
@@ -49,7 +51,7 @@ options:
         collects what V(inspect) does, but does not fail and ignores running jobs. V(evaluate) runs on the controller
         only and returns RV(pending).
     type: str
-    choices: [inspect, stop_and_write, start, wait, verdict, preview, evaluate]
+    choices: [inspect, settle, stop_and_write, start, wait, verdict, preview, evaluate]
     required: true
   owner:
     description:
@@ -147,6 +149,11 @@ options:
     type: list
     elements: path
     default: []
+  await_certificates:
+    description: Whether the certificates of O(tls_files) are made after this task. O(phase=inspect) then does not read
+      the tray, and is to be repeated without this option.
+    type: bool
+    default: false
   timeout:
     description: Seconds for one call to C(nvidia-imex-ctl), from 1 to 600.
     type: float
@@ -218,6 +225,14 @@ job_left:
   returned: with O(phase=inspect), if it has
   type: bool
   sample: true
+settled_hosts:
+  description:
+    - The hosts for which no further phase has anything to do, because their whole clique is as desired and up, or
+      because their owner needs no node list and they are as desired. Each stands between two commas.
+    - A text, since each host searches it for its own name.
+  returned: with O(phase=settle)
+  type: str
+  sample: ',r01t01,r01t02,'
 settled:
   description: Whether the whole clique is as desired and up, so that no further phase has anything to do.
   returned: with O(phase=stop_and_write), if it is
@@ -283,7 +298,7 @@ _NAMES: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "phase": {
         "type": "str",
-        "choices": ["inspect", "stop_and_write", "start", "wait", "verdict", "preview", "evaluate"],
+        "choices": ["inspect", "settle", "stop_and_write", "start", "wait", "verdict", "preview", "evaluate"],
         "required": True,
     },
     "owner": {
@@ -316,6 +331,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "boot_unconfirmed": {"type": "str", "choices": ["stay_off", "start"], "default": "stay_off"},
     "allow_jobs": {"type": "bool", "default": False},
     "job_files": {"type": "list", "elements": "path", "default": []},
+    "await_certificates": {"type": "bool", "default": False},
     "timeout": {"type": "float", "default": 10},
     "ready_wait": {"type": "float", "default": 60},
     "start_wait": {"type": "float", "default": 15},

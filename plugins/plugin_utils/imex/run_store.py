@@ -17,12 +17,14 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file, storage
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex.clique import Clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.render import imex as rendering
+
+_SUFFIX = ".json"
 
 
 def clique_of(folder: str, path: str, tray: str) -> Clique | None:
@@ -104,6 +106,17 @@ def read_rows(folder: str, play: str, phase: str, trays: Iterable[str]) -> dict[
     return found
 
 
+def trays(folder: str, play: str, phase: str) -> list[str]:
+    """The trays that have a result in a phase, sorted."""
+    directory = os.path.join(folder, "nvlink-imex", f"play-{quote(play, safe='')}", phase)
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    # atomic.write makes its temporary files beside the others.
+    return sorted(unquote(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
+
+
 def delete_rows(folder: str, play: str, phases: Iterable[str], tray: str) -> None:
     """Delete the results of a tray from an earlier run of the role in the same play."""
     for phase in phases:
@@ -113,7 +126,7 @@ def delete_rows(folder: str, play: str, phases: Iterable[str], tray: str) -> Non
 
 
 def _file(name: str) -> str:
-    return f"{quote(name, safe='')}.json"
+    return f"{quote(name, safe='')}{_SUFFIX}"
 
 
 def _write(path: str, data: Any) -> None:

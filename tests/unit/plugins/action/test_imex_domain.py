@@ -70,7 +70,7 @@ def run(fabric: str) -> Any:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"phase": "begin"}, "value of phase must be one of: inspect, stop_and_write.*got: begin"),
+        ({"phase": "begin"}, "value of phase must be one of: inspect, settle, stop_and_write.*got: begin"),
         ({"phase": "inspect", "owner": "me"}, "value of owner must be one of: domain, job.*got: me"),
         ({"phase": "inspect", "channels": ["one"]}, "channels"),
         ({"phase": "inspect", "nodes": ["198.51.100.1"]}, "Unsupported parameters.*nodes"),
@@ -123,7 +123,7 @@ def test_a_tray_without_a_difference_is_visited_once(run: Any, fabric: str) -> N
         assert [run(tray, phase=phase) for tray in TRAYS] == [UNCHANGED, UNCHANGED]
 
 
-def steady(run: Any, fabric: str, **more: Any) -> None:
+def steady(run: Any, fabric: str, of_controller: Callable[[str], dict[str, Any]] = lambda _: {}, **more: Any) -> None:
     """Rows of `inspect` of a clique that is as desired and up; ``more``: of the last member."""
     clique = imex_run_store.clique_of(str(constants.DEFAULT_LOCAL_TMP), fabric, "r01t01")
     assert clique is not None
@@ -139,6 +139,7 @@ def steady(run: Any, fabric: str, **more: Any) -> None:
             "approved": True,
             "facts": observed,
         }
+        row.update(of_controller(tray))
         inspected(run, tray, **(row | more if tray == TRAYS[-1] else row))
 
 
@@ -161,6 +162,67 @@ def test_a_clique_that_is_as_desired_and_up_needs_no_other_phase(run: Any, fabri
 def test_one_member_that_is_not_ready_keeps_the_phases_for_all(run: Any, fabric: str, other: dict[str, Any]) -> None:
     steady(run, fabric, **other)
     assert "settled" not in run("r01t01", phase="stop_and_write")
+
+
+def settle(run: Any) -> str:
+    return str(run("elsewhere", phase="settle", owner="none", fabric_file=None)["settled_hosts"])
+
+
+def of_controller(fabric: str, tray: str) -> dict[str, Any]:
+    return {"host": f"host-{tray}", "owner": "domain", "fabric_file": fabric}
+
+
+def test_all_hosts_of_a_clique_that_is_as_desired_and_up_are_settled(run: Any, fabric: str) -> None:
+    assert settle(run) == ",,"
+    steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
+    assert settle(run) == ",host-r01t01,host-r01t02,"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"running": False},
+        {"approved": False},
+        {"pending": ["change config.cfg"]},
+        {"facts": None},
+        {"failed": True, "msg": "two owners"},
+        {"fabric_file": "/another.json"},
+        {"record": None},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_one_member_that_is_not_ready_settles_none(run: Any, fabric: str, other: dict[str, Any]) -> None:
+    steady(run, fabric, of_controller=functools.partial(of_controller, fabric), **other)
+    assert settle(run) == ",,"
+
+
+def test_a_member_that_was_not_reached_settles_none(run: Any, fabric: str) -> None:
+    steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
+    imex_run_store.delete_rows(str(constants.DEFAULT_LOCAL_TMP), run.play, ["inspect"], TRAYS[-1])
+    assert settle(run) == ",,"
+
+
+@pytest.mark.parametrize(
+    ("row", "settled"),
+    [
+        ({"owner": "none", "pending": []}, ",host-r01t02,"),
+        ({"owner": "driver_managed", "pending": ["mask nvidia-imex.service"]}, ",,"),
+        ({"owner": "none", "pending": [], "failed": True}, ",,"),
+        ({"owner": "job", "pending": []}, ",,"),
+    ],
+)
+def test_a_tray_without_a_node_list_is_settled_alone(run: Any, row: dict[str, Any], settled: str) -> None:
+    inspected(run, "r01t01", host="host-r01t01", owner="none", fabric_file=None, pending=["stop nvidia-imex.service"])
+    inspected(run, "r01t02", host="host-r01t02", fabric_file=None, **row)
+    assert settle(run) == settled
+
+
+def test_a_tray_whose_certificate_is_to_be_made_is_not_read(run: Any, fabric: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: pytest.fail("was read"))
+    steady(run, fabric, of_controller=functools.partial(of_controller, fabric))
+    assert run("r01t01", phase="inspect", await_certificates=True) == UNCHANGED
+    # Its row is of an earlier run.
+    assert settle(run) == ",,"
 
 
 def test_a_tray_with_files_of_imex_per_job_is_inspected_after_their_removal(run: Any, monkeypatch: Any) -> None:
