@@ -18,7 +18,7 @@ from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import Nvl
 from ansible_collections.rackscale.nvlink.plugins.modules.run_check import ARGUMENT_SPEC
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import Fabric
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trust
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import run_variables, site_variables, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import targets
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.targets import Run
@@ -36,11 +36,17 @@ class ActionModule(GuardedAction):
     def act(self, task_vars: dict[str, Any]) -> dict[str, Any]:
         _validation, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         result: dict[str, Any] = {"changed": False, "changes": [], "findings": []}
+        # Before the variables that must be set: a misspelled name is why one is not.
+        playbook = Path(self._task.get_path().rpartition(":")[0]).stem
+        errors, result["warnings"] = run_variables.check(self._loader, task_vars, playbook)
+        if errors:
+            return {**result, "failed": True, "msg": site_variables.joined(errors)}
         playbooks = targets.own_playbooks(context.CLIARGS.get("args") or (), PLAYBOOKS)
         tags = {f"--{which}": _words(task_vars.get(f"ansible_{name}_tags")) for which, name in _TAG_OPTIONS}
         wrong = list(targets.wrong_tags(playbooks, tags))
         if wrong and playbooks is None:
-            result["warnings"], wrong = [f"{sentence}." for sentence in wrong], []
+            result["warnings"] += [f"{sentence}." for sentence in wrong]
+            wrong = []
         try:
             problem = next(filter(None, itertools.chain(wrong, self._problems(options, task_vars))), "")
         except NvlinkError as error:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The names of all variables of roles and playbooks; written by `make reference`."""
+"""The names of all variables of roles, playbooks and inventory; written by `make reference`."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ VARIABLES = frozenset(
         "benchmark_programs",
         "benchmark_result",
         "benchmark_timeout",
+        "demo_dir",
         "demo_drawn",
         "demo_found",
         "demo_paths",
@@ -265,6 +266,27 @@ VARIABLES = frozenset(
         "k8s_topology_strict",
         "k8s_topology_topograph",
         "k8s_topology_trays",
+        "nvlink_block",
+        "nvlink_clique",
+        "nvlink_clique_id",
+        "nvlink_clique_name",
+        "nvlink_cluster_uuid",
+        "nvlink_degraded",
+        "nvlink_domain_name",
+        "nvlink_fabric_file",
+        "nvlink_fabric_state_dir",
+        "nvlink_gpu_count",
+        "nvlink_health",
+        "nvlink_imex_address",
+        "nvlink_kubernetes_cluster",
+        "nvlink_kubernetes_node",
+        "nvlink_slurm_cluster",
+        "nvlink_slurm_node",
+        "nvlink_stale",
+        "nvlink_state",
+        "nvlink_tray_index",
+        "nvlink_unhealthy",
+        "nvlink_unplaced",
         "rehearsal_file",
         "render_dir",
         "report_answer",
@@ -275,6 +297,7 @@ VARIABLES = frozenset(
         "resume_changed",
         "resume_drain_clique",
         "resume_trays",
+        "rollout_canary",
         "rollout_current_driver",
         "rollout_disagreements",
         "rollout_drain_wait",
@@ -303,8 +326,10 @@ VARIABLES = frozenset(
         "rollout_presets",
         "rollout_progress_file",
         "rollout_queries_imex",
+        "rollout_racks",
         "rollout_reason",
         "rollout_recorded",
+        "rollout_resume",
         "rollout_resumed",
         "rollout_selected",
         "rollout_settings",

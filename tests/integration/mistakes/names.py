@@ -43,7 +43,7 @@ MISTAKES = [
     Mistake("rackscale.nvlink.drain -e drain_trays=r01t[01", "drain_trays: The hostlist 'r01t[01' has a bracket"),
     Mistake(
         "rackscale.nvlink.drain -e drain_trays=r01t01 -e drain_wait=abc",
-        "drain_wait: 'abc' is not a number of seconds; write it as digits.",
+        "drain_wait (-e) is 'abc', write a number.",
     ),
     Mistake("rackscale.nvlink.drain -e drain_trays=r01t01", NO_CONTROLLER, prepare=_no_controller),
     Mistake(

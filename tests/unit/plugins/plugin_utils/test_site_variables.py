@@ -1,0 +1,161 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Misspelled names and wrong values are found, and names of other people's variables pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import site_variables
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.site_variables import EVERY_SPECIFICATION
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("imex_onwer", "imex_owner"),
+        ("imexowner", "imex_owner"),
+        ("fabric_moved_prcent", "fabric_moved_percent"),
+        ("drain_tray", "drain_trays"),
+        ("render_dri", "render_dir"),
+        ("sites_accept", "site_accept"),
+        ("slurm_teirs", "slurm_tiers"),
+        ("fabric_colour", ""),
+        ("nvlink_colour", ""),
+        ("slurm_topology_of_mine", ""),
+    ],
+)
+def test_a_name_that_nothing_reads_is_found(name: str, meant: str) -> None:
+    assert site_variables.unknown([name]) == {name: meant}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("site_name", "slurm_version", "report_title", "render_engine", "verify_ssl", "edit_mode", "drain_time"),
+        *("resume_after", "spares_shelf", "ansible_user", "_private", "awx_job_id", "tower_user_name", "kube_version"),
+        *("x", "dir", "host", "imex", "ntp_servers"),
+        # Known: an option, a registered variable, one of the inventory plugin, a fact of a module.
+        *("imex_owner", "fabric_targets", "nvlink_clique_name", "nvlink_fabric", "demo_dir", "site_idle"),
+    ],
+)
+def test_a_name_of_someone_else_or_a_known_one_passes(name: str) -> None:
+    assert site_variables.unknown([name]) == {}
+
+
+def test_every_variable_that_a_person_sets_is_known() -> None:
+    assert site_variables.unknown(EVERY_SPECIFICATION) == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "distance"),
+    [
+        ("abc", "abc", 0),
+        ("abc", "acb", 1),
+        ("abc", "ab", 1),
+        ("abc", "abcde", 2),
+        ("abcd", "badc", 2),
+        ("abc", "xyz", 3),
+    ],
+)
+def test_edits(one: str, other: str, distance: int) -> None:
+    assert site_variables.edits(one, other) == distance
+
+
+@given(st.text("ab_", max_size=7), st.text("ab_", max_size=7))
+def test_edits_are_the_same_in_both_directions(one: str, other: str) -> None:
+    assert site_variables.edits(one, other) == site_variables.edits(other, one)
+    assert (site_variables.edits(one, other) == 0) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("fabric_moved_percent", "abc", "fabric_moved_percent (-e) is 'abc', write a number."),
+        ("imex_server_port", "5e4x", "imex_server_port (-e) is '5e4x', write an integer."),
+        ("imex_server_port", [1], "imex_server_port (-e) is [1], write an integer."),
+        ("imex_allow_jobs", "maybe", "imex_allow_jobs (-e) is 'maybe', write true or false."),
+        ("imex_channels", [0, "x"], "imex_channels[1] (-e) is 'x', write an integer."),
+        ("imex_config_extra", "x", "imex_config_extra (-e) is 'x', write a dictionary."),
+        ("render_dir", ["/x"], "render_dir (-e) is a list, write a text."),
+        ("slurm_topology_format", "yml", "slurm_topology_format (-e) is 'yml'; did you mean yaml?"),
+        ("site_accept", "yes", "site_accept (-e) is 'yes'; use one of gates, review."),
+        ("site_phases", ["slrum"], "site_phases[0] (-e) is 'slrum'; did you mean slurm?"),
+        ("fabric_renderers", "slurm,imx", "fabric_renderers[1] (-e) is 'imx'; did you mean imex?"),
+        (
+            "slurm_tiers",
+            [{"name": "big", "priorty_tier": 1}],
+            "slurm_tiers[0] (-e) has the unknown key 'priorty_tier'; did you mean priority_tier?",
+        ),
+        ("slurm_tiers", [{"all": True}], "slurm_tiers[0] (-e) has no name, add it."),
+        (
+            "slurm_tiers",
+            [{"name": "a", "qos": {"priority": "high"}}],
+            "slurm_tiers[0].qos.priority (-e) is 'high', write an integer.",
+        ),
+        ("slurm_tiers", ["big"], "slurm_tiers[0] (-e) is 'big', write a dictionary."),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(name: str, value: Any, sentence: str) -> None:
+    assert site_variables.wrong_sentences([(name, ("-e", value))], EVERY_SPECIFICATION) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fabric_moved_percent", "12.5"),
+        ("fabric_moved_percent", None),
+        ("fabric_moved_percent", "{{ site_percent }}"),
+        ("imex_server_port", "50000"),
+        ("imex_allow_jobs", "yes"),
+        # YAML's off.
+        ("imex_tls", False),
+        ("imex_tls", "off"),
+        ("imex_allow_outdated", "r01t01,r01t02"),
+        ("fabric_sources", [{"ssh": {"user": "x"}}, "ansible_facts"]),
+        ("slurm_tiers", [{"name": "{{ x }}", "all": "{{ y }}", "qos": {"priority": "5"}}]),
+        ("imex_config_extra", '{"A": "b"}'),
+    ],
+)
+def test_a_right_value_passes(name: str, value: Any) -> None:
+    assert site_variables.wrong_sentences([(name, ("-e", value))], EVERY_SPECIFICATION) == []
+
+
+def test_a_secret_is_not_shown() -> None:
+    spec = {"type": "int"}
+    given = [("a", ("-e", "s3cret")), ("the_password", ("-e", "s3cret"))]
+    sentences = site_variables.wrong_sentences(given, {"a": {**spec, "no_log": True}, "the_password": spec})
+    assert len(sentences) == 2
+    assert "s3cret" not in " ".join(sentences)
+
+
+def test_a_playbook_reads_the_variables_of_its_roles_and_of_what_it_imports() -> None:
+    site, discover = map(site_variables.specifications, ("site", "discover"))
+    assert site["imex_server_port"] == {"type": "int"}
+    assert site["fabric_moved_percent"] == {"type": "float"}
+    assert "imex_server_port" not in discover
+    assert "fabric_file" not in site_variables.specifications("of_a_site")
+
+
+def test_many_sentences_are_counted() -> None:
+    assert site_variables.joined([f"{n}." for n in range(7)]) == "0. 1. 2. 3. 4. There are 2 more of these."
+    assert site_variables.joined(["0.", "1."]) == "0. 1."
+
+
+def test_a_group_of_hosts_is_named_once() -> None:
+    rows = [("imex_server_port", (f"variable of {host}", "abc")) for host in ("r01t01", "r01t02")]
+    assert site_variables.wrong_sentences(rows, EVERY_SPECIFICATION) == [
+        "imex_server_port (variable of r01t01) is 'abc', write an integer."
+    ]
+
+
+def test_a_variable_that_another_one_names_is_known() -> None:
+    trees = [{"name": "a", "kind": "tree", "leaf_variable": "nvlink_leaf_switch"}]
+    values = {"slurm_topology_other_topologies": ("x", trees), "nvlink_leaf_switch": ("x", "s1"), "nvlink_s": ("x", 1)}
+    assert site_variables.unknown_sentences(values) == [
+        "nvlink_s (x) is a variable that nothing reads; correct its name or remove it."
+    ]
