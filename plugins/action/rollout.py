@@ -22,7 +22,7 @@ from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import trus
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import clique as imex_clique
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.imex import run_store
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import progress, summary
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.progress import Unfinished, WaveResult
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import RolloutError, check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.values import nearest, shown
@@ -60,7 +60,7 @@ class ActionModule(GuardedAction):
                 return self._planned(variables.get("groups") or {})
             if self.options["state"] == "reported":
                 self.rollout = progress.check_name(self.options["rollout"] or "")
-                return self._reported()
+                return self._reported(trust.controller_value(variables, "rollout_plan"))
             self.plan = self._plan(variables)
             self.rollout, self.path = self.plan["rollout"], self.plan["fabric_file"]
             self.hosts: list[str] = list(variables.get("ansible_play_hosts_all") or [self.tray])
@@ -199,16 +199,20 @@ class ActionModule(GuardedAction):
             return {"unfinished": unfinished, "warnings": warnings, "msg": warnings[0]}
         return {"unfinished": [], "msg": f"Finished {summarize(cliques)}."}
 
-    def _reported(self) -> Result:
+    def _reported(self, plan: object) -> Result:
         """At the end of the run: fails if a clique is unfinished."""
         record = self._read_record()
         if self._finish(record):
             self._write_record(record)
         unfinished = {name: Unfinished(**row) for name, row in record["cliques"].items()}
+        text = summary.of_rollout(self.rollout, record["finished"], list(unfinished), self._task.check_mode)
+        settings = plan.get("settings") if isinstance(plan, Mapping) else None
+        if settings and {"drain", "resume"} & set(settings["steps"]) and not settings.get("slurm_controller"):
+            text.append("The inventory has no Slurm controller, so Slurm neither drained nor tested a tray.")
         if unfinished:
             message = progress.summary(unfinished, record["progress_file"], self.rollout)
-            return {"failed": self.options["fail"], "unfinished": list(unfinished), "msg": message}
-        return {"unfinished": [], "msg": f"The rollout {self.rollout} is complete."}
+            return {"failed": self.options["fail"], "unfinished": list(unfinished), "text": text, "msg": message}
+        return {"unfinished": [], "text": text, "msg": f"The rollout {self.rollout} is complete."}
 
     # --- Helpers.
 
@@ -221,6 +225,9 @@ class ActionModule(GuardedAction):
         outcome = self._outcome(fabric, wave)
         for name in self._cliques(fabric, wave):
             record["cliques"].pop(name, None)
+        for name, trays in self._cliques(fabric, wave).items():
+            if name not in outcome.unfinished:
+                record["finished"][name] = [tray for tray in trays if tray in record["selected"]]
         for name, clique in outcome.unfinished.items():
             record["cliques"][name] = {"state": clique.state, "trays": dict(clique.trays)}
         failed = [name for name, clique in outcome.unfinished.items() if clique.state == progress.FAILED]
@@ -263,7 +270,7 @@ class ActionModule(GuardedAction):
             return self._empty_record("", "")
 
     def _empty_record(self, path: str, fabric_path: str) -> dict[str, Any]:
-        counts = {"cliques": {}, "unfinished": [], "failed": 0, "canary_failed": False}
+        counts = {"cliques": {}, "unfinished": [], "finished": {}, "failed": 0, "canary_failed": False}
         wave = {"wave": [], "is_canary": False, "selected": []}
         return {**counts, **wave, "progress_file": path, "fabric_file": fabric_path}
 

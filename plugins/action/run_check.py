@@ -90,6 +90,8 @@ class ActionModule(GuardedAction):
             yield targets.wrong_number(name, value(name), whole=False)
         for name in options["numbers"]:
             yield targets.wrong_number(name, value(name), whole=True)
+        for name in options["renames"]:
+            yield targets.wrong_pairs(name, value(name))
         for name in options["patterns"]:
             yield targets.wrong_pattern(run, name, value(name), in_run=True)
         for name in options["inventory_patterns"]:

@@ -62,6 +62,9 @@ class ActionModule(GuardedAction):
     def _blocks(self, arguments: dict[str, Any]) -> tuple[dict[str, Mapping[str, str]], dict[str, str]]:
         """Block -> node -> tray, and block -> clique; their options are taken out of ``arguments``."""
         path, cliques = arguments.pop("fabric_file", None), arguments.pop("cliques", None) or []
+        if isinstance(cliques, str):
+            # As Ansible converts a text to a list.
+            cliques = [name.strip() for name in cliques.split(",")]
         cluster, blocks = arguments.pop("cluster", None), arguments.pop("blocks", None)
         if (path is None) == (blocks is None):
             raise AnsibleActionFail("slurm_benchmark needs either fabric_file or blocks: name the fabric file.")
@@ -81,6 +84,9 @@ class ActionModule(GuardedAction):
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
         views = [view for view in fabric.blocks(name) if view.trays and (not cliques or view.clique in cliques)]
+        if not views:
+            where = f"clique {summarize(cliques)}" if cliques else "the fabric file"
+            raise AnsibleActionFail(f"{path}: no block of {where} has a tray, so there is nothing to benchmark.")
         trays: dict[str, Mapping[str, str]] = {
             view.name: {fabric.trays[tray]["slurm_node"]: tray for tray in view.trays} for view in views
         }

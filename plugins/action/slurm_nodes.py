@@ -16,6 +16,7 @@ from ansible_collections.rackscale.nvlink.plugins.modules.slurm_nodes import ARG
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric import fabric_file
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard import schemas, trust
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.guard.tray_action import GuardedAction
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import summary
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout.waves import check_controller
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.slurm import clusters
 
@@ -42,7 +43,10 @@ class ActionModule(GuardedAction):
                     f"slurm_nodes, option fabric_file: {path!r} is not a path, name the fabric file."
                 )
             arguments["blocks"] = self._blocks(path, arguments.pop("cluster", None))
-        return self.run_module("rackscale.nvlink.slurm_nodes", arguments, task_vars, SCHEMA, _end(arguments))
+        result = self.run_module("rackscale.nvlink.slurm_nodes", arguments, task_vars, SCHEMA, _end(arguments))
+        if not result.get("failed"):
+            result["text"] = summary.of_nodes(arguments, result, self._task.check_mode)
+        return result
 
     def _trays(self, task_vars: Mapping[str, Any]) -> set[str]:
         """The trays of the inventory, and of the fabric file where localhost names one."""

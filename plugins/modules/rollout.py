@@ -203,6 +203,12 @@ unfinished:
   type: list
   elements: str
   sample: []
+text:
+  description: The result of the rollout as lines of text, one for all cliques and one for each that has changed.
+  returned: with O(state=reported)
+  type: list
+  elements: str
+  sample: ["Rollout imex: 1 clique finished, the steps ran on 1 of them.", "r01: 2 trays: r01t[01-02]"]
 """
 
 from typing import Any

@@ -66,6 +66,11 @@ options:
     type: list
     elements: str
     default: []
+  renames:
+    description: Pairs OLD:NEW, separated by commas.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - rackscale.nvlink.attributes
   - rackscale.nvlink.attributes.action
@@ -120,6 +125,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "placed": _NAMES,
     "numbers": _NAMES,
     "seconds": _NAMES,
+    "renames": _NAMES,
 }
 
 

@@ -182,6 +182,12 @@ failed_tests:
   returned: success
   type: dict
   sample: {r01t06: its test nvidia-smi failed (it ended with 9)}
+text:
+  description: The result as lines of text, one for all nodes and one for each change.
+  returned: success
+  type: list
+  elements: str
+  sample: ["1 tray is drained: r01t04.", "r01t04: drained (nvlink: replaced)"]
 """
 
 from dataclasses import asdict

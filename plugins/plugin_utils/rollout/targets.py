@@ -183,6 +183,19 @@ def wrong_number(name: str, value: object, whole: bool) -> str:
     return f"{name}: {shown(value)} is not {what}; write it as digits"
 
 
+def wrong_pairs(name: str, value: object) -> str:
+    """One sentence about the first of the pairs OLD:NEW that is none, or that names a tray again; empty if all are."""
+    names: set[str] = set()
+    for pair in filter(None, map(str.strip, _text(value or "").split(","))):
+        old, colon, new = pair.partition(":")
+        if not (old and colon and new) or ":" in new:
+            return f"{name}: {shown(pair)} is not OLD:NEW; write such as {name}=r01t03:tray3"
+        if old in names:
+            return f"{name}: {shown(old)} is renamed twice; name it once"
+        names.add(old)
+    return ""
+
+
 def _is_decimal(text: str) -> bool:
     before, _dot, after = text.partition(".")
     return (before + after).isdecimal()

@@ -50,6 +50,8 @@ def test_the_blocks_of_the_named_cliques_are_benchmarked(
     assert result["text"][0] == "1 block was benchmarked: r02."
     checked = run_action(ActionModule, fabric_file=fabric, check=True)
     assert checked["text"][0] == "2 blocks would be benchmarked: r01, r02."
+    # As -e benchmark_cliques=r02 gives it.
+    assert run_action(ActionModule, fabric_file=fabric, cliques="r02")["text"][0] == "1 block was benchmarked: r02."
 
 
 def test_blocks_need_no_fabric_file(run_action: Any, received: dict[str, Any]) -> None:
@@ -66,6 +68,7 @@ def test_blocks_need_no_fabric_file(run_action: Any, received: dict[str, Any]) -
         ({"fabric_file": "f.json", "blocks": []}, "needs either fabric_file or blocks"),
         ({"fabric_file": ["f.json"]}, "option fabric_file: .* is not a path"),
         ({"fabric_file": "FILE", "cliques": ["r03"]}, "has no clique 'r03'; did you mean r0"),
+        ({"fabric_file": "FILE", "cliques": "r03,r01"}, "has no clique 'r03'; did you mean r0"),
         ({"fabric_file": "FILE", "cluster": "alpha"}, "has no Slurm clusters; leave the option cluster out"),
         ({"blocks": ["r01"]}, "option blocks: is not a list of blocks"),
         ({"blocks": [], "channel_isolation": "mine"}, "option channel_isolation: 'mine' is none of own, any, none"),

@@ -218,6 +218,23 @@ def test_numbers(value: object, whole: bool, is_number: bool) -> None:
     assert (targets.wrong_number("drain_wait", value, whole) == "") is is_number
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ""),
+        ("r01t03:tray3, r01t04:tray4", ""),
+        ("r01t03", "edit_rename: 'r01t03' is not OLD:NEW; write such as edit_rename=r01t03:tray3"),
+        ("r01t03:", "edit_rename: 'r01t03:' is not OLD:NEW"),
+        ("a:b:c", "edit_rename: 'a:b:c' is not OLD:NEW"),
+        ("a:b,a:c", "edit_rename: 'a' is renamed twice; name it once"),
+    ],
+)
+def test_pairs(value: object, expected: str) -> None:
+    found = targets.wrong_pairs("edit_rename", value)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
 def test_a_variable_that_is_not_set() -> None:
     assert targets.wrong_value("rollout_name", None) == "rollout_name: is not set; add -e rollout_name=imex"
     assert targets.wrong_value("rollout_name", "imex") == ""

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a run has done: one line for all, and one for each thing that changed. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count, summarize
+
+
+def of_nodes(arguments: Mapping[str, Any], result: Mapping[str, Any], check: bool) -> list[str]:
+    """The result of slurm_nodes. arguments: those of the module."""
+    state, changes = str(arguments.get("state")), list(result.get("changes") or ())
+    if state == "drained":
+        return _drained(arguments, result, changes, check)
+    would = "would be " if check else ""
+    if state == "resumed":
+        return [f"{count(len(changes), 'tray')} {would}resumed.", *changes]
+    if state == "adopted":
+        return [f"{count(len(changes), 'tray')} {would}given a new reason.", *changes]
+    changed = f"{count(len(changes), 'reservation')} {would}changed"
+    if state == "spares_absent":
+        return [f"No block has spare trays: {changed}.", *changes]
+    blocks = count(len(arguments.get("blocks") or ()), "block")
+    active = count(int(arguments.get("active") or 0), "tray")
+    return [f"Up to {active} of each of {blocks} run jobs, the others are spares: {changed}.", *changes]
+
+
+def _drained(arguments: Mapping[str, Any], result: Mapping[str, Any], changes: list[str], check: bool) -> list[str]:
+    running: Mapping[str, Sequence[str]] = result.get("running_jobs") or {}
+    unknown = list(result.get("unknown_nodes") or ())
+    others: Mapping[str, str] = result.get("drained_by_others") or {}
+    given = arguments.get("nodes") or ()
+    nodes = [node for node in (given.split(",") if isinstance(given, str) else given) if node not in unknown]
+    would = "would be" if check else "is" if len(nodes) == 1 else "are"
+    first = f"{count(len(nodes), 'tray')} {would} drained{_names(nodes)}"
+    first += f"; jobs still run on {count(len(running), 'tray')}{_names(list(running))}" if running else ""
+    first += f"; slurmctld does not know {summarize(unknown)}" if unknown else ""
+    kept = [f"{node}: was drained before ({reason})" for node, reason in others.items()]
+    jobs = [
+        f"{node}: {'job' if len(ids) == 1 else 'jobs'} {', '.join(ids)} still {'runs' if len(ids) == 1 else 'run'}"
+        for node, ids in running.items()
+    ]
+    return [f"{first}.", *changes, *kept, *jobs]
+
+
+def _names(names: Sequence[str]) -> str:
+    return f": {fold(names)}" if names else ""
+
+
+def of_rollout(
+    rollout: str, finished: Mapping[str, Sequence[str]], unfinished: Sequence[str], check: bool
+) -> list[str]:
+    """The result of a rollout. finished: clique -> its trays on which the steps ran, none where nothing was due."""
+    changed = {name: trays for name, trays in finished.items() if trays}
+    would = "would be finished" if check else "finished"
+    first = f"Rollout {rollout}: {count(len(finished), 'clique')} {would}, the steps ran on {len(changed)} of them"
+    first += f"; {count(len(unfinished), 'clique')} unfinished: {summarize(unfinished)}" if unfinished else ""
+    return [f"{first}.", *(f"{name}: {count(len(trays), 'tray')}: {fold(trays)}" for name, trays in changed.items())]

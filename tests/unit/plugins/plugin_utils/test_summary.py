@@ -1,0 +1,75 @@
+# Copyright (c) 2026, rackscale.nvlink contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The last lines of a run: what was done in all, and each change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.rollout import summary
+
+NODES = ["r01t01", "r01t02", "r01t03"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "result", "check", "expected"),
+    [
+        (
+            {"state": "drained", "nodes": NODES},
+            {"changes": ["r01t01: drained (nvlink: drain)"], "drained_by_others": {"r01t03": "broken fan"}},
+            False,
+            [
+                "3 trays are drained: r01t[01-03].",
+                "r01t01: drained (nvlink: drain)",
+                "r01t03: was drained before (broken fan)",
+            ],
+        ),
+        (
+            {"state": "drained", "nodes": NODES},
+            {"changes": [], "running_jobs": {"r01t02": ["17", "18"], "r01t03": ["18"]}, "unknown_nodes": ["r01t01"]},
+            False,
+            [
+                "2 trays are drained: r01t[02-03]; jobs still run on 2 trays: r01t[02-03]; slurmctld does not know"
+                " r01t01.",
+                "r01t02: jobs 17, 18 still run",
+                "r01t03: job 18 still runs",
+            ],
+        ),
+        (
+            {"state": "drained", "nodes": "r01t01"},
+            {"changes": ["r01t01: drained (nvlink: drain)"]},
+            True,
+            ["1 tray would be drained: r01t01.", "r01t01: drained (nvlink: drain)"],
+        ),
+        ({"state": "drained", "nodes": []}, {}, False, ["0 trays are drained."]),
+        ({"state": "resumed"}, {"changes": ["r01t01: resumed"]}, False, ["1 tray resumed.", "r01t01: resumed"]),
+        ({"state": "adopted"}, {"changes": []}, True, ["0 trays would be given a new reason."]),
+        (
+            {"state": "spares_present", "active": "16", "blocks": [{}, {}]},
+            {"changes": ["nvlink_spare_r01: r01t18 becomes a spare"]},
+            False,
+            [
+                "Up to 16 trays of each of 2 blocks run jobs, the others are spares: 1 reservation changed.",
+                "nvlink_spare_r01: r01t18 becomes a spare",
+            ],
+        ),
+        ({"state": "spares_absent"}, {}, True, ["No block has spare trays: 0 reservations would be changed."]),
+    ],
+)
+def test_the_result_of_slurm_nodes(
+    arguments: dict[str, Any], result: dict[str, Any], check: bool, expected: list[str]
+) -> None:
+    assert summary.of_nodes(arguments, result, check) == expected
+
+
+def test_the_result_of_a_rollout() -> None:
+    finished = {"r01": ["r01t01", "r01t02"], "r02": []}
+    assert summary.of_rollout("imex", finished, [], False) == [
+        "Rollout imex: 2 cliques finished, the steps ran on 1 of them.",
+        "r01: 2 trays: r01t[01-02]",
+    ]
+    assert summary.of_rollout("imex", {}, ["r03"], True) == [
+        "Rollout imex: 0 cliques would be finished, the steps ran on 0 of them; 1 clique unfinished: r03."
+    ]
