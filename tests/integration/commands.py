@@ -21,6 +21,8 @@ STRICT = {
     # A value that a tray sent must never be rendered as a template.
     "_ANSIBLE_TEMPLAR_UNTRUSTED_TEMPLATE_BEHAVIOR": "error",
 }
+# In place of the user's own ansible.cfg: how often a waiting Ansible looks for results, and nothing else.
+CONFIG = Path(__file__).with_name("ansible.cfg")
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -39,7 +41,7 @@ def ansible(
     entry = program.removeprefix("ansible-") if program != "ansible" else "adhoc"
     done = subprocess.run(
         [sys.executable, "-m", "ansible", entry, *map(str, arguments)],
-        env=environment(**more),
+        env=environment(**{"ANSIBLE_CONFIG": str(CONFIG), **more}),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
