@@ -112,7 +112,7 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self._end_task()
-        self._task = task.get_name().strip()
+        self._task = _short(task.get_name())
         if self._is_due():
             self._print(f"  {self._play}: {self._task}", C.COLOR_VERBOSE)
 
@@ -144,9 +144,11 @@ class CallbackModule(CallbackBase):
 
     def v2_on_file_diff(self, result: Any) -> None:
         rows = result.result["results"] if result.task.loop and "results" in result.result else [result.result]
-        texts = [self._get_diff(row["diff"]) for row in rows if row.get("diff") and row.get("changed")]
-        if text := "".join(texts):
-            self._differences.setdefault(text, []).append(result.host.get_name())
+        for row in rows:
+            if row.get("diff") and row.get("changed"):
+                for entry in row["diff"] if isinstance(row["diff"], list) else [row["diff"]]:
+                    if text := self._get_diff(entry).strip("\n"):
+                        self._differences.setdefault(text, []).append(result.host.get_name())
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
         if self._display.verbosity:
@@ -204,8 +206,12 @@ class CallbackModule(CallbackBase):
 
     def _end_task(self, is_last: bool = False) -> None:
         """Print the messages of the task once all hosts have finished it."""
+        texts_of: dict[str, list[str]] = {}
         for text, hosts in self._differences.items():
-            self._print(f"  {self._task}: {hostlist.fold(natural_sorted(hosts))}\n{text}")
+            texts_of.setdefault(hostlist.fold(natural_sorted(set(hosts))), []).append(text)
+        for names, texts in texts_of.items():
+            lines = "\n".join(texts).splitlines()
+            self._print("\n".join([f"  {self._task}: {names}", *(f"    {line}".rstrip() for line in lines)]))
         errors = [f"{self._task}: {cause}" for cause in self._messages.errors()]
         is_held = is_last and len(errors) == 1 and not self._causes
         self._causes += errors
@@ -232,6 +238,14 @@ class CallbackModule(CallbackBase):
             row = line._replace(text=f"{self._play}: {line.text} ({seconds:.1f} s)")
             self._print(str(row), _COLOURS[line.outcome])
         self._phase = None
+
+
+def _short(name: str) -> str:
+    """``rackscale.nvlink.imex : Inspect every tray`` without the name of the collection; the validation of a role's
+    arguments has a name as long as a sentence."""
+    role, _, task = name.strip().rpartition(" : ")
+    task = "Validate the variables" if role and task.startswith("Validating arguments against arg spec") else task
+    return ": ".join(part for part in (role.removeprefix(_COLLECTION), task) if part)
 
 
 def _printed(result: Any) -> list[str]:

@@ -219,7 +219,7 @@ CATALOGUE: dict[str, Entry] = {
     "imex_package_pending": Entry(
         WARNING,
         "another version of nvidia-imex is installed than runs",
-        "restart IMEX of the clique with the playbook imex",
+        "stop nvidia-imex on the whole clique while no job runs there, then start it with the playbook imex",
     ),
     "slurmd_newer": Entry(ERROR, "slurmd of a tray is of a newer release than slurmctld", "upgrade slurmctld first"),
     "slurm_unreachable": Entry(
@@ -251,7 +251,9 @@ CATALOGUE: dict[str, Entry] = {
         WARNING, "the IMEX daemon of a ComputeDomain is not ready on a node", "check the log of its pod on that node"
     ),
     "dra_gpus_differ": Entry(
-        ERROR, "the DRA driver publishes fewer GPUs than the fabric file has", "check the plugin's log on that node"
+        ERROR,
+        "the DRA driver publishes fewer GPUs than the fabric file has",
+        "restart the plugin on that node and check its log",
     ),
     # Benchmark jobs of a block: plugin_utils/verify/benchmarks.py.
     "benchmark_blocked": Entry(WARNING, "Slurm does not allocate a block for its benchmark", "wait for the jobs on it"),
@@ -352,7 +354,9 @@ CATALOGUE: dict[str, Entry] = {
         WARNING, "trays that the site declares are not in the fabric file", "discover them, or correct expected"
     ),
     "gpu_missing": Entry(
-        WARNING, "an attached tray reports fewer GPUs than when it was placed", "reset or replace the missing GPU"
+        WARNING,
+        "an attached tray reports fewer GPUs than when it was placed",
+        "reboot the tray; replace the GPU if it stays away",
     ),
     "illegal_tray_name": Entry(
         ERROR, "a tray's inventory name is not valid in a Slurm hostlist", "rename it in the inventory"
@@ -427,7 +431,9 @@ CATALOGUE: dict[str, Entry] = {
         "let the present writer overwrite the label",
     ),
     "k8s_clique_label_missing": Entry(
-        WARNING, "the node of a tray lacks its clique label", "check the log of the label's writer on that node"
+        WARNING,
+        "the node of a tray lacks its clique label",
+        "restart the label's writer on that node and check its log",
     ),
     "k8s_clique_label_stale": Entry(
         ERROR, "the label of a node is a former clique of its GPUs", "restart the label's writer on that node"
@@ -452,8 +458,14 @@ CATALOGUE: dict[str, Entry] = {
     "k8s_flavor_label_missing": Entry(
         WARNING, "nodes lack a label that Kueue's flavor selects", "set k8s_topology_flavor_labels, or label the nodes"
     ),
-    "k8s_node_missing": Entry(WARNING, "a tray has no Kubernetes node", "join it, or set nvlink_kubernetes_node"),
-    "k8s_node_name": Entry(WARNING, "kubernetes_node of a tray is not a valid node name", "set nvlink_kubernetes_node"),
+    "k8s_node_missing": Entry(
+        WARNING, "a tray has no Kubernetes node", "join it, or set fabric_kubernetes_node, then run discover and accept"
+    ),
+    "k8s_node_name": Entry(
+        WARNING,
+        "kubernetes_node of a tray is not a valid node name",
+        "set fabric_kubernetes_node, then run discover and accept",
+    ),
     "k8s_object_unmanaged": Entry(
         ERROR,
         "an object of the same name is not managed by this collection",
@@ -509,13 +521,19 @@ CATALOGUE: dict[str, Entry] = {
         "leave imex_channels empty and set imex_create_channel0: false",
     ),
     "imex_channel_missing": Entry(
-        INFO, "IMEX runs and there is no channel device", "create one with the role imex, or use switch/nvidia_imex"
+        INFO,
+        "IMEX runs and there is no channel device",
+        "set imex_channels for the role imex, or use switch/nvidia_imex",
     ),
     "imex_channel_stale": Entry(
-        ERROR, "a channel device has the major number of an earlier boot", "remove it and create it again"
+        ERROR,
+        "a channel device has the major number of an earlier boot",
+        "set imex_channels and run the playbook imex, or remove it and create it again",
     ),
     "imex_channels_off": Entry(
-        WARNING, "the driver offers no IMEX channels", "set NVreg_ImexChannelCount above 0, then reboot"
+        WARNING,
+        "the driver offers no IMEX channels",
+        "set imex_channel_count above 0, run the playbook imex, then reboot",
     ),
     "imex_cmd_disabled": Entry(
         WARNING, "the command service of the daemon is off, so its state cannot be read", "set IMEX_CMD_ENABLED to 1"
@@ -701,7 +719,9 @@ CATALOGUE: dict[str, Entry] = {
         WARNING, "large jobs cannot use the last blocks", "add a size to slurm_topology_block_sizes"
     ),
     "slurm_block_size_unused": Entry(INFO, "a block size has no effect", "remove it from slurm_topology_block_sizes"),
-    "slurm_block_unknown": Entry(ERROR, "Slurm has none of the nodes of a block", "set nvlink_slurm_node"),
+    "slurm_block_unknown": Entry(
+        ERROR, "Slurm has none of the nodes of a block", "set fabric_slurm_node, then run discover and accept"
+    ),
     "slurm_channels_beyond_driver": Entry(
         WARNING,
         "Slurm may give a job an IMEX channel that the driver of a tray lacks",
@@ -735,7 +755,9 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_no_nodes": Entry(
         ERROR, "no block of the topology has a node", "run the playbooks discover and accept first"
     ),
-    "slurm_node_name": Entry(ERROR, "a node's name is not valid in a hostlist", "set nvlink_slurm_node"),
+    "slurm_node_name": Entry(
+        ERROR, "a node's name is not valid in a hostlist", "set fabric_slurm_node, then run discover and accept"
+    ),
     "slurm_node_rank": Entry(WARNING, "task ranks follow node names that interleave the blocks", "set BlockAsNodeRank"),
     "slurm_node_topology": Entry(
         ERROR, "Topology= of a NodeName line overrides the topology file", "remove it from that line"
@@ -800,7 +822,7 @@ CATALOGUE: dict[str, Entry] = {
     "slurm_topologies_one": Entry(WARNING, "this Slurm supports a single topology", "upgrade Slurm to 25.05"),
     "slurm_too_large": Entry(ERROR, "there are more nodes or blocks than Slurm supports", "split the cluster"),
     "slurm_topology_differs": Entry(
-        WARNING, "slurmctld runs another topology than its file", "run scontrol reconfigure"
+        WARNING, "slurmctld runs another topology than its file", "run the playbook slurm, or scontrol reconfigure"
     ),
     "slurm_topology_name": Entry(ERROR, "the name of a topology is not valid in slurm.conf", "use letters and digits"),
     "slurm_topology_foreign": Entry(
@@ -924,7 +946,7 @@ CATALOGUE: dict[str, Entry] = {
     "dra_probe_leftovers": Entry(ERROR, "a probe left objects behind", "check that the driver's controller runs"),
     "dra_release_pending": Entry(ERROR, "a Helm operation was interrupted", "roll the release back, or uninstall it"),
     "dra_slice_missing": Entry(
-        ERROR, "the driver publishes no ResourceSlice for a node", "check the plugin's log on that node"
+        ERROR, "the driver publishes no ResourceSlice for a node", "restart the plugin on that node and check its log"
     ),
     "dra_clique_size": Entry(
         WARNING, "a clique has more nodes than the driver allows in an IMEX domain", "raise the limit"

@@ -19,7 +19,10 @@ import time
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils import atomic, child
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
+from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 
+# A longer program is one line of a diff.
+_MAX_PROGRAM_LINES = 60
 _SECRET = "(a secret)\n"
 _OTHER_SECRET = "(another secret)\n"
 
@@ -140,11 +143,8 @@ class Host:
             raise _cannot(path, "be made", error) from None
 
     def diff(self) -> list[dict[str, str]]:
-        """The changed files as a module returns them in ``diff``."""
-        return [
-            {"before_header": path, "after_header": path, "before": self.before[path], "after": self.after[path]}
-            for path in sorted(self.before)
-        ]
+        """The changed files as a module returns them in ``diff``; a program is one line."""
+        return [_difference(path, self.before[path], self.after[path]) for path in sorted(self.before)]
 
     # --------------------------------------------------------------------------------------------------------- units
 
@@ -252,6 +252,15 @@ def _remove(path: str) -> None:
         atomic.sync_folder(os.path.dirname(path))
     except OSError as error:
         raise _cannot(path, "be removed", error) from None
+
+
+def _difference(path: str, before: str, after: str) -> dict[str, str]:
+    """A changed file for a person to read: hundreds of lines of a program say less than their number."""
+    lines = len((after or before).splitlines())
+    if lines <= _MAX_PROGRAM_LINES or not (after or before).startswith("#!"):
+        return {"before_header": path, "after_header": path, "before": before, "after": after}
+    word = "removed" if not after else "changed" if before else "new"
+    return {"prepared": f"{path}: {word}, a program of {count(lines, 'line')}\n"}
 
 
 def _cannot(path: str, what: str, error: OSError) -> HostError:

@@ -112,8 +112,8 @@ def test_the_last_line_has_the_result_and_the_first_cause(whole: list[str]) -> N
 def test_equal_differences_are_printed_once(site: Path, whole: list[str]) -> None:
     lines = run(site, "--diff", "--check", "--limit", "r01t09,r01t10,r01t11", "-e", "progress_diff=true")
     start = lines.index("  Write on each: r01t[09-11]")
-    assert lines[start + 3 : start + 6] == ["@@ -1 +1,2 @@", " new", "+newer"]
-    assert lines.count("+newer") == 1
+    assert lines[start + 3 : start + 6] == ["    @@ -1 +1,2 @@", "     new", "    +newer"]
+    assert lines.count("    +newer") == 1
 
 
 def test_a_single_failure_is_printed_in_the_last_line_alone(site: Path) -> None:

@@ -334,7 +334,7 @@ def _node_names(candidate: Candidate) -> Iterator[Objection]:
             if not _NAME.match(node):
                 yield (
                     f"The node name {node[:80]!r} in block {block.name} is not one that Slurm can list: set"
-                    " nvlink_slurm_node of that tray to its NodeName.",
+                    " fabric_slurm_node of that tray to its NodeName, then run discover and accept.",
                     {"block": block.name},
                 )
 
@@ -458,7 +458,8 @@ def _overlaps(candidate: Candidate) -> Iterator[Objection]:
             if number > 1:
                 yield (
                     f"The node {node} is listed {number} times in block {block.name}: two trays have one"
-                    " nvlink_slurm_node, give each its own.",
+                    " slurm_node in the fabric file; give each its own with fabric_slurm_node, then run discover and"
+                    " accept.",
                     {"tray": node, "block": block.name},
                 )
 
@@ -471,7 +472,7 @@ def _unknown_nodes(candidate: Candidate) -> Iterator[Objection]:
         if unknown and len(unknown) < len(block.nodes):
             yield (
                 f"Slurm has no node {summarize(unknown)} of block {block.name}: add NodeName lines to slurm.conf, or"
-                " correct nvlink_slurm_node.",
+                " correct fabric_slurm_node and run discover and accept.",
                 {"block": block.name, "tray": unknown[0]},
             )
 
@@ -483,7 +484,7 @@ def _unknown_blocks(candidate: Candidate) -> Iterator[Objection]:
         if block.nodes and not candidate.known(block):
             yield (
                 f"Slurm has none of the {len(block.nodes)} nodes of block {block.name} ({summarize(block.nodes)}): set"
-                " nvlink_slurm_node to their NodeName, or add them to slurm.conf.",
+                " fabric_slurm_node to their NodeName and run discover and accept, or add them to slurm.conf.",
                 {"block": block.name},
             )
 

@@ -216,7 +216,7 @@ def compare(
         if absent:
             message = (
                 f"No Node exists for {summarize(absent)} of clique {clique.name}: join it, or set "
-                "nvlink_kubernetes_node."
+                "fabric_kubernetes_node and run discover and accept."
             )
             found.append(finding("k8s_node_missing", message, clique=clique.name, tray=absent[0]))
         unlabelled = [node for node in clique.nodes if node in by_name and CLIQUE not in labels(by_name[node])]

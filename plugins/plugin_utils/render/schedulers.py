@@ -180,7 +180,8 @@ def problems(fabric: model.Fabric, cluster: str | None) -> list[model.Finding]:
                 finding(
                     "k8s_node_name",
                     f"Tray {wrong[0]}{others} has the kubernetes_node {node}, which is not a Node name: "
-                    "set nvlink_kubernetes_node to lower-case letters, digits, dots and dashes.",
+                    "set fabric_kubernetes_node to lower-case letters, digits, dots and dashes, then run discover and "
+                    "accept.",
                     tray=wrong[0],
                     clique=clique,
                 )

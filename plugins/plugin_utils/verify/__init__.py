@@ -10,7 +10,7 @@ holds the likely cause and the command for each code. docs/verify.md describes t
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
@@ -65,7 +65,7 @@ def verify(evidence: Evidence, checked_at: str) -> dict[str, Any]:
     """The verdict: the content of verdict.json. checked_at: RFC 3339, in UTC."""
     checked = layers(evidence)
     rows = [row for layer, check in CHECKS if checked[layer] == CHECKED for row in check(evidence)]
-    failures = [_with_names(row, evidence) for row in correlation.correlate(rows)]
+    failures = [with_names(row, evidence) for row in correlation.correlate(rows)]
     return {
         "ok": not any(row["severity"] == ERROR for row in failures),
         "checked_at": checked_at,
@@ -78,10 +78,21 @@ def verify(evidence: Evidence, checked_at: str) -> dict[str, Any]:
     }
 
 
-def _with_names(row: failure.Failure, evidence: Evidence) -> failure.Failure:
-    """The failure with tray, clique and fabric file filled into its remediation."""
+def with_names(row: failure.Failure, evidence: Evidence) -> failure.Failure:
+    """The failure with the names of its trays, clique and fabric file filled into its remediation."""
     filled = copy.copy(row)
-    names = {"{tray}": ",".join(row["trays"][:5]), "{clique}": row["clique"] or "", "{file}": evidence.fabric_file}
+    trays = row["trays"][:5]
+    placed: list[Mapping[str, Any]] = [evidence.fabric.trays.get(tray) or {} for tray in trays]
+    names = {
+        "{tray}": ",".join(trays),
+        "{node}": ",".join(fields.get("slurm_node") or tray for tray, fields in zip(trays, placed, strict=True)),
+        # A field selector has one name.
+        "{kubernetes_node}": next(
+            (fields.get("kubernetes_node") or tray for tray, fields in zip(trays, placed, strict=True)), ""
+        ),
+        "{clique}": row["clique"] or "",
+        "{file}": evidence.fabric_file,
+    }
     for placeholder, name in names.items():
         filled["remediation"] = filled["remediation"].replace(placeholder, name)
     return filled

@@ -20,42 +20,70 @@ Failure = dict[str, Any]
 
 
 class Reason(NamedTuple):
-    """Layer, likely cause and remediation of a code. {tray}, {clique} and {file} are placeholders in remediation."""
+    """Layer, likely cause and remediation of a code.
+
+    Placeholders in a remediation: {tray}, {clique}, {file}, {node} (the tray in Slurm) and {kubernetes_node}.
+    """
 
     layer: str
     cause: str
     remediation: str
 
 
-_DISCOVER = "ansible-playbook rackscale.nvlink.discover -e fabric_file={file}, then rackscale.nvlink.accept"
+_DISCOVER = "ansible-playbook rackscale.nvlink.discover -e fabric_file={file}, then accept the proposal as it prints"
 _SLURM = "ansible-playbook rackscale.nvlink.slurm -e fabric_file={file} --diff"
 _TIERS = "ansible-playbook rackscale.nvlink.slurm -e fabric_file={file} --tags tiers --diff"
 _IMEX = "ansible-playbook rackscale.nvlink.imex -e fabric_file={file} -e imex_hosts=nvlink_clique_{clique}"
-_REBOOT = "scontrol reboot ASAP nextstate=RESUME {tray}"
-_LABEL = "kubectl -n gpu-operator delete pod -l app=gpu-feature-discovery --field-selector spec.nodeName={tray}"
-_PLUGIN = "kubectl -n dra-driver-nvidia-gpu delete pod --field-selector spec.nodeName={tray}"
+# The role starts a clique's stopped daemons together.
+_RESTART_IMEX = (
+    "when no job runs on clique {clique}: ansible nvlink_clique_{clique} --become -a 'systemctl stop nvidia-imex',"
+    f" then {_IMEX}"
+)
+# The role refuses to start IMEX next to another owner.
+_STOP_OTHER = (
+    f"stop the owner that is not imex_owner (ansible {{tray}} --become -a 'pgrep -a nvidia-imex'), then {_IMEX}"
+)
+# A later run without the variable would undo it.
+_CHANNEL_0 = f"{_IMEX} -e imex_channels=0, and set it in group_vars/all.yml"
+_REBOOT = "scontrol reboot ASAP nextstate=RESUME {node}"
+_LABEL = (
+    "kubectl -n gpu-operator delete pod -l app=gpu-feature-discovery --field-selector spec.nodeName={kubernetes_node}"
+)
+# The label leaves out the daemons of ComputeDomains, which jobs use.
+_PLUGIN = (
+    "kubectl -n dra-driver-nvidia-gpu delete pod -l dra-driver-nvidia-gpu-component=kubelet-plugin"
+    " --field-selector spec.nodeName={kubernetes_node}"
+)
 
 REASONS: dict[str, Reason] = {
     "tray_unreachable": Reason(
-        HARDWARE, "the tray is off, or its network or sshd is down", "ansible {tray} -m ansible.builtin.ping"
+        HARDWARE,
+        "the tray is off, or its network or sshd is down",
+        "bring it up, then ansible {tray} -m ansible.builtin.ping",
     ),
     "tray_subset_failed": Reason(
         HARDWARE,
         "a part of the tray's operating system is damaged, such as Python or /proc",
-        "ansible {tray} -m rackscale.nvlink.fabric_facts -a gather_subset=all",
+        "ansible {tray} -m rackscale.nvlink.fabric_facts -a gather_subset=all -vvv",
     ),
     "gpu_lost": Reason(HARDWARE, "the GPU has fallen off the bus (Xid 79)", _REBOOT),
     "gpu_missing": Reason(HARDWARE, "a GPU no longer enumerates", _REBOOT),
-    "driver_missing": Reason(DRIVER, "the kernel modules did not load at boot", "ansible {tray} -a 'modprobe nvidia'"),
+    "driver_missing": Reason(
+        DRIVER, "the kernel modules did not load at boot", "ansible {tray} --become -a 'modprobe nvidia'"
+    ),
     "library_missing": Reason(
-        DRIVER, "the driver's packages are installed in part only", "ansible {tray} -a nvidia-smi"
+        DRIVER,
+        "the driver's packages are installed in part only",
+        "install the user-space packages of the driver's version on {tray}",
     ),
     "version_mismatch": Reason(DRIVER, "the driver was upgraded and its old kernel module is still loaded", _REBOOT),
     "no_gpu": Reason(HARDWARE, "the GPUs have no power or fell off the bus", _REBOOT),
     "nvml_timeout": Reason(HARDWARE, "the driver hangs in the kernel", _REBOOT),
     "smi_timeout": Reason(HARDWARE, "the driver hangs in the kernel", _REBOOT),
     "fabric_not_started": Reason(
-        HARDWARE, "nvidia-persistenced is not running", "ansible {tray} -a 'systemctl restart nvidia-persistenced'"
+        HARDWARE,
+        "nvidia-persistenced is not running",
+        "ansible {tray} --become -a 'systemctl restart nvidia-persistenced'",
     ),
     "fabric_in_progress": Reason(
         HARDWARE,
@@ -86,8 +114,12 @@ REASONS: dict[str, Reason] = {
     "tray_replaced": Reason(FABRIC_FILE, "the tray or its GPUs were replaced", _DISCOVER),
     "acceptance_pending": Reason(FABRIC_FILE, "the tray is new and not yet in the fabric file", _DISCOVER),
     "tray_slot_differs": Reason(FABRIC_FILE, "the tray was put into another slot", _DISCOVER),
-    "imex_address_missing": Reason(FABRIC_FILE, "the tray has no address within imex_network", _DISCOVER),
-    "imex_address_duplicate": Reason(FABRIC_FILE, "two trays have the same address", _DISCOVER),
+    "imex_address_missing": Reason(
+        FABRIC_FILE, "the tray has no address within imex_network", f"widen imex_network, then {_DISCOVER}"
+    ),
+    "imex_address_duplicate": Reason(
+        FABRIC_FILE, "two trays have the same address", f"give each tray its own address, then {_DISCOVER}"
+    ),
     "drivers_differ": Reason(
         DRIVER,
         "a driver upgrade reached only some trays of the clique",
@@ -95,30 +127,42 @@ REASONS: dict[str, Reason] = {
     ),
     "imex_version_mismatch": Reason(DRIVER, "package and driver were not upgraded together", _IMEX),
     "imex_peer_version": Reason(DRIVER, "an IMEX upgrade reached only some trays of the clique", _IMEX),
-    "imex_package_pending": Reason(DRIVER, "the package was upgraded and the daemons were not restarted", _IMEX),
+    "imex_package_pending": Reason(
+        DRIVER, "the package was upgraded and the daemons were not restarted", _RESTART_IMEX
+    ),
     "slurmd_newer": Reason(DRIVER, "the trays were upgraded before the controller", "upgrade slurmctld, then slurmd"),
-    "imex_channel_missing": Reason(CHANNELS, "the device was removed, or was not created after a reboot", _IMEX),
-    "imex_channel_slurm_conflict": Reason(CHANNELS, "both the role imex and Slurm create channels", _IMEX),
-    "imex_channel_stale": Reason(CHANNELS, "the device file dates from an earlier boot", _IMEX),
-    "imex_channels_off": Reason(CHANNELS, "the driver was loaded without IMEX channels", _REBOOT),
+    "imex_channel_missing": Reason(CHANNELS, "the device was removed, or was not created after a reboot", _CHANNEL_0),
+    "imex_channel_slurm_conflict": Reason(
+        CHANNELS,
+        "both the role imex or the driver and Slurm create channels",
+        f"remove imex_channels from group_vars, then {_IMEX} -e imex_create_channel0=false, then {_REBOOT}",
+    ),
+    "imex_channel_stale": Reason(CHANNELS, "the device file dates from an earlier boot", _CHANNEL_0),
+    "imex_channels_off": Reason(
+        CHANNELS,
+        "the driver was loaded without IMEX channels",
+        f"set imex_channel_count: 2048 in group_vars/all.yml, then {_IMEX}, then {_REBOOT}",
+    ),
     "imex_list_differs": Reason(IMEX, "a program other than the role imex wrote the node list", _IMEX),
     "imex_list_edited": Reason(IMEX, "the node list was edited by hand", _IMEX),
     "imex_list_not_running": Reason(IMEX, "the node list was written and nvidia-imex was not restarted", _IMEX),
-    "imex_two_owners": Reason(IMEX, "two of service, prolog, DRA driver and manual start run IMEX on this tray", _IMEX),
-    "imex_foreign_daemon": Reason(IMEX, "nvidia-imex was started by hand", _IMEX),
-    "imex_in_use": Reason(IMEX, "another owner, perhaps in a container, uses the driver's IMEX session", _IMEX),
+    "imex_two_owners": Reason(
+        IMEX, "two of service, prolog, DRA driver and manual start run IMEX on this tray", _STOP_OTHER
+    ),
+    "imex_foreign_daemon": Reason(IMEX, "nvidia-imex was started by hand", _STOP_OTHER),
+    "imex_in_use": Reason(IMEX, "another owner, perhaps in a container, uses the driver's IMEX session", _STOP_OTHER),
     "imex_not_ready": Reason(IMEX, "the daemon was stopped, or is waiting for its peers", _IMEX),
     "imex_unit_down": Reason(
-        IMEX, "the daemon was stopped or has exited", "ansible {tray} -a 'systemctl start nvidia-imex'"
+        IMEX, "the daemon was stopped or has exited", "ansible {tray} --become -a 'systemctl start nvidia-imex'"
     ),
     "imex_unit_starting": Reason(
-        IMEX, "the start of the daemon hangs", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"
+        IMEX, "the start of the daemon hangs", "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'"
     ),
     "imex_unit_failed": Reason(
-        IMEX, "the daemon exited with an error", "ansible {tray} -a 'journalctl -u nvidia-imex -n 30'"
+        IMEX, "the daemon exited with an error", "ansible {tray} --become -a 'journalctl -u nvidia-imex -n 30'"
     ),
     "imex_pair_disconnected": Reason(IMEX, "a firewall blocks the traffic between the two", "nc -zv {tray} 50000"),
-    "imex_timeout": Reason(IMEX, "the daemon hangs", "ansible {tray} -a 'systemctl restart nvidia-imex'"),
+    "imex_timeout": Reason(IMEX, "the daemon hangs", "ansible {tray} --become -a 'systemctl restart nvidia-imex'"),
     "slurm_unreachable": Reason(SLURM, "slurmctld or its host is down", "scontrol ping"),
     "slurm_topology_missing": Reason(
         SLURM, "Slurm was never configured with the blocks, or its configuration was replaced", _SLURM
@@ -145,7 +189,9 @@ REASONS: dict[str, Reason] = {
     "k8s_node_missing": Reason(
         KUBERNETES, "the tray never joined the cluster, or its Node was deleted", "kubectl get nodes"
     ),
-    "node_not_ready": Reason(KUBERNETES, "the kubelet does not report its status", "kubectl describe node {tray}"),
+    "node_not_ready": Reason(
+        KUBERNETES, "the kubelet does not report its status", "kubectl describe node {kubernetes_node}"
+    ),
     "k8s_clique_label_missing": Reason(
         KUBERNETES, "the label was removed, or gpu-feature-discovery does not run on the node", _LABEL
     ),
@@ -160,7 +206,9 @@ REASONS: dict[str, Reason] = {
         KUBERNETES, "the DRA driver's kubelet plugin has not updated since the GPUs changed", _PLUGIN
     ),
     "k8s_domain_daemon_down": Reason(
-        KUBERNETES, "the IMEX daemon of the ComputeDomain is not ready on that node", "kubectl get pods -A -o wide"
+        KUBERNETES,
+        "the IMEX daemon of the ComputeDomain is not ready on that node",
+        "kubectl get pods -A -o wide --field-selector spec.nodeName={kubernetes_node}",
     ),
     "dra_slice_missing": Reason(KUBERNETES, "the DRA driver's kubelet plugin does not run on the node", _PLUGIN),
     "dra_gpus_differ": Reason(

@@ -1,24 +1,73 @@
 # Copyright (c) 2026, rackscale.nvlink contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Format failures as lines of text: message, likely cause and remediation."""
+"""Format failures as lines of text: message, likely cause and next step. Equal failures of several trays are one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from ansible_collections.rackscale.nvlink.plugins.module_utils import hostlist
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.fabric.model import natural_sorted
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.failure import Failure
 
 SHOWN = 40
 
 
 def lines(failures: Sequence[Failure]) -> list[str]:
-    """Two lines a failure, the second with its likely cause and remediation; the first SHOWN failures only."""
+    """Two lines for equal failures, the second with likely cause and next step; the first SHOWN of them only."""
+    groups = list(_equal(failures))
     formatted = []
-    for row in failures[:SHOWN]:
-        formatted.append(f"{row['severity']} {row['layer']} {row['code']}: {row['message']}")
-        formatted.append(f"    likely cause: {row['cause']}; to fix it: {row['remediation']}")
-    if len(failures) > SHOWN:
-        formatted.append(f"{count(len(failures) - SHOWN, 'more failure')}.")
+    for rows in groups[:SHOWN]:
+        first = rows[0]
+        formatted.append(f"{first['severity']} {first['layer']} {first['code']}: {message(rows)}")
+        formatted.append(f"    likely cause: {first['cause']}; next step: {_remediation(rows)}")
+    if len(groups) > SHOWN:
+        formatted.append(f"{count(sum(map(len, groups[SHOWN:])), 'more failure')}.")
     return formatted
+
+
+def first_error(failures: Sequence[Failure]) -> str:
+    """The message of the first error, with all trays that have it; empty without an error."""
+    errors = [row for row in failures if row["severity"] == "error"]
+    return next((message(rows) for rows in _equal(errors)), "")
+
+
+def message(rows: Sequence[Failure]) -> str:
+    """The message of equal failures: ``r01t[01-17]: The driver has no IMEX channels.``"""
+    first = rows[0]
+    return first["message"] if len(rows) == 1 else first["message"].replace(first["tray"], _fold(rows), 1)
+
+
+def _equal(failures: Sequence[Failure]) -> Iterator[list[Failure]]:
+    """Failures that differ by their tray alone, in the order of the first of each."""
+    groups: dict[tuple[str, ...], list[Failure]] = {}
+    for row in failures:
+        tray = row["tray"] or ""
+        text = row["message"].replace(tray, "\0") if tray else row["message"]
+        key = (row["severity"], row["layer"], row["code"], row["cause"], text, row["clique"] or "")
+        # A message without its tray may have other text for each, so such a row stays alone.
+        groups.setdefault((*key, "" if "\0" in text else str(len(groups))), []).append(row)
+    yield from groups.values()
+
+
+def _remediation(rows: Sequence[Failure]) -> str:
+    """The remediation with all trays, word by word: those of a hostlist folded, those of ansible as a list."""
+    words = [row["remediation"].split(" ") for row in rows]
+    if len({len(row) for row in words}) > 1:
+        return str(rows[0]["remediation"])
+    joined = []
+    for number, column in enumerate(zip(*words, strict=True)):
+        names = list(dict.fromkeys(column))
+        is_pattern = number > 0 and words[0][number - 1] == "ansible"
+        if len(names) == 1 or "=" in names[0]:
+            # A field selector has one name.
+            joined.append(names[0])
+        else:
+            joined.append(",".join(names) if is_pattern else hostlist.fold(natural_sorted(names)))
+    return " ".join(joined)
+
+
+def _fold(rows: Sequence[Failure]) -> str:
+    return hostlist.fold(natural_sorted(row["tray"] for row in rows))

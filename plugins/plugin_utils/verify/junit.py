@@ -54,7 +54,7 @@ def _cases(
         errors = [row for row in rows if row["severity"] == ERROR]
         for row in errors:
             element = ElementTree.SubElement(case, "failure", type=row["code"], message=_clean(row["message"]))
-            element.text = _clean(f"Likely cause: {row['cause']}.\nTo fix it: {row['remediation']}\n")
+            element.text = _clean(f"Likely cause: {row['cause']}.\nNext step: {row['remediation']}\n")
         warnings = [f"{row['code']}: {row['message']}" for row in rows if row["severity"] != ERROR]
         if warnings:
             ElementTree.SubElement(case, "system-out").text = _clean("\n".join(warnings))

@@ -361,7 +361,8 @@ def _partition_findings(survey: TierSurvey, desired: DesiredTiers, blocks: Seque
         if unknown:
             message = (
                 f"Slurm does not have {count(len(unknown), 'node')} of partition {partition.name}"
-                f" ({summarize(unknown)}) and would not start: add NodeName lines, or correct nvlink_slurm_node."
+                f" ({summarize(unknown)}) and would not start: add NodeName lines, or correct"
+                " fabric_slurm_node and run discover and accept."
             )
             yield finding("slurm_tier_node_unknown", message)
         topology = partition.get("Topology")

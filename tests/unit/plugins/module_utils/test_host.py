@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import stat
 from pathlib import Path
 
@@ -54,6 +55,19 @@ def test_a_change_is_shown_with_its_texts_unless_it_is_secret_or_quiet(tmp_path:
     host = Host(check=False)
     assert host.file(str(path), b"newer", ME, quiet=True)
     assert (path.read_bytes(), host.changes, host.diff()) == (b"newer", [], [])
+
+
+def test_a_long_program_is_one_line_of_a_diff(tmp_path: Path) -> None:
+    path, host = tmp_path / "program", Host(check=False)
+    program = b"#!/usr/bin/python3\n" + b"pass\n" * 200
+    for data, word in ((program, "new"), (program + b"pass\n", "changed"), (None, "removed")):
+        host = Host(check=False)
+        host.file(str(path), data, ME)
+        (row,) = host.diff()
+        assert re.fullmatch(rf"{path}: {word}, a program of 20[12] lines\n", row["prepared"])
+    host = Host(check=True)
+    host.file(str(path), b"#!/bin/sh\nexit 0\n", ME)
+    assert host.diff()[0]["after"] == "#!/bin/sh\nexit 0\n"
 
 
 def test_a_link_is_replaced_and_what_it_names_is_not_changed(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import CATALOGUE, finding
-from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import correlation, failure, junit
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
+from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify import correlation, failure, formatting, junit
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.verify.evidence import Controller
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -549,3 +550,42 @@ def test_junit_accepts_any_text(message: str, cause: str, remediation: str) -> N
     found = root.find("testsuite/testcase[@name='c1']/failure")
     assert found is not None
     assert found.get("type") == "gpu_lost"
+
+
+def test_equal_failures_of_several_trays_are_one_line_with_all_of_them() -> None:
+    trays = [f"r01t{number:02d}" for number in range(1, 18)]
+    message = "{}: The driver has no IMEX channels."
+    equal = [failure.failure("imex_channels_off", "channels", message.format(tray), tray, "r01") for tray in trays]
+    for row in equal:
+        row["remediation"] = f"ansible {row['tray']} -a nvidia-smi, then scontrol reboot {row['tray']}"
+    other = failure.failure("imex_channels_off", "channels", message.format("r02t01"), "r02t01", "r02")
+    assert formatting.lines([*equal[:9], other, *equal[9:]])[::2] == [
+        "warning channels imex_channels_off: r01t[01-17]: The driver has no IMEX channels.",
+        "warning channels imex_channels_off: r02t01: The driver has no IMEX channels.",
+    ]
+    assert formatting.lines(equal)[1].endswith(
+        f"next step: ansible {','.join(trays)} -a nvidia-smi, then scontrol reboot r01t[01-17]"
+    )
+    # What differs by more than the tray stays apart.
+    causes = [
+        failure.failure("tray_unreachable", "hardware", f"{tray}: {cause}", tray)
+        for tray, cause in (("r01t01", "No route"), ("r01t02", "No route"), ("r01t03", "Permission denied"))
+    ]
+    assert [line.partition(": ")[2] for line in formatting.lines(causes)[::2]] == [
+        "r01t[01-02]: No route.",
+        "r01t03: Permission denied.",
+    ]
+    assert formatting.first_error(causes) == "r01t[01-02]: No route."
+    assert formatting.first_error(equal) == ""
+
+
+def test_the_next_step_has_the_names_that_its_command_needs(world: World) -> None:
+    world.fabric.trays["r01t03"].update(slurm_node="gb-3", kubernetes_node="gb-3.example.com")
+    evidence = world.evidence()
+    for code, expected in (
+        ("gpu_lost", "scontrol reboot ASAP nextstate=RESUME gb-3"),
+        ("node_not_ready", "kubectl describe node gb-3.example.com"),
+        ("driver_missing", "ansible r01t03 --become -a 'modprobe nvidia'"),
+    ):
+        row = verify.with_names(failure.failure(code, "hardware", "Down.", "r01t03", "r01"), evidence)
+        assert row["remediation"] == expected
