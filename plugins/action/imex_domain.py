@@ -150,7 +150,25 @@ class ActionModule(GuardedAction):
         own = self._rows("inspect", [self.tray]).get(self.tray, {})
         if not own.get("pending", True):
             return _unchanged()
+        clique = self._domain_of(own)
+        partial = imex_clique.leaves_partially(clique, self.options, self.hosts) if clique else None
+        if clique and partial:
+            self._store("stop_and_write", {"failed": True, "blocked": True, "msg": partial["message"]})
+            rows = self._rows("inspect", clique.trays)
+            leaving = [tray for tray in clique.trays if _is_in_domain(rows.get(tray, {})) and rows[tray]["pending"]]
+            # Reported once, unless the tray would go on to the tasks of the owner job.
+            failed = self.tray == leaving[0] or self.options["owner"] == "job"
+            return _unchanged(failed=failed, blocked=True, msg=partial["message"], findings=[partial])
         return self._run_on_tray("stop_and_write", "stop_and_write")
+
+    def _domain_of(self, own: Mapping[str, Any]) -> Clique | None:
+        """The clique whose IMEX domain the tray is in, by its row of `inspect`; None without one or a fabric file."""
+        path = self._loader.path_dwim(self.options["fabric_file"]) if self.options["fabric_file"] else ""
+        if _is_in_domain(own) and os.path.exists(path):
+            # A clique that cannot have a node list, as where a tray has no address, has no IMEX domain either.
+            with contextlib.suppress(NvlinkError):
+                return imex_run_store.clique_of(self.folder, path, self.tray)
+        return None
 
     def _stop_and_write(self, clique: Clique) -> Result:
         sha256 = files.digest(files.render_nodes(clique.entries))
@@ -396,6 +414,10 @@ def _settled_hosts(clique: Clique, rows: Mapping[str, Mapping[str, Any]], path: 
 def _is_settled_alone(row: Mapping[str, Any]) -> bool:
     """Whether a tray whose owner needs no node list is as desired; IMEX per job has a module of its own."""
     return not row.get("failed") and row.get("owner") != domain.JOB and not row.get("pending", True)
+
+
+def _is_in_domain(row: Mapping[str, Any]) -> bool:
+    return bool(row.get("running") or row.get("record"))
 
 
 def _reporting_host(clique: Clique, rows: dict[str, dict[str, Any]]) -> str | None:

@@ -126,6 +126,24 @@ def decide(
     return Decision(restart, generation, outdated, None, tuple(outdated_findings(clique, outdated, generation)))
 
 
+def leaves_partially(clique: Clique, options: Mapping[str, Any], play: Collection[str]) -> dict[str, Any] | None:
+    """The finding on a clique whose new owner runs no IMEX domain; None where the run has the whole clique.
+
+    The daemons of the trays left out would keep the others in their node lists. options: of imex_domain.
+    """
+    outside = [tray for tray in clique.trays if tray not in play and tray not in options["allow_outdated"]]
+    if not outside:
+        return None
+    return finding(
+        "imex_clique_partial",
+        f"Owner {options['owner']} ends the IMEX domain of clique {clique.name}, but this run leaves out"
+        f" {summarize(outside)}; run it on the whole clique (serial must not split it), or name trays that may keep an"
+        " outdated list in option allow_outdated.",
+        clique=clique.name,
+        tray=None,
+    )
+
+
 def is_up_to_date(own: Row, decision: Decision) -> bool:
     """Whether a tray already is as decided, by its row of `inspect`."""
     return not _remaining_changes(own, decision) and (own.get("record") or {}).get("outdated") == list(

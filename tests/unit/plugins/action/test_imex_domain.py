@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,37 @@ def test_a_blocked_clique_is_reported_once_and_left_unchanged(run: Any) -> None:
     assert run("r01t02", phase="stop_and_write")["failed"] is False
     # A tray that reaches the next phase is left unchanged too.
     assert run("r01t01", phase="start")["blocked"] is True
+
+
+@pytest.mark.parametrize("owner", ["none", "driver_managed", "job"])
+def test_a_part_of_a_clique_does_not_leave_its_imex_domain(run: Any, monkeypatch: Any, owner: str) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(ActionModule, "_execute_module", lambda *_args, **_more: read.append("tray") or {})
+    change = functools.partial(run, phase="stop_and_write", owner=owner)
+    inspected(run, "r01t01", pending=["stop nvidia-imex.service"])
+    monkeypatch.setattr(sys.modules[__name__], "TRAYS", ["r01t01"])
+    result = change("r01t01")
+    assert (result["failed"], result["changed"], read) == (True, False, [])
+    assert [entry["code"] for entry in result["findings"]] == ["imex_clique_partial"]
+    assert "ends the IMEX domain of clique r01, but this run leaves out r01t02; run it on the whole" in result["msg"]
+    # Named, or not in the domain any more.
+    change("r01t01", allow_outdated=["r01t02"])
+    assert read == ["tray"]
+    inspected(run, "r01t01", pending=["write a file"], running=False)
+    change("r01t01")
+    assert read == ["tray", "tray"]
+
+
+def test_half_a_clique_that_would_leave_its_imex_domain_is_reported_once(run: Any, tmp_path: Path) -> None:
+    made = fabrics.fabric(racks=1, trays=3, split=()).as_dict()
+    (tmp_path / "more.json").write_text(json.dumps(made))
+    given = {"phase": "stop_and_write", "owner": "none", "fabric_file": str(tmp_path / "more.json")}
+    for tray in TRAYS:
+        inspected(run, tray, pending=["stop nvidia-imex.service"])
+    assert [run(tray, **given)["failed"] for tray in TRAYS] == [True, False]
+    # One that has left before reports nothing.
+    inspected(run, "r01t01", pending=[], running=False)
+    assert run("r01t02", **given)["failed"] is True
 
 
 def test_a_tray_without_a_difference_is_visited_once(run: Any, fabric: str) -> None:
