@@ -568,7 +568,7 @@ def test_equal_failures_of_several_trays_are_one_line_with_all_of_them() -> None
     )
     # What differs by more than the tray stays apart.
     causes = [
-        failure.failure("tray_unreachable", "hardware", f"{tray}: {cause}", tray)
+        failure.failure("tray_unreachable", "hardware", f"{tray}: {cause}", tray, severity="error")
         for tray, cause in (("r01t01", "No route"), ("r01t02", "No route"), ("r01t03", "Permission denied"))
     ]
     assert [line.partition(": ")[2] for line in formatting.lines(causes)[::2]] == [
