@@ -81,7 +81,7 @@ class ActionModule(GuardedAction):
             if options["render_dir"]:
                 result.update(self._render(fabric, state, options["render_dir"], options["renderers"], context))
         except NvlinkError as error:
-            raise AnsibleActionFail(str(error)) from error
+            raise AnsibleActionFail(f"{str(error).rstrip('.')}.") from None
         if options["rack_map"]:
             result["rack_map"] = rack_map(fabric, state, context.jobs, width=_width())
         return result

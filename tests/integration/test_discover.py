@@ -379,7 +379,7 @@ def test_an_invalid_fabric_file_stops_the_run_before_any_tray_is_observed(site: 
     [
         (("-e", "fabric_file="), "fabric_file: is not set; set its absolute path, such as /srv/site/fabric.json"),
         (("-e", "fabric_file=fabric.json"), "fabric_file: 'fabric.json' is not an absolute path; "),
-        (("-e", "fabric_accept=all"), "value of accept must be one of: gates, got: all"),
+        (("-e", "fabric_accept=all"), "fabric_accept (-e) is 'all'; use one of gates."),
         (("-e", "imex_network=10.0.0.0/99"), "imex_network: '10.0.0.0/99' is not a network; "),
     ],
 )

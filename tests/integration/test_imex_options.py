@@ -17,11 +17,11 @@ from .commands import ansible
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("imex_tls", "CA", "value of imex_tls must be one of: off, site, ca, got: CA"),
-        ("imex_wait_for_quorum", "ALL", "value of imex_wait_for_quorum must be one of: NONE, RECOVERY, FULL, got: ALL"),
-        ("imex_owner", "domian", "value of imex_owner must be one of: domain, job, driver_managed, host_managed, none"),
-        ("imex_config_extra", "a text", "argument 'imex_config_extra' is of type str"),
-        ("imex_server_port", "a port", "argument 'imex_server_port' is of type str"),
+        ("imex_tls", "CA", "imex_tls (variable of r01t01) is 'CA'; use one of off, site, ca."),
+        ("imex_wait_for_quorum", "ALL", "imex_wait_for_quorum (variable of r01t01) is 'ALL'"),
+        ("imex_owner", "domian", "imex_owner (variable of r01t01) is 'domian'; did you mean domain?"),
+        ("imex_config_extra", "a text", "imex_config_extra (variable of r01t01) is not a dictionary"),
+        ("imex_server_port", "a port", "imex_server_port (variable of r01t01) is 'a port', write an integer."),
     ],
 )
 def test_a_wrong_variable_is_refused(tmp_path: Path, name: str, value: str, words: str) -> None:

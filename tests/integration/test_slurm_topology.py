@@ -680,7 +680,7 @@ def test_info_returns_what_jobs_may_span(slurmctld: Slurmctld, tmp_path: Path) -
     [
         ("slurm_topology_block_sizes", "large", "block_sizes"),
         ("slurm_topology_block_sizes", [18, -1], "The block size -1 is not a number of nodes"),
-        ("slurm_topology_format", "json", "must be one of: auto, yaml, conf"),
+        ("slurm_topology_format", "json", "slurm_topology_format (-e) is 'json'; use one of auto, yaml, conf."),
         ("slurm_topology_conf_dir", "/nowhere", "/nowhere cannot be opened"),
         ("slurm_topology_bin_dir", "/nowhere", "Neither slurmctld -V nor scontrol --version"),
         ("slurm_topology_timeout", 0, "timeout is 0"),

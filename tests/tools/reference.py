@@ -11,6 +11,7 @@ documentation of plugins. A module whose short description begins with [INTERNAL
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -51,8 +52,9 @@ _SPECIFICATIONS_HEAD = f'''\
 {_LICENSE}"""Types of the variables that a site sets, and who reads them; written by `make reference`.
 
 A specification has type, elements, choices, options, required and no_log, as in Ansible's argument specifications; an
-empty one accepts any text. ROLES: role -> its variables. PLAYBOOKS: playbook -> its own variables, the roles that it
-runs and the playbooks that it imports. LOOKUPS: variables that lookups read.
+empty one accepts any text. With names, the name of an option may stand in place of a dictionary.
+ROLES: role -> its variables. PLAYBOOKS: playbook -> its own variables, the roles that it runs and the playbooks that it
+imports. LOOKUPS: variables that lookups read.
 """
 
 from __future__ import annotations
@@ -230,7 +232,7 @@ def _specification(spec: dict[str, Any]) -> dict[str, Any]:
 def _read_in(one: Playbook) -> dict[str, Any]:
     """The variables of a playbook, the roles that it runs, and the playbooks that it imports."""
     plays = yaml.safe_load((CHECKOUT / "playbooks" / f"{one.name}.yml").read_text(encoding="utf-8"))
-    options = dict(_options_of_modules(plays))
+    options = {**dict(_options_of_modules(plays)), "fabric_sources": _sources()}
     names = sorted({*one.required, *one.optional})
     used = set(_roles_in(plays))
     waiting = list(used)
@@ -244,6 +246,18 @@ def _read_in(one: Playbook) -> dict[str, Any]:
         "roles": sorted(used),
         "variables": {name: {**options.get(name, {}), **_TYPES.get(name, {})} for name in names},
     }
+
+
+def _sources() -> dict[str, Any]:
+    """The specification of fabric_sources: names of sources, and dictionaries of one name and its options."""
+    entries: dict[str, Any] = {"ansible_facts": {}, "fabric_file": {}, "simulation": {"type": "dict"}}
+    for path in sorted((CHECKOUT / "plugins" / "doc_fragments").glob("source_*.py")):
+        fragment = importlib.import_module(f"ansible_collections.rackscale.nvlink.plugins.doc_fragments.{path.stem}")
+        name = path.stem.removeprefix("source_")
+        if hasattr(fragment, "ModuleDocFragment"):
+            option = yaml.safe_load(fragment.ModuleDocFragment.DOCUMENTATION)["options"].get(name)
+            entries.update({name: _specification(option)} if option else {})
+    return {"type": "list", "elements": "dict", "names": True, "options": dict(sorted(entries.items()))}
 
 
 def _roles_in(data: Any) -> Iterator[str]:

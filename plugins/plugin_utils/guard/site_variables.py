@@ -55,7 +55,7 @@ Value = tuple[str, Any]
 
 _CONVERSIONS = {
     "bool": (validation.check_type_bool, "true or false"),
-    "dict": (validation.check_type_dict, "a dictionary"),
+    "dict": (validation.check_type_dict, "key: value lines under it"),
     "float": (validation.check_type_float, "a number"),
     "int": (validation.check_type_int, "an integer"),
     "list": (validation.check_type_list, "a list"),
@@ -156,17 +156,21 @@ def problems(place: str, value: Any, spec: Mapping[str, Any]) -> Iterator[tuple[
     if value is None or isinstance(value, EncryptedString) or _is_template(value):
         return
     kind = spec.get("type", "str")
+    if "names" in spec and kind == "dict" and isinstance(value, str) and "=" not in value:
+        value = {value: None}
     if kind in _CONVERSIONS:
         convert, expected = _CONVERSIONS[kind]
         try:
             value = convert(value)
         except (TypeError, ValueError):
-            yield place, f"{_is(place, value, spec)}, write {expected}"
+            # A dictionary may contain a secret.
+            what = "is not a dictionary" if kind == "dict" else _is(place, value, spec)
+            yield place, f"{what}, write {expected}"
             return
     if kind == "list":
         inner = {
             "type": spec.get("elements", "raw"),
-            **{key: spec[key] for key in ("choices", "options") if key in spec},
+            **{key: spec[key] for key in ("choices", "options", "names") if key in spec},
         }
         for number, entry in enumerate(value):
             yield from problems(f"{place}[{number}]", entry, inner)
@@ -179,13 +183,14 @@ def problems(place: str, value: Any, spec: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _keys(place: str, value: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    for key, entry in value.items():
-        if key in options:
-            yield from problems(f"{place}.{key}", entry, options[key])
-        else:
-            yield place, f"has the unknown key {shown(key)}{nearest(key, options)}"
+    unknown_keys = [key for key in value if key not in options]
+    for key in unknown_keys:
+        yield place, f"has the unknown key {shown(key)}{nearest(key, options)}"
     for key, option in options.items():
-        if option.get("required") and value.get(key) is None:
+        if value.get(key) is not None:
+            yield from problems(f"{place}.{key}", value[key], option)
+        # A misspelled key is said once.
+        elif option.get("required") and not unknown_keys:
             yield place, f"has no {key}, add it"
 
 

@@ -102,4 +102,30 @@ MISTAKES = [
         "rackscale.nvlink.render -e render_dir={site}/out -e fabric_renderers=slurm,imx",
         "fabric_renderers[1] (-e) is 'imx'; did you mean imex?",
     ),
+    Mistake(
+        """rackscale.nvlink.discover -e '{"fabric_sources": [{"ssh": {"usr": "root"}}]}' --check""",
+        "fabric_sources[0].ssh (-e) has the unknown key 'usr'; did you mean user?",
+    ),
+    Mistake(
+        "rackscale.nvlink.discover -e fabric_sources=sssh",
+        "fabric_sources[0] (-e) has the unknown key 'sssh'; did you mean ssh?",
+    ),
+    Mistake(
+        """rackscale.nvlink.benchmark -e '{"benchmark_programs": [{"nme": "nccl"}]}'""",
+        "benchmark_programs[0] (-e) has the unknown key 'nme'; did you mean name?",
+    ),
+    Mistake(
+        """rackscale.nvlink.imex --check -e '{"imex_tls_files": {"ky": "/etc/key.pem"}}'""",
+        "imex_tls_files (-e) has the unknown key 'ky'; did you mean key?",
+    ),
+    Mistake(
+        # A template is judged by the task that evaluates it.
+        """rackscale.nvlink.discover -e 'fabric_moved_percent={{ "a" ~ "bc" }}'""",
+        "moved_percent: 'abc' is not a number; write a percentage, such as 10",
+    ),
+    Mistake(
+        "rackscale.nvlink.report -e render_dir=/proc/x",
+        "/proc/x: cannot be written (No such file or directory): free space on its file system, or use a writable"
+        " directory.",
+    ),
 ]

@@ -611,7 +611,7 @@ def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site
         ({"fabric_file": ""}, r"^fabric_file: is not set; "),
         ({"state": "accepted"}, r"^proposal: is not set; "),
         ({"state": "accepted", "proposal": "f00"}, r"^proposal: 'f00' is not a sha256; "),
-        ({"state": "lost"}, r"value of state must be one of: proposed, accepted, edited, checked"),
+        ({"state": "lost"}, r"^state \(\w+\) is 'lost'"),
         ({"observations": None}, r"state is proposed but all of the following are missing: observations"),
         ({"observations": "sene"}, r"^observations: no tray has a result registered as 'sene'; "),
         ({"accept": "all"}, r"^accept: 'all' is not known; write gates to accept "),
@@ -639,7 +639,7 @@ def test_a_slice_keeps_the_objection_to_an_old_observation_of_another_slice(site
         ({"min_answer": 101}, r"^min_answer: 101.* must be a number from 0 to 100"),
         ({"expected": {"r01": "r01t[01-"}}, r"^expected: r01 is not a hostlist \("),
         ({"override": "all"}, r"^override: 'all' is not a gate"),
-        ({"conflict_policy": "drop"}, r"value of conflict_policy must be one of: keep, error, majority"),
+        ({"conflict_policy": "drop"}, r"^conflict_policy \(\w+\) is 'drop'; use one of keep, error, majority"),
         ({"gates": []}, r"Unsupported parameters .*: gates"),
     ],
 )

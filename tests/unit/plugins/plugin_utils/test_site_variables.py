@@ -80,7 +80,7 @@ def test_edits_are_the_same_in_both_directions(one: str, other: str) -> None:
         ("imex_server_port", [1], "imex_server_port (-e) is [1], write an integer."),
         ("imex_allow_jobs", "maybe", "imex_allow_jobs (-e) is 'maybe', write true or false."),
         ("imex_channels", [0, "x"], "imex_channels[1] (-e) is 'x', write an integer."),
-        ("imex_config_extra", "x", "imex_config_extra (-e) is 'x', write a dictionary."),
+        ("imex_config_extra", "x", "imex_config_extra (-e) is not a dictionary, write key: value lines under it."),
         ("render_dir", ["/x"], "render_dir (-e) is a list, write a text."),
         ("slurm_topology_format", "yml", "slurm_topology_format (-e) is 'yml'; did you mean yaml?"),
         ("site_accept", "yes", "site_accept (-e) is 'yes'; use one of gates, review."),
@@ -88,8 +88,19 @@ def test_edits_are_the_same_in_both_directions(one: str, other: str) -> None:
         ("fabric_renderers", "slurm,imx", "fabric_renderers[1] (-e) is 'imx'; did you mean imex?"),
         (
             "slurm_tiers",
+            [{"nme": "big"}],
+            "slurm_tiers[0] (-e) has the unknown key 'nme'; did you mean name?",
+        ),
+        (
+            "slurm_tiers",
             [{"name": "big", "priorty_tier": 1}],
             "slurm_tiers[0] (-e) has the unknown key 'priorty_tier'; did you mean priority_tier?",
+        ),
+        ("fabric_sources", "sssh", "fabric_sources[0] (-e) has the unknown key 'sssh'; did you mean ssh?"),
+        (
+            "fabric_sources",
+            [{"ssh": {"usr": "x"}}],
+            "fabric_sources[0].ssh (-e) has the unknown key 'usr'; did you mean user?",
         ),
         ("slurm_tiers", [{"all": True}], "slurm_tiers[0] (-e) has no name, add it."),
         (
@@ -97,7 +108,7 @@ def test_edits_are_the_same_in_both_directions(one: str, other: str) -> None:
             [{"name": "a", "qos": {"priority": "high"}}],
             "slurm_tiers[0].qos.priority (-e) is 'high', write an integer.",
         ),
-        ("slurm_tiers", ["big"], "slurm_tiers[0] (-e) is 'big', write a dictionary."),
+        ("slurm_tiers", ["big"], "slurm_tiers[0] (-e) is not a dictionary, write key: value lines under it."),
     ],
 )
 def test_a_wrong_value_is_one_sentence(name: str, value: Any, sentence: str) -> None:
