@@ -81,8 +81,8 @@ class ActionModule(GuardedAction):
         if not steps:
             hint = nearest(rollout, options["known"])
             raise RolloutError(f"rollout_name: {shown(rollout)} has no steps of its own{hint}, or set rollout_steps")
-        if "hook" in steps and not settings.get("hook"):
-            raise RolloutError("rollout_hook is empty; set it to the path of a file with tasks for one tray")
+        if "hook" in steps:
+            settings["hook"] = self._hook(str(settings.get("hook") or ""))
         if {"drain", "resume"} & set(steps):
             # In check mode there may be no fabric file yet.
             fabric = fabric_file.load(path) if os.path.exists(path) else Fabric()
@@ -103,6 +103,15 @@ class ActionModule(GuardedAction):
             "sizes": [len(wave["trays"]) for wave in options["waves"]],
             "cliques": [wave["cliques"] for wave in options["waves"]],
         }
+
+    def _hook(self, given: str) -> str:
+        """The absolute path of a file that is named relative to the working directory, or to the playbook."""
+        if not given:
+            raise RolloutError("rollout_hook is empty; set it to the path of a file with tasks for one tray")
+        for path in (os.path.abspath(os.path.expanduser(given)), self._loader.path_dwim(given)):
+            if os.path.isfile(path):
+                return path
+        raise RolloutError(f"rollout_hook: {shown(given)} is no file; set it to a file with tasks for one tray")
 
     def _plan(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         plan = trust.controller_value(variables, "rollout_plan")

@@ -99,11 +99,14 @@ class ActionModule(GuardedAction):
         for name in options["optional_patterns"]:
             if value(name):
                 yield targets.wrong_pattern(run, name, value(name), in_run=False)
-        names = [name for name in (*options["trays"], *options["placed"]) if value(name)]
+        names = [name for name in (*options["trays"], *options["placed"], *options["cliques"]) if value(name)]
         if names:
             fabric = self._fabric(value("fabric_file") or value("nvlink_fabric_file"))
             for name in names:
-                yield targets.wrong_trays(run, fabric, name, value(name), name in options["placed"])
+                if name in options["cliques"]:
+                    yield targets.wrong_clique(fabric, name, value(name))
+                else:
+                    yield targets.wrong_trays(run, fabric, name, value(name), name in options["placed"])
 
     def _manager(self, groups: Mapping[str, Sequence[str]]) -> InventoryManager:
         """The inventory itself is not a variable; this is the way of the lookup inventory_hostnames."""

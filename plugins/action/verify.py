@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.utils.vars import isidentifier
 from ansible_collections.rackscale.nvlink.plugins.module_utils.errors import NvlinkError
 from ansible_collections.rackscale.nvlink.plugins.module_utils.findings import ERROR
+from ansible_collections.rackscale.nvlink.plugins.module_utils.hostlist import fold
 from ansible_collections.rackscale.nvlink.plugins.module_utils.text import count
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils import verify
 from ansible_collections.rackscale.nvlink.plugins.plugin_utils.clients import login
@@ -62,7 +63,8 @@ class ActionModule(GuardedAction):
             return {**_result(verdict, [message]), "warnings": [message]}
         try:
             fabric = fabric_file.load(path)
-            verdict = verify.verify(_evidence(fabric, path, options, task_vars), _now())
+            evidence = _evidence(fabric, path, options, task_vars)
+            verdict = verify.verify(evidence, _now())
             if options["verdict_file"]:
                 storage.write_atomic(self._loader.path_dwim(options["verdict_file"]), fabric_file.encode(verdict))
             if options["junit_file"]:
@@ -70,7 +72,10 @@ class ActionModule(GuardedAction):
                 storage.write_atomic(self._loader.path_dwim(options["junit_file"]), junit.render(verdict, cliques))
         except NvlinkError as error:
             raise AnsibleActionFail(str(error)) from None
-        return _result(verdict, _text(verdict))
+        asked = evidence.trays.keys() | evidence.unreachable.keys()
+        return _result(
+            verdict, _text(verdict, [] if evidence.quick else [tray for tray in fabric.trays if tray not in asked])
+        )
 
 
 def _result(verdict: Mapping[str, Any], text: list[str]) -> dict[str, Any]:
@@ -154,12 +159,14 @@ def _kubernetes(options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]
         return None, sentence(str(error))
 
 
-def _text(verdict: Mapping[str, Any]) -> list[str]:
-    """The verdict as lines of text."""
+def _text(verdict: Mapping[str, Any], left_out: Sequence[str]) -> list[str]:
+    """The verdict as lines of text. left_out: the placed trays that this run has not queried."""
     rows = as_list(verdict["failures"])
     errors = sum(1 for row in rows if row["severity"] == ERROR)
+    outside = f", {len(left_out)} not judged (outside this run: {fold(left_out)})" if left_out else ""
     summary = (
-        f"{count(verdict['trays'], 'tray')} in {count(verdict['cliques'], 'clique')}, {verdict['queried']} queried:"
+        f"{count(verdict['trays'], 'tray')} in {count(verdict['cliques'], 'clique')},"
+        f" {verdict['queried']} queried{outside}:"
         f" {'all layers agree' if verdict['ok'] else 'the layers do not agree'}"
         f" ({count(errors, 'error')}, {count(len(rows) - errors, 'warning')})."
     )

@@ -56,6 +56,11 @@ options:
     type: list
     elements: str
     default: []
+  cliques:
+    description: Names of cliques of the fabric file, one each.
+    type: list
+    elements: str
+    default: []
   numbers:
     description: Whole numbers from 0.
     type: list
@@ -123,6 +128,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "optional_patterns": _NAMES,
     "trays": _NAMES,
     "placed": _NAMES,
+    "cliques": _NAMES,
     "numbers": _NAMES,
     "seconds": _NAMES,
     "renames": _NAMES,

@@ -162,6 +162,7 @@ def test_a_wave_without_a_plan_and_a_rollout_without_steps_or_hook_say_what_to_d
     none = fleet.run("-e", '{"rollout_steps": [], "rollout_name": "firmware"}')
     assert "rollout_name: 'firmware' has no steps of its own; use one of" in output(none)
     assert "rollout_hook is empty; set it to the path of a file with tasks" in output(fleet.run("-e", "rollout_hook="))
+    assert "rollout_hook: 'driver.yml' is no file" in output(fleet.run("-e", "rollout_hook=driver.yml"))
     assert fleet.changed == []
 
 

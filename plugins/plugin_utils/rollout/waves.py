@@ -57,7 +57,8 @@ def plan(
     if not racks or any(size < 1 for size in racks):
         raise RolloutError(f"rollout_racks: {shown(list(racks))} must be whole numbers from 1, one or a list of them")
     if canary and canary not in fabric.cliques:
-        raise RolloutError(f"rollout_canary: {shown(canary)} is no clique of the fabric file")
+        hint = _suggestion(canary, list(fabric.cliques))
+        raise RolloutError(f"rollout_canary: {shown(canary)} is no clique of the fabric file{hint}")
     selected = set(trays)
     members = {
         name: tuple(tray for tray in fabric.members[name] if tray in selected)
@@ -143,5 +144,6 @@ def known_cliques(fabric: Fabric, names: Collection[str], where: str) -> list[st
     """The clique names of a progress file; RolloutError for one that the fabric file no longer has."""
     for name in names:
         if name not in fabric.cliques:
-            raise RolloutError(f"{where}: {shown(name)} is no clique of the fabric file{nearest(name, fabric.cliques)}")
+            hint = _suggestion(name, list(fabric.cliques))
+            raise RolloutError(f"{where}: {shown(name)} is no clique of the fabric file{hint}")
     return list(names)

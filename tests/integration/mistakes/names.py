@@ -85,6 +85,14 @@ MISTAKES = [
         "rackscale.nvlink.rollout -e rollout_name=imex -e rollout_trays=r09",
         "rollout_trays: 'r09' is no tray, clique or domain of the fabric file; did you mean r0",
     ),
+    Mistake(
+        "rackscale.nvlink.rollout -e rollout_name=hook -e rollout_hook=driver.yml",
+        "rollout_hook: 'driver.yml' is no file; set it to a file with tasks for one tray.",
+    ),
+    Mistake(
+        "rackscale.nvlink.rollout -e rollout_name=imex -e rollout_canary=r09",
+        "rollout_canary: 'r09' is no clique of the fabric file; did you mean r0",
+    ),
     Mistake("rackscale.nvlink.slurm", NO_CONTROLLER, prepare=_no_controller),
     Mistake("rackscale.nvlink.slurm_bringup", NO_CONTROLLER, prepare=_no_controller),
     Mistake("rackscale.nvlink.benchmark", NO_CONTROLLER, prepare=_no_controller),
@@ -120,6 +128,13 @@ MISTAKES = [
     Mistake(
         "rackscale.nvlink.verify --limit r99t01,r01t01,localhost",
         "--limit: 'r99t01' matches no host of the inventory; did you mean r0",
+    ),
+    # The Slurm controller does not answer.
+    Mistake(
+        "rackscale.nvlink.verify --limit r01t01,localhost",
+        '"msg": "4 trays in 2 cliques, 1 queried, 3 not judged (outside this run: r01t02,r02t[01-02]): the',
+        answering=True,
+        lines=70,
     ),
     Mistake(
         "rackscale.nvlink.verify -e verify_hosts=nvlnk",

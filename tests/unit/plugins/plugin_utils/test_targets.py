@@ -199,6 +199,13 @@ def test_trays(value: object, placed: bool, expected: str) -> None:
     assert bool(found) == bool(expected)
 
 
+def test_a_clique() -> None:
+    fabric = fabrics.fabric(racks=2, trays=2, split=())
+    assert targets.wrong_clique(fabric, "rollout_canary", "r02") == ""
+    found = targets.wrong_clique(fabric, "rollout_canary", "r03")
+    assert found.startswith("rollout_canary: 'r03' is no clique of the fabric file; did you mean r0")
+
+
 @pytest.mark.parametrize(
     ("value", "whole", "is_number"),
     [
