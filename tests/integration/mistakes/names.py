@@ -134,7 +134,7 @@ MISTAKES = [
         "rackscale.nvlink.verify --limit r01t01,localhost",
         '"msg": "4 trays in 2 cliques, 1 queried, 3 not judged (outside this run: r01t02,r02t[01-02]): the',
         answering=True,
-        lines=70,
+        lines=80,
     ),
     Mistake(
         "rackscale.nvlink.verify -e verify_hosts=nvlnk",
