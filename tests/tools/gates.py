@@ -135,6 +135,13 @@ GATES = [
     Gate("python-floor", "check", _tool(PYTHON_FLOOR)),
     Gate("ruff", "check", _tool("ruff check --quiet .")),
     Gate("ruff-format", "check", _tool("ruff format --check --quiet .")),
+    Gate(
+        "molecule-sequences",
+        "all",
+        _tool("python tests/tools/molecule_scenarios.py --all"),
+        on_lab=True,
+        blocked=_not_root,
+    ),
     _lab("two-racks", "all", "two_racks"),
     _lab("minutes", "all", "minutes and not two_racks"),
 ]
