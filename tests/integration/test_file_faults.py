@@ -54,7 +54,7 @@ def on_a_full_disk(mount: Path, folder: Path, *arguments: str) -> str:
 def site(tmp_path: Path) -> Site:
     """A site with an accepted fabric file and a pending proposal."""
     site = Site(tmp_path)
-    site.discover("-e", "fabric_accept=gates")
+    site.accept_first()
     site.move("r01t01", 7)
     return site
 

@@ -78,7 +78,7 @@ def test_a_tray_without_an_answer_of_its_own_stops_no_other(site: Site, tmp_path
 
 def test_facts_in_a_cache_set_nothing_and_refuse_their_tray_alone(site: Site, tmp_path: Path) -> None:
     stolen = tmp_path / "stolen"
-    site.discover("-e", "fabric_accept=gates")
+    site.accept_first()
     before = site.path.read_bytes()
     cache = {
         "ANSIBLE_CACHE_PLUGIN": "jsonfile",

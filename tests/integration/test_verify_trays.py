@@ -24,7 +24,7 @@ class Verified(Site):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.discover("-e", "fabric_accept=gates")
+        self.accept_first()
         self.verdict_file = directory / "verdict.json"
 
     def verify(
