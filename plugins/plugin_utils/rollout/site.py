@@ -176,8 +176,6 @@ def warnings(inventory: Inventory, phases: Sequence[str], fabric: Fabric | None)
     for tag in inventory.tags:
         if tag in PHASES and tag not in phases:
             found.append(f"--tags: phase {tag} does not apply to this inventory and is skipped.")
-        elif tag not in _TAGS and "did you mean" in (hint := nearest(tag, PHASES)):
-            found.append(f"--tags: {shown(tag)} is not a phase{hint}")
     limit = inventory.limit
     if limit is not None and "slurm" in phases and not set(inventory.controllers) & set(limit):
         found.append("--limit excludes slurm_controller, so Slurm is not configured; add it to the limit.")

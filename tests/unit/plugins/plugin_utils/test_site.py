@@ -137,7 +137,6 @@ def test_an_unused_tag_is_a_warning() -> None:
         return site.warnings(replace(WELL, tags=tags), site.select_by_tags(["slurm", "verify"], tags, ()), TWO)
 
     assert warnings("all") == warnings("slurm", "tiers") == warnings("ours") == []
-    assert warnings("slrum") == ["--tags: 'slrum' is not a phase; did you mean slurm?"]
     assert warnings("imex") == ["--tags: phase imex does not apply to this inventory and is skipped."]
 
 
